@@ -1,23 +1,22 @@
 //! Block cache: sharded, byte-weighted, scan-resistant.
 //!
-//! Holds decoded blocks by (file, offset). Replacement is S3-FIFO (Yang et al., SOSP 2023), per shard:
+//! It holds decoded blocks by (file, offset). Replacement is S3-FIFO (Yang et al., SOSP 2023), per shard:
 //!
-//! * a *small* queue takes what is new, about a tenth of the bytes; what nobody asks for again leaves from here, so a
-//!   scan of any length displaces at most that tenth;
-//! * the *main* queue holds what proved useful; on the way out an entry that was used goes round again;
-//! * the *ghost* queue remembers keys (not values) that left the small queue; when one of them comes back it goes to
-//!   main at once. Ghost hits tell a memory governor what more capacity would be worth.
+//! * The *small* queue takes new entries, about a tenth of the bytes. Entries that are not read again leave from here,
+//!   so a scan of any length displaces at most that tenth.
+//! * The *main* queue holds entries that proved useful. An entry at its end that was used goes round again.
+//! * The *ghost* queue remembers the keys (not values) of entries that left the small queue. When one is inserted
+//!   again, it goes to main directly. Ghost hits tell a memory governor the value of more capacity.
 //!
-//! As long as next to nothing in the small queue is asked for again, most of what is new and cheap to have again is not
-//! worth keeping ([`BlockCache::is_worth_keeping`]).
+//! While hardly any entry of the small queue is read again, most new entries that are cheap to load again are not worth
+//! caching ([`BlockCache::is_worth_keeping`]).
 //!
 //! Invariants:
 //! * The charged bytes of a shard never exceed its share, `capacity / shards`, also not between two calls.
 //! * Charged bytes are the given weight plus [`ENTRY_OVERHEAD_BYTES`], so tiny entries cannot grow it without bound.
 //! * An entry that exceeds the share is not admitted.
-
 //!
-//! [`Profile`] says what other capacities would have done; [`S3Fifo`] is the policy by itself, for caches of other things.
+//! [`Profile`] simulates other capacities; [`S3Fifo`] is the policy by itself, for caches of other things.
 
 mod policy;
 mod profile;
@@ -33,12 +32,12 @@ use std::time::Duration;
 /// Enough that two dozen cores rarely meet on one lock, few enough that a 64 MB cache still admits 4 MB blocks.
 const SHARDS: usize = 16;
 
-/// Which block: file ids are unique within one data root and files are immutable, so an entry is never stale.
+/// The key of a block. File ids are unique within one data root and files are immutable, so an entry is never stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKey {
     /// The file's id.
     pub file: u64,
-    /// Where the block begins in the file.
+    /// The block's offset in the file.
     pub offset: u64,
 }
 
@@ -57,9 +56,9 @@ pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// A concurrent cache of cheaply clonable values.
 pub struct BlockCache<V> {
-    /// Power of two in number; the key's hash picks one.
+    /// Power of two in number; the key's hash selects one.
     shards: Box<[Mutex<S3Fifo<BlockKey, V>>]>,
-    /// Set once, when somebody wants to know what other capacities would do.
+    /// Set once, when profiling begins.
     profile: OnceLock<(Profile, Clock)>,
 }
 
@@ -90,18 +89,18 @@ impl<V: Clone> BlockCache<V> {
         }
     }
 
-    /// Begins to find out what other capacities would do; `clock` times how long missing blocks take to come. The first
-    /// call counts.
+    /// Begins to simulate other capacities. `clock` times the loading of missing blocks. Only the first call has an
+    /// effect.
     pub fn start_profile(&self, plan: &ProfilePlan, clock: Clock) {
         let _ = self.profile.set((Profile::new(plan, Admission::Probation), clock));
     }
 
-    /// What has been found out about other capacities, if anybody wanted to know.
+    /// The results of the simulation; `None` before it began.
     pub fn profile(&self) -> Option<ProfileCounts> {
         Some(self.profile.get()?.0.counts())
     }
 
-    /// The block, when it is here.
+    /// The block, if it is cached.
     pub fn get(&self, key: &BlockKey) -> Option<V> {
         let hash = key.hash64();
         let mut shard = self.shard(hash).lock();
@@ -120,36 +119,36 @@ impl<V: Clone> BlockCache<V> {
         found.map(|(value, _)| value)
     }
 
-    /// The block, when it is here, without counting as a use: for readers whose interest says nothing about the future,
-    /// such as a compaction that is about to make the file obsolete.
+    /// The block, if it is cached, without counting as a use. For readers that predict no further reads, such as a
+    /// compaction that will make the file obsolete.
     pub fn peek(&self, key: &BlockKey) -> Option<V> {
         self.shard(key.hash64()).lock().peek(*key).cloned()
     }
 
-    /// Whether a block that did not have to be waited for is to be inserted after all, now that [`BlockCache::get`] has not found it:
-    /// not where hardly any is asked for again while it is here. The caller has it all the same, and says so by
+    /// Whether to insert a block that [`BlockCache::get`] did not find and that was read without waiting. False while
+    /// hardly any block is read again during its time in the cache. The caller then uses its copy and calls
     /// [`BlockCache::had`].
     pub fn is_worth_keeping(&self, key: BlockKey, weight: usize) -> bool {
         self.shard(key.hash64()).lock().is_worth_keeping(key, weight)
     }
 
-    /// A block that `get` did not find was had, and is not inserted.
+    /// Reports a block that `get` did not find and that was read but not inserted.
     pub fn had(&self, key: BlockKey, weight: usize) {
         self.note_loaded(key.hash64(), weight);
     }
 
-    /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
+    /// Inserts `value`, which takes `weight` bytes, if it fits. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
         self.insert_with(key, weight, |shard| shard.insert(key, value, weight));
     }
 
-    /// The same for a block that is to be kept before all that are not, as far as there is room: such blocks take at most
-    /// three quarters of the capacity.
+    /// Inserts a block with priority over all other blocks, as long as it fits: such blocks take at most three quarters
+    /// of the capacity.
     pub fn insert_kept(&self, key: BlockKey, value: V, weight: usize) {
         self.insert_with(key, weight, |shard| shard.insert_kept(key, value, weight));
     }
 
-    /// Bytes that blocks to be kept may still take.
+    /// Bytes that retained blocks may still take.
     pub fn retained_space(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().retained_space()).sum()
     }
@@ -170,7 +169,7 @@ impl<V: Clone> BlockCache<V> {
         }
     }
 
-    /// Changes the capacity, evicting at once when it shrinks.
+    /// Changes the capacity, and evicts immediately when it shrinks.
     pub fn set_capacity(&self, capacity_bytes: usize) {
         let share = capacity_bytes / self.shards.len();
         for shard in &self.shards {
@@ -187,7 +186,7 @@ impl<V: Clone> BlockCache<V> {
         }
     }
 
-    /// Counters, summed over the shards one after the other (so not one instant's).
+    /// Counters, summed over the shards one after the other (so not of one instant).
     pub fn stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
         for shard in &self.shards {
@@ -197,7 +196,7 @@ impl<V: Clone> BlockCache<V> {
     }
 
     fn shard(&self, hash: u64) -> &Mutex<S3Fifo<BlockKey, V>> {
-        // The map within a shard uses the lowest and highest bits; take some in between.
+        // The map within a shard uses the lowest and highest bits; this takes some in between.
         let mask = self.shards.len() - 1;
         &self.shards[(hash >> 40) as usize & mask]
     }

@@ -1,28 +1,29 @@
-//! The replacement policy: the S3-FIFO queues, single-threaded; whoever shares it holds a lock around it.
+//! The replacement policy: the S3-FIFO queues, single-threaded. Callers that share it hold a lock around it.
 //!
-//! Entries live in a slab (`slots`), which a table of slot numbers finds them in: four bytes for each, so that the table
-//! stays in the processor's caches where entries do not. The queues hold slot numbers with a *ticket*, the count of entries the slot has
-//! held. An entry that is removed leaves its place in the queue behind; a place whose ticket is not its slot's is stale and
-//! is passed over. That makes removal as cheap as a lookup.
+//! Entries live in a slab (`slots`). A table of slot numbers finds them: four bytes for each, so that the table stays
+//! in the processor's caches where entries do not. The queues hold slot numbers with a *ticket*, the number of entries
+//! that the slot has held. Removing an entry leaves its place in the queue. A place whose ticket differs from its
+//! slot's is stale and is skipped. That makes removal as cheap as a lookup.
 //!
-//! Two kinds of admission. [`Admission::Probation`] is S3-FIFO as published: what is new goes through the small queue.
-//! [`Admission::Returning`] has no small queue: what is new is kept while there is room, so that an empty cache fills up at
-//! once; when something would have to go for it, it leaves only a ghost, and is kept when it comes back while the ghost is
-//! remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
+//! There are two kinds of admission. [`Admission::Probation`] is S3-FIFO as published: new entries go through the small
+//! queue. [`Admission::Returning`] has no small queue. It admits new entries while they fit, so that an empty cache
+//! fills up immediately. When an insertion would evict another entry, it leaves only a ghost. The entry is admitted
+//! when it returns while the ghost is remembered. This suits values that are expensive to prepare for caching and
+//! mostly never read again.
 //!
-//! The small queue is not worth its trouble when next to nothing in it is asked for again: then all that a new entry does is to
-//! take the place of another that is as good. Where values are cheap to have again, a caller can ask first
-//! ([`S3Fifo::is_worth_keeping`]). As long as few of the last that came in were used before they would have left the small queue,
-//! were everything let in, most of what is new is turned away, and leaves only a ghost, as under [`Admission::Returning`].
+//! The small queue does not pay when hardly any of its entries are read again: a new entry then only replaces another
+//! one of equal value. Where values are cheap to load again, a caller can ask first ([`S3Fifo::is_worth_keeping`]). The
+//! policy checks whether recent entries were used before they would have left the small queue, were all entries
+//! admitted. While few were, most new entries are rejected and leave only a ghost, as under [`Admission::Returning`].
 //!
-//! Entries that are to be *kept* have a queue of their own. Whoever knows that something will be asked for says so, and
-//! need not prove it by use; it goes only for another of its kind, or when the share does not even hold what is kept. Kept
-//! entries take at most three quarters of the share, so that there always is a cache for all else; what is beyond that is
-//! an entry like any other.
+//! *Retained* entries (`kept`) have a queue of their own. A caller that knows that an entry will be read inserts it
+//! there, and the entry need not prove its use. It is evicted only for another retained entry, or when the retained
+//! entries alone exceed the share. Retained entries take at most three quarters of the share, so that other entries
+//! always have a cache. Beyond that they are inserted like any other entry.
 //!
 //! Invariants:
-//! * `used` is the sum of the charges of all entries and at most `share`; `kept_used` that of the kept ones and at most
-//!   [`KEPT_QUARTERS`] quarters of it.
+//! * `used` is the sum of the charges of all entries and at most `share`. `kept_used` is that of the retained ones and
+//!   at most [`KEPT_QUARTERS`] quarters of it.
 //! * Every entry has exactly one place with a current ticket, in `small`, in `main` or in `kept`.
 //! * Stale places are at most as many as entries, plus [`STALE_SLACK`].
 
@@ -35,46 +36,46 @@ use hashbrown::HashTable;
 use probation::Probation;
 use std::collections::VecDeque;
 
-/// Uses past this count no more: an entry goes round the main queue at most this often without being used.
+/// Largest counted number of uses: an entry goes round the main queue at most this often without being used.
 const USES_MAX: u8 = 3;
 
 /// Uses within the small queue that earn a place in main.
 const USES_TO_MAIN: u8 = 2;
 
-/// The small queue's part of the share.
+/// The small queue is one part in this many of the share.
 const SMALL_FRACTION: usize = 10;
 
-/// Quarters of the share that kept entries may take.
+/// Quarters of the share that retained entries may take.
 const KEPT_QUARTERS: usize = 3;
 
-/// Under [`Admission::Returning`] ghosts stand for this part of the share. What returns later than that would not stay long,
-/// and is copied for nothing: of Zipf-distributed reads (exponent 0.99, a quarter to half of the rows fit) half as many ghosts
-/// as fit entries leave two thirds of the insertions that as many as fit would, and the same hits; with an eighth, hits get
-/// fewer when the load changes.
+/// Under [`Admission::Returning`] the ghosts' charges are the share divided by this. Entries that return later than
+/// that would not stay long, and are copied in vain. Measured with Zipf-distributed reads (exponent 0.99, a quarter to
+/// half of the rows fit): half as many ghosts as entries give two thirds of the insertions that as many ghosts as
+/// entries give, and the same hits. With an eighth, hits decrease when the load changes.
 const GHOSTS_FRACTION: usize = 2;
 
-/// Kept entries that a new one looks at for one to take the place of.
+/// Retained entries that an insertion checks for one to replace.
 const RETAINED_PROBES: u32 = 4;
 
-/// Slots for each entry above which a share that changes gives back their memory: to move the entries costs about what it takes to
+/// Slots per entry above which a change of the share frees their memory. To move the entries costs about as much as to
 /// evict as many.
 const SLOTS_TIMES_MAX: usize = 2;
 
-/// Stale places tolerated beyond one for each entry; spares small caches frequent clean-ups.
+/// Stale places tolerated besides one for each entry; spares small caches frequent clean-ups.
 const STALE_SLACK: usize = 64;
 
-/// What entries are found by.
+/// The key of an entry.
 pub trait CacheKey: Copy + Eq {
     /// A well mixed hash: all its bits are used, for different purposes.
     fn hash64(self) -> u64;
 }
 
-/// How a new entry gets in.
+/// The admission of new entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Through the small queue.
     Probation,
-    /// While there is room; otherwise only when it comes back.
+    /// While they fit; otherwise only when they return.
     Returning,
 }
 
@@ -87,11 +88,11 @@ struct Entry<K, V> {
     /// Saturates at `USES_MAX`.
     uses: u8,
     queue: Queue,
-    /// How many had come when it did.
+    /// Number of arrivals before this one.
     arrival: u32,
 }
 
-/// Where an entry is.
+/// The queue of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Small,
@@ -101,7 +102,7 @@ enum Queue {
 
 #[derive(Debug)]
 struct Slot<K, V> {
-    /// Entries it has held before; wraps.
+    /// Number of entries it has held before; wraps.
     ticket: u32,
     entry: Option<Entry<K, V>>,
 }
@@ -117,7 +118,7 @@ impl<K: CacheKey, V> Slot<K, V> {
     }
 }
 
-/// Where an entry stands in a queue.
+/// The place of an entry in a queue.
 #[derive(Clone, Copy, Debug)]
 struct EntryIndex {
     slot: u32,
@@ -175,7 +176,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
     }
 
-    /// The value, when it is here, and what it is charged with. `hash` is the key's own.
+    /// The value and its charge, if the key is present. `hash` is the key's own.
     pub fn get_hashed(&mut self, key: K, hash: u64) -> Option<(&V, usize)> {
         let slot = self.slot_of(key, hash);
         let found = slot.and_then(|slot| self.slots.get_mut(slot as usize)?.entry.as_mut());
@@ -192,19 +193,19 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         Some((&entry.value, entry.charge))
     }
 
-    /// The value, when it is here.
+    /// The value, if the key is present.
     pub fn get(&mut self, key: K) -> Option<&V> {
         self.get_hashed(key, key.hash64()).map(|(value, _)| value)
     }
 
-    /// The value, when it is here, without counting as a use.
+    /// The value, if the key is present, without counting as a use.
     pub fn peek(&self, key: K) -> Option<&V> {
         let slot = self.slot_of(key, key.hash64())?;
         Some(&self.slots.get(slot as usize)?.entry.as_ref()?.value)
     }
 
-    /// Whether an insertion of the key would be kept, as far as its history tells. Under [`Admission::Returning`] a key
-    /// that is new, and for which there is no room, is remembered from now on.
+    /// Whether an insertion of the key would be admitted, by its history. Under [`Admission::Returning`] a new key that
+    /// does not fit is remembered from now on.
     pub fn admits(&mut self, key: K, weight: usize) -> bool {
         let hash = key.hash64();
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
@@ -222,12 +223,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         false
     }
 
-    /// Whether a value that is cheap to have again should be inserted. If not, its key is remembered.
+    /// Whether a value that is cheap to load again should be inserted. If not, its key is remembered.
     pub fn is_worth_keeping(&mut self, key: K, weight: usize) -> bool {
         let hash = key.hash64();
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
         let ghosts_max = self.share / GHOSTS_FRACTION;
-        // A ghost that takes all the room would drive out all others.
+        // A ghost that takes the whole limit would evict all others.
         let is_large = charge > ghosts_max / 2;
         if is_large || self.has_space(charge) || self.ghosts.contains(hash) || !self.probation.turns_away() {
             return true;
@@ -237,18 +238,18 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         false
     }
 
-    /// Keeps `value`, which holds on to `weight` bytes, if it is admitted. Replaces an older value of the key. Returns
-    /// what had to go, for the caller to drop when it has let go of its lock.
+    /// Inserts `value`, which takes `weight` bytes, if it is admitted. Replaces an older value of the key. Returns the
+    /// evicted values, which the caller drops after it has released its lock.
     pub fn insert(&mut self, key: K, value: V, weight: usize) -> Vec<V> {
         self.insert_as(key, value, weight, false)
     }
 
-    /// The same for an entry that is to be kept, as far as there is room for it among the kept ones.
+    /// The same for an entry to be retained, as long as it fits among the retained ones.
     pub fn insert_kept(&mut self, key: K, value: V, weight: usize) -> Vec<V> {
         self.insert_as(key, value, weight, true)
     }
 
-    /// Bytes that may still be charged for kept entries.
+    /// Bytes that may still be charged for retained entries.
     pub fn retained_space(&self) -> usize {
         self.kept_max().saturating_sub(self.kept_used)
     }
@@ -265,7 +266,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         if let Some(slot) = self.slot_of(key, hash) {
             if let Some(old) = self.slots.get_mut(slot as usize).and_then(|s| s.entry.as_mut()) {
                 if old.charge == charge && (old.queue == Queue::Kept || !keep) {
-                    // A racing reader loaded the same: only the value changes.
+                    // A racing reader loaded the same block: only the value changes.
                     dropped.push(std::mem::replace(&mut old.value, value));
                     return dropped;
                 }
@@ -342,7 +343,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         (used, small, kept, entries) == (self.used, self.small_used, self.kept_used, self.table.len())
     }
 
-    /// Charges of entries that ghosts may stand for.
+    /// Limit of the ghosts' charges.
     fn ghosts_max(&self) -> usize {
         match self.admission {
             Admission::Probation => self.share,
@@ -355,12 +356,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         self.table.find(hash, is_it).copied()
     }
 
-    /// Whether nothing would have to go for an entry.
+    /// Whether an entry fits without an eviction.
     fn has_space(&self, charge: usize) -> bool {
         self.used.saturating_add(charge) <= self.share
     }
 
-    /// Takes an entry out, and forgets nothing else of its key.
+    /// Removes an entry. Ghosts stay.
     pub fn remove(&mut self, key: K) -> Option<V> {
         let slot = self.slot_of(key, key.hash64())?;
         let value = self.release(slot);
@@ -368,7 +369,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         value
     }
 
-    /// Takes out all entries for which `unwanted` holds. Walks everything.
+    /// Removes all entries for which `unwanted` holds. Walks everything.
     pub fn remove_all(&mut self, mut unwanted: impl FnMut(&K, &V) -> bool) -> Vec<V> {
         let mut slots = Vec::new();
         for (number, slot) in self.slots.iter().enumerate() {
@@ -382,7 +383,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         removed
     }
 
-    /// Changes the share, evicting at once when it shrinks.
+    /// Changes the share, and evicts immediately when it shrinks.
     pub fn set_share(&mut self, share: usize) -> Vec<V> {
         self.share = share;
         let mut dropped = Vec::new();
@@ -404,12 +405,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         dropped
     }
 
-    /// Moves the entries to slots beside each other, and gives back the memory of the others. Walks everything, and nothing else
+    /// Moves the entries to adjacent slots, and frees the memory of the others. Walks everything, and nothing else
     /// changes.
     pub(crate) fn compact(&mut self) {
         let before = std::mem::take(&mut self.slots);
         let mut entries = Vec::with_capacity(self.table.len());
-        // By former slot.
+        // Indexed by former slot.
         let mut moved = vec![None; before.len()];
         for (slot, moved) in before.into_iter().zip(&mut moved) {
             if let Some(entry) = slot.entry {
@@ -445,12 +446,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         debug_assert!(self.counters_agree(), "a compaction of slots moves every entry once");
     }
 
-    /// Lookups so far that found nothing.
+    /// Number of lookups so far that found nothing.
     pub fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// Whether there is nothing in it.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -472,7 +473,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             + self.ghosts.memory()
     }
 
-    /// Adds what has been counted.
+    /// Adds the counters to `sum`.
     pub fn add_stats(&self, sum: &mut CacheStats) {
         sum.hits += self.hits;
         sum.misses += self.misses;
@@ -486,8 +487,8 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         sum.entries += self.table.len() as u64;
     }
 
-    /// Evicts until at most `limit` bytes are charged. Ends: every step takes a place off a queue for good, moves one
-    /// from small to main, or lowers a use count.
+    /// Evicts until at most `limit` bytes are charged. It terminates: every step removes a place from a queue, moves
+    /// one from small to main, or lowers a use count.
     fn shrink_to(&mut self, limit: usize, dropped: &mut Vec<V>) {
         while self.used > limit {
             let small_first = self.small_used > self.share / SMALL_FRACTION || self.main.is_empty();
@@ -501,7 +502,8 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
     }
 
-    /// Whether `charge` more may be kept, perhaps after one that was not used for long is gone.
+    /// Whether `charge` more bytes may be retained, perhaps after the eviction of a retained entry that was not used
+    /// recently.
     fn make_space_to_keep(&mut self, charge: usize, dropped: &mut Vec<V>) -> bool {
         for _ in 0..RETAINED_PROBES {
             if self.kept_used + charge <= self.kept_max() {
@@ -563,7 +565,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         dropped.extend(self.release(place.slot));
     }
 
-    /// Empties a slot; its place in a queue, if it still has one, is stale from now on.
+    /// Empties a slot. Its place in a queue, if there still is one, is stale from now on.
     fn release(&mut self, number: u32) -> Option<V> {
         let slot = self.slots.get_mut(number as usize)?;
         let entry = slot.entry.take()?;
@@ -586,7 +588,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         Some(entry.value)
     }
 
-    /// Keeps the queues from filling up with places of entries that were removed.
+    /// Removes stale places when there are many.
     fn drop_stale_places(&mut self) {
         if self.small.len() + self.main.len() + self.kept.len() <= 2 * self.table.len() + STALE_SLACK {
             return;

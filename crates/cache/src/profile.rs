@@ -1,34 +1,34 @@
-//! What other capacities would have done: miniature simulations (Waldspurger et al., ATC 2017).
+//! Simulates a cache at other capacities by miniature simulations (Waldspurger et al., ATC 2017).
 //!
-//! One key in so many is *sampled*, by its hash. For every capacity in question a cache of keys alone, with the real policy
-//! and as much smaller as keys are fewer, sees the accesses to sampled keys. Its hits, scaled up, are those of a cache of
-//! that capacity. Unlike a ghost list behind the real cache this also tells what a smaller one would lose, and what a much
-//! larger one would gain, and it holds for a policy without the stack property.
+//! One key in `1 << sample_shift` is *sampled*, by its hash. For every capacity of the plan a cache of keys alone sees
+//! the accesses to sampled keys. It has the real policy, and its capacity is reduced by the sampling rate. Its hits,
+//! scaled up, are those of a cache of that capacity. A ghost list behind the real cache could not tell the losses of a
+//! smaller cache or the gains of a much larger one. The simulation also holds for a policy without the stack property.
 //!
-//! An access counts when its weight is known: a hit at once, a miss when the value comes. The time in between, of sampled
-//! misses, is what a miss costs.
+//! An access counts when its weight is known: a hit immediately, a miss when the value arrives. The time in between, of
+//! sampled misses, is the cost of a miss.
 //!
-//! Cost: unsampled accesses a shift and a mask; sampled ones about 30 ns for each capacity. When two threads come at once,
-//! one of the accesses goes uncounted, so nobody waits here.
+//! Cost: a shift and a mask for unsampled accesses; about 30 ns per capacity for sampled ones. When two threads arrive
+//! concurrently, one of the accesses is not counted, so no thread waits here.
 
 use crate::policy::{Admission, CacheKey, S3Fifo};
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Sampled misses whose values are on their way: more than readers that wait at once on a small server, and a miss that
-/// is forgotten is only not timed.
+/// Sampled misses whose values are being loaded: more than the concurrent waits of a small server. A miss that is
+/// overwritten is only not timed.
 const AWAITED_MAX: usize = 64;
 
-/// What to find out.
+/// The parameters of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilePlan {
-    /// The capacities in question, ascending.
+    /// The simulated capacities, ascending.
     pub capacities: Vec<usize>,
     /// One key in `1 << sample_shift` is sampled.
     pub sample_shift: u32,
 }
 
-/// What was found, since the beginning, scaled up to all keys.
+/// The results since the beginning, scaled up to all keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileCounts {
     /// Accesses.
@@ -37,9 +37,9 @@ pub struct ProfileCounts {
     pub hits: Vec<u64>,
     /// Misses that were timed (not scaled).
     pub timed: u64,
-    /// How long they took, nanoseconds in all.
+    /// Their duration, nanoseconds in all.
     pub timed_nanos: u64,
-    /// As many misses of the cache itself as those stand for.
+    /// The number of misses of the cache itself that the timed ones represent.
     pub missed: u64,
 }
 
@@ -59,7 +59,7 @@ struct Inner {
     next_awaited: usize,
 }
 
-/// The hash of a sampled key stands for the key.
+/// A sampled key, represented by its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SampledKey(u64);
 
@@ -70,8 +70,8 @@ impl CacheKey for SampledKey {
 }
 
 impl ProfilePlan {
-    /// Capacities from a 32nd of `budget` to nearly all of it, closer together where curves bend most, and as many samples
-    /// as make the largest simulation hold two thousand entries of `entry_bytes` or more; never more than one key in
+    /// Capacities from a 32nd of `budget` to nearly all of it, closer together where curves bend most. The sampling
+    /// rate makes the largest simulation hold at least two thousand entries of `entry_bytes`. It is at most one key in
     /// sixteen, at which the simulations add some 25 ns to an access.
     pub fn for_budget(budget: usize, entry_bytes: usize) -> Self {
         let parts = [1, 2, 4, 8, 14, 20, 28];
@@ -84,7 +84,7 @@ impl ProfilePlan {
 }
 
 impl Profile {
-    /// Begins with empty simulations.
+    /// A profile with empty simulations.
     pub fn new(plan: &ProfilePlan, admission: Admission) -> Self {
         assert!(plan.capacities.is_sorted(), "the capacities of a plan ascend");
         let simulated = plan
@@ -105,19 +105,19 @@ impl Profile {
         }
     }
 
-    /// Whether accesses to the key of this hash are to be told.
+    /// Whether accesses to the key of this hash are to be reported.
     pub fn samples(&self, hash: u64) -> bool {
         (hash >> 24) & ((1 << self.shift) - 1) == 0
     }
 
-    /// A sampled key was accessed and found; its value holds on to `weight` bytes.
+    /// Reports a hit of a sampled key whose value takes `weight` bytes.
     pub fn accessed(&self, hash: u64, weight: usize) {
         if let Some(mut inner) = self.inner.try_lock() {
             inner.access(hash, weight, self.shift);
         }
     }
 
-    /// A sampled key was accessed and not found.
+    /// Reports a miss of a sampled key.
     pub fn missed(&self, hash: u64, now: Duration) {
         if let Some(mut inner) = self.inner.try_lock() {
             let next = inner.next_awaited % AWAITED_MAX;
@@ -126,7 +126,7 @@ impl Profile {
         }
     }
 
-    /// The value of a sampled key that was not found came.
+    /// Reports that the value of a missed sampled key was loaded.
     pub fn loaded(&self, hash: u64, weight: usize, now: Duration) {
         let Some(mut inner) = self.inner.try_lock() else { return };
         let inner = &mut *inner;
@@ -140,7 +140,7 @@ impl Profile {
         inner.access(hash, weight, self.shift);
     }
 
-    /// What was found so far.
+    /// The results so far.
     pub fn counts(&self) -> ProfileCounts {
         self.inner.lock().counts.clone()
     }

@@ -1,4 +1,5 @@
-//! The cache against a map that forgets nothing: it may forget, but never lie and never overflow.
+//! Compares the cache with a map that forgets nothing: the cache may forget, but never lie and never exceed its
+//! capacity.
 
 use super::*;
 use proptest::prelude::*;
@@ -95,7 +96,7 @@ fn what_is_to_be_kept_stays_without_being_used_and_leaves_room() {
     let cache = BlockCache::with_shards(100 * 1000, 1);
     for offset in 0..200 {
         cache.insert_kept(key(1, offset), offset, WEIGHT);
-        // The newest are used: they take the place of those that never were.
+        // The newest entries are used: they replace those that never were.
         assert_eq!(cache.get(&key(1, offset)), Some(offset));
     }
     assert_eq!((cache.stats().kept_bytes, cache.retained_space()), (75_000, 0));
@@ -159,7 +160,7 @@ fn an_entry_above_the_share_is_refused_and_displaces_nothing() {
     assert_eq!(cache.get(&key(1, 1)), Some(1));
 }
 
-/// Keys 0.. with probabilities that fall like those of Zipf's law.
+/// Keys 0.. with Zipf-distributed probabilities.
 fn skewed(draw: u64, keys: u64) -> u64 {
     let uniform = (draw >> 11) as f64 / (1u64 << 53) as f64;
     ((keys as f64).powf(uniform) - 1.0) as u64
@@ -235,7 +236,7 @@ fn what_must_return_is_kept_when_it_does() {
 }
 
 proptest! {
-    /// Like a map that may forget, with removals, under both kinds of admission; and queues stay short.
+    /// Compares the policy with a map that may forget, with removals, under both kinds of admission. Queues stay short.
     #[test]
     fn the_policy_never_lies(
         returning in any::<bool>(), share in 0usize..8_000,
@@ -284,7 +285,7 @@ proptest! {
     }
 }
 
-/// A cache that gives way does so with all that it takes, and what is left is found.
+/// A cache that shrinks frees the memory of its places, and the remaining entries are found.
 #[test]
 fn a_share_that_shrinks_frees_the_places_of_entries() {
     const ENTRIES: u64 = 100_000;
@@ -304,12 +305,12 @@ fn a_share_that_shrinks_frees_the_places_of_entries() {
         cache.add_stats(&mut stats);
         assert_eq!(found.len() as u64, stats.entries);
         assert!(stats.entries > 4_000, "{}", stats.entries);
-        // They go in the order in which they came.
+        // They are evicted in the order of their insertion.
         assert_eq!(cache.set_share(0), found);
     }
 }
 
-/// Blocks of which `get` finds nothing are inserted if they are worth keeping; how many were found, and how many turned away.
+/// Reads blocks, and inserts a missing one if it is worth caching. Returns the numbers of hits and of rejected blocks.
 fn read_all(cache: &BlockCache<u64>, keys: impl Iterator<Item = u64>, asks: bool) -> (u64, u64) {
     const WEIGHT: usize = 4096 - ENTRY_OVERHEAD_BYTES;
     let before = cache.stats().turned_away;
@@ -328,7 +329,7 @@ fn read_all(cache: &BlockCache<u64>, keys: impl Iterator<Item = u64>, asks: bool
     (hits, turned_away)
 }
 
-/// Draws below `keys`, all alike.
+/// Uniformly distributed random numbers below `keys`.
 fn alike(keys: u64, seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || next_draw(&mut state) % keys)
@@ -352,10 +353,10 @@ fn what_is_not_asked_for_again_is_turned_away_without_loss() {
 #[test]
 fn what_is_asked_for_again_soon_is_let_in() {
     let cache = BlockCache::with_shards(4096 * 2_000, 2);
-    // Two times in a row, and never again.
+    // Twice in a row, and never again.
     let (hits, turned_away) = read_all(&cache, (0..100_000).map(|n| n / 2), true);
     assert_eq!((hits, turned_away), (50_000, 0));
-    // A quarter of them twice, with fifty others in between, while all others have their turn once.
+    // A quarter of them twice, with fifty others in between, while all others are read once.
     let twice = (1 << 20..)
         .step_by(100)
         .take(500)
@@ -369,13 +370,13 @@ fn a_load_that_changes_is_followed() {
     let cache = BlockCache::with_shards(4096 * 2_000, 2);
     let (_, turned_away) = read_all(&cache, alike(1 << 20, 7).take(100_000), true);
     assert!(turned_away > 80_000, "{turned_away}");
-    // Blocks that all have room: each is turned away once at most, but for few of which the ghost is forgotten.
+    // All blocks fit: each is rejected once at most, except for a few whose ghosts are forgotten.
     let few = || alike(1_000, 8).map(|n| n + (1 << 30));
     let (_, turned_away) = read_all(&cache, few().take(20_000), true);
     assert!(turned_away < 1_100, "{turned_away}");
     let (hits, _) = read_all(&cache, few().take(20_000), true);
     assert!(hits > 19_900, "{hits}");
-    // Nothing twice, so that most is turned away; then everything twice.
+    // No block twice, so that most are rejected; then each block twice.
     let (_, turned_away) = read_all(&cache, 1 << 32..(1 << 32) + 50_000, true);
     assert!(turned_away > 40_000, "{turned_away}");
     let (hits, turned_away) = read_all(&cache, (1 << 34..(1u64 << 34) + 50_000).flat_map(|n| [n, n]), true);

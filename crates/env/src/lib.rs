@@ -1,7 +1,7 @@
 //! The determinism seam: clock, randomness, spawning, blocking work and metrics.
 //!
-//! Everything above this crate reaches time, chance and concurrency through an [`Env`]. In production that is a tokio
-//! runtime; in simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
+//! All code above this crate reaches time, randomness and concurrency through an [`Env`]. In production that is a tokio
+//! runtime. In simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
 //! server. Files are behind `stele-storage`, coordination behind `stele-coord`, sockets belong to the binary.
 
 pub mod metrics;
@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which share of the machine a task may claim.
+/// The scheduling class of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Requests and the commit log.
@@ -28,7 +28,7 @@ pub enum Priority {
 /// A closure for a thread that may block.
 pub type BlockingWork = Box<dyn FnOnce() + Send>;
 
-/// What a runtime provides. Implemented by tokio and by the simulator.
+/// The services of a runtime. Implemented by tokio and by the simulator.
 pub trait Runtime: Send + Sync + 'static {
     /// Monotonic time since an arbitrary origin.
     fn now(&self) -> Duration;
@@ -38,9 +38,9 @@ pub trait Runtime: Send + Sync + 'static {
     fn random_u64(&self) -> u64;
     /// Completes after at least `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
-    /// Runs a task to its end. The name is for logs.
+    /// Runs a task to completion. The name is for logs.
     fn spawn(&self, priority: Priority, name: &'static str, task: BoxFuture<'static, ()>);
-    /// Runs a closure where blocking hurts nobody; in simulation, at once.
+    /// Runs a closure on a thread that may block; in simulation, immediately.
     fn run_blocking(&self, work: BlockingWork);
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Env {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
-/// The task that was to answer is gone: it panicked or the runtime is shutting down.
+/// The task with the result is gone: it panicked or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -80,7 +80,7 @@ impl Env {
         self
     }
 
-    /// Whether a planted bug shall happen; constantly false without the `planted-bugs` feature.
+    /// Whether a planted bug is active; constantly false without the `planted-bugs` feature.
     pub fn planted(&self, bug: PlantedBug) -> bool {
         self.planted.is(bug)
     }
@@ -119,17 +119,17 @@ impl Env {
         }
     }
 
-    /// Runs a task to its end on the foreground runtime.
+    /// Runs a task to completion on the foreground runtime.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(Priority::Foreground, name, Box::pin(task));
     }
 
-    /// Runs a task to its end on the background runtime.
+    /// Runs a task to completion on the background runtime.
     pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(Priority::Background, name, Box::pin(task));
     }
 
-    /// Runs a task and hands back its output.
+    /// Runs a task and returns its output.
     pub async fn spawn_join<T: Send + 'static>(
         &self,
         priority: Priority,
@@ -144,7 +144,7 @@ impl Env {
         output.await.map_err(|_| Gone)
     }
 
-    /// Runs a closure on a thread that may block and hands back its output.
+    /// Runs a closure on a thread that may block and returns its output.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
         let (done, output) = tokio::sync::oneshot::channel();
         self.runtime.run_blocking(Box::new(move || {

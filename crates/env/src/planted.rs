@@ -1,5 +1,5 @@
-//! Bugs planted on purpose, to prove that the simulator finds such bugs. They exist only under the `planted-bugs`
-//! feature; without it every check is constantly false and compiles away.
+//! Bugs planted on purpose prove that the simulator finds such bugs. They exist only under the `planted-bugs` feature;
+//! without it every check is constantly false and compiles away.
 
 /// One deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,19 +10,19 @@ pub enum PlantedBug {
     DropMemtable,
     /// A tablet hands out a sequence number twice.
     ReuseSequence,
-    /// The row cache keeps what a read found although the row was written meanwhile.
+    /// The row cache retains the result of a read although the row was written during the read.
     StaleRow,
-    /// Flushes and compactions drop one version more than a rule that counts versions says.
+    /// Flushes and compactions drop one version more than a rule that counts versions allows.
     DropVersion,
-    /// Flushes and compactions that keep a deleted range of timestamps forget where it begins.
+    /// Flushes and compactions that retain a deleted range of timestamps lose its start.
     WidenDelete,
-    /// Who takes a bucket over seals only some of the files that grow.
+    /// A takeover of a bucket seals only some of the growing files.
     SkipSeal,
-    /// Who has made a file that grows in a bucket does not look whether it is still the owner.
+    /// A process that has created a growing file in a bucket does not check whether it is still the owner.
     SkipVerify,
-    /// A put to a bucket that finds its name taken takes what is there for its own.
+    /// A put to a bucket that finds its name taken claims the existing object as its own.
     TakeForOwn,
-    /// A put to a bucket whose first answer was lost does not recognise what it made.
+    /// A put to a bucket whose first response was lost does not recognise its own object.
     ForgetOwn,
 }
 
@@ -41,7 +41,7 @@ impl PlantedBug {
         ("forget-own", PlantedBug::ForgetOwn),
     ];
 
-    /// Whether it does nothing but on a bucket.
+    /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {
         use PlantedBug::{ForgetOwn, SkipSeal, SkipVerify, TakeForOwn};
         matches!(self, SkipSeal | SkipVerify | TakeForOwn | ForgetOwn)

@@ -51,8 +51,8 @@ impl Runtime for TokioRuntime {
         i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// SipHash of a counter under a key the standard library draws from the system: unpredictable enough for jitter
-    /// and identifiers, and no dependency.
+    /// SipHash of a counter under a key from the standard library's random state: unpredictable enough for jitter and
+    /// identifiers, and without a dependency.
     fn random_u64(&self) -> u64 {
         let mut hasher = self.random_state.build_hasher();
         hasher.write_u64(self.random_counter.fetch_add(1, Ordering::Relaxed));

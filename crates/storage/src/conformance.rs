@@ -1,20 +1,20 @@
-//! One suite over all backends: what [`crate::Storage`] promises short of power loss.
+//! One test suite for all backends: the promises of [`crate::Storage`] short of power loss.
 //!
-//! Each check gets a fresh medium. A broken promise is a failed assertion, so this belongs in tests.
+//! Each check gets an empty storage. A broken promise is a failed assertion, so only tests may call this.
 
 use crate::{FileInfo, PATH_BYTES_MAX, ReadFile, Storage, StorageError};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_types::ErrorKind;
 
-/// Runs every check on media made by `make`.
+/// Runs every check on storages made by `make`.
 pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
     run_remote(&make).await;
     deleting_keeps_open_readers(&make()).await;
     discarded_files_are_gone(&make()).await;
 }
 
-/// The same for media where a reader has nothing of a file that was deleted.
+/// The same for backends whose open readers lose a deleted file.
 pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     appends_read_back(&make()).await;
     append_spans_slices_and_sizes(&make()).await;
@@ -66,7 +66,7 @@ async fn appends_read_back(storage: &Arc<dyn Storage>) {
     assert_eq!(storage.read_all("empty").await.expect("read"), "");
 }
 
-/// More slices than one system call takes (1,024), empty ones among them, and more bytes than are written inline.
+/// More slices than one system call takes (1,024), some of them empty, and more bytes than are written inline.
 async fn append_spans_slices_and_sizes(storage: &Arc<dyn Storage>) {
     let slices: Vec<Bytes> = (0..3_000usize)
         .map(|i| Bytes::from(vec![(i % 251) as u8; i % 7]))
@@ -84,7 +84,7 @@ async fn append_spans_slices_and_sizes(storage: &Arc<dyn Storage>) {
     );
 }
 
-/// What a backend does not append without waiting, it must not have touched.
+/// A backend that does not append without waiting must not have changed the file.
 async fn appends_without_waiting_read_back(storage: &Arc<dyn Storage>) {
     let mut file = storage.create("now").await.expect("create");
     let mut expected = Vec::new();
@@ -130,7 +130,7 @@ async fn reads_are_exact(storage: &Arc<dyn Storage>) {
         if let Some(cached) = file.try_read_at(offset, len) {
             assert!(matches!(cached, Err(StorageError::OutOfBounds { .. })), "{cached:?}");
         }
-        // As much memory nobody has.
+        // Larger buffers cannot be allocated.
         let Some(mut bytes) = (len < 100).then(|| vec![b'?'; len]) else {
             continue;
         };
@@ -169,7 +169,7 @@ async fn puts_are_whole_and_first_wins(storage: &Arc<dyn Storage>) {
     assert_eq!(storage.read_all("p/empty").await.expect("read"), "");
 }
 
-/// A repair makes a file of the log anew.
+/// A repair rewrites a file of the log.
 async fn growing_files_may_be_put_whole(storage: &Arc<dyn Storage>) {
     for (path, content) in [("log/0/1.log", "whole"), ("log/0/2.log", "")] {
         let put = storage
@@ -237,7 +237,7 @@ async fn bad_paths(storage: &Arc<dyn Storage>) {
 }
 
 async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {
-    // `t/1-x` sorts before `t/1/a` by bytes, though a walk of directories meets them the other way round.
+    // `t/1-x` sorts before `t/1/a` by bytes, though a walk of directories meets them in the other order.
     for path in ["t/1/b", "t/10", "t/1/a", "t/1-x", "u", "t/2/c/d"] {
         write(storage, path, b"abc").await;
     }
@@ -283,7 +283,7 @@ async fn several_are_deleted_together(storage: &Arc<dyn Storage>) {
     storage.delete_all(&[]).await.expect("delete of none");
 }
 
-/// Whether what is known of them is right or not.
+/// Opens files with right and with wrong expectations.
 async fn files_are_opened_with_what_is_read_first(storage: &Arc<dyn Storage>) {
     write(storage, "f", b"0123456789").await;
     for (len, first) in [

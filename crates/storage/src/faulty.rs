@@ -1,15 +1,15 @@
-//! A medium that fails the way media do, for simulation.
+//! A storage that fails as real ones do, for simulation.
 //!
-//! It remembers of every file how much was written and how much of that was synced. A [`FaultyStorage::crash`] is power
-//! loss: unsynced bytes survive in part, torn, with holes or not at all, and so do files never synced. A [`FaultyStorage::kill`] is
-//! the end of the process alone: what was written stays, though still not durable. Either ends a *generation*: every
-//! handle of it, the storage included, answers `Io` from then on, so that tasks of the dead process can change nothing
-//! any more. [`FaultyStorage::reopen`] is the medium as the next process finds it.
+//! It remembers for every file its written and its synced bytes. A [`FaultyStorage::crash`] is power loss: unsynced
+//! bytes survive in part, torn, with gaps or not at all, and so do files never synced. A [`FaultyStorage::kill`] is the
+//! end of the process alone: written bytes stay, though still not durable. Either ends a *generation*: every handle of
+//! it, the storage included, returns `Io` from then on, so that tasks of the dead process can change nothing any more.
+//! [`FaultyStorage::reopen`] is the storage as the next process finds it.
 //!
-//! Errors, a space limit and latency are set by a [`FaultPlan`] at any time. Operations that reach the device have their
-//! effect somewhere between two pauses, so a crash finds some done but not acknowledged.
+//! A [`FaultPlan`] sets errors, a space limit and latency at any time. Operations that reach the device take effect
+//! between two pauses, so a crash finds some that are done but not acknowledged.
 //!
-//! All chance and all waiting come from the [`Env`], and files are kept in order, so one seed gives one history.
+//! All randomness and all waiting come from the [`Env`], and files are ordered, so one seed gives one history.
 
 mod device;
 mod handle;
@@ -25,36 +25,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 
-/// What goes wrong, and how often. Probabilities are per operation, from 0 (never) to 1. The default is a medium without
+/// Faults and their frequencies. Probabilities are per operation, from 0 (never) to 1. The default is a storage without
 /// faults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultPlan {
     /// An append fails after writing part of its bytes.
     pub append_error: f64,
-    /// An append cannot be done without waiting, so that [`AppendFile::try_append`] gives `None`.
+    /// An append would have to wait, so that [`AppendFile::try_append`] gives `None`.
     pub append_wait: f64,
-    /// A sync fails, and what becomes of the unsynced bytes is random.
+    /// A sync fails, with a random effect on the unsynced bytes.
     pub sync_error: f64,
     /// A read fails.
     pub read_error: f64,
     /// A create, put or delete fails, with or without its effect; an open or listing fails.
     pub put_error: f64,
-    /// A put puts its file there and fails to make the name durable, as on a full disk.
+    /// A put creates its file and fails to make the name durable, as on a full disk.
     pub put_unlinked: f64,
     /// A read finds its bytes not in the page cache, so that [`ReadFile::try_read_at`] gives `None`.
     pub read_miss: f64,
-    /// Most bytes the files may have together.
+    /// Largest sum of the files' bytes.
     pub space_limit: Option<u64>,
-    /// Shortest duration of anything but an append.
+    /// Shortest duration of all operations but appends.
     pub latency_min: Duration,
-    /// Longest duration of anything but an append.
+    /// Longest duration of all operations but appends.
     pub latency_max: Duration,
 }
 
 impl FaultPlan {
-    /// Whether nothing fails under it, however long it takes.
+    /// Whether no operation fails under this plan, however long it takes.
     pub fn is_harmless(&self) -> bool {
-        // Named one by one, so that a new kind of fault is thought of here.
+        // Lists all fields, so that a new kind of fault is not forgotten here.
         let FaultPlan {
             append_error,
             append_wait: _,
@@ -72,7 +72,7 @@ impl FaultPlan {
     }
 }
 
-/// How often what was done, over all generations.
+/// Counts of operations, over all generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
     /// Files created for writing.
@@ -93,7 +93,7 @@ pub struct OpCounts {
     pub deletes: u64,
     /// Listings.
     pub lists: u64,
-    /// Errors injected, running out of space included.
+    /// Errors injected, including lack of space.
     pub faults: u64,
     /// Power losses.
     pub crashes: u64,
@@ -101,7 +101,7 @@ pub struct OpCounts {
     pub kills: u64,
     /// Puts during which the process ended, before they had their effect.
     pub puts_cut_before: u64,
-    /// Puts during which the process ended, after they had their effect and before anybody knew.
+    /// Puts during which the process ended, after they had their effect and before they were acknowledged.
     pub puts_cut_after: u64,
 }
 
@@ -111,21 +111,21 @@ struct Shared {
     env: Env,
 }
 
-/// What every handle of one generation has in common.
+/// The part that all handles of one generation share.
 #[derive(Clone, Debug)]
 struct Mount {
     shared: Arc<Shared>,
     generation: u64,
 }
 
-/// A simulated medium as one process sees it.
+/// A simulated storage as one process sees it.
 #[derive(Debug)]
 pub struct FaultyStorage {
     mount: Mount,
 }
 
 impl FaultyStorage {
-    /// An empty medium without faults.
+    /// An empty storage without faults.
     pub fn new(env: Env) -> Arc<FaultyStorage> {
         let shared = Arc::new(Shared {
             device: Mutex::new(Device::default()),
@@ -136,7 +136,7 @@ impl FaultyStorage {
         })
     }
 
-    /// The same medium for the process that starts after a crash or kill. (Without one in between, both work.)
+    /// The same storage for the process that starts after a crash or kill. (Without one in between, both work.)
     pub fn reopen(&self) -> Arc<FaultyStorage> {
         let generation = self.device().generation;
         Arc::new(FaultyStorage {
@@ -147,25 +147,25 @@ impl FaultyStorage {
         })
     }
 
-    /// Changes what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.device().plan = plan;
     }
 
-    /// What goes wrong now.
+    /// The present faults.
     pub fn plan(&self) -> FaultPlan {
         self.device().plan.clone()
     }
 
-    /// Power loss. Of each file a random length between synced and written stays, sometimes with garbage in its unsynced
-    /// part; files never synced may vanish, and so may puts that failed or had not returned; files come back whose deletion
-    /// failed or had not returned; puts not yet effective never are.
+    /// Power loss. Of each file a random length between synced and written stays, sometimes with garbage in its
+    /// unsynced part. Files never synced may vanish, and so may puts that failed or had not returned. Files come back
+    /// if their deletion failed or had not returned. Puts that had no effect yet never have one.
     pub fn crash(&self) {
         self.device().crash(&self.mount.shared.env);
     }
 
-    /// The process ends, the machine does not: everything written can be read by the next process, and is as little
-    /// durable as before.
+    /// The process ends and the machine does not: the next process can read all written bytes, which are no more
+    /// durable than before.
     pub fn kill(&self) {
         self.device().kill();
     }
@@ -182,17 +182,17 @@ impl FaultyStorage {
         Ok(())
     }
 
-    /// Has reads of these bytes of a file fail as those of a bad sector do, for those who have it open, too.
+    /// Makes reads of these bytes of a file fail like reads of a bad sector, also for open readers.
     pub fn make_unreadable(&self, path: &str, bytes: Range<u64>) {
         self.device().unreadable.insert(path.to_owned(), bytes);
     }
 
-    /// Ends that.
+    /// Makes the file readable again.
     pub fn make_readable(&self, path: &str) {
         self.device().unreadable.remove(path);
     }
 
-    /// How often what was done so far.
+    /// Counts of operations so far.
     pub fn counts(&self) -> OpCounts {
         self.device().counts
     }
@@ -207,7 +207,7 @@ impl Mount {
         &self.shared.env
     }
 
-    /// The medium, unless the generation is over.
+    /// The device, unless the generation is over.
     fn enter(&self, path: &str, operation: &'static str) -> Result<MutexGuard<'_, Device>> {
         let device = self.shared.device.lock();
         if device.generation != self.generation {
@@ -259,7 +259,7 @@ impl Mount {
             match device.fault_on_name(self.env()) {
                 Fault::None => effect(device),
                 Fault::Before => Err(injected(path, operation)),
-                // A refusal by the medium is an answer even then.
+                // The device's own refusal is returned even then.
                 Fault::After => effect(device).and_then(|_| Err(injected(path, operation))),
             }
         })

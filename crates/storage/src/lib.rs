@@ -1,27 +1,27 @@
 //! Files behind one trait.
 //!
-//! The engine needs little of a medium, and says here exactly what it assumes of it:
+//! The engine needs little of a storage, and states all its assumptions here:
 //!
-//! * paths are relative, `/`-separated, of `[A-Za-z0-9._-]` components; directories are implied, and no path is both a
-//!   file and a directory; a first component of `LOCK` or `tmp` is reserved for backends;
-//! * a file is written once, front to back, by one writer ([`AppendFile`]), or put whole and atomically
-//!   ([`Storage::put_if_absent`]); it never changes afterwards, it is only deleted;
-//! * bytes survive a crash of the machine once `sync` (or the put) returned `Ok`; before that any prefix of what was
-//!   written, with any suffix of it torn, may remain. The directory entry of a file is durable after its first `sync`;
-//! * after a failed `sync` nothing is known about the bytes since the last good one, and the writer must not be used
-//!   again (the page cache may have dropped them: "fsyncgate"); after a failed `append` the file takes no more bytes,
-//!   but what was appended before can still be synced;
+//! * Paths are relative, `/`-separated, of `[A-Za-z0-9._-]` components. Directories are implied, and no path is both a
+//!   file and a directory. A first component of `LOCK` or `tmp` is reserved for backends.
+//! * A file is written once, front to back, by one writer ([`AppendFile`]), or put whole and atomically
+//!   ([`Storage::put_if_absent`]). It never changes afterwards; it is only deleted.
+//! * Bytes survive a crash of the machine once `sync` (or the put) returned `Ok`. Before that any prefix of the written
+//!   bytes may remain, with any suffix of it torn. The directory entry of a file is durable after its first `sync`.
+//! * After a failed `sync` nothing is known about the bytes since the last good one, and the writer must not be used
+//!   again. (The page cache may have dropped them: "fsyncgate".) After a failed `append` the file takes no more bytes,
+//!   but the bytes appended before can still be synced.
 //! * `put_if_absent` is a compare-and-swap: of several racing puts to one path exactly one succeeds. When it fails with
-//!   anything but `AlreadyExists` or `NoSpace`, the file may be there or not;
-//! * a file that [`grows`] may be appended to and synced in turns; every other one is finished by its first `sync`, and a
-//!   medium may refuse what comes after it;
-//! * a `delete` that returned `Ok` survives a crash: the file does not come back, as it may after a `discard`;
-//! * what a reader sees of a file still being written, or left behind by a killed process, need not be durable. Whoever
-//!   acts on such bytes first writes them again.
+//!   an error other than `AlreadyExists` or `NoSpace`, the file may exist or not.
+//! * A file that [`grows`] may be appended to and synced in turns. Every other file is finished by its first `sync`,
+//!   and a backend may refuse later appends.
+//! * A `delete` that returned `Ok` survives a crash: the file does not come back, as it may after a `discard`.
+//! * Bytes that a reader sees need not be durable when the file is still being written, or was left by a killed
+//!   process. A reader that acts on such bytes first makes them durable.
 //!
-//! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written-versus-synced bytes,
-//! torn writes, injected errors and latency. Object stores and HDFS are in crates of their own, `stele-objects` and
-//! `stele-hdfs`, over what [`remote`] holds for both. [`conformance`] is one suite over all of them.
+//! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written and synced bytes, torn
+//! writes, injected errors and latency. Object stores and HDFS are in crates of their own, `stele-objects` and
+//! `stele-hdfs`, over [`remote`]. [`conformance`] is one test suite for all of them.
 
 pub mod conformance;
 pub mod faulty;
@@ -40,7 +40,7 @@ use stele_types::ErrorKind;
 /// Result of a storage operation.
 pub type Result<T> = std::result::Result<T, StorageError>;
 
-/// What went wrong, with the path it went wrong on.
+/// A failure, with its path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
     /// No such file.
@@ -55,7 +55,7 @@ pub enum StorageError {
         /// Relative path.
         path: String,
     },
-    /// The medium is full (ENOSPC, EDQUOT) or kept free on purpose.
+    /// The storage is full (ENOSPC, EDQUOT) or its free space is reserved.
     #[error("{path}: no space left")]
     NoSpace {
         /// Relative path.
@@ -66,35 +66,36 @@ pub enum StorageError {
     OutOfBounds {
         /// Relative path.
         path: String,
-        /// First byte wanted.
+        /// First byte requested.
         offset: u64,
-        /// Bytes wanted.
+        /// Bytes requested.
         wanted: u64,
-        /// Bytes there.
+        /// Bytes of the file.
         len: u64,
     },
-    /// The device cannot read bytes that it took once (EIO): while that lasts they are as lost as if overwritten.
+    /// The device cannot read bytes that it accepted earlier (EIO). While that lasts they are as lost as if
+    /// overwritten.
     #[error("{path}: the device cannot read the bytes at offset {offset}: {message}")]
     Unreadable {
         /// Relative path.
         path: String,
-        /// The first of them that was wanted.
+        /// The first of the requested ones.
         offset: u64,
-        /// The system's words.
+        /// The system's error text.
         message: String,
     },
-    /// A part of the file is gone that was there.
+    /// A part of the file is gone.
     #[error("{path}: {detail}")]
     Lost {
         /// Relative path, of the part.
         path: String,
-        /// What is gone.
+        /// Description of the loss.
         detail: &'static str,
     },
     /// The path breaks the rules above.
     #[error("{path}: not a valid storage path")]
     InvalidPath {
-        /// As given.
+        /// The path as given.
         path: String,
     },
     /// Another process holds the data root.
@@ -102,31 +103,31 @@ pub enum StorageError {
     Locked {
         /// The data root.
         path: String,
-        /// Who holds it, as far as the lock file tells: `process 4711`.
+        /// The holder, as far as the lock file tells: `process 4711`.
         holder: String,
     },
-    /// Another process has taken this data over; this one has lost it for good and must end.
+    /// Another process has taken over this data. This process has lost it for good and must end.
     #[error("{path}: refused, because this process was replaced by {by}")]
     Fenced {
         /// Relative path.
         path: String,
-        /// Who took over.
+        /// The new owner.
         by: String,
     },
-    /// Any other failure of the medium.
+    /// Any other failure of the storage.
     #[error("{path}: {operation}: {message}")]
     Io {
         /// Relative path.
         path: String,
-        /// What was attempted.
+        /// The failed operation.
         operation: &'static str,
-        /// The system's words.
+        /// The system's error text.
         message: String,
     },
 }
 
 impl StorageError {
-    /// The same, of the file at `path` where it was about a part of it: when a part is missing, the file is.
+    /// The same error for the file at `path` instead of a part of it: when a part is missing, the file is.
     #[must_use]
     pub fn of_whole(self, path: &str) -> StorageError {
         match self {
@@ -135,7 +136,7 @@ impl StorageError {
         }
     }
 
-    /// What a caller can do about it.
+    /// The class of the failure for a caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             StorageError::NotFound { .. } => ErrorKind::NotFound,
@@ -146,7 +147,7 @@ impl StorageError {
             }
             StorageError::InvalidPath { .. } | StorageError::Io { .. } => ErrorKind::Internal,
             StorageError::Locked { .. } => ErrorKind::FailedPrecondition,
-            // The new owner has what was acknowledged, and takes the rest.
+            // The new owner has all acknowledged writes, and takes further ones.
             StorageError::Fenced { .. } => ErrorKind::Unavailable,
         }
     }
@@ -161,24 +162,24 @@ pub struct FileInfo {
     pub len: u64,
 }
 
-/// A medium. Object-safe: the engine holds `Arc<dyn Storage>`.
+/// A storage backend. Object-safe: the engine holds `Arc<dyn Storage>`.
 #[async_trait]
 pub trait Storage: Send + Sync + 'static {
-    /// Makes a new file for writing front to back. `AlreadyExists` when the path is taken.
+    /// Creates a new file for writing front to back. `AlreadyExists` when the path is taken.
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>>;
 
-    /// Opens a file for reading. For a file still being written, reads see at least what was synced before the open.
+    /// Opens a file for reading. For a file still being written, reads see at least the bytes synced before the open.
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>>;
 
-    /// The same for who knows the file's length, and what it will read first: where opening and reading are requests of their
-    /// own, this is one for both. A file of another length is opened as it is.
+    /// The same for a caller that knows the file's length and the first range it will read. Where opening and reading
+    /// are separate requests, this is one request for both. A file of another length is opened all the same.
     async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> Result<Arc<dyn ReadFile>> {
         let _ = (len, first);
         self.open(path).await
     }
 
-    /// Makes a whole file, atomically and durably. `AlreadyExists` when the path is taken. Any other error but `NoSpace`
-    /// leaves it open whether the file exists.
+    /// Creates a whole file, atomically and durably. `AlreadyExists` when the path is taken. After any other error but
+    /// `NoSpace`, the file may exist or not.
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()>;
 
     /// All files whose path begins with `prefix` (a byte prefix), sorted by path.
@@ -187,8 +188,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Deletes a file durably; `Ok` when it is gone already. Open readers keep working.
     async fn delete(&self, path: &str) -> Result<()>;
 
-    /// Deletes several files as [`Storage::delete`] does each. After an error any of them may be gone, durably or not; to
-    /// repeat it with all of them is right.
+    /// Deletes several files as [`Storage::delete`] does each. After an error any of them may be gone, durably or not;
+    /// the call may be repeated with all of them.
     async fn delete_all(&self, paths: &[String]) -> Result<()> {
         for path in paths {
             self.delete(path).await?;
@@ -196,8 +197,8 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Deletes a file that does no harm when power loss brings it back, and so waits for no device. `Ok` when it is gone
-    /// already. A later `delete` of it is durable as ever.
+    /// Deletes a file that does no harm when power loss brings it back, and therefore waits for no device. `Ok` when it
+    /// is gone already. A later `delete` of it is durable nevertheless.
     async fn discard(&self, path: &str) -> Result<()> {
         self.delete(path).await
     }
@@ -210,35 +211,37 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file
-    /// shows bytes that were written but never synced. Never fails with `NoSpace`, which would say that there is no file.
+    /// Makes the whole content of an existing file survive power loss. Recovery needs it: after the process was killed,
+    /// a file shows bytes that were written but never synced. Never fails with `NoSpace`, which would mean that there
+    /// is no file.
     async fn sync_file(&self, path: &str) -> Result<()>;
 
-    /// Takes over all that earlier processes left. `true`: none of them can write any more, and everything that can be read
-    /// is durable. `false`: one of them may still be at work, and whatever is taken over must be written to, so that it
-    /// learns of it.
+    /// Takes over the files of earlier processes. `true`: none of those can write any more, and every readable byte is
+    /// durable. `false`: one of them may still be running. Every inherited file must then be written to, so that such a
+    /// process notices.
     async fn inherit(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Bytes that can still be written, or `None` where there is no such limit.
+    /// Bytes that can still be written; `None` where there is no such limit.
     async fn free_bytes(&self) -> Result<Option<u64>>;
 
-    /// Whether what was appended survives the death of the process before it is synced, as it does in the page cache.
+    /// Whether appended bytes survive the death of the process before they are synced, as in the page cache.
     fn keeps_appends(&self) -> bool {
         true
     }
 
-    /// The number of this owner, larger than that of every owner before, where the medium numbers its owners; `None` where
-    /// it lets only one in at a time.
+    /// The number of this owner, larger than those of all previous owners. `None` where the backend admits only one
+    /// owner at a time and does not number them.
     fn owner_epoch(&self) -> Option<u64> {
         None
     }
 
-    /// `Fenced` when another process has become the owner. What a listing showed before this returned `Ok` was made by this
-    /// owner or by one before it: to be asked between a listing and the deletion of what nobody seems to need, or the
-    /// files of the new owner would be among that. And what was put before, every later owner will see: to be asked
-    /// between a put and what rests on it, such as the deletion of what it replaces.
+    /// Fails with `Fenced` when another process has become the owner. Files in a listing made before an `Ok` of this
+    /// are of this owner or an earlier one. It must be called between a listing and the deletion of files that seem
+    /// unused, which might otherwise include files of the new owner. Every later owner sees the files that were put
+    /// before an `Ok` of this. It must also be called between a put and actions that rely on it, such as deleting the
+    /// file that it replaces.
     async fn confirm_owner(&self) -> Result<()> {
         Ok(())
     }
@@ -257,22 +260,22 @@ pub trait AppendFile: Send + 'static {
     /// and the file takes no more bytes.
     async fn append(&mut self, slices: &[Bytes]) -> Result<()>;
 
-    /// Appends the slices when that can be done on the calling thread without waiting for the device; `None` when it can
-    /// not, and then nothing has happened and [`AppendFile::append`] does it. What holds of `append` holds of this.
+    /// Appends the slices if that is possible on the calling thread without waiting for the device. Otherwise it
+    /// returns `None` and has no effect, and the caller uses [`AppendFile::append`]. The rules of `append` hold.
     fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
         let _ = slices;
         None
     }
 
-    /// Returns when everything appended so far survives power loss. After an error, or when the future is dropped, the
-    /// file is of no further use.
+    /// Returns when all bytes appended so far survive power loss. After an error, or when the future is dropped, the
+    /// file must not be used any more.
     async fn sync(&mut self) -> Result<()>;
 
     /// Bytes successfully appended so far.
     fn len(&self) -> u64;
 
-    /// Bytes of a file whose reading takes as long as reading this one back: more than its own where it is kept in many
-    /// small objects. Whoever bounds the time of recovery counts this.
+    /// Bytes of a file that takes as long to read back as this one. More than its length where the file consists of
+    /// many small objects. Code that bounds the time of recovery counts this.
     fn reading_cost(&self) -> u64 {
         self.len()
     }
@@ -289,18 +292,18 @@ pub trait ReadFile: Send + Sync + 'static {
     /// Exactly `len` bytes from `offset`; `OutOfBounds` when the file is shorter.
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes>;
 
-    /// The same bytes when they can be had without blocking (memory, page cache), else `None`.
+    /// The same bytes if they can be read without blocking (memory, page cache), else `None`.
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>>;
 
-    /// The same into memory of the caller, all of which is filled; for who keeps nothing of what it reads, and reads again.
-    /// What is in `bytes` afterwards matters only when this was `Some(Ok(()))`.
+    /// The same into a buffer of the caller, all of which is filled. For callers that do not retain the bytes, and read
+    /// often. The content of `bytes` is defined only after `Some(Ok(()))`.
     fn try_read_into(&self, offset: u64, bytes: &mut [u8]) -> Option<Result<()>> {
         let read = self.try_read_at(offset, bytes.len())?;
         Some(read.map(|read| bytes.copy_from_slice(&read)))
     }
 
-    /// Whether what comes without blocking will as a rule come without blocking again, as from the system's page cache; not so
-    /// where it is what a read nearby has left, and the next one replaces.
+    /// Whether bytes read without blocking will usually be readable without blocking again, as from the system's page
+    /// cache. False where they come from a buffer of a recent read nearby, which the next read replaces.
     fn reads_from_memory(&self) -> bool {
         false
     }
@@ -323,15 +326,15 @@ pub trait ReadFile: Send + Sync + 'static {
 }
 
 /// Whether a file of this path grows after its first `sync`: the commit log and the coordination log. An object store
-/// keeps such a file as many objects, and every other one as a single object.
+/// stores such a file as many objects, and every other file as a single object.
 pub fn grows(path: &str) -> bool {
     path.starts_with("log/") || path.starts_with("coord/log-")
 }
 
-/// Longest path. Every file system we know takes 4,096 bytes including the data root, and 255 in one component.
+/// Longest path. All known file systems take 4,096 bytes including the data root, and 255 in one component.
 pub const PATH_BYTES_MAX: usize = 255;
 
-/// First components that backends keep for themselves: the lock file and the directory of unfinished puts.
+/// First components that are reserved for backends: the lock file and the directory of unfinished puts.
 pub(crate) const RESERVED_LOCK: &str = "LOCK";
 pub(crate) const RESERVED_TMP: &str = "tmp";
 

@@ -1,19 +1,20 @@
-//! The local disk.
+//! The local disk as a storage backend.
 //!
-//! A data root is a directory with one owner: [`LocalStorage::open`] takes an exclusive `flock` on `LOCK` in it, which
-//! lives as long as any handle that can still change a file. Unfinished puts are in `tmp` and deleted at the next open.
+//! A data root is a directory with one owner: [`LocalStorage::open`] takes an exclusive `flock` on `LOCK` in it. The
+//! lock lives as long as any handle that can still change a file. Unfinished puts are in `tmp` and deleted at the next
+//! open.
 //!
-//! Why the promises of the trait hold (`docs/storage.md` has the table):
-//! * *sync*: `fdatasync` of the file, then, the first time, `fsync` of its directory; directories are made durable one
-//!   by one before a file is made in them;
-//! * *put*: written and synced under a name in `tmp`, moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard link
-//!   where the file system lacks that), then `fsync` of the directory;
-//! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once;
-//! * *discard*: `unlink` alone;
-//! * *inherit*: nobody else has the lock, and `syncfs` makes durable what the last holder left in the page cache.
+//! This is how the promises of the trait hold (`docs/storage.md` has the table):
+//! * *sync*: `fdatasync` of the file, then, the first time, `fsync` of its directory. Directories are made durable one
+//!   by one before a file is created in them.
+//! * *put*: written and synced under a name in `tmp`, then moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard
+//!   link where the file system lacks that), then `fsync` of the directory.
+//! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
+//! * *discard*: `unlink` alone.
+//! * *inherit*: the lock is exclusive, and `syncfs` makes durable what the last holder left in the page cache.
 //!
-//! Small appends write inline: they copy into the page cache. Everything that waits for the device goes through
-//! [`Env::blocking`]. Reads first ask the page cache without waiting (`preadv2(RWF_NOWAIT)`).
+//! Small appends are written inline: they copy into the page cache. Every call that waits for the device goes through
+//! [`Env::blocking`]. Reads first try the page cache without waiting (`preadv2(RWF_NOWAIT)`).
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -34,14 +35,14 @@ use std::path::Path;
 use std::sync::Arc;
 use stele_env::Env;
 
-/// Bytes kept free by default. When tables fill the disk, manifests, the coordination log and the deletions that make
-/// room again still need some: 64 MiB is a full commit log segment and thousands of manifests.
+/// Bytes kept free by default. When tables fill the disk, manifests, the coordination log and the deletions that free
+/// space still need some: 64 MiB is a full commit log segment and thousands of manifests.
 pub const RESERVE_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// Settings of a data root.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalOptions {
-    /// [`Storage::free_bytes`] reports this much less than the file system has.
+    /// [`Storage::free_bytes`] reports this many bytes less than the file system has.
     pub reserve_bytes: u64,
 }
 
@@ -62,7 +63,7 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Opens a data root, making it when needed. `Locked` when somebody has it open.
+    /// Opens a data root, and creates it when needed. `Locked` when another process has it open.
     pub fn open(root: &Path, env: Env) -> Result<Arc<LocalStorage>> {
         Self::open_with(root, env, LocalOptions::default())
     }
@@ -73,15 +74,15 @@ impl LocalStorage {
         Ok(Arc::new(LocalStorage { root, env, options }))
     }
 
-    /// Opens a data root that exists to look at it: what would change it is refused. `Locked` when somebody has it open.
+    /// Opens an existing data root read-only: changes are refused. `Locked` when another process has it open.
     pub fn look(root: &Path, env: Env) -> Result<Arc<dyn Storage>> {
         let root = Arc::new(Root::look(root)?);
         let options = LocalOptions::default();
         Ok(Arc::new(looking::Looking(LocalStorage { root, env, options })))
     }
 
-    /// Runs file system calls that may wait. The closure holds the root and with it the lock, also when nobody waits
-    /// for it any more.
+    /// Runs file system calls that may wait. The closure holds the root and with it the lock, also when its caller has
+    /// stopped waiting.
     async fn blocking<T: Send + 'static>(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Memory, for tests and tools. Nothing survives the process, so `sync` has nothing to do.
+//! Files in memory, for tests and tools. Nothing survives the process, so `sync` does nothing.
 
 use crate::writer::WriterLife;
 use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The bytes of a file: growing while written, shared with readers once read. A file that is read and appended to in
-/// turns is copied each time, which nothing but a test does.
+/// turns is copied each time; only tests do that.
 #[derive(Debug)]
 pub(crate) enum Content {
     Growing(Vec<u8>),
@@ -25,7 +25,7 @@ impl Content {
         }
     }
 
-    /// The bytes, for changing.
+    /// The bytes, mutable.
     pub(crate) fn growing(&mut self) -> &mut Vec<u8> {
         if let Content::Shared(bytes) = self {
             *self = Content::Growing(Vec::from(std::mem::take(bytes)));
@@ -36,7 +36,7 @@ impl Content {
         }
     }
 
-    /// The bytes, for reading.
+    /// The bytes, shareable.
     pub(crate) fn shared(&mut self) -> Bytes {
         if let Content::Growing(bytes) = self {
             *self = Content::Shared(Bytes::from(std::mem::take(bytes)));
@@ -58,17 +58,17 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty medium.
+    /// An empty storage.
     pub fn new() -> Arc<MemoryStorage> {
         Arc::new(MemoryStorage::default())
     }
 
-    /// Has reads of these bytes of a file fail as those of a bad sector do, where it is opened from now on.
+    /// Makes reads of these bytes of a file fail like reads of a bad sector, for readers opened from now on.
     pub fn make_unreadable(&self, path: &str, bytes: Range<u64>) {
         self.unreadable.lock().entry(path.to_owned()).or_default().push(bytes);
     }
 
-    /// Ends that.
+    /// Makes the file readable again.
     pub fn make_readable(&self, path: &str) {
         self.unreadable.lock().remove(path);
     }
@@ -222,7 +222,7 @@ impl ReadFile for MemoryRead {
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         match self.slice(offset, len) {
-            // What the device cannot read is in no page cache.
+            // Bytes that the device cannot read are in no page cache.
             Err(StorageError::Unreadable { .. }) => None,
             read => Some(read),
         }

@@ -1,7 +1,7 @@
-//! Reads on past what the device cannot read: for repairs and rescues, never for serving.
+//! Reads files past bytes that the device cannot read: for repairs and rescues, never for serving.
 //!
-//! What cannot be read is given as [`FILLER`] and remembered. No checksum takes it for what was written, so decoders find
-//! damage there, and what lies around it can be saved.
+//! Unreadable bytes are replaced by [`FILLER`] and recorded. They fail every checksum, so decoders find damage there,
+//! and the data around it can be saved.
 
 use crate::{ReadFile, Result, Storage, StorageError, check_range};
 use async_trait::async_trait;
@@ -10,20 +10,20 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Stands for bytes that cannot be read. Not zero: logs take zeros for the end of what was written.
+/// Replaces unreadable bytes. Not zero, because logs take zeros for their end.
 pub const FILLER: u8 = 0xee;
 
-/// Bytes that are given up at once: a page, less than which no file system reads.
+/// Bytes that are given up together: a page, the smallest unit of a file system's reads.
 const SECTOR_BYTES: u64 = 4 << 10;
 
-/// A file read past what the device cannot read.
+/// A file read past its unreadable bytes.
 pub struct PastUnreadable {
     file: Arc<dyn ReadFile>,
-    /// What could not be read so far: sorted, apart.
+    /// The unreadable ranges so far: sorted, and apart.
     unreadable: Mutex<Vec<Range<u64>>>,
 }
 
-/// Opens a file for this.
+/// Opens a file for such reads.
 ///
 /// # Errors
 /// Those of [`Storage::open`]: a file that cannot be opened at all has nothing to read past.
@@ -35,17 +35,17 @@ pub async fn open(storage: &dyn Storage, path: &str) -> Result<Arc<PastUnreadabl
 }
 
 impl PastUnreadable {
-    /// Tries all of the file; the whole of it with [`FILLER`] where it cannot be read.
+    /// Reads the whole file, with [`FILLER`] where it cannot be read.
     pub async fn read_all(&self) -> Result<Bytes> {
         self.read_at(0, usize::try_from(self.len()).unwrap_or(usize::MAX)).await
     }
 
-    /// What could not be read in the reads so far, sorted.
+    /// The unreadable ranges that the reads so far have met, sorted.
     pub fn unreadable(&self) -> Vec<Range<u64>> {
         self.unreadable.lock().clone()
     }
 
-    /// Bytes that could not be read in the reads so far.
+    /// Number of unreadable bytes that the reads so far have met.
     pub fn unreadable_bytes(&self) -> u64 {
         self.unreadable.lock().iter().map(|part| part.end - part.start).sum()
     }
@@ -68,7 +68,7 @@ impl PastUnreadable {
         *parts = merged;
     }
 
-    /// Until where, at most to `end`, the same is known of what begins at `at`; whether that it cannot be read.
+    /// The end of the stretch that begins at `at`, limited to `end`, and whether it is known to be unreadable.
     fn stretch(&self, at: u64, end: u64) -> (u64, bool) {
         let parts = self.unreadable.lock();
         match parts.iter().find(|part| at < part.end) {
@@ -78,14 +78,14 @@ impl PastUnreadable {
         }
     }
 
-    /// The sector of the file that has this byte.
+    /// The sector of the file that contains this byte.
     fn sector_of(&self, at: u64) -> Range<u64> {
         let start = at / SECTOR_BYTES * SECTOR_BYTES;
         start..start.saturating_add(SECTOR_BYTES).min(self.len())
     }
 
-    /// These bytes, with what lies between unreadable sectors read at once. Such a sector is tried once: a device may take seconds to
-    /// give it up, and a repair reads a file several times.
+    /// Reads a range; stretches between unreadable sectors take one read each. An unreadable sector is tried once: a
+    /// device may take seconds to fail, and a repair reads a file several times.
     async fn read_past(&self, range: Range<u64>) -> Result<Bytes> {
         let mut content = BytesMut::new();
         let mut at = range.start;
@@ -107,7 +107,7 @@ impl PastUnreadable {
                     content.extend_from_slice(&bytes);
                     at = end;
                 }
-                // Nothing of the stretch was known to be so, so this comes to an end.
+                // This terminates: no part of the stretch was known to be unreadable before.
                 Err(StorageError::Unreadable { offset, .. }) => self.note(self.sector_of(offset.clamp(at, end - 1))),
                 Err(error) => return Err(error),
             }
@@ -151,7 +151,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use stele_types::ErrorKind;
 
-    /// Counts how often a byte is asked for.
+    /// Counts the reads of one byte.
     struct Counted {
         file: Arc<dyn ReadFile>,
         byte: u64,

@@ -1,12 +1,12 @@
-//! The life of a file being written, the same for every backend.
+//! The life cycle of a file being written, the same for every backend.
 //!
-//! A failed or abandoned append leaves an unknown suffix, so nothing may follow it, but what came before can still be
-//! synced. After a failed or abandoned sync nothing is known at all ("fsyncgate": the kernel reports the error once and
-//! then calls the lost pages clean), so a second sync must not be allowed to say that all is well.
+//! A failed or abandoned append leaves an unknown suffix, so no append may follow it, but earlier bytes can still be
+//! synced. After a failed or abandoned sync the durable bytes are unknown ("fsyncgate": the kernel reports the error
+//! once and then treats the lost pages as clean). A second sync must therefore not succeed.
 
 use crate::{Result, StorageError};
 
-/// What may still be done with a file.
+/// The operations that are still allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Usable,
@@ -14,8 +14,8 @@ enum Life {
     Dead,
 }
 
-/// Admits operations. An operation takes the right to go on when it begins and gives it back when it succeeded, so that
-/// a future dropped half way counts as a failure.
+/// Admits operations. An operation gives up the right to continue when it begins and regains it when it succeeds, so
+/// that a future dropped half way counts as a failure.
 #[derive(Debug)]
 pub(crate) struct WriterLife {
     life: Life,
@@ -48,7 +48,7 @@ impl WriterLife {
         Ok(())
     }
 
-    /// The operation begun last succeeded.
+    /// Ends the operation that was begun last, successfully.
     pub(crate) fn succeeded(&mut self) {
         assert!(self.life != Life::Usable, "an operation that succeeds was begun");
         assert!(self.before != Life::Dead, "no operation begins after a failed sync");

@@ -1,4 +1,4 @@
-//! What a caller can do about an error. Every error enum in the project maps onto one of these, and every front end
+//! Error kinds tell a caller how to react. Every error enum in the project maps onto one of these, and every front end
 //! maps these onto its protocol's codes.
 
 /// The actionable classes of failure. `Busy` and `Unavailable` are the only retryable ones: a permanent failure must
@@ -15,26 +15,26 @@ pub enum ErrorKind {
     FailedPrecondition,
     /// The caller may not do this.
     PermissionDenied,
-    /// A limit that retrying at once cannot lift: disk full, row too large.
+    /// A limit that an immediate retry cannot lift: disk full, row too large.
     ResourceExhausted,
     /// Overload: back off and retry.
     Busy,
-    /// The thing asked for is moving, opening or closing: retry.
+    /// The target is moving, opening or closing: retry.
     Unavailable,
     /// A concurrent change won: re-read, then decide.
     Aborted,
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from the written ones.
     Corruption,
     /// The operation does not exist in this version.
     Unimplemented,
-    /// The caller gave up.
+    /// The caller cancelled the request.
     Cancelled,
     /// A bug or an unclassified failure of the machine.
     Internal,
 }
 
 impl ErrorKind {
-    /// Whether the same request may succeed later without anybody acting.
+    /// Whether the same request may succeed later without an intervention.
     pub fn is_retryable(self) -> bool {
         matches!(self, ErrorKind::Busy | ErrorKind::Unavailable)
     }

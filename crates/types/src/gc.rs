@@ -1,6 +1,6 @@
-//! Garbage-collection rules: which versions of a column may be forgotten.
+//! Garbage-collection rules decide which versions of a column may be dropped.
 //!
-//! Rules apply at read time and in compaction alike, so a reader never sees a cell its rule has expired.
+//! Rules apply both at read time and in compactions, so a reader never sees a cell that its rule has expired.
 
 use crate::ids::{TimeUnit, Timestamp};
 
@@ -20,7 +20,7 @@ pub enum GcRule {
     Intersection(Vec<GcRule>),
 }
 
-/// What a rule looks at for one cell.
+/// The inputs of a rule for one cell.
 #[derive(Clone, Copy, Debug)]
 pub struct GcView {
     /// 0 for the newest visible version of the column.
@@ -34,7 +34,7 @@ pub struct GcView {
 }
 
 impl GcRule {
-    /// Whether the cell may be forgotten.
+    /// Whether the cell may be dropped.
     pub fn is_garbage(&self, cell: &GcView) -> bool {
         match self {
             GcRule::MaxVersions(n) => cell.version_index >= u64::from(*n),
@@ -56,9 +56,8 @@ impl GcRule {
         }
     }
 
-    /// The last microsecond, at or after `now_micros`, after which time alone may change what the rule says of a cell
-    /// written at `written_micros`; `None` when it never will. The rule is looked at by its ages alone, so it may as well
-    /// say the same afterwards.
+    /// The last microsecond, at or after `now_micros`, after which time alone may change the rule's result for a cell
+    /// written at `written_micros`. `None` when it never will. It considers ages only, so the result may stay the same.
     pub fn next_change(&self, written_micros: i64, now_micros: i64) -> Option<i64> {
         match self {
             GcRule::MaxVersions(_) => None,
@@ -73,7 +72,7 @@ impl GcRule {
         }
     }
 
-    /// Whether it looks at how many versions of the column are newer.
+    /// Whether the rule depends on the number of newer versions of the column.
     pub fn counts_versions(&self) -> bool {
         match self {
             GcRule::MaxVersions(_) => true,

@@ -1,4 +1,4 @@
-//! Small types that carry meaning: identifiers, sequence numbers, timestamps.
+//! Small types with a meaning: identifiers, sequence numbers, timestamps and their unit.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ macro_rules! id {
 }
 
 id!(
-    /// A table, for ever: never reused after the table is dropped.
+    /// A table. Never reused after the table is dropped.
     TableId(u64)
 );
 id!(
-    /// A tablet, for ever: a split makes two new ones.
+    /// A tablet. A split creates two new ids.
     TabletId(u64)
 );
 id!(
-    /// A column family within its table. 0 is reserved for row-level markers; never reused after a drop, so the cells
-    /// of a dropped family stay invisible when a family of the same name is made.
+    /// A column family within its table. 0 is reserved for row tombstones. Never reused after a drop, so the cells of a
+    /// dropped family stay invisible when a family of the same name is created.
     FamilyId(u32)
 );
 id!(
@@ -48,7 +48,7 @@ impl FileId {
         FileId(u64::from(epoch) << 32 | u64::from(n))
     }
 
-    /// The server epoch that it was named in.
+    /// The server epoch of its creation.
     pub fn epoch(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -56,9 +56,9 @@ impl FileId {
 
 /// Commit order of a mutation within its tablet: `epoch << 40 | counter`, so that it grows across owners.
 ///
-/// 24 bits of epoch allow 16 M openings of a tablet; 40 bits of counter allow 10^12 mutations per opening, 30 years at
-/// 1,000 a second. When they run out, which takes two months of 200,000 a second to one tablet, its writes are refused until
-/// its server is started again, which takes a new epoch.
+/// 24 bits of epoch allow 16 M openings of a tablet. 40 bits of counter allow 10^12 mutations per opening, 30 years at
+/// 1,000 per second. At 200,000 per second to one tablet they run out after two months. Then the tablet's writes are
+/// refused until its server restarts, which takes a new epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SeqNo(pub u64);
 
@@ -87,7 +87,7 @@ impl SeqNo {
         self.0 & Self::COUNTER_MAX
     }
 
-    /// The sequence number `n` further on in the same epoch.
+    /// The sequence number `n` later in the same epoch.
     pub fn plus(self, n: u64) -> Self {
         debug_assert!(self.counter() + n <= Self::COUNTER_MAX);
         SeqNo(self.0 + n)

@@ -1,21 +1,22 @@
-//! The cell key: how (row, family, qualifier, timestamp, sequence, kind) becomes bytes that sort by `memcmp`.
+//! The cell key encodes (row, family, qualifier, timestamp, sequence, kind) as bytes that sort by `memcmp`.
 //!
-//! One byte order serves the memtable, the sstable and every merge between them, so a comparison is one `memcmp` and
-//! a block can share prefixes. Byte table in `docs/formats/cell-key.md`:
+//! The memtable, the sstable and every merging iterator over them use one byte order. A comparison is therefore one
+//! `memcmp`, and a block can share prefixes. Byte table in `docs/formats/cell-key.md`:
 //!
 //! ```text
 //! row        escaped: 00 → 00 FF, ended by 00 01
 //! family     n (1 byte, 0..=4), then the id in n bytes, big-endian; n = 0 is the row level (id 0)
-//!            -- row-level markers stop here and continue with the trailer --
-//! level      00 family-level marker (trailer follows) | 01 column
+//!            -- row tombstones stop here and continue with the trailer --
+//! level      00 family tombstone (trailer follows) | 01 column
 //! qualifier  escaped: 00 → 00 FF, ended by 00 01
-//! level      00 column-level marker | 01 cell
+//! level      00 column tombstone | 01 cell
 //! trailer    timestamp (8, descending) | sequence (8, descending) | kind (1)
 //! ```
 //!
-//! Descending means the complement of the order-preserving big-endian form. So within a row: row markers, then per
-//! family its markers, then per qualifier its markers, then cells, newest timestamp first and, at the same timestamp,
-//! newest sequence first. Every marker that can hide a cell sorts before that cell, so one forward pass resolves a row.
+//! Descending means the complement of the order-preserving big-endian form. Within a row the order is: row tombstones;
+//! per family its tombstones; per qualifier its tombstones, then its cells, newest timestamp first and, at the same
+//! timestamp, newest sequence first. Every tombstone that can hide a cell sorts before that cell, so one forward pass
+//! resolves a row.
 
 use crate::ids::{FamilyId, SeqNo, Timestamp};
 use crate::limits;
@@ -31,7 +32,7 @@ const LEVEL_INNER: u8 = 0x01;
 /// Bytes of timestamp, sequence and kind at the end of every key.
 pub const TRAILER_BYTES: usize = 17;
 
-/// What a cell key stands for. Numbers are on disk: never reuse one.
+/// The kind of an entry. Numbers are on disk: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum CellKind {
@@ -51,7 +52,7 @@ pub enum CellKind {
     Merge = 7,
     /// Hides one version in every column of a family.
     DeleteFamilyVersion = 8,
-    /// A put whose value is in a value file; the entry says where. In sstables only: nobody writes one.
+    /// A put whose value is in a value file; the entry is the reference. In sstables only, never in a write.
     Reference = 9,
 }
 
@@ -73,7 +74,7 @@ impl CellKind {
         })
     }
 
-    /// Whether this hides other cells rather than holding data.
+    /// Whether this is a tombstone, which hides other cells and holds no data.
     pub fn is_delete(self) -> bool {
         !matches!(self, CellKind::Put | CellKind::Merge | CellKind::Reference)
     }
@@ -132,7 +133,7 @@ impl KeyBuf {
         Self::default()
     }
 
-    /// An empty buffer with memory for a key of so many bytes.
+    /// An empty buffer with memory for a key of `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         KeyBuf {
             bytes: Vec::with_capacity(bytes),
@@ -150,7 +151,7 @@ impl KeyBuf {
         self.bytes
     }
 
-    /// Replaces the content by the key of one cell or marker. `qualifier` is ignored above column level.
+    /// Replaces the content by the key of one cell or tombstone. `qualifier` is ignored above column level.
     pub fn set(
         &mut self,
         row: &[u8],
@@ -171,8 +172,8 @@ impl KeyBuf {
         self.row_end = self.bytes.len();
     }
 
-    /// Makes the content the key of one cell or marker of the row that was set last. `qualifier` is ignored above column
-    /// level.
+    /// Makes the content the key of one cell or tombstone of the row that was set last. `qualifier` is ignored above
+    /// column level.
     pub fn set_after_row(
         &mut self,
         family: FamilyId,
@@ -215,7 +216,7 @@ pub fn row_prefix(row: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes `out` the encoded prefix of `row`, as [`row_prefix`] does, in memory that is there.
+/// Makes `out` the encoded prefix of `row`, as [`row_prefix`] does, and reuses its memory.
 pub fn set_row_prefix(out: &mut Vec<u8>, row: &[u8]) {
     out.clear();
     push_escaped(out, row);
@@ -228,15 +229,15 @@ pub fn is_plain_prefix(row_prefix: &[u8], row: &[u8]) -> bool {
     row_prefix.len() == row.len() + 2
 }
 
-/// The smallest key after all keys of the row with this encoded prefix. (The terminator's last byte grows by one; no
-/// key of another row lies between, because a row that continues with a zero byte has `00 FF` there.)
+/// The smallest key after all keys of the row with this encoded prefix. The terminator's last byte grows by one. No key
+/// of another row lies between, because a row that continues with a zero byte has `00 FF` there.
 pub fn row_prefix_end(row_prefix: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(row_prefix.len());
     set_row_prefix_end(&mut out, row_prefix);
     out
 }
 
-/// Makes `out` what [`row_prefix_end`] gives, in memory that is there.
+/// Makes `out` the result of [`row_prefix_end`], and reuses its memory.
 pub fn set_row_prefix_end(out: &mut Vec<u8>, row_prefix: &[u8]) {
     out.clear();
     out.extend_from_slice(row_prefix);
@@ -245,7 +246,7 @@ pub fn set_row_prefix_end(out: &mut Vec<u8>, row_prefix: &[u8]) {
     }
 }
 
-/// The encoded prefix of the next row that there can be behind the one with this encoded prefix: it has a zero byte more.
+/// The encoded prefix of the next possible row after the one with this encoded prefix: it has one more zero byte.
 pub fn next_row_prefix(row_prefix: &[u8]) -> Vec<u8> {
     let row = row_prefix.strip_suffix(&[ESCAPE, TERMINATOR]).unwrap_or(row_prefix);
     [row, &[ESCAPE, ESCAPED_ZERO, ESCAPE, TERMINATOR]].concat()
@@ -271,7 +272,8 @@ pub fn row_prefix_len(key: &[u8]) -> Option<usize> {
     escaped_len(key)
 }
 
-/// As [`row_prefix_len`]; and whether the row stands there as it is, without anything escaped: then it ends two bytes before.
+/// Like [`row_prefix_len`]. Returns also whether nothing in the row is escaped: the row is then the prefix without its
+/// last two bytes.
 #[inline]
 pub fn measure_row_prefix(key: &[u8]) -> Option<(usize, bool)> {
     let zero = first_zero(key)?;
@@ -287,14 +289,14 @@ pub fn decode_row(row_prefix: &[u8]) -> Option<Cow<'_, [u8]>> {
     (len == row_prefix.len()).then(|| unescape(&row_prefix[..len - 2]))
 }
 
-/// The row that a prefix stands for whose length [`row_prefix_len`] has given.
+/// The row of a prefix whose length [`row_prefix_len`] has returned.
 #[inline]
 pub fn decode_checked_row(row_prefix: &[u8]) -> Cow<'_, [u8]> {
     unescape(row_prefix.split_last_chunk::<2>().map_or(&[], |(row, _)| row))
 }
 
-/// Whether two short strings are equal. Of a key that has just been put together, a comparison of vectors waits until all
-/// of its bytes are in the cache; one of words, which are mostly written as such, does not.
+/// Whether two short strings are equal. After a key was assembled, a comparison with vector loads waits until all its
+/// bytes are in the cache. A comparison of words does not, because most bytes were written as such words.
 #[inline]
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     fn ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
@@ -316,7 +318,7 @@ pub fn is_same(a: &[u8], b: &[u8]) -> bool {
 pub struct CellKey<'a> {
     /// The row, unescaped.
     pub row: Cow<'a, [u8]>,
-    /// 0 for row-level markers.
+    /// 0 for row tombstones.
     pub family: FamilyId,
     /// Empty above column level.
     pub qualifier: Cow<'a, [u8]>,
@@ -324,7 +326,7 @@ pub struct CellKey<'a> {
     pub timestamp: Timestamp,
     /// Commit order.
     pub seq: SeqNo,
-    /// What the key stands for.
+    /// The kind of the entry.
     pub kind: CellKind,
 }
 
@@ -333,7 +335,7 @@ pub struct CellKey<'a> {
 pub struct KeyParts {
     /// End of the row prefix.
     pub row_end: usize,
-    /// 0 for row-level markers.
+    /// 0 for row tombstones.
     pub family: FamilyId,
     /// Start of the escaped qualifier; equals `qualifier_end` above column level.
     pub qualifier_start: usize,
@@ -343,7 +345,7 @@ pub struct KeyParts {
     pub timestamp: Timestamp,
     /// Commit order.
     pub seq: SeqNo,
-    /// What the key stands for.
+    /// The kind of the entry.
     pub kind: CellKind,
 }
 
@@ -362,7 +364,7 @@ impl Default for KeyParts {
 }
 
 impl KeyParts {
-    /// Splits an encoded key; `None` when any part is not as the byte table says.
+    /// Splits an encoded key; `None` when any part violates the byte table.
     pub fn parse(key: &[u8]) -> Option<KeyParts> {
         if key.len() > limits::CELL_KEY_BYTES_MAX {
             return None;
@@ -391,15 +393,15 @@ impl KeyParts {
     }
 }
 
-/// Splits one key after the other. Neighbouring keys mostly have the same column, in the same row or the next: its bytes
-/// are compared then, and not parsed again.
+/// Splits a sequence of keys. Neighbouring keys mostly have the same column, in the same row or the next. The bytes of
+/// the column are then compared and not parsed again.
 #[derive(Debug, Default)]
 pub struct KeySplitter {
-    /// What stood between row and trailer of the last key, and what it says; empty before the first.
+    /// The bytes between row and trailer of the last key, and their decoded form; empty before the first key.
     bytes: Vec<u8>,
     body: Body,
-    /// Of the last key. Filled field by field and lent: a copy in larger words than it was written in has to wait for
-    /// the writes.
+    /// The parts of the last key. Written field by field and returned by reference: a copy with wider loads than the
+    /// stores would stall on them.
     parts: KeyParts,
 }
 
@@ -420,7 +422,7 @@ impl KeySplitter {
 }
 
 impl KeySplitter {
-    /// Family, level and qualifier of the key split last, as far as they name its column; empty when it names none.
+    /// Family, level and qualifier of the key split last, as far as they identify its column; empty when they do not.
     #[inline]
     pub fn column(&self) -> &[u8] {
         match self.body.level {
@@ -429,8 +431,8 @@ impl KeySplitter {
         }
     }
 
-    /// Timestamp and sequence of a [`CellKind::Put`] in the column of the key split last, if that was at cell level, too; its
-    /// row prefix is known to end at `row_end`.
+    /// Timestamp and sequence of a [`CellKind::Put`] in the column of the key split last. `None` for other keys, and
+    /// when the last key was not at cell level. The row prefix is known to end at `row_end`.
     #[inline]
     pub fn put_in_same_column(&self, key: &[u8], row_end: usize) -> Option<(Timestamp, SeqNo)> {
         let (head, trailer) = key.split_last_chunk::<TRAILER_BYTES>()?;
@@ -443,7 +445,7 @@ impl KeySplitter {
     }
 }
 
-/// What stands between row and trailer, its positions counted from the row's end.
+/// The part of a key between row and trailer; positions are relative to the row's end.
 #[derive(Clone, Copy, Debug)]
 struct Body {
     family: FamilyId,
@@ -518,7 +520,7 @@ impl Body {
 }
 
 impl<'a> CellKey<'a> {
-    /// Decodes an encoded key; `None` when it is not as the byte table says.
+    /// Decodes an encoded key; `None` when it violates the byte table.
     pub fn decode(key: &'a [u8]) -> Option<CellKey<'a>> {
         let parts = KeyParts::parse(key)?;
         Some(CellKey {
@@ -552,7 +554,7 @@ pub fn seq_of(key: &[u8]) -> Option<SeqNo> {
     Some(SeqNo(!u64::from_be_bytes(key.get(start..start + 8)?.try_into().ok()?)))
 }
 
-/// Replaces the sequence number of an encoded key of valid length; of shorter ones nothing.
+/// Replaces the sequence number of an encoded key of valid length; leaves shorter ones unchanged.
 pub fn set_seq(key: &mut [u8], seq: SeqNo) {
     let start = key.len().checked_sub(9);
     if let Some(field) = start.and_then(|start| key.get_mut(start..start + 8)) {
@@ -574,7 +576,7 @@ fn descending_timestamp(timestamp: Timestamp) -> [u8; 8] {
     (!((timestamp.0 as u64) ^ (1 << 63))).to_be_bytes()
 }
 
-/// The timestamp that stands so in a key.
+/// Decodes a timestamp from its form in a key.
 #[inline]
 pub fn timestamp_from_descending(bytes: [u8; 8]) -> Timestamp {
     Timestamp(((!u64::from_be_bytes(bytes)) ^ (1 << 63)) as i64)
@@ -624,7 +626,7 @@ fn escaped_len(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the first zero byte is; eight bytes at a time, of which the last overlap with those before.
+/// Position of the first zero byte. Compares eight bytes at a time; the last eight may overlap the ones before.
 #[inline]
 fn first_zero(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -640,7 +642,8 @@ fn first_zero(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A borrow makes only bytes above a zero one look like zero, so the lowest is the first (Warren, "Hacker's Delight", 6-1).
+/// A borrow makes only bytes above a zero byte seem to be zero, so the lowest is the first (Warren, "Hacker's Delight",
+/// 6-1).
 #[inline]
 fn first_zero_of(word: [u8; 8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
@@ -649,7 +652,7 @@ fn first_zero_of(word: [u8; 8]) -> Option<usize> {
     (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
 }
 
-/// `escaped` without its terminator.
+/// Removes the escapes; `escaped` is without its terminator.
 fn unescape(escaped: &[u8]) -> Cow<'_, [u8]> {
     if first_zero(escaped).is_none() {
         return Cow::Borrowed(escaped);

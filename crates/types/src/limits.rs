@@ -1,5 +1,5 @@
-//! Every limit on the size of one thing, with its derivation. A request past one of these is an `InvalidArgument`;
-//! bytes on disk past one of these are a `Corruption`.
+//! Every limit on the size of one thing, with its derivation. A request beyond one of these is an `InvalidArgument`;
+//! bytes on disk beyond one of these are a `Corruption`.
 
 /// Row key bytes. Bigtable allows 4 KiB; HBase allows `Short.MAX_VALUE`, and front ends enforce the smaller.
 pub const ROW_KEY_BYTES_MAX: usize = 32 * 1024;
@@ -16,8 +16,8 @@ pub const BIGTABLE_QUALIFIER_BYTES_MAX: usize = 16 * 1024;
 /// Value bytes: Bigtable's documented 100 MB cell.
 pub const VALUE_BYTES_MAX: usize = 100 << 20;
 
-/// Bytes of one row that a read will give: Bigtable's documented 256 MiB row. In pieces those of its cells, before they are
-/// filtered; as a whole, what it takes in memory.
+/// Bytes of one row that a read returns: Bigtable's documented 256 MiB row. For partial rows it bounds the cells before
+/// they are filtered; for whole rows, their memory.
 pub const ROW_BYTES_MAX: usize = 256 << 20;
 
 /// Mutations in one request, over all its entries (bigtable.proto).
@@ -36,12 +36,12 @@ pub const TABLE_NAME_BYTES_MAX: usize = 255;
 /// Initial splits of one table: a tablet costs about 10 KB of memory, so this is 1 GB.
 pub const INITIAL_SPLITS_MAX: usize = 100_000;
 
-/// Bytes at which tablets may be set to split. Below a MiB, a tablet's own costs (files, manifest, log segments to go back
-/// to) exceed what is in it; above 64 GiB, a damaged one or one that moves is too much at once.
+/// Bytes at which tablets may be set to split. Below a MiB, a tablet's overhead (files, manifest, log segments to
+/// replay) exceeds its data. Above 64 GiB, a tablet that is damaged or moves is too large a unit.
 pub const TABLET_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 
-/// Locality groups of one table: a flush of a tablet makes a file for each that was written to, and a row that is read as
-/// a whole is looked for in all of them.
+/// Locality groups of one table: a flush of a tablet writes a file per group with data, and a read of a whole row
+/// searches all groups.
 pub const GROUPS_MAX: usize = 64;
 
 /// Families of one table, above the thousands the design asks for; bounded so that a schema stays below 2 MB.

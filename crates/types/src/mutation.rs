@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 /// One change to one row. Mutations of a [`RowMutation`] apply in order: each has its own sequence number.
 ///
-/// `B` is what qualifiers and values are: bytes of their own, or a place in bytes that many mutations share
+/// `B` is the type of qualifiers and values: owned bytes, or a span of bytes that many mutations share
 /// ([`crate::writes`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation<B = Bytes> {
@@ -72,7 +72,7 @@ pub enum Mutation<B = Bytes> {
     },
 }
 
-/// How an aggregate family combines what is added to a cell. Numbers are on disk.
+/// The combination rule of an aggregate family. Numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AggregateKind {

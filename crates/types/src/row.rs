@@ -1,17 +1,17 @@
-//! Cells as readers get them.
+//! Cells and row batches, the results of reads.
 
 use crate::ids::{FamilyId, Timestamp};
 use crate::key::CellKind;
 use bytes::Bytes;
 use std::ops::Deref;
 
-/// One cell of a row, without its row key. Values are slices of cached blocks where they can be.
+/// One cell of a row, without its row key. Values are slices of cached blocks where possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Which family; names are in the schema.
     pub family: FamilyId,
-    /// `Put` but in raw reads, which show markers too. A resolved aggregate is a `Put`. While a tablet reads, a
-    /// `Reference` is a put whose value is still to be fetched; none leaves it.
+    /// `Put` except in raw reads, which return tombstones too. A resolved aggregate is a `Put`. While a tablet reads, a
+    /// `Reference` is a put whose value is still to be fetched; a tablet returns none.
     pub kind: CellKind,
     /// The column within the family.
     pub qualifier: Bytes,
@@ -23,10 +23,10 @@ pub struct Cell {
     pub labels: Labels,
 }
 
-/// A scan makes, moves and drops one for every cell: 88 bytes are what two slices and the numbers take.
+/// A scan creates, moves and drops one per cell: 88 bytes are the size of two slices and the numbers.
 const _: () = assert!(size_of::<Cell>() <= 88);
 
-/// Labels of one cell; almost always empty, and then without memory of their own.
+/// Labels of one cell; almost always empty, and then without an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(
     #[expect(clippy::box_collection, reason = "one word in every cell instead of three")] Option<Box<Vec<String>>>,
@@ -76,54 +76,57 @@ impl Cell {
         self.kind == CellKind::Reference
     }
 
-    /// Bytes this cell holds on to, for budgets.
+    /// Bytes of memory of this cell, for budgets.
     #[inline]
     pub fn weight(&self) -> usize {
         size_of::<Cell>() + self.qualifier.len() + self.value.len()
     }
 }
 
-/// Cells that are moved to a list of their own; more take their list with them.
+/// Up to this many cells are moved to a list of their own; more take the batch's list with them.
 const MOVED_CELLS_MAX: usize = 1_024;
 
-/// Rows in scan order: all cells in one vector, all row keys in one buffer. They are whole, but for a large one of a stream
-/// whose reader takes rows in pieces: that begins as the last row of one batch and goes on as the first of the next.
+/// Rows in scan order: all cells in one vector, all row keys in one buffer. Rows are whole, with one exception: a
+/// stream whose reader accepts partial rows. There a large row begins as the last row of one batch and continues as the
+/// first of the next.
 ///
-/// Invariants: the ends grow from `rows` to `last`, and lie within `keys` and `cells`; without a `last` there are none.
+/// Invariants: the ends grow from `rows` to `last`, and lie within `keys` and `cells`. Without a `last` there are no
+/// rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
     keys: Keys,
-    /// All rows but the last: the one row of a point read takes no memory for where it ends.
+    /// All rows but the last: the one row of a point read then needs no allocation for its end.
     rows: Vec<RowEnd>,
     last: Option<RowEnd>,
     cells: Vec<Cell>,
-    /// The last row that was looked at to its end, also when it gave nothing: where a resumed scan goes on.
+    /// The last row that was read completely, also when it gave no cells. A resumed scan continues after it.
     pub scanned_through: Option<Bytes>,
-    /// The row that comes first goes on where an earlier batch of the stream has left it. Of a row that was left unfinished, a
-    /// batch without this says that what was given of it is void: if it comes, it comes again from its beginning.
+    /// The first row continues a row of an earlier batch of the stream. A batch without this flag after an unfinished
+    /// row voids the cells returned for that row: if the row is returned, it starts again at its beginning.
     pub continues: bool,
-    /// More is to come of the last row, at least one cell, unless it is begun again.
+    /// The last row has at least one more cell to come, unless the row starts again.
     pub unfinished: bool,
-    /// A flush or a compaction may change what is found of a row, though nothing is written: a version is hidden and an older
-    /// one of its column shows, where the rule counts versions; or a marker hides by timestamp what is newer than itself.
-    /// Never missing where it matters; it may be set where it does not.
+    /// A flush or a compaction may change the result of reading the row, though nothing is written. This happens where
+    /// a version is hidden and the GC rule counts versions: an older version of its column then shows. It also happens
+    /// where a tombstone hides by timestamp a cell newer than itself. The flag is set whenever this matters, and
+    /// sometimes when it does not.
     pub unstable: bool,
     /// Rows and cells seen before filtering.
     pub seen: ReadCounts,
 }
 
-/// Where a row's key and cells end; they begin where those of the row before end.
+/// Ends of a row's key and cells; they begin at those of the previous row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowEnd {
     key: usize,
     cells: usize,
 }
 
-/// The row keys, one after the other.
+/// The row keys, concatenated.
 #[derive(Clone, Debug)]
 enum Keys {
     Growing(Vec<u8>),
-    /// Can be shared slice by slice.
+    /// Shareable, slice by slice.
     Sealed(Bytes),
 }
 
@@ -160,7 +163,7 @@ impl Keys {
     }
 }
 
-/// What a read looked at.
+/// Numbers of rows and cells that a read passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Rows with at least one visible cell.
@@ -170,7 +173,7 @@ pub struct ReadCounts {
 }
 
 impl RowBatch {
-    /// An empty batch with room for some rows of one cell and their keys.
+    /// An empty batch with capacity for some rows of one cell and their keys.
     pub fn with_capacity(rows: usize, key_bytes: usize) -> Self {
         RowBatch {
             keys: Keys::Growing(Vec::with_capacity(key_bytes)),
@@ -180,7 +183,7 @@ impl RowBatch {
         }
     }
 
-    /// A batch of one row, which has cells, sealed.
+    /// A sealed batch of one row, which must have cells.
     pub fn of_row(row: Bytes, cells: Vec<Cell>) -> Self {
         debug_assert!(!cells.is_empty(), "a row without cells is not a row");
         let end = RowEnd {
@@ -216,7 +219,7 @@ impl RowBatch {
         }
     }
 
-    /// Rows that end in this batch.
+    /// Number of rows that end in this batch.
     pub fn complete_rows(&self) -> usize {
         self.len() - usize::from(self.unfinished && !self.is_empty())
     }
@@ -227,18 +230,18 @@ impl RowBatch {
         self.cells.get(self.cells_ended()..).unwrap_or(&[])
     }
 
-    /// The same, to be changed in place.
+    /// The same, mutable.
     pub fn open_cells_mut(&mut self) -> &mut [Cell] {
         let ended = self.cells_ended();
         self.cells.get_mut(ended..).unwrap_or(&mut [])
     }
 
-    /// All cells of all rows, to be changed in place.
+    /// All cells of all rows, mutable.
     pub fn cells_mut(&mut self) -> &mut [Cell] {
         &mut self.cells
     }
 
-    /// Takes back the last cell added, if no row has ended since.
+    /// Removes the last cell added, if no row has ended since.
     pub fn pop_open_cell(&mut self) -> Option<Cell> {
         if self.cells.len() > self.cells_ended() {
             self.cells.pop()
@@ -247,7 +250,7 @@ impl RowBatch {
         }
     }
 
-    /// Takes back the cells added since the last row ended.
+    /// Removes the cells added since the last row ended.
     pub fn take_open_cells(&mut self) -> Vec<Cell> {
         let ended = self.cells_ended();
         if ended == 0 && self.cells.len() > MOVED_CELLS_MAX {
@@ -256,7 +259,7 @@ impl RowBatch {
         self.cells.drain(ended..).collect()
     }
 
-    /// Ends a row of the cells added since the last one ended; without any it is not a row and is ignored.
+    /// Ends a row with the cells added since the last one ended. Without cells it is not a row and is ignored.
     #[inline]
     pub fn end_row(&mut self, row: &[u8]) {
         if self.cells.len() == self.cells_ended() {
@@ -273,7 +276,7 @@ impl RowBatch {
         }
     }
 
-    /// Makes the row keys shareable: [`RowBatch::shared_rows`] copies nothing from then on.
+    /// Makes the row keys shareable: from then on [`RowBatch::shared_rows`] copies nothing.
     pub fn seal(&mut self) {
         if let Keys::Growing(bytes) = &mut self.keys {
             self.keys = Keys::Sealed(std::mem::take(bytes).into());
@@ -286,7 +289,7 @@ impl RowBatch {
         self.rows.len() + usize::from(self.last.is_some())
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
@@ -302,7 +305,7 @@ impl RowBatch {
         })
     }
 
-    /// The rows with their cells, the keys as slices of one buffer of a sealed batch.
+    /// The rows with their cells. In a sealed batch the keys are slices of one buffer.
     pub fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, &[Cell])> {
         (0..self.len()).map(|n| {
             let (start, end) = self.bounds(n);
@@ -340,7 +343,7 @@ impl RowBatch {
         self.last.map_or(0, |end| end.cells)
     }
 
-    /// Where the n-th row, which there is, begins and ends.
+    /// Bounds of the n-th row, which must exist.
     fn bounds(&self, n: usize) -> (RowEnd, RowEnd) {
         let none = RowEnd { key: 0, cells: 0 };
         let start = n.checked_sub(1).map_or(none, |before| self.rows[before]);

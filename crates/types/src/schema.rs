@@ -9,28 +9,28 @@ mod group;
 
 pub use group::GroupOptions;
 
-/// What a delete hides, fixed at creation.
+/// The cells that a delete hides, fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeleteRule {
-    /// Only what is older in commit order (Bigtable, HQL, HBase's NEW_VERSION_BEHAVIOR).
+    /// Only cells that are older in commit order (Bigtable, HQL, HBase's NEW_VERSION_BEHAVIOR).
     BySequence,
-    /// Also what is written later with a timestamp the marker covers, until a major compaction drops the marker
-    /// (HBase's classic rule).
+    /// Also cells written later with a timestamp that the tombstone covers, until a major compaction drops the
+    /// tombstone (HBase's classic rule).
     ByTimestamp,
 }
 
-/// What an acknowledged write has survived.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Durability {
-    /// Nothing: it is in memory only, and lost when the process dies.
+    /// None: it is in memory only, and lost when the process dies.
     None,
     /// The operating system has it: it survives kill -9 but not power loss.
     Flush,
-    /// The medium has it (fdatasync): it survives power loss.
+    /// The device has it (fdatasync): it survives power loss.
     Sync,
 }
 
-/// What a family's values are.
+/// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueType {
     /// Uninterpreted.
@@ -46,11 +46,11 @@ pub struct Family {
     pub name: String,
     /// `None` keeps everything.
     pub gc_rule: Option<GcRule>,
-    /// What the values are.
+    /// The type of the values.
     pub value_type: ValueType,
     /// The locality group whose files hold it.
     pub group: GroupId,
-    /// What the front end that made the family wants back verbatim (for Bigtable, its serialized value type).
+    /// Opaque data of the front end that created the family (for Bigtable, its serialized value type).
     pub front_end_data: Vec<u8>,
 }
 
@@ -61,15 +61,16 @@ pub struct LocalityGroup {
     pub id: GroupId,
     /// Unique within the table.
     pub name: String,
-    /// How its files are written and kept.
+    /// Options of its files.
     pub options: GroupOptions,
-    /// Families that were moved to another group and may have left cells in files of this one. What a family has left
-    /// behind is older than all of it in its own group; a family leaves things behind in at most one.
+    /// Families that were moved to another group and may have left misplaced cells in files of this one. The misplaced
+    /// cells of a family are older than all its cells in its own group. A family has misplaced cells in at most one
+    /// group.
     pub left: BTreeSet<FamilyId>,
 }
 
 impl LocalityGroup {
-    /// A group of default options that no family has left.
+    /// A group with default options and without misplaced cells.
     pub fn new(id: GroupId, name: impl Into<String>, compression: Compression) -> Self {
         LocalityGroup {
             id,
@@ -87,7 +88,7 @@ impl LocalityGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Compression {
-    /// Stored as is.
+    /// Uncompressed.
     None = 0,
     /// LZ4 block format.
     Lz4 = 1,
@@ -110,7 +111,7 @@ impl Compression {
     }
 }
 
-/// A table. Immutable once published: a change makes a new one with a higher version.
+/// A table. Immutable once published: a change creates a new one with a higher version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSchema {
     /// Which table.
@@ -124,7 +125,7 @@ pub struct TableSchema {
     /// Timestamps a client gives must be multiples of this many units (Bigtable's MILLIS granularity on a micros
     /// table is 1,000); 1 takes any.
     pub granularity: i64,
-    /// What deletes hide.
+    /// The cells that deletes hide.
     pub delete_rule: DeleteRule,
     /// Default durability of writes; `None` takes the server's.
     pub durability: Option<Durability>,
@@ -138,9 +139,9 @@ pub struct TableSchema {
     pub groups: Vec<LocalityGroup>,
     /// Bytes at which a tablet splits; 0 takes the server's.
     pub tablet_bytes_max: u64,
-    /// Whether results of reads of single rows are kept for the next reader.
+    /// Whether results of single-row reads are cached.
     pub row_cache: bool,
-    /// What the front end that made the table wants back verbatim.
+    /// Opaque data of the front end that created the table.
     pub front_end_data: Vec<u8>,
 }
 
@@ -164,7 +165,7 @@ impl TableSchema {
         group.map(|group| group.options.clone()).unwrap_or_default()
     }
 
-    /// Whether blocks of a group are to be kept in memory.
+    /// Whether blocks of a group have priority in the cache.
     pub fn keeps_in_memory(&self, group: GroupId) -> bool {
         let group = self.groups.iter().find(|g| g.id == group);
         group.is_some_and(|group| group.options.in_memory)

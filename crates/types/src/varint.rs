@@ -1,5 +1,5 @@
-//! LEB128 variable-length integers, as protocol buffers and LevelDB use them: seven bits a byte, least significant
-//! first, high bit set on all but the last. At most ten bytes for 64 bits.
+//! LEB128 variable-length integers, as in protocol buffers and LevelDB. Seven bits per byte, least significant first,
+//! high bit set on all but the last. At most ten bytes for 64 bits.
 
 /// Bytes of the longest varint.
 pub const LEN_MAX: usize = 10;
@@ -25,11 +25,11 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads one integer from the front of `input` and moves past it. `None` when truncated or longer than 64 bits.
+/// Reads one integer from the front of `input` and advances past it. `None` when truncated or longer than 64 bits.
 #[inline]
 pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
     match input.split_first() {
-        // Nearly always.
+        // The common case.
         Some((&byte, rest)) if byte < 0x80 => {
             *input = rest;
             Some(u64::from(byte))

@@ -1,11 +1,12 @@
-//! The rows of one write request, in the form in which they came.
+//! The rows of one write request, in the form of the request.
 //!
-//! A front end that has a request's bytes before it lays the rows *flat* over them: a list of rows and a list of mutations
-//! for all rows, whose keys, qualifiers and values are places in those bytes. A batch of any size is then three allocations,
-//! and its values are copied for the first time into the commit log, a large one not even there. Who has rows in pieces gives them *owned*.
+//! A front end that holds a request's bytes represents its rows *flat*: as a list of rows and a list of mutations for
+//! all rows, whose keys, qualifiers and values are spans of those bytes. A batch of any size then takes three
+//! allocations. Its values are copied for the first time into the commit log, a large one not even there. A caller with
+//! separate rows gives them *owned*.
 //!
-//! Both are read in the same way, and cheap to share: the way down to the tablets hands on the same rows, or a choice of
-//! them, as often as it must.
+//! Both forms have the same reader interface and are cheap to share: each layer down to the tablets passes on the same
+//! rows, or a selection of them.
 //!
 //! Invariant: every [`Span`] of flat rows lies within their bytes.
 
@@ -13,7 +14,7 @@ use crate::mutation::{Mutation, RowMutation};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A place in a request's bytes. Requests are bounded far below 4 GiB.
+/// A range of a request's bytes. Requests are bounded far below 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     start: u32,
@@ -21,26 +22,26 @@ pub struct Span {
 }
 
 impl Span {
-    /// From `start` up to `end`; `None` when that is no place in a request.
+    /// The range from `start` to `end`; `None` when that is not a range of a request.
     #[inline]
     pub fn new(start: usize, end: usize) -> Option<Span> {
         let (start, end) = (u32::try_from(start).ok()?, u32::try_from(end).ok()?);
         (start <= end).then_some(Span { start, end })
     }
 
-    /// Bytes between its ends.
+    /// Length in bytes.
     #[inline]
     pub fn len(self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// Whether there is nothing between its ends.
+    /// Whether it has no bytes.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// What is there; `None` when `bytes` are shorter.
+    /// The bytes of the range; `None` when `bytes` are shorter.
     #[inline]
     pub fn of(self, bytes: &[u8]) -> Option<&[u8]> {
         bytes.get(self.start as usize..self.end as usize)
@@ -72,7 +73,7 @@ struct Flat {
 #[derive(Clone, Copy, Debug)]
 struct FlatRow {
     key: Span,
-    /// Its mutations begin where those of the row before end.
+    /// The end of its mutations, which begin at the end of the previous row's.
     mutations_end: u32,
 }
 
@@ -117,7 +118,7 @@ impl RowWrites {
         }
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -137,7 +138,7 @@ impl RowWrites {
         (0..self.len()).map_while(|index| self.get(index))
     }
 
-    /// Some of the rows, in the order in which they are named; names of rows that are not there are dropped.
+    /// The named rows, in this order; names of absent rows are ignored.
     pub fn choose(&self, rows: impl IntoIterator<Item = usize>) -> RowWrites {
         let index = |row: usize| match &self.chosen {
             Some(chosen) => chosen.get(row).copied(),
@@ -196,7 +197,7 @@ impl<'a> RowWrite<'a> {
         }
     }
 
-    /// The value that its mutation of this number puts, as a slice of the request.
+    /// The value that the mutation with this number puts, as a slice of the request.
     pub fn shared_value(self, number: usize, rows: &RowWrites) -> Option<Bytes> {
         match (self.mutations, &*rows.rows) {
             (Mutations::Owned(mutations), _) => match mutations.get(number)? {
@@ -214,7 +215,7 @@ impl<'a> RowWrite<'a> {
         }
     }
 
-    /// The row with bytes of its own.
+    /// A copy of the row with owned bytes.
     pub fn to_owned(self) -> RowMutation {
         let mut mutations = Vec::new();
         self.for_each(|m| mutations.push(m.map(|bytes| Bytes::copy_from_slice(bytes))));
@@ -225,14 +226,14 @@ impl<'a> RowWrite<'a> {
     }
 }
 
-/// Lays rows flat over the bytes of a request: the mutations of a row, then its key.
+/// Builds flat rows over the bytes of a request: the mutations of a row, then its key.
 #[derive(Debug)]
 pub struct RowWritesBuilder {
     flat: Flat,
 }
 
 impl RowWritesBuilder {
-    /// No rows yet, and room for some with one mutation each.
+    /// An empty builder with capacity for `rows` rows of one mutation each.
     pub fn over(bytes: Bytes, rows: usize) -> Self {
         RowWritesBuilder {
             flat: Flat {
@@ -243,17 +244,17 @@ impl RowWritesBuilder {
         }
     }
 
-    /// The bytes that spans are places in.
+    /// The bytes that the spans refer to.
     pub fn bytes(&self) -> &Bytes {
         &self.flat.bytes
     }
 
-    /// Mutations so far.
+    /// Number of mutations so far.
     pub fn mutations(&self) -> usize {
         self.flat.mutations.len()
     }
 
-    /// Adds a mutation to the row that ends next; `None`, and nothing is added, when it is not within the bytes.
+    /// Adds a mutation to the row that ends next. Adds nothing and returns `None` when a span is outside the bytes.
     #[inline]
     #[must_use = "nothing is added when this is None"]
     pub fn push(&mut self, mutation: Mutation<Span>) -> Option<()> {
@@ -267,7 +268,7 @@ impl RowWritesBuilder {
         fits.then(|| self.flat.mutations.push(mutation))
     }
 
-    /// Ends a row; `None`, and there is no row, when the key is not within the bytes.
+    /// Ends a row. Adds no row and returns `None` when the key is outside the bytes.
     #[inline]
     #[must_use = "there is no row when this is None"]
     pub fn end_row(&mut self, key: Span) -> Option<()> {

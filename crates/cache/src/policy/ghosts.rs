@@ -1,19 +1,19 @@
-//! What is remembered of entries that are not there: their keys.
+//! Ghosts are the keys of evicted entries.
 
 use super::{SLOTS_TIMES_MAX, STALE_SLACK};
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Keys that were let go, oldest first, as hashes: a collision costs a slightly wrong placement.
+/// Keys of evicted entries, oldest first, as hashes: a collision costs a slightly wrong placement.
 #[derive(Debug, Default)]
 pub(super) struct Ghosts {
     order: VecDeque<(u64, usize)>,
     present: HashSet<u64, BuildHasherDefault<Hashed>>,
-    /// Sum of the charges the ghosts had.
+    /// Sum of the charges of their former entries.
     charge: usize,
 }
 
-/// The keys are hashed already.
+/// A hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 struct Hashed(u64);
 
@@ -47,18 +47,18 @@ impl Ghosts {
         );
     }
 
-    /// Whether the key was here; it is not afterwards. Its place in `order` stays until its turn comes, which only
-    /// makes the memory a little shorter.
+    /// Removes a key, and returns whether it was present. Its place in `order` stays until it reaches the front, which
+    /// only shortens the memory a little.
     pub(super) fn take(&mut self, hash: u64) -> bool {
         self.present.remove(&hash)
     }
 
-    /// Whether the key is here.
+    /// Whether the key is present.
     pub(super) fn contains(&self, hash: u64) -> bool {
         self.present.contains(&hash)
     }
 
-    /// Gives back memory that was for many more.
+    /// Frees memory after the limit has shrunk a lot.
     pub(super) fn compact(&mut self) {
         if self.order.capacity() > SLOTS_TIMES_MAX * self.order.len() + STALE_SLACK {
             self.order.shrink_to_fit();

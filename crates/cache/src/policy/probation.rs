@@ -1,37 +1,37 @@
-//! Whether what is new is asked for again while it is in the small queue.
+//! Decides whether new entries are reused while they are in the small queue.
 //!
-//! Of every new entry it is noted how many had come before it. One that is used before as many others have come as the small
-//! queue has places for would have been used there, also if all these had been let in: so entries that get in while most are
-//! turned away, and stay much longer for it, are judged as if none were.
+//! Every new entry records the number of entries before it. It counts as useful if it is used before as many others
+//! have arrived as the small queue has places: it would then have been used even if all of those had been admitted.
+//! Entries that are admitted while most are rejected stay much longer, and are thus judged as if all were admitted.
 
-/// New entries that are remembered. What they tell is a few hundredths from the truth.
+/// New entries that the decision considers. Its precision is a few hundredths.
 const JUDGED_MAX: u32 = 256;
-/// Fewer say nothing.
+/// With fewer entries there is no decision.
 const JUDGED_MIN: u32 = 64;
-/// One new entry in so many must be used for the small queue to be worth its trouble. A block of some kilobytes that is read from
-/// memory of the system takes 3 µs, and half of that again if another has to go for it.
+/// One new entry in this many must be used for the small queue to pay. A block of some kilobytes takes 3 µs to read
+/// from the page cache, and half of that again if an insertion evicts another.
 const USEFUL_ONE_IN: u32 = 8;
-/// While it is not, one new entry in so many gets in all the same, to judge it by.
+/// While the queue does not pay, one new entry in this many is admitted nevertheless, to be judged.
 const TRIED_ONE_IN: u32 = 16;
 
-/// What is known of new entries.
+/// The statistics of new entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Probation {
-    /// Those that came to the small queue, or were turned away; wraps.
+    /// New entries, whether admitted to the small queue or rejected; wraps.
     arrivals: u32,
-    /// Of those that came to it lately.
+    /// Recent entries that were admitted to it.
     judged: u32,
-    /// Of these, how many were used in time.
+    /// Number of these that were used early enough.
     useful: u32,
 }
 
 impl Probation {
-    /// How many have come: what a new entry is to remember.
+    /// The number of arrivals, which a new entry records.
     pub(super) fn arrivals(&self) -> u32 {
         self.arrivals
     }
 
-    /// One has come to the small queue.
+    /// Counts an entry that was admitted to the small queue.
     pub(super) fn arrived(&mut self) {
         self.arrivals = self.arrivals.wrapping_add(1);
         self.judged += 1;
@@ -41,7 +41,7 @@ impl Probation {
         }
     }
 
-    /// One in the small queue, which came after so many, is used for the first time.
+    /// Counts the first use of an entry in the small queue; `arrival` is the number it recorded.
     pub(super) fn used(&mut self, arrival: u32, places: usize) {
         let since = self.arrivals.wrapping_sub(arrival) as usize;
         self.useful = self.judged.min(self.useful + u32::from(since <= places));
@@ -51,7 +51,7 @@ impl Probation {
         );
     }
 
-    /// Whether a new one is to be turned away.
+    /// Whether to reject a new entry.
     pub(super) fn turns_away(&mut self) -> bool {
         let is_worth_it = self.judged < JUDGED_MIN || self.useful.saturating_mul(USEFUL_ONE_IN) >= self.judged;
         if is_worth_it || self.arrivals.is_multiple_of(TRIED_ONE_IN) {

@@ -1,4 +1,4 @@
-//! The model: what was written, what was synced, and what chance makes of the difference.
+//! The model of a device: written bytes, synced bytes, and the random fate of the difference.
 
 use super::{FaultPlan, OpCounts};
 use crate::memory::Content;
@@ -13,7 +13,7 @@ use stele_env::Env;
 /// Discarded files that power loss may bring back. More than a tablet discards while a journal waits for its next commit.
 const DISCARDED_MAX: usize = 64;
 
-/// What a device writes whole or not at all, and the most sectors that a hole takes: a page has eight.
+/// The unit that a device writes whole or not at all, and the most sectors of a gap: a page has eight.
 const SECTOR: usize = 512;
 const HOLE_SECTORS_MAX: u64 = 8;
 
@@ -24,13 +24,13 @@ pub(super) type SharedFile = Arc<Mutex<FileState>>;
 pub(super) struct FileState {
     /// Everything written.
     pub(super) content: Content,
-    /// So many bytes of it survive power loss.
+    /// Number of its bytes that survive power loss.
     pub(super) synced: usize,
     /// The name survives power loss.
     pub(super) linked: bool,
 }
 
-/// Whether an operation fails, and if so, whether it happens nevertheless.
+/// Whether an operation fails, and whether it has its effect nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -41,11 +41,11 @@ pub(super) enum Fault {
 #[derive(Debug, Default)]
 pub(super) struct Device {
     files: BTreeMap<String, SharedFile>,
-    /// Deleted under names of which nobody knows whether they come back with the power.
+    /// Files that were deleted but not durably: power loss may bring them back.
     deleted: BTreeMap<String, SharedFile>,
-    /// What was discarded lately, oldest first. The journal makes it durable without being asked, some time later.
+    /// Recently discarded files, oldest first. The journal makes a discard durable some time later, without a sync.
     discarded: VecDeque<String>,
-    /// Bytes of files that the device cannot read for now.
+    /// Bytes of files that the device cannot read at present.
     pub(super) unreadable: BTreeMap<String, Range<u64>>,
     pub(super) generation: u64,
     pub(super) plan: FaultPlan,
@@ -53,7 +53,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// True with the given probability; draws no number when that is 0.
+    /// True with the given probability; takes no random number when that is 0.
     pub(super) fn draw_fault(&mut self, env: &Env, probability: f64) -> bool {
         let fault = chance(env, probability);
         self.counts.faults += u64::from(fault);
@@ -131,7 +131,7 @@ impl Device {
         .map(drop)
     }
 
-    /// A put or a deletion has succeeded: its directory was synced.
+    /// Records that a put or a deletion has succeeded: its directory was synced.
     pub(super) fn settle_name(&mut self, path: &str) {
         self.deleted.remove(path);
         if let Some(file) = self.files.get(path) {
@@ -139,7 +139,7 @@ impl Device {
         }
     }
 
-    /// After a put: whether its name is durable.
+    /// Decides after a put whether its name is durable.
     pub(super) fn fail_to_link(&mut self, env: &Env, path: &str) -> Result<()> {
         if !self.draw_fault(env, self.plan.put_unlinked) {
             return Ok(());
@@ -183,7 +183,7 @@ impl Device {
         self.plan.space_limit.map(|limit| limit.saturating_sub(used()))
     }
 
-    /// Appends, or appends some of it and says why not all.
+    /// Appends all bytes, or some of them with an error.
     pub(super) fn append(&mut self, env: &Env, path: &str, file: &SharedFile, slices: &[Bytes]) -> Result<()> {
         let total: usize = slices.iter().map(Bytes::len).sum();
         self.counts.appends += 1;
@@ -221,7 +221,7 @@ impl Device {
         Ok(())
     }
 
-    /// A failure loses nothing: of which file would not be known, and whoever asked for this ends.
+    /// A failure loses no bytes: it would be unknown of which file, and the caller of a failed call ends.
     pub(super) fn sync_all(&mut self, env: &Env) -> Result<()> {
         self.counts.syncs += 1;
         if self.draw_fault(env, self.plan.sync_error) {
@@ -263,8 +263,8 @@ impl FileState {
         self.linked = true;
     }
 
-    /// The device refused. The bytes may have reached it anyway, may still be in the page cache, or may be gone from
-    /// there as well: then readers find the file cut or with garbage.
+    /// Simulates a failed sync. The bytes may have reached the device anyway, may still be in the page cache, or may be
+    /// gone from there as well: then readers find the file cut or with garbage.
     fn fail_sync(&mut self, env: &Env) {
         match env.random_below(4) {
             0 => self.sync(),
@@ -277,7 +277,7 @@ impl FileState {
     fn lose_power(&mut self, env: &Env) {
         let written = self.content.len();
         assert!(self.synced <= written, "only written bytes are synced");
-        // The ends of the range are the likely cases: nothing had been written back, or everything.
+        // The ends of the range are the likely cases: no writeback, or all of it.
         let stays = match env.random_below(3) {
             0 => self.synced,
             1 => written,
@@ -297,8 +297,8 @@ impl FileState {
         }
     }
 
-    /// Puts garbage, or the zeros of a block never written, over a suffix of the unsynced bytes, or over a hole in them: pages
-    /// and sectors reach the device in any order, so what lies behind one that is lost may be there.
+    /// Overwrites a suffix of the unsynced bytes, or a gap in them, with garbage or with the zeros of an unwritten
+    /// block. Pages and sectors reach the device in any order, so bytes after a lost one may be present.
     fn tear(&mut self, env: &Env) {
         let len = self.content.len();
         let from = between(env, self.synced, len);
@@ -316,7 +316,7 @@ impl FileState {
         }
     }
 
-    /// Whole sectors from that of a place on, without what was synced.
+    /// The range of whole sectors that starts at the sector of `place`, without synced bytes.
     fn hole_at(&self, place: usize, sectors: usize) -> (usize, usize) {
         let first = place / SECTOR;
         let from = (first * SECTOR).max(self.synced);

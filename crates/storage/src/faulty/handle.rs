@@ -1,4 +1,4 @@
-//! Open files of the simulated medium.
+//! Open files of the simulated device.
 
 use super::device::{Device, SharedFile, chance};
 use super::{FaultPlan, Mount, injected};
@@ -118,7 +118,7 @@ impl ReadFile for FaultyRead {
         let FaultPlan {
             read_miss, read_error, ..
         } = device.plan;
-        // What the device cannot read is in no page cache.
+        // Bytes that the device cannot read are in no page cache.
         if chance(self.mount.env(), read_miss) || device.check_readable(&self.path, offset, len).is_err() {
             return None;
         }

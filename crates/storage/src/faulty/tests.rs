@@ -62,7 +62,7 @@ async fn conforms_when_slow_and_uncached() {
     .await;
 }
 
-/// Over many seeds a crash keeps what was synced, and each thing it may do to the rest happens at least once.
+/// Over many seeds a crash retains synced bytes, and each possible effect on the rest happens at least once.
 #[tokio::test]
 async fn a_crash_keeps_synced_bytes_and_any_part_of_the_rest() {
     let (mut lost, mut kept, mut partial, mut torn, mut vanished) = (0, 0, 0, 0, 0);
@@ -86,7 +86,7 @@ async fn a_crash_keeps_synced_bytes_and_any_part_of_the_rest() {
         partial += usize::from(whole && (7..14).contains(&found.len()));
         torn += usize::from(!whole);
 
-        // What a crash left is what a second crash finds.
+        // A second crash finds the result of the first one.
         storage.crash();
         assert_eq!(storage.reopen().read_all("f").await.unwrap(), found);
     }
@@ -108,7 +108,7 @@ async fn a_crash_may_lose_the_middle_and_keep_the_end() {
             continue;
         };
         if last + 1 < found.len() && found.len() == 20_700 {
-            // Random bytes at its ends may be what was there.
+            // Random bytes at its ends may equal the original ones.
             assert!(last - first < 8 * 512, "seed {seed}: {first}..={last}");
             holes += 1;
         }

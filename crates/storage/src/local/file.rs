@@ -11,15 +11,15 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use stele_env::Env;
 
-/// Appends up to this size are written by the calling task: copying 256 KiB into the page cache takes some 50 µs, about
-/// what handing it to another thread and back costs.
+/// Appends up to this size are written by the calling task. Copying 256 KiB into the page cache takes some 50 µs, about
+/// the cost of handing it to another thread and back.
 const INLINE_APPEND_BYTES_MAX: usize = 256 << 10;
 
-/// Appends up to this size are written by the calling task if it asks for that: it is the log's, and the writer fills a
-/// memtable with the same bytes on the same thread, which takes longer.
+/// Appends up to this size are written by the calling task if it asks for that. These are log appends, and their writer
+/// fills a memtable with the same bytes on the same thread, which takes longer.
 const TRIED_APPEND_BYTES_MAX: usize = 2 << 20;
 
-/// Reads up to this size are tried on the calling task; the same arithmetic.
+/// Reads up to this size are tried on the calling task, for the same reason.
 const INLINE_READ_BYTES_MAX: usize = 256 << 10;
 
 /// A file being written. Keeps the data root locked.
@@ -85,7 +85,7 @@ impl AppendFile for LocalAppend {
                 let written = write_all_of(&file, offset, slices.iter().map(|slice| &slice[..]));
                 let written = or_cut(&file, offset, written).map_err(|e| fail(&path, "append", &e))?;
                 assert_eq!(written, total as u64, "an append that succeeds writes all bytes");
-                // Whoever writes a log says when it must be durable, and much of one is deleted before.
+                // The writer of a log says when it must be durable, and much of a log is deleted before.
                 if !is_log {
                     begin_writeback(&file, offset, total);
                 }
@@ -128,8 +128,8 @@ impl AppendFile for LocalAppend {
     }
 }
 
-/// Writes all bytes at `offset`, through interruptions and short writes; how many they were. The file's own position would be
-/// a lock more for each write.
+/// Writes all bytes at `offset`, through interruptions and short writes. Returns their number. Using the file's own
+/// position would take another lock per write.
 fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<u64> {
     let mut rest = bytes;
     let mut at = offset;
@@ -151,13 +151,13 @@ fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<u64> {
     Ok(at - offset)
 }
 
-/// The same of slices, one after the other.
+/// The same for slices, one after the other.
 fn write_all_of<'a>(file: &File, offset: u64, slices: impl Iterator<Item = &'a [u8]>) -> io::Result<u64> {
     let mut slices: Vec<IoSlice<'_>> = slices.filter(|s| !s.is_empty()).map(IoSlice::new).collect();
     let mut rest = slices.as_mut_slice();
     let mut at = offset;
     while !rest.is_empty() {
-        // No more than the system takes at once are looked at.
+        // The system ignores slices beyond its limit per call.
         match rustix::io::pwritev(file, rest, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
@@ -171,19 +171,19 @@ fn write_all_of<'a>(file: &File, offset: u64, slices: impl Iterator<Item = &'a [
     Ok(at - offset)
 }
 
-/// Cuts off what an append that failed has written: nobody counts it, and of a disk that is full it is all that was left. A
-/// file of the log may stay for as long as nothing can be flushed, for which there is no space then. It is done as far as
-/// that goes.
+/// Cuts off the bytes of a failed append. They are not counted, and on a full disk they may be the last space there
+/// was. A file of the log may stay for as long as nothing can be flushed, because flushes need space. Errors are
+/// ignored.
 fn or_cut(file: &File, offset: u64, written: io::Result<u64>) -> io::Result<u64> {
     written.inspect_err(|_| {
         let _ = file.set_len(offset);
     })
 }
 
-/// Has the kernel begin to write what was just appended, so that the sync at the end of a large file does not find all of
-/// it dirty: a burst of a hundred megabytes holds up the commit log's syncs for as long as it lasts. `DONTNEED` begins
-/// writeback of a range's dirty pages without waiting; it drops only clean ones, and there are none in what was just
-/// written. Only a hint: what goes wrong shows in the sync.
+/// Starts writeback of the bytes just appended, so that the sync at the end of a large file does not find all of it
+/// dirty. A burst of a hundred megabytes delays the commit log's syncs for as long as it lasts. `DONTNEED` begins
+/// writeback of a range's dirty pages without waiting. It drops only clean pages, and a range just written has none. It
+/// is only a hint: errors show in the sync.
 #[cfg(target_os = "linux")]
 fn begin_writeback(file: &File, offset: u64, len: usize) {
     let len = std::num::NonZeroU64::new(len as u64);
@@ -193,7 +193,7 @@ fn begin_writeback(file: &File, offset: u64, len: usize) {
 #[cfg(not(target_os = "linux"))]
 fn begin_writeback(_: &File, _: u64, _: usize) {}
 
-/// A file being read. Does not hold the lock: the file never changes, and an unlinked one stays readable.
+/// A file being read. It does not hold the lock: the file never changes, and an unlinked one stays readable.
 pub(super) struct LocalRead {
     file: Arc<File>,
     len: u64,
@@ -256,8 +256,8 @@ impl ReadFile for LocalRead {
     }
 }
 
-/// Fills `bytes` when the page cache holds all of them. Everything else (not cached, half cached, interrupted, not
-/// supported by the file system, a real error) is left to the read that may wait.
+/// Fills `bytes` when the page cache holds all of them. All other cases (not cached, half cached, interrupted, not
+/// supported by the file system, a real error) are left to the read that may wait.
 #[cfg(target_os = "linux")]
 fn read_cached(file: &File, offset: u64, bytes: &mut [u8]) -> bool {
     let wanted = bytes.len();
@@ -271,17 +271,17 @@ fn read_cached(_: &File, _: u64, bytes: &mut [u8]) -> bool {
     bytes.is_empty()
 }
 
-/// Reads exactly `len` bytes into memory that is not cleared first. The caller has checked the range, so `len` is no
-/// larger than the file was.
+/// Reads exactly `len` bytes into uninitialized memory. The caller has checked the range, so `len` is at most the
+/// file's length at open.
 fn read_exact_at(file: &File, path: &str, offset: u64, len: usize) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let at = offset + bytes.len() as u64;
         match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
-            // Shorter than when it was opened: somebody cut it.
+            // Shorter than at open: the file was cut.
             Ok(0) => check_range(path, offset, len, at)?,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // What could be read before comes first, so the sector is known.
+            // Readable bytes come first, so the bad sector is known.
             Err(e @ rustix::io::Errno::IO) => return Err(unreadable(path, at, &e.into())),
             Err(e) => return Err(fail(path, "read", &e.into())),
         }
@@ -298,7 +298,7 @@ mod tests {
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::ErrorKind;
 
-    /// Files that do not grow beyond their first page stand for a disk that becomes full within an append.
+    /// Files that do not grow beyond their first page simulate a disk that becomes full within an append.
     #[tokio::test]
     async fn what_a_failed_append_has_written_is_given_back() {
         let directory = tempfile::TempDir::new().unwrap();
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// The kernel answers EIO for memory that is not there: no device with a bad sector is needed.
+    /// The kernel answers EIO for unmapped memory: no device with a bad sector is needed.
     #[test]
     fn what_the_device_cannot_read_is_said_to_be_lost() {
         let file = File::open("/proc/self/mem").unwrap();

@@ -1,5 +1,5 @@
-//! A data root that is only looked at: on a disk in trouble, or mounted read-only, nothing may be written, and a command that
-//! says that it changes nothing must not be able to.
+//! A read-only view of a data root. On a failing disk, or one mounted read-only, nothing may be written, and a command
+//! that promises to change nothing must not be able to.
 
 use super::LocalStorage;
 use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};

@@ -1,4 +1,4 @@
-//! A data root and the system calls on it. Everything here blocks.
+//! A data root and the system calls on it. Every call here blocks.
 
 use super::syncs;
 use crate::{FileInfo, RESERVED_LOCK, RESERVED_TMP, Result, StorageError, check_path};
@@ -20,15 +20,15 @@ pub(super) struct Root {
     /// Directories whose entries, up to the root, this process has synced. Grows by one per directory; directories are
     /// removed at open only.
     durable: Mutex<BTreeSet<PathBuf>>,
-    /// Held by whoever lists and syncs a directory for all that is in it.
+    /// Held while a directory is listed and synced for all its entries.
     syncing_entries: Mutex<()>,
-    /// Makes the entries of a directory durable; tests have it fail.
+    /// Makes the entries of a directory durable; tests inject failures.
     sync_directory: fn(&Path) -> io::Result<()>,
     /// Names unfinished puts. Unique because the lock is exclusive and `tmp` was emptied at open.
     put_counter: AtomicU64,
 }
 
-/// The storage error for a failed sync of what exists: `NoSpace` would say that it does not.
+/// The storage error for a failed sync of an existing file: `NoSpace` would mean that it does not exist.
 pub(super) fn not_durable(path: &str, operation: &'static str, error: &io::Error) -> StorageError {
     StorageError::Io {
         path: path.to_owned(),
@@ -84,7 +84,7 @@ impl Root {
         })
     }
 
-    /// Locks a root that exists and changes nothing in it, so that this also works where nothing can be written.
+    /// Locks an existing root and changes nothing in it, so that this also works on a read-only file system.
     pub(super) fn look(directory: &Path) -> Result<Root> {
         let lock = lock_to_check(directory, &directory.display().to_string())?;
         Ok(Root {
@@ -103,8 +103,8 @@ impl Root {
         (self.sync_directory)(path.parent().unwrap_or(&self.directory))
     }
 
-    /// Makes the directories above `path` and makes them durable. A directory that exists but was not synced by this
-    /// process is synced too: a racing call, or an earlier process that crashed, may have made it just now.
+    /// Creates the directories above `path` and makes them durable. An existing directory that this process did not
+    /// sync is synced too: a racing call, or an earlier process that crashed, may have created it just now.
     fn make_parents(&self, path: &str) -> io::Result<()> {
         let mut above = self.directory.clone();
         let Some((parents, _)) = path.rsplit_once('/') else {
@@ -125,14 +125,14 @@ impl Root {
         Ok(())
     }
 
-    /// Makes a directory that exists durable, and all others beside it with the same sync: a start puts a file into each of
+    /// Makes an existing directory durable, and all its siblings with the same sync: a start puts a file into each of
     /// thousands of tablets' directories.
     fn sync_entries(&self, above: &Path, wanted: &Path) -> io::Result<()> {
         let _alone = self.syncing_entries.lock();
         if self.durable.lock().contains(wanted) {
             return Ok(());
         }
-        // Listed before the sync, which then covers what was found.
+        // Listed before the sync, which then covers all of them.
         let mut found = vec![wanted.to_owned()];
         for entry in fs::read_dir(above)? {
             let entry = entry?;
@@ -163,7 +163,7 @@ impl Root {
             Ok((file, metadata))
         };
         let (file, metadata) = open().map_err(|e: io::Error| match e.kind() {
-            // A file where a directory would have to be: then there is no file below it either.
+            // A file in place of a directory: then there is no file below it either.
             io::ErrorKind::NotADirectory => StorageError::NotFound { path: path.to_owned() },
             _ if Errno::from_io_error(&e) == Some(Errno::IO) => unreadable(path, 0, &e),
             _ => fail(path, "open", &e),
@@ -189,7 +189,7 @@ impl Root {
             move_into_place(&unfinished, &target)
         };
         if let Err(error) = put() {
-            // What cannot be removed now is removed at the next open.
+            // A file that cannot be removed now is removed at the next open.
             let _ = fs::remove_file(&unfinished);
             return Err(fail(path, "put", &error));
         }
@@ -199,7 +199,7 @@ impl Root {
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let mut found = Vec::new();
-        // Paths of directories to visit; only those that can hold a match.
+        // Paths of directories to visit; only those that can contain a match.
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && check_path(start).is_err() {
             return Ok(found);
@@ -238,7 +238,7 @@ impl Root {
                 "" => name.to_owned(),
                 _ => format!("{directory}/{name}"),
             };
-            // What is not ours (the lock, `lost+found`, an editor's backup) has no valid path.
+            // Entries of others (the lock, `lost+found`, an editor's backup) have no valid path.
             if check_path(&path).is_err() {
                 continue;
             }
@@ -262,7 +262,7 @@ impl Root {
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         let delete = || match fs::remove_file(self.directory.join(path)) {
             Ok(()) => self.sync_parent(path),
-            // Perhaps it was this process that unlinked it, and could not make that durable.
+            // Perhaps this process unlinked it earlier, and could not make that durable.
             Err(e) if is_absent(&e) => self
                 .sync_parent(path)
                 .or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) }),
@@ -271,15 +271,15 @@ impl Root {
         delete().map_err(|e| fail(path, "delete", &e))
     }
 
-    /// Several files for the price of one: what takes long is to make the directory durable, for which the file system
-    /// writes back what its journal orders before that.
+    /// Deletes several files with one sync per directory. The sync dominates the cost, because the file system first
+    /// writes back everything that its journal orders before it.
     pub(super) fn delete_all(&self, paths: &[String]) -> Result<()> {
-        // By directory, one path of each.
+        // One path per directory.
         let mut changed = BTreeMap::new();
         for path in paths {
             match fs::remove_file(self.directory.join(path)) {
                 Err(e) if !is_absent(&e) => return Err(fail(path, "delete", &e)),
-                // Perhaps it was this process that unlinked it, and could not make that durable.
+                // Perhaps this process unlinked it earlier, and could not make that durable.
                 _ => changed.insert(Path::new(path).parent(), path),
             };
         }
@@ -292,7 +292,7 @@ impl Root {
         Ok(())
     }
 
-    /// A deletion that nobody makes durable.
+    /// A deletion that is not made durable.
     pub(super) fn discard(&self, path: &str) -> Result<()> {
         match fs::remove_file(self.directory.join(path)) {
             Err(e) if !is_absent(&e) => Err(fail(path, "delete", &e)),
@@ -318,7 +318,7 @@ impl Root {
     }
 }
 
-/// Takes the lock and leaves our process id in it for whoever comes second.
+/// Takes the lock and writes our process id into it for the error message of the next process.
 fn lock(directory: &Path, shown: &str) -> Result<File> {
     let path = directory.join(RESERVED_LOCK);
     let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
@@ -330,7 +330,7 @@ fn lock(directory: &Path, shown: &str) -> Result<File> {
     Ok(file)
 }
 
-/// The same for whoever only reads. `None` where nobody ever had the lock.
+/// The same for a read-only process. `None` where the lock file does not exist.
 fn lock_to_check(directory: &Path, shown: &str) -> Result<Option<File>> {
     let path = directory.join(RESERVED_LOCK);
     let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
@@ -351,7 +351,7 @@ fn lock_to_check(directory: &Path, shown: &str) -> Result<Option<File>> {
         opened => opened.map_err(failed)?,
     };
     lock_file(&mut file, &path, shown)?;
-    // Only for the error message of who comes second.
+    // Only for the error message of the next process.
     let _ = write_pid(&mut file);
     Ok(Some(file))
 }
@@ -394,12 +394,12 @@ fn move_into_place(from: &Path, to: &Path) -> io::Result<()> {
 /// The same for file systems that cannot rename without replacing.
 fn link_into_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)?;
-    // The file has its name; the other one is removed at the next open at the latest.
+    // The file has its name; the other name is removed at the next open at the latest.
     let _ = fs::remove_file(from);
     Ok(())
 }
 
-/// Whether it had to be made.
+/// Creates a directory. False when it exists already.
 fn make_directory(directory: &Path) -> io::Result<bool> {
     match fs::create_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -429,12 +429,12 @@ fn make_durable_directories(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is no such file, nor perhaps the directory it would be in.
+/// Whether there is no such file, or not even the directory for it.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Makes `tmp`, or removes the puts an earlier process left unfinished in it.
+/// Creates `tmp`, or removes the unfinished puts of an earlier process.
 fn empty_tmp(tmp: &Path) -> io::Result<()> {
     make_directory(tmp)?;
     for entry in fs::read_dir(tmp)? {
@@ -446,7 +446,8 @@ fn empty_tmp(tmp: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Directories are implied, so empty ones (of dropped tables, of moved tablets) only slow down listings.
+/// Removes empty directories (of dropped tables, of moved tablets). Directories are implied, so these only slow down
+/// listings.
 fn remove_empty_directories(root: &Path) -> io::Result<()> {
     let mut pending = vec![root.to_owned()];
     let mut parents_first = Vec::new();
@@ -479,7 +480,7 @@ mod tests {
     /// Directory syncs that succeeded.
     static SYNCED: AtomicU64 = AtomicU64::new(0);
 
-    /// What was unlinked or put, but not durably, is made durable by whoever asks again.
+    /// A file that was unlinked or put, but not durably, is made durable by the next attempt.
     #[test]
     fn what_a_failed_directory_sync_left_open_is_settled_by_the_next_attempt() {
         let fails = |_: &Path| Err(io::Error::other("planted"));
@@ -511,8 +512,8 @@ mod tests {
         assert_eq!(synced(), 1);
     }
 
-    /// A disk that is full twice while one manifest is committed: what was moved into place is not durable, nor made so by the
-    /// next attempt. Who reads `NoSpace` takes the file for absent, and deletes what it names.
+    /// A disk that is full twice while one manifest is committed: the moved file is not durable, nor does the next
+    /// attempt make it so. A caller that gets `NoSpace` takes the file for absent, and deletes the files that it names.
     #[test]
     fn what_is_there_is_not_taken_for_absent_though_the_disk_is_full() {
         let directory = tempfile::TempDir::new().unwrap();

@@ -1,11 +1,11 @@
-//! The three system calls by which anything survives power loss. They are made here and nowhere else, so that a test can see
-//! that they are made, and when: on a machine whose power stays on, nothing else tells.
+//! The three system calls that make data survive power loss. They are made only here, so that a test can observe them
+//! and their order: while the power stays on, nothing else shows a missing one.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Makes what was written to a file durable.
+/// Makes the bytes written to a file durable.
 pub(super) fn content(file: &File) -> io::Result<()> {
     file.sync_data()?;
     #[cfg(test)]
@@ -22,8 +22,8 @@ pub(super) fn names(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes everything durable that the file system of a directory holds, with the names: one wait for the device in place of
-/// thousands. Writes back also what others wrote.
+/// Makes the whole file system of a directory durable, with its names: one wait for the device in place of thousands.
+/// It also writes back files of other processes.
 pub(super) fn all(directory: &Path) -> io::Result<()> {
     let file = File::open(directory)?;
     rustix::fs::syncfs(&file)?;
@@ -32,7 +32,7 @@ pub(super) fn all(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What was synced, in this order, by all tests of the process.
+/// The syncs of all tests of the process, in order.
 #[cfg(test)]
 pub(super) mod made {
     use parking_lot::Mutex;
@@ -42,13 +42,13 @@ pub(super) mod made {
 
     static MADE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-    /// Under the name that it has at this moment.
+    /// Records a file under its present name.
     pub(super) fn note(file: &File) {
         let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         MADE.lock().extend(name);
     }
 
-    /// What was synced below a root since the last call, relative to it.
+    /// The syncs below a root since the last call, as relative paths.
     pub(in crate::local) fn below(root: &Path) -> Vec<String> {
         let mut made = MADE.lock();
         let below = |path: &PathBuf| path.strip_prefix(root).ok().map(|path| path.display().to_string());

@@ -63,7 +63,7 @@ async fn opening_cleans_up() {
     assert!(root.join("lost+found").exists());
     let listed: Vec<String> = storage.list("").await.unwrap().into_iter().map(|f| f.path).collect();
     assert_eq!(listed, ["keep/f"]);
-    // A directory that was removed at open is made again when needed.
+    // A directory that was removed at open is created again when needed.
     storage.put_if_absent("a/b/c", Bytes::from_static(b"y")).await.unwrap();
     assert_eq!(storage.read_all("a/b/c").await.unwrap(), "y");
     assert_eq!(std::fs::read_dir(root.join("tmp")).unwrap().count(), 0);
@@ -172,13 +172,13 @@ fn a_full_disk_is_no_space() {
     for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
         let error = root::fail("f", "append", &errno.into());
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
-        // Unless the file is there: who reads `NoSpace` takes it for absent.
+        // Unless the file exists: a caller that gets `NoSpace` takes it for absent.
         let error = root::not_durable("f", "sync", &errno.into());
         assert!(matches!(error, StorageError::Io { .. }), "{error}");
     }
 }
 
-/// What survives power loss is what was synced, and no test of a running system can tell the difference.
+/// Only synced data survives power loss, and no test of a running system can tell the difference.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn everything_that_must_survive_power_loss_is_synced_in_order() {

@@ -1,17 +1,18 @@
-//! What was read of a remote medium, kept on the local disk.
+//! Caches chunks of remote files on the local disk.
 //!
-//! Terms: an *object* is a file there that never changes, under a path, with a *tag* that tells it from another one that had
-//! the path; a *source* is what reads it.
+//! Terms: an *object* is an immutable remote file under a path, with a *tag* that distinguishes it from another object
+//! that had the path. A *source* reads it.
 //!
-//! Objects are read in *chunks* of [`CHUNK_BYTES`], aligned: neighbouring blocks come with one request, and readers that
-//! want the same chunk at the same time share it. A few chunks stay in memory, which is all there is without a folder;
-//! with one, every chunk becomes a file of it, up to a number of bytes. Beyond that, or when the disk is full, the oldest goes,
-//! unless it was read since it last came up (second chance). A read of several chunks at once (a compaction reading ahead) goes
-//! by the cache. Who reads on and on finds the next chunks there ([`memory`]).
+//! Objects are read in aligned *chunks* of [`CHUNK_BYTES`]: neighbouring blocks come with one request, and concurrent
+//! readers of a chunk share the request. A few chunks stay in memory, which is the whole cache if there is no folder.
+//! With a folder, every chunk becomes a file of it, up to a number of bytes. Beyond that, or when the disk is full, the
+//! oldest chunk is evicted unless it was read since it was last at the front (second chance). A read of several chunks
+//! in one request (a compaction reading ahead) bypasses the cache. A sequential reader finds the next chunks in memory
+//! ([`memory`]).
 //!
-//! A chunk's file carries a checksum over its content and over which bytes of which object it is, and a file that does not
-//! check is thrown away. So the folder may lose anything at any time, and nothing in it is ever synced. A former process's
-//! chunks are found again by their names.
+//! A chunk's file has a checksum over its content and its origin (range and object), and an invalid file is dropped.
+//! The folder may therefore lose anything at any time, and nothing in it is ever synced. Chunks of a former process are
+//! found by their names.
 #![allow(
     clippy::disallowed_methods,
     reason = "a cache that may vanish needs no promise of the storage seam; sees the file system through Env::blocking"
@@ -37,41 +38,42 @@ use std::sync::Arc;
 use stele_env::Env;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10 ms to
-/// the first block and makes the next thirty free.
+/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10
+/// ms to the first block and makes the next thirty free.
 pub const CHUNK_BYTES: u64 = 512 << 10;
-/// Chunks on their way for nobody yet.
+/// Chunks being fetched ahead of any reader.
 const AHEAD_CONCURRENT: usize = 8;
-/// Chunks on their way to the folder that nobody waits for: 4 MiB, and as much again while their files are put together.
+/// Chunks being written to the folder after their readers were served: 4 MiB, and as much again while their files are
+/// assembled.
 const KEEPING_CONCURRENT: usize = 8;
-/// A read of so many bytes goes to the medium as it is.
+/// Reads of at least this many bytes bypass the cache.
 const DIRECT_BYTES: usize = 1 << 20;
 
-/// Where chunks are kept, and how many bytes of them.
+/// Folder and size of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// A folder of this process's own; made when missing.
+    /// A folder of this process's own; created when missing.
     pub dir: PathBuf,
     /// Most bytes of files in it.
     pub bytes: u64,
 }
 
-/// Reads from the medium what the cache does not have.
+/// Reads from the remote storage the bytes that are not cached.
 #[async_trait]
 pub trait Source: Clone + Send + Sync + 'static {
     /// Exactly these bytes of an object.
     async fn fetch(&self, path: &str, offset: u64, len: usize) -> Result<Bytes>;
 
-    /// A chunk was wanted, and was in the cache or not.
+    /// Counts a requested chunk as cached or not.
     fn count(&self, found: bool);
 }
 
-/// A file that never changes.
+/// An immutable file.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
     /// Its path.
     pub path: &'a str,
-    /// Tells it from others that have had the path.
+    /// Distinguishes it from other objects that have had the path.
     pub tag: &'a str,
     /// Its bytes.
     pub len: u64,
@@ -89,7 +91,7 @@ type Fetch = Shared<BoxFuture<'static, Result<Bytes>>>;
 pub struct ChunkCache {
     env: Env,
     memory: Arc<Mutex<Memory>>,
-    /// Being fetched, or on their way to the folder.
+    /// Chunks being fetched, or being written to the folder.
     fetching: Arc<Mutex<HashMap<ChunkId, Fetch>>>,
     ahead: Arc<Semaphore>,
     keeping: Arc<Semaphore>,
@@ -97,7 +99,7 @@ pub struct ChunkCache {
 }
 
 impl ChunkCache {
-    /// Opens the folder, if there is to be one, with what an earlier process left in it.
+    /// Opens the folder, if there is one, with the chunks of an earlier process.
     pub async fn open(options: Option<CacheOptions>, env: Env) -> Result<ChunkCache> {
         let disk = match options.filter(|options| options.bytes > 0) {
             None => None,
@@ -113,7 +115,7 @@ impl ChunkCache {
         })
     }
 
-    /// Bytes of an object, within which they must lie.
+    /// Reads bytes of an object, within which they must lie.
     pub async fn read(&self, source: &impl Source, object: Object<'_>, offset: u64, len: usize) -> Result<Bytes> {
         if len == 0 {
             return Ok(Bytes::new());
@@ -124,9 +126,10 @@ impl ChunkCache {
         let end = offset + len as u64;
         debug_assert!(end <= object.len, "a read lies within the object");
         let numbers = offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES;
-        // By what was read before this: a large value lies in several chunks, and most who read one want nothing behind it.
+        // Decided by earlier reads: a large value lies in several chunks, and most of its readers need nothing after
+        // it.
         let reads_on = self.was_read_to(object, offset);
-        // Those that are missing are asked for at the same time: three at most, each of which takes as long as all.
+        // Missing chunks are requested concurrently: three at most, which together take as long as one.
         let chunks = numbers.clone().map(|number| {
             let wanted = (end - number * CHUNK_BYTES).min(CHUNK_BYTES) as usize;
             self.chunk(source, object, number, wanted, reads_on)
@@ -159,7 +162,7 @@ impl ChunkCache {
         (from + len <= chunk.len()).then(|| apart(chunk.slice(from..from + len), &chunk))
     }
 
-    /// Whether somebody has read up to there in its chunk, or all of the chunk before that.
+    /// Whether some read ended at `offset` in its chunk, or read the previous chunk to its end.
     fn was_read_to(&self, object: Object<'_>, offset: u64) -> bool {
         let (number, within) = (offset / CHUNK_BYTES, (offset % CHUNK_BYTES) as usize);
         let memory = self.memory.lock();
@@ -168,7 +171,7 @@ impl ChunkCache {
             || number.checked_sub(1).is_some_and(was_read_whole)
     }
 
-    /// A chunk, for somebody who reads its bytes up to `end`.
+    /// A chunk, for a reader of its bytes up to `end`.
     async fn chunk(
         &self,
         source: &impl Source,
@@ -187,7 +190,8 @@ impl ChunkCache {
             return Ok(bytes);
         }
         let known = self.fetching.lock().get(&id).cloned();
-        // Its turn has come before those that are fetched ahead; who has to wait for one of these finds its mark then.
+        // This fetch comes before the ones ahead. A reader that waits for a chunk fetched ahead takes its mark after
+        // the wait.
         let fetch = match known {
             Some(fetch) => fetch,
             None => {
@@ -206,8 +210,8 @@ impl ChunkCache {
         Ok(bytes)
     }
 
-    /// Has chunks fetched, as far as the object goes and there is room for them. Nobody waits for that, and what goes wrong is
-    /// found when they are read.
+    /// Starts to fetch chunks, as far as the object extends and the limits allow. Nothing waits for them, and an error
+    /// shows when they are read.
     fn fetch_ahead(&self, source: &impl Source, object: Object<'_>, ahead: &Ahead) {
         let space = self.memory.lock().readahead_space().min(ahead.0.clone().count());
         let chunks = ahead.0.clone().take_while(|number| number * CHUNK_BYTES < object.len);
@@ -225,7 +229,7 @@ impl ChunkCache {
         }
     }
 
-    /// Begins to fetch a chunk into memory, if nobody does yet: for somebody who waits, or ahead.
+    /// Starts to fetch a chunk into memory, unless a fetch is under way: for a waiting reader, or ahead.
     fn fetch(
         &self,
         source: &impl Source,
@@ -248,14 +252,14 @@ impl ChunkCache {
         let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
         let (disk, env, keeping) = (self.disk.clone(), self.env.clone(), Arc::clone(&self.keeping));
         let (list, memory) = (Arc::clone(&self.fetching), Arc::clone(&self.memory));
-        // A task of its own: whoever asked first may stop waiting.
+        // A task of its own, because the first reader may stop waiting.
         self.env.spawn("remote chunk", async move {
             let (fetched, is_new) = match work.await {
                 Ok((bytes, is_new)) => (Ok(bytes), is_new),
                 Err(error) => (Err(error), false),
             };
             let keep = fetched.as_ref().ok().cloned().zip(disk.filter(|_| is_new));
-            // Who reads waits for the folder only where it takes chunks more slowly than they come.
+            // A reader waits for the folder only where the folder is slower than the source.
             let _keeping = match keep {
                 Some(_) => keeping.acquire_owned().await.ok(),
                 None => None,
@@ -271,7 +275,8 @@ impl ChunkCache {
                 return;
             };
             let _ = done.send(fetched);
-            // Whether it can be kept is no business of who has read it. In the list until then: its file has one writer.
+            // A failed write to the folder does not concern the reader. The chunk stays in the list until then, so that
+            // its file has one writer.
             let _ = blocking(&env, move || disk.write(&wanted, &content)).await;
             list.lock().remove(&id);
         });
@@ -281,9 +286,9 @@ impl ChunkCache {
     }
 }
 
-/// A piece of a chunk in memory of its own, unless it is most of it: as a slice it would keep the whole chunk for as long as
-/// somebody has it, who counts the piece alone (a value on its way to a reader, what a cursor has read ahead). To copy it
-/// costs microseconds.
+/// A piece of a chunk in memory of its own, unless it is most of the chunk. A slice would retain the whole chunk as
+/// long as its reader, which accounts for the piece alone (a value on its way to a client, a cursor's read-ahead). The
+/// copy costs microseconds.
 fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
     if piece.len() > chunk.len() / 2 {
         piece
@@ -292,7 +297,7 @@ fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
     }
 }
 
-/// From the disk, or else from the medium; whether it is not on the disk.
+/// Reads from the disk, or else from the source. The flag is true for a chunk that is not on the disk.
 async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<(Bytes, bool)> {
     if let Some(disk) = disk.filter(|disk| disk.touch(wanted.id)) {
         let from_disk = wanted.clone();
@@ -333,7 +338,8 @@ mod tests {
         fn count(&self, _: bool) {}
     }
 
-    /// A pipe in the place of the chunk's file stands for a disk that takes nothing now: who opens it waits until somebody reads.
+    /// A pipe in place of the chunk's file simulates a disk that accepts nothing: opening it blocks until a reader
+    /// opens it too.
     #[tokio::test]
     async fn who_reads_does_not_wait_for_the_folder() {
         let (folder, env) = (tempfile::TempDir::new().unwrap(), TokioRuntime::current());
@@ -351,7 +357,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let read = env.timeout(Duration::from_secs(5), cache.read(&Sevens, object, 10, 5));
         let read = read.await.map(|read| read.unwrap());
-        // Lets the writer go on, whom the end of the test would wait for.
+        // Lets the writer continue, because the end of the test would wait for it.
         let kept = env.blocking(move || std::fs::read(pipe).unwrap()).await;
         assert_eq!(kept.map(|file| file.len()).ok(), Some(HEADER_BYTES + 1_000));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Whether this process is still the owner. Once it is not, everything is refused, for good.
+//! A fence records that this process was replaced. From then on everything is refused, for good.
 
 use crate::{Result, StorageError};
 use std::sync::OnceLock;
@@ -7,13 +7,13 @@ use tokio::sync::Notify;
 /// Shared by everything of one owner.
 #[derive(Default)]
 pub struct Fence {
-    /// Who took over, once known.
+    /// The new owner, once known.
     by: OnceLock<String>,
     tripped: Notify,
 }
 
 impl Fence {
-    /// `Fenced` from the moment a new owner was met.
+    /// Fails with `Fenced` once a new owner is known.
     pub fn check(&self, path: &str) -> Result<()> {
         match self.by.get() {
             None => Ok(()),
@@ -24,7 +24,7 @@ impl Fence {
         }
     }
 
-    /// A new owner was met; the error to answer with.
+    /// Records a new owner, and returns the error for the caller.
     pub fn trip(&self, path: &str, by: String) -> StorageError {
         let by = self.by.get_or_init(|| by).clone();
         self.tripped.notify_waiters();
@@ -34,12 +34,12 @@ impl Fence {
         }
     }
 
-    /// Who took over, if anybody did.
+    /// The new owner, if there is one.
     pub fn by(&self) -> Option<String> {
         self.by.get().cloned()
     }
 
-    /// Completes when a new owner was met after the call.
+    /// Completes when a new owner is recorded after the call.
     pub async fn tripped(&self) {
         self.tripped.notified().await;
     }

@@ -1,20 +1,20 @@
-//! Who owns a data root on a medium that several processes reach, and how the one before is kept from acknowledging
+//! Ownership of a data root that several processes reach: a new owner keeps the previous one from acknowledging
 //! anything.
 //!
-//! An owner record `@owner/<n>` is created with put-if-absent under the next number; the highest number is the owner. To
-//! take over:
+//! An owner record `@owner/<n>` is created with put-if-absent under the next number; the highest number is the owner. A
+//! takeover has two steps:
 //!
-//! 1. make the next owner record ([`claim`]);
-//! 2. list the growing files, see that nobody has come later ([`check_last`]), and seal every one that was listed, so that
-//!    whoever of the old owner's append and the seal comes second fails. How is the medium's business.
+//! 1. Make the next owner record ([`claim`]).
+//! 2. List the growing files, check that no later owner exists ([`check_last`]), and seal every listed file. Of the old
+//!    owner's append and the seal, the second one fails. The backend decides how.
 //!
-//! The old owner finds out at its next append. To make a *new* file it first creates the file and then looks at the owner
-//! records ([`verify`]), before it appends. So either it sees the new record, or its file was there when the new owner
-//! listed the files to seal (both listings see everything that was answered before they began). A sleeping owner loses
-//! nothing by this but its life: no name it can make up gets past a seal.
+//! The old owner learns of it at its next append. To make a *new* file it first creates the file, then checks the owner
+//! records ([`verify`]), and only then appends. So either it sees the new record, or its file existed when the new
+//! owner listed the files to seal. (Both listings see every operation that was answered before they began.) An owner
+//! that slept loses only its life: no name it can make up gets past a seal.
 //!
-//! Records are never reused: a claim is looked at after it was made, as any other new file is, because the record that
-//! had its number may have been deleted. The last [`RECORDS_KEPT`] stay, for people.
+//! Record numbers are never reused. A claim checks the records after it made its own, like the creation of any new
+//! file, because the record that had its number may have been deleted. The last [`RECORDS_KEPT`] stay, for people.
 
 use super::Fence;
 use crate::{Result, StorageError};
@@ -23,39 +23,39 @@ use bytes::Bytes;
 use std::time::Duration;
 use stele_env::Env;
 
-/// Where the records are, below the root; no storage path has an `@`.
+/// Directory of the records, below the root; no storage path has an `@`.
 pub const DIRECTORY: &str = "@owner/";
 
 /// Records that stay, the newest included.
 const RECORDS_KEPT: u64 = 32;
 
-/// Claims that may come between ours: more processes than anybody starts at once.
+/// Claims of other processes that may interfere with ours: more than are ever started concurrently.
 const RACES_MAX: usize = 64;
 
-/// How often an owner asks whether it still is one: an idle one learns of it this late. 43,200 of the cheapest requests
-/// a day.
+/// Interval at which an owner checks its ownership: an idle owner learns of a takeover this late. 43,200 of the
+/// cheapest requests a day.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 
-/// One look in so many asks for our own record. It is deleted when [`RECORDS_KEPT`] others were made, and then so may be the
-/// next one: a process that slept through as many takeovers would never learn of any.
+/// One check in this many asks for our own record. It is deleted when [`RECORDS_KEPT`] others were made, and then so
+/// may be the next one: a process that slept through that many takeovers would never learn of any.
 const OWN_RECORD_EVERY: u64 = 16;
 
-/// Largest number believed; the coordination log counts generations above it.
+/// Largest valid number; the coordination log counts generations above it.
 const EPOCH_MAX: u64 = (1 << 24) - 1;
 
-/// What ownership asks of a medium: a directory with atomic creation and consistent listings.
+/// The requirements of ownership on a backend: a directory with atomic creation and consistent listings.
 #[async_trait]
 pub trait Records: Send + Sync {
-    /// The keys below [`DIRECTORY`], with it.
+    /// The keys below [`DIRECTORY`], including that prefix.
     async fn records(&self) -> Result<Vec<String>>;
 
-    /// Makes a record, durably; `AlreadyExists` when somebody else did.
+    /// Makes a record, durably; `AlreadyExists` when another process did.
     async fn make_record(&self, key: &str, content: Bytes) -> Result<()>;
 
     /// Whether there is such a record.
     async fn has_record(&self, key: &str) -> Result<bool>;
 
-    /// Deletes records, as far as they are there.
+    /// Deletes records, if they exist.
     async fn delete_records(&self, keys: &[String]) -> Result<()>;
 }
 
@@ -64,13 +64,13 @@ pub fn record_path(epoch: u64) -> String {
     format!("{DIRECTORY}{epoch:08x}")
 }
 
-/// The owner of a record. Only what [`record_path`] makes is one.
+/// The owner of a record. Only keys from [`record_path`] are valid.
 pub fn parse_record(key: &str) -> Option<u64> {
     let epoch = u64::from_str_radix(key.strip_prefix(DIRECTORY)?, 16).ok()?;
     (record_path(epoch) == key).then_some(epoch)
 }
 
-/// All owners that can still be seen, oldest first.
+/// All owners whose records exist, oldest first.
 async fn owners(device: &dyn Records) -> Result<Vec<u64>> {
     let records = device.records().await?;
     let mut owners: Vec<u64> = records.iter().filter_map(|key| parse_record(key)).collect();
@@ -78,7 +78,7 @@ async fn owners(device: &dyn Records) -> Result<Vec<u64>> {
     Ok(owners)
 }
 
-/// Makes this process the owner; its number.
+/// Makes this process the owner. Returns its number.
 pub async fn claim(device: &dyn Records, env: &Env) -> Result<u64> {
     for _ in 0..RACES_MAX {
         let epoch = owners(device)
@@ -108,7 +108,7 @@ pub async fn claim(device: &dyn Records, env: &Env) -> Result<u64> {
                 .filter(|owner| **owner + RECORDS_KEPT <= epoch)
                 .map(|owner| record_path(*owner))
                 .collect();
-            // Left over they cost nothing but their place in a listing.
+            // Records that remain cost only their place in a listing.
             let _ = device.delete_records(&old).await;
             return Ok(epoch);
         }
@@ -124,8 +124,9 @@ fn failed(message: String) -> StorageError {
     }
 }
 
-/// Says `Fenced` when a listing of the records shows a later owner than this. To be asked before the files of a listing are
-/// sealed: who was asleep since its claim would end the files of who came meanwhile, and with them the newest owner.
+/// Fails with `Fenced` when a listing of the records shows an owner later than `epoch`. Must be called before the files
+/// of a listing are sealed. A process that slept since its claim would otherwise seal the files of a later owner, and
+/// thereby end that owner.
 pub fn check_last<'a>(records: impl IntoIterator<Item = &'a str>, epoch: u64) -> Result<()> {
     match records.into_iter().filter_map(parse_record).max() {
         Some(newest) if newest > epoch => Err(StorageError::Fenced {
@@ -136,11 +137,11 @@ pub fn check_last<'a>(records: impl IntoIterator<Item = &'a str>, epoch: u64) ->
     }
 }
 
-/// Says `Fenced` when somebody else owns the root now. To be asked after a growing file was made.
+/// Fails with `Fenced` when another process owns the root. Must be called after a growing file was made.
 pub async fn verify(device: &dyn Records, fence: &Fence, epoch: u64, path: &str) -> Result<()> {
     match owners(device).await?.last() {
         Some(newest) if *newest > epoch => Err(fence.trip(path, name(*newest))),
-        // Our own record may be gone only where a newer one is.
+        // Our own record may be gone only if a newer one exists.
         Some(newest) if *newest == epoch => Ok(()),
         _ => Err(StorageError::Io {
             path: record_path(epoch),
@@ -154,7 +155,7 @@ fn name(epoch: u64) -> String {
     format!("owner {epoch}")
 }
 
-/// Completes when somebody else owns the root, with its name.
+/// Completes when another process owns the root, with the name of that owner.
 pub async fn watch(device: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -> String {
     let (next, own) = (record_path(epoch + 1), record_path(epoch));
     let mut look = 0u64;
@@ -163,12 +164,12 @@ pub async fn watch(device: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -
         if let Some(by) = fence.by() {
             return by;
         }
-        // Woken by whoever met the new owner first.
+        // A caller that met the new owner wakes this.
         let _ = env.timeout(POLL_EVERY, fence.tripped()).await;
         if fence.by().is_some() {
             continue;
         }
-        // What fails now will be asked again; that something cannot be reached is no sign of a new owner.
+        // A failed check is repeated later: an unreachable storage is no sign of a new owner.
         if device.has_record(&next).await.unwrap_or(false) {
             fence.trip(&next, name(epoch + 1));
         } else if look.is_multiple_of(OWN_RECORD_EVERY) && !device.has_record(&own).await.unwrap_or(true) {

@@ -1,4 +1,4 @@
-//! The encoded order must be the order of the decoded tuples, and decoding must refuse what encoding cannot make.
+//! The encoded order must be the order of the decoded tuples, and decoding must reject bytes that encoding cannot make.
 
 use super::*;
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ proptest! {
             let column = parts.map(|parts| key[parts.row_end..parts.qualifier_end].to_vec());
             let same = splitter.put_in_same_column(&key, row_end);
             let is_put = parts.filter(|parts| parts.kind == CellKind::Put && column.as_deref() == Some(splitter.column()));
-            // The one before may have been a marker of the column.
+            // The previous key may have been a tombstone of the column.
             if same.is_some() || was_put {
                 prop_assert_eq!(same, is_put.map(|parts| (parts.timestamp, parts.seq)));
             }

@@ -1,28 +1,28 @@
 //! Options of a locality group.
 //!
-//! Each holds for the files written from now on; files that are there keep what they were written with until a
-//! compaction rewrites them. `None` takes the program's default, which may get better with a later version.
+//! Options hold for files written from now on. Existing files keep their options until a compaction rewrites them.
+//! `None` takes the program's default, which may improve with a later version.
 
 use super::Compression;
 use std::ops::RangeInclusive;
 
-/// How the files of a locality group are written and kept.
+/// Options for the files of a locality group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
     /// Codec of blocks.
     pub compression: Compression,
-    /// Level of [`Compression::Zstd`]; of no meaning for others.
+    /// Level of [`Compression::Zstd`]; ignored for other codecs.
     pub zstd_level: u8,
     /// Size of the dictionary that a file of [`Compression::Zstd`] is compressed with; 0 for none.
     pub dictionary_bytes: u32,
     /// Content of a data block.
     pub block_bytes: Option<u32>,
-    /// Size of the row filter; 0 for none.
+    /// Bits per row of the bloom filter; 0 for none.
     pub filter_bits_per_row: Option<u32>,
-    /// Blocks are read into the cache when a file is opened, and kept there before those of other groups, as far as the
-    /// cache allows.
+    /// Blocks are loaded into the cache when a file is opened. They have priority over those of other groups, as far as
+    /// the cache allows.
     pub in_memory: bool,
-    /// Size at which a file is ended.
+    /// Size at which a file is closed.
     pub file_bytes: Option<u64>,
 }
 
@@ -41,18 +41,18 @@ impl Default for GroupOptions {
 }
 
 impl GroupOptions {
-    /// Levels of Zstandard. Those above take hundreds of megabytes for their windows.
+    /// Levels of Zstandard. Higher ones take hundreds of megabytes for their windows.
     pub const ZSTD_LEVELS: RangeInclusive<u8> = 1..=19;
-    /// Bytes of a dictionary: a smaller one helps nothing, a larger one is read and kept with every open file.
+    /// Bytes of a dictionary: a smaller one has no effect, a larger one is held by every open file.
     pub const DICTIONARY_BYTES: RangeInclusive<u32> = 1 << 10..=256 << 10;
     /// Content of a data block: below it the index grows to a part of the data, above it a point read is a scan.
     pub const BLOCK_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 20;
     /// Bits per row: more gain nothing, see `docs/adr/0010-bloom-filter.md`.
     pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
-    /// Bytes of a file: smaller ones are too many to keep open, larger ones too much to rewrite at once.
+    /// Bytes of a file: smaller ones are too many to hold open, larger ones too much to rewrite in one piece.
     pub const FILE_BYTES: RangeInclusive<u64> = 1 << 20..=4 << 30;
 
-    /// Why the options cannot be had, if they cannot.
+    /// Fails with a reason when the options are out of range or contradict each other.
     pub fn check(&self) -> Result<(), String> {
         let is_zstd = self.compression == Compression::Zstd;
         if !Self::ZSTD_LEVELS.contains(&self.zstd_level) {

@@ -1,6 +1,7 @@
-//! A chunk: which bytes of which object it is, and its file. Byte table in `docs/formats/objects.md`.
+//! A chunk is a range of an object; this is its identity and file format. Byte table in `docs/formats/objects.md`.
 //!
-//! A file is one chunk's or nothing: the checksum covers, besides the content, where that is from. Pure: no I/O.
+//! A file is exactly one chunk's or invalid: the checksum covers the content and its origin. Pure functions without
+//! I/O.
 
 use super::CHUNK_BYTES;
 use bytes::Bytes;
@@ -9,8 +10,8 @@ const MAGIC: [u8; 8] = *b"STELCHK1";
 /// Bytes of a chunk's file before the content: magic, checksum.
 pub const HEADER_BYTES: usize = 12;
 
-/// Which chunk of which object: a hash of path, tag and number. Two of 2^64 objects with the same hash are told apart by
-/// the checksum, which covers all three.
+/// The identity of a chunk: a hash of path and tag, and its number. The checksum covers all three, so it tells apart
+/// two of 2^64 objects with the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId {
     object: u64,
@@ -21,7 +22,7 @@ impl ChunkId {
     /// The `number`-th chunk of an object.
     pub fn of(path: &str, tag: &str, number: u64) -> ChunkId {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        // FNV-1a: stable over versions, and no more is asked of it.
+        // FNV-1a: the only requirement is that it is stable over versions.
         for byte in path.bytes().chain([0]).chain(tag.bytes()) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -33,7 +34,7 @@ impl ChunkId {
         format!("{:016x}-{:08x}.chunk", self.object, self.number)
     }
 
-    /// The chunk of a file's name. Only what [`ChunkId::file_name`] makes is one: no capital digits, no signs.
+    /// The chunk of a file's name. Only names from [`ChunkId::file_name`] are valid: no capital digits, no signs.
     pub fn parse(name: &str) -> Option<ChunkId> {
         let (object, number) = name.strip_suffix(".chunk")?.split_once('-')?;
         let id = ChunkId {
@@ -44,8 +45,8 @@ impl ChunkId {
     }
 }
 
-/// What a file of the cache folder says of itself; `None` when it is none. Whether its content is right only somebody can tell who
-/// knows path and tag of the object, because the checksum covers them, too.
+/// Describes a file of the cache folder; `None` when it is none. It cannot check the content, because the checksum also
+/// covers path and tag of the object.
 pub fn inspect(name: &str, file: &[u8]) -> Option<String> {
     let id = ChunkId::parse(name)?;
     let (header, content) = file.split_at_checked(HEADER_BYTES)?;
@@ -53,7 +54,7 @@ pub fn inspect(name: &str, file: &[u8]) -> Option<String> {
     let checksum = u32::from_le_bytes(checksum.try_into().ok()?);
     (magic == MAGIC).then(|| {
         format!(
-            "chunk {} of object {:016x}: {} bytes, from byte {}\nchecksum {checksum:08x}, not looked at: it covers path and tag of \
+            "chunk {} of object {:016x}: {} bytes, from byte {}\nchecksum {checksum:08x}, not checked: it covers path and tag of \
              the object, too\n",
             id.number,
             id.object,
@@ -63,7 +64,7 @@ pub fn inspect(name: &str, file: &[u8]) -> Option<String> {
     })
 }
 
-/// Some bytes of an object.
+/// A range of an object.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     pub(super) id: ChunkId,
@@ -76,7 +77,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The `number`-th chunk of an object of `file_len` bytes, in which it begins.
+    /// The `number`-th chunk of an object of `file_len` bytes; it must begin within the object.
     pub fn of(path: &str, tag: &str, number: u64, file_len: u64) -> Chunk {
         let start = number * CHUNK_BYTES;
         assert!(start <= file_len, "a chunk begins within its object");
@@ -98,7 +99,7 @@ impl Chunk {
         file
     }
 
-    /// The content of its file; `None` when that does not check.
+    /// The content of its file; `None` when the file is invalid.
     pub fn decode(&self, file: &Bytes) -> Option<Bytes> {
         let (header, content) = file.split_at_checked(HEADER_BYTES)?;
         let is_intact = header.get(..8)? == MAGIC

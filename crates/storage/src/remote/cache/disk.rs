@@ -1,4 +1,4 @@
-//! The chunks in the folder.
+//! The chunks in the cache folder.
 
 use super::CacheOptions;
 use super::chunk::{Chunk, ChunkId};
@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Places in the order of chunks that are no more, besides as many as there are chunks.
+/// Places of removed chunks that the order may have, besides as many as there are chunks.
 const FORGOTTEN_MAX: usize = 64;
 
-/// On a full disk so many go for one that comes: others are being written, and it is not to be full again at once.
+/// Factor by which more bytes are evicted than written on a full disk: other chunks are being written, and it must not
+/// be full again immediately.
 const GONE_FOR_ONE: u64 = 2;
 
 pub(super) struct Disk {
@@ -23,9 +24,9 @@ pub(super) struct Disk {
 
 #[derive(Default)]
 struct Index {
-    /// Length, and whether it was read since it last came up for eviction.
+    /// Length, and whether it was read since it was last at the front.
     files: BTreeMap<ChunkId, (u64, bool)>,
-    /// In the order in which they come up.
+    /// In the order of eviction.
     order: VecDeque<ChunkId>,
     bytes: u64,
 }
@@ -42,8 +43,8 @@ impl Index {
         }
     }
 
-    /// Gives up places of chunks that are no more, or have a later one, when they are many: somebody else may delete files all
-    /// the time, and nothing comes up while there is room.
+    /// Removes places of chunks that are gone, or have a later place, when there are many. Another process may delete
+    /// files all the time, and without evictions no place reaches the front.
     fn forget(&mut self) {
         if self.order.len() <= 2 * self.files.len() + FORGOTTEN_MAX {
             return;
@@ -63,7 +64,7 @@ impl Index {
         );
     }
 
-    /// Takes out what is too much.
+    /// Removes chunks until at most `bytes_max` bytes remain. Returns the removed ones.
     fn evict(&mut self, bytes_max: u64) -> Vec<ChunkId> {
         let mut gone = Vec::new();
         while self.bytes > bytes_max {
@@ -135,7 +136,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Whether it has a chunk, which is being read then.
+    /// Whether a chunk is in the folder; marks it as read.
     pub(super) fn touch(&self, id: ChunkId) -> bool {
         self.index.lock().touch(id)
     }
@@ -158,11 +159,11 @@ impl Disk {
     pub(super) fn write(&self, wanted: &Chunk, content: &Bytes) {
         let file = wanted.encode(content);
         let path = self.path(wanted.id);
-        // Not atomic and not synced: the checksum finds what became of it.
+        // The write is neither atomic nor synced: the checksum detects an incomplete file.
         let mut written = std::fs::write(&path, &file);
         if written.as_ref().is_err_and(is_full) {
-            // There is less room than the cache may take. Were what is there kept, nothing would ever come again, and that would be of
-            // less and less use as the files it is from are merged.
+            // The disk has less space than the cache's limit. If the old chunks stayed, no new one could ever be
+            // cached, and the old ones lose their use as their files are compacted.
             discard(&path);
             self.give_back(GONE_FOR_ONE * file.len() as u64);
             written = std::fs::write(&path, &file);
@@ -185,7 +186,7 @@ impl Disk {
         gone.iter().for_each(|id| discard(&self.path(*id)));
     }
 
-    /// Deletes what comes up first, so many bytes of it.
+    /// Evicts this many bytes of chunks.
     fn give_back(&self, bytes: u64) {
         let mut index = self.index.lock();
         let left = index.bytes.saturating_sub(bytes);
@@ -199,7 +200,7 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Removes a chunk's file, if it is there. One that stays is found by the next process.
+/// Removes a chunk's file, if it exists. A file that remains is found by the next process.
 fn discard(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
@@ -208,7 +209,7 @@ fn discard(path: &Path) {
 mod tests {
     use super::*;
 
-    /// `/dev/full` takes no byte, as a disk that others have filled.
+    /// `/dev/full` takes no byte, like a disk that other processes have filled.
     #[cfg(target_os = "linux")]
     #[test]
     fn on_a_full_disk_the_oldest_goes_for_what_comes() {

@@ -1,40 +1,40 @@
-//! The chunks in memory: the last ones used, and those that somebody who reads on will want next.
+//! The chunks in memory: recently used ones, and those that a sequential reader will need next.
 //!
-//! Who goes on where somebody has stopped reading, and comes to a chunk that is missing, is taken for a scan: more are fetched
-//! *ahead*, with the first of these marked. When it is read, the mark says what to fetch then, so that a scan has always some
-//! on their way. Reads here and there seldom begin where others have ended, also where they lie across chunks, and cost at most
-//! [`AHEAD_MIN`] chunks when they do.
+//! A read that begins where another one ended, and needs a missing chunk, is taken for a scan. Further chunks are then
+//! fetched *ahead*, and the first of these gets a mark. When it is read, the mark names the chunks to fetch next, so
+//! that a scan always has some under way. Random reads seldom begin where others have ended, also where they cross
+//! chunks, and then cost at most [`AHEAD_MIN`] chunks.
 //!
-//! Where there is no place for another chunk, one goes that was read to its end: a scan that has more on their way than it reads
-//! would lose those, and fetch them again, for chunks that it does not come back to.
+//! When memory is full, a chunk is evicted that was read to its end. A scan with more chunks under way than it reads
+//! would otherwise lose those, and fetch them again, in favour of chunks that it does not return to.
 
 use super::chunk::ChunkId;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Chunks in memory: 16 MiB, so that scans of a few dozen files at once do not fetch every chunk for every block.
+/// Chunks in memory: 16 MiB, so that concurrent scans of a few dozen files do not fetch every chunk for every block.
 const CHUNKS_MAX: usize = 32;
-/// Of these, ones that were fetched ahead and not read yet: what is more would drive out what is being read.
+/// Of these, chunks that were fetched ahead and not read yet: more would evict chunks that are being read.
 const UNREAD_MAX: usize = 16;
-/// Chunks that are fetched ahead at first, and at most: 1 and 2 MiB. With 50 ms for an answer and 70 MB/s for one reader, four chunks at
-/// once are what somebody can use who takes 40 MB/s.
+/// Chunks that are fetched ahead at first, and at most: 1 and 2 MiB. With a latency of 50 ms and 70 MB/s for one
+/// reader, four concurrent chunks suffice for a reader of 40 MB/s.
 const AHEAD_MIN: u64 = 2;
 const AHEAD_MAX: u64 = 4;
-/// A chunk that was fetched ahead and not read while so many others came is for somebody who does not go on.
+/// A chunk that was fetched ahead and not read while this many others arrived belongs to a scan that has ended.
 const UNREAD_FOR: u64 = 2 * CHUNKS_MAX as u64;
 
-/// Chunks to fetch ahead, by number. The first one shall carry the mark of those after them.
+/// Chunks to fetch ahead, by number. The first one gets the mark for those after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ahead(pub Range<u64>);
 
 impl Ahead {
-    /// After somebody who reads on has had to wait for this chunk.
+    /// The chunks to fetch after a sequential reader has waited for chunk `number`.
     pub(super) fn after(number: u64) -> Ahead {
         Ahead(number.saturating_add(1)..number.saturating_add(1 + AHEAD_MIN))
     }
 
-    /// What follows these.
+    /// The chunks after these.
     pub(super) fn next(&self) -> Ahead {
         debug_assert!(self.0.start <= self.0.end, "chunks ahead are in order");
         let count = (2 * (self.0.end - self.0.start)).min(AHEAD_MAX);
@@ -45,13 +45,13 @@ impl Ahead {
 struct Kept {
     id: ChunkId,
     bytes: Bytes,
-    /// Nobody has read any of it.
+    /// No reader has read any of it.
     unread: bool,
-    /// How many chunks had come before it.
+    /// Number of chunks that arrived before it.
     since: u64,
-    /// Where the reads of it have ended that came furthest.
+    /// The furthest end of a read of it.
     read_to: usize,
-    /// To be fetched when it is read.
+    /// Chunks to fetch when it is read.
     mark: Option<Ahead>,
 }
 
@@ -59,12 +59,12 @@ struct Kept {
 #[derive(Default)]
 pub(super) struct Memory {
     chunks: VecDeque<Kept>,
-    /// Chunks that have ever come.
+    /// Number of chunks that have ever arrived.
     came: u64,
 }
 
 impl Memory {
-    /// A chunk for somebody who reads its bytes up to `end`, and what is to be fetched ahead then.
+    /// A chunk for a reader of its bytes up to `end`, and the chunks to fetch ahead now.
     pub(super) fn read(&mut self, id: ChunkId, end: usize) -> Option<(Bytes, Option<Ahead>)> {
         let at = self.chunks.iter().position(|kept| kept.id == id)?;
         let mut kept = self.chunks.remove(at)?;
@@ -75,7 +75,7 @@ impl Memory {
         Some(read)
     }
 
-    /// A chunk that was fetched: ahead, with its mark, or because somebody waits for it.
+    /// Inserts a fetched chunk: ahead, with its mark, or for a waiting reader.
     pub(super) fn insert(&mut self, id: ChunkId, bytes: Bytes, unread: bool, mark: Option<Ahead>) {
         if self.chunks.iter().any(|kept| kept.id == id) {
             return;
@@ -96,7 +96,8 @@ impl Memory {
         assert!(self.chunks.len() <= CHUNKS_MAX, "chunks in memory are bounded");
     }
 
-    /// Where the chunk is that makes place for another: one that waits for nobody, or that was read to its end, or the oldest.
+    /// The position of the chunk to evict: one of a scan that has ended, or one that was read to its end, or the
+    /// oldest.
     fn first_to_go(&self) -> usize {
         let is_for_nobody = |kept: &Kept| kept.unread && self.came - kept.since > UNREAD_FOR;
         let was_read_whole = |kept: &Kept| kept.read_to >= kept.bytes.len();
@@ -105,17 +106,17 @@ impl Memory {
             .unwrap_or(0)
     }
 
-    /// Whether a chunk is there; it is not used thereby.
+    /// Whether a chunk is in memory. This does not count as a use.
     pub(super) fn has(&self, id: ChunkId) -> bool {
         self.chunks.iter().any(|kept| kept.id == id)
     }
 
-    /// Whether somebody has read a chunk up to there.
+    /// Whether a chunk was read up to `end`.
     pub(super) fn was_read_to(&self, id: ChunkId, end: usize) -> bool {
         self.chunks.iter().any(|kept| kept.id == id && kept.read_to >= end)
     }
 
-    /// How many more may be fetched ahead, besides those that are on their way.
+    /// Number of chunks that may be fetched ahead, besides those under way.
     pub(super) fn readahead_space(&self) -> usize {
         let unread = self.chunks.iter().filter(|kept| kept.unread).count();
         UNREAD_MAX.saturating_sub(unread)
@@ -185,7 +186,7 @@ mod tests {
         }
         assert!((0..UNREAD).chain(others).all(|number| memory.has(id(number))));
         assert!((UNREAD..CHUNKS_MAX as u64).all(|number| memory.has(id(number)) == (number % 2 == 1)));
-        // Nobody comes for those that were fetched ahead.
+        // No reader returns for those that were fetched ahead.
         for number in 2000..2000 + 2 * UNREAD_FOR {
             memory.insert(id(number), chunk(), false, None);
             memory.read(id(number), 10);

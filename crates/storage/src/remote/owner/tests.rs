@@ -1,4 +1,4 @@
-//! Owners that come one after the other, at once, and in each other's way.
+//! Owners that take over one after the other, concurrently, and while others interfere.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 use super::*;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_env::tokio_env::TokioRuntime;
 
-/// Records in memory, and what others do just before or just after one is made.
+/// Records in memory, and the actions of other processes just before or just after a record is made.
 #[derive(Default)]
 struct Device {
     records: Mutex<BTreeSet<String>>,
@@ -82,7 +82,7 @@ async fn the_last_to_come_is_the_owner_and_the_one_before_is_refused_for_good() 
     };
     assert_eq!(verify(&device, &fence, 1, "log").await, Err(fenced.clone()));
     assert_eq!(fence.check("log"), Err(fenced.clone()));
-    // Whatever becomes of the record.
+    // Also when the record is lost afterwards.
     device.records.lock().clear();
     assert_eq!(fence.check("log"), Err(fenced));
 }
@@ -90,10 +90,10 @@ async fn the_last_to_come_is_the_owner_and_the_one_before_is_refused_for_good() 
 #[tokio::test]
 async fn of_two_that_come_at_once_each_has_a_number_of_its_own() {
     let device = Device::default();
-    // The number is taken between the look and the record.
+    // The number is taken between the listing and the record.
     *device.before.lock() = vec![1];
     assert_eq!(device.claim().await, Ok(2));
-    // Others are ahead of us when ours is made: perhaps the one that had our number, deleted since.
+    // Others are ahead when our record is made, perhaps even a deleted one with our number.
     *device.after.lock() = vec![7];
     assert_eq!(device.claim().await, Ok(8));
     assert_eq!(device.epochs(), [1, 2, 3, 7, 8]);
@@ -112,7 +112,7 @@ async fn the_records_of_the_last_owners_stay() {
     assert!(matches!(device.claim().await, Err(StorageError::Io { .. })));
 }
 
-/// Nobody knows then who the owner is; that somebody took over is not known either.
+/// The owner is unknown then, and so is whether a process took over.
 #[tokio::test]
 async fn an_owner_whose_record_is_gone_is_not_confirmed() {
     let (device, fence) = (Device::default(), Fence::default());
