@@ -1,7 +1,7 @@
-//! `hdfs://host:port/prefix`, `hdfs://nameservice/prefix`: which NameNode, and which directory of it.
+//! An address selects a NameNode and a directory: `hdfs://host:port/prefix` or `hdfs://nameservice/prefix`.
 //!
-//! Hadoop's own configuration (`core-site.xml`, `hdfs-site.xml`) is read from `HADOOP_CONF_DIR`, as Hadoop's tools do; options
-//! win over it. An option with a dot in its name is a property of Hadoop's.
+//! Hadoop's own configuration (`core-site.xml`, `hdfs-site.xml`) is read from `HADOOP_CONF_DIR`, as Hadoop's tools do;
+//! options override it. An option with a dot in its name is a Hadoop property.
 
 use crate::HdfsMetrics;
 use crate::cluster::Cluster;
@@ -12,14 +12,14 @@ use stele_storage::StorageError;
 
 const SCHEME: &str = "hdfs://";
 
-/// Silence of a DataNode after which the client reads from another: Hadoop's minute is a long time for a reader. A DataNode
-/// with a slow disk answers within a second or two.
+/// Silence of a DataNode after which the client reads from another. Hadoop's default of a minute is long for a reader.
+/// A DataNode with a slow disk responds within a second or two.
 const SOCKET_TIMEOUT: (&str, &str) = ("dfs.client.socket-timeout", "10000");
 
-/// Most replicas a file may be given; what NameNodes allow unless told otherwise.
+/// Most replicas of a file; the default limit of NameNodes.
 const REPLICATION_MAX: u32 = 512;
 
-/// A directory of HDFS, with what is needed to reach it.
+/// A directory of HDFS, with the settings to reach it.
 #[derive(Clone, Debug)]
 pub struct HdfsAddress {
     /// `host:port` or the name of a name service.
@@ -37,7 +37,7 @@ impl fmt::Display for HdfsAddress {
     }
 }
 
-/// What is wrong with an address or an option.
+/// An error in an address or an option.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct HdfsAddressError(String);
@@ -48,7 +48,7 @@ impl HdfsAddress {
         text.starts_with(SCHEME)
     }
 
-    /// An address with options: `user`, `replication`, and properties of Hadoop's.
+    /// An address with options: `user`, `replication`, and Hadoop properties.
     pub fn parse(text: &str, options: &[(String, String)]) -> Result<HdfsAddress, HdfsAddressError> {
         let wrong = |what: &str| HdfsAddressError(format!("{text:?}: {what}"));
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("no hdfs://"))?;
@@ -103,7 +103,7 @@ impl HdfsAddress {
         Ok(())
     }
 
-    /// Connects when first asked something. To be called on the runtime that is to do the work.
+    /// Connects at the first operation. Must be called on the runtime that executes the operations.
     pub(crate) fn cluster(&self, env: Env, metrics: HdfsMetrics) -> Result<Cluster, StorageError> {
         let mut properties = vec![(SOCKET_TIMEOUT.0.to_owned(), SOCKET_TIMEOUT.1.to_owned())];
         // A later one replaces an earlier one of the same name.

@@ -1,7 +1,7 @@
-//! Operations on one directory of HDFS: each with a limit of time, tried again a bounded number of times where that is safe.
+//! Operations on one directory of HDFS: each has a time limit, and safe ones are retried a bounded number of times.
 //!
-//! What only looks, and what may happen twice, is repeated whatever became of the first attempt. Creation of a file that
-//! will be written is repeated only when the NameNode did not do it. A put is made of steps that can be told apart
+//! Operations that only read, and idempotent ones, are retried after every failure. The creation of a file for writing
+//! is retried only when the NameNode did not execute it. A put consists of steps whose outcome can be determined
 //! afterwards: see [`Cluster::put_new`].
 
 use crate::HdfsMetrics;
@@ -18,37 +18,38 @@ use stele_env::metrics::IntCounter;
 use stele_storage::remote::owner::{DIRECTORY, Records};
 use stele_storage::{Result, StorageError};
 
-/// Attempts at one operation: with the pauses below, about ten seconds of a NameNode that refuses at once.
+/// Attempts at one operation: with the pauses below, about ten seconds of a NameNode that refuses immediately.
 const ATTEMPTS: u32 = 8;
-/// The pause after the first failure; it doubles, up to the largest, and half of it is left to chance.
+/// The pause after the first failure; it doubles, up to the largest, and half of it is random.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
-/// Time of one call of the NameNode. It answers in milliseconds; after a failover the client looks for the other one, with
+/// Time limit of a NameNode call. It takes milliseconds; after a failover the client tries the other NameNode, with
 /// pauses of its own, for some 15 s.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// Time of one read: three replicas on hosts that are silent for ten seconds each, and their bytes at 1 MiB/s.
+/// Time limit of a read: three replicas on hosts that are silent for ten seconds each, and their bytes at 1 MiB/s.
 const READ_LIMIT: Duration = Duration::from_secs(40);
-/// Time of a write or a close: the client waits a minute for a DataNode that is silent, takes it out of the pipeline, and
+/// Time limit of a write or a close: the client waits a minute for a silent DataNode, removes it from the pipeline, and
 /// may meet a second one.
 const WRITE_LIMIT: Duration = Duration::from_secs(150);
-/// Time of a sync. It takes milliseconds, and 15 s is an eternity to a writer. When a DataNode dies under a sync, the client
-/// (0.14.8) waits for its own sender, which waits for it: this limit is what ends that, and the stream.
+/// Time limit of a sync. It takes milliseconds, and 15 s is an eternity to a writer. When a DataNode dies during a
+/// sync, the client (0.14.8) deadlocks with its own sender: this limit ends that, and the stream.
 const SYNC_LIMIT: Duration = Duration::from_secs(15);
-/// And for the bytes at the least throughput we put up with, 1 MiB/s.
+/// Additional time for bytes at the lowest accepted throughput, 1 MiB/s.
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 
 /// Attempts at writing the file of a put.
 const PUT_ATTEMPTS: u32 = 5;
 
-/// Directories listed at once.
+/// Directories listed concurrently.
 const LISTS_CONCURRENT: usize = 16;
 
-/// Unfinished puts, below the root.
+/// Directory of unfinished puts, below the root.
 pub(crate) const UNFINISHED: &str = "tmp";
-/// An unfinished put of this age has no writer: every step of one is limited to minutes. Clocks may differ by the rest.
+/// An unfinished put of this age has no writer: each of its steps is limited to minutes. The rest allows for clock
+/// differences.
 const UNFINISHED_AGE_MICROS: i64 = 3_600_000_000;
 
-/// What is written belongs to the user that writes it.
+/// Written files belong to the user that writes them.
 const PERMISSION: u32 = 0o600;
 const DIRECTORY_PERMISSION: u32 = 0o700;
 
@@ -58,13 +59,13 @@ pub(crate) struct Cluster {
     client: Client,
     /// Absolute, without a slash at its end.
     root: String,
-    /// As many as the cluster makes of every file when `None`.
+    /// `None` takes the cluster's default.
     replication: Option<u32>,
     pub(crate) env: Env,
     pub(crate) metrics: HdfsMetrics,
 }
 
-/// Length, and when it was last changed.
+/// Length and modification time.
 pub(crate) struct Status {
     pub(crate) len: u64,
     pub(crate) modified_millis: u64,
@@ -107,7 +108,7 @@ impl Cluster {
         }
     }
 
-    /// Waits before attempt number `failed + 1`; says whether there is one.
+    /// Waits before attempt number `failed + 1`; false when there is none.
     pub(crate) async fn pause(&self, failed: u32) -> bool {
         debug_assert!(failed > 0, "a pause follows a failed attempt");
         if failed >= ATTEMPTS {
@@ -120,7 +121,7 @@ impl Cluster {
         true
     }
 
-    /// Tries a call that may happen twice.
+    /// Retries an idempotent call.
     async fn repeat<T, R: Future<Output = hdfs_native::Result<T>>>(
         &self,
         counter: &IntCounter,
@@ -141,7 +142,7 @@ impl Cluster {
         }
     }
 
-    /// Begins a file that does not exist. After another error than `AlreadyExists` it may be there, empty.
+    /// Begins a file that does not exist. After an error other than `AlreadyExists` it may exist, empty.
     pub(crate) async fn create(&self, key: &str, make_directories: bool) -> Result<FileWriter> {
         let options = WriteOptions {
             replication: self.replication,
@@ -165,7 +166,7 @@ impl Cluster {
         }
     }
 
-    /// Hands bytes to the pipeline; what of them is where is known after the next sync or close.
+    /// Hands bytes to the pipeline. Only the next sync or close determines their fate.
     pub(crate) async fn write(&self, key: &str, writer: &mut FileWriter, content: &[Bytes]) -> Result<()> {
         let bytes: usize = content.iter().map(Bytes::len).sum();
         let write = async {
@@ -178,8 +179,8 @@ impl Cluster {
         written.map_err(|fault| fault.on(key, "append"))
     }
 
-    /// Returns when every DataNode of the pipeline has called `fsync`, and the NameNode has the length and says that the
-    /// file is still ours to write.
+    /// Returns when every DataNode of the pipeline has called `fsync`, and the NameNode has the length and confirms
+    /// that the file is still ours to write.
     pub(crate) async fn sync(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
         self.metrics.syncs.inc();
         let synced = self.limited(SYNC_LIMIT, writer.hsync()).await;
@@ -194,14 +195,14 @@ impl Cluster {
         closed.map_err(|fault| fault.on(key, "close"))
     }
 
-    /// Looks where the blocks of a file are.
+    /// Reads the places of a file's blocks.
     pub(crate) async fn open(&self, key: &str) -> Result<FileReader> {
         let path = self.absolute(key);
         let found = self.repeat(&self.metrics.opens, || self.client.read(&path)).await;
         found.map_err(|fault| fault.on(key, "open"))
     }
 
-    /// Bytes within a file, once; the caller has checked that they are.
+    /// Reads bytes within a file, without a retry; the caller has checked the range.
     pub(crate) async fn read(&self, reader: &FileReader, offset: u64, len: usize) -> std::result::Result<Bytes, Fault> {
         self.metrics.reads.inc();
         self.limited(limit_of(READ_LIMIT, len), reader.read_range(offset as usize, len))
@@ -222,7 +223,7 @@ impl Cluster {
         })
     }
 
-    /// A file's status; a directory is none.
+    /// A file's status; `NotFound` for a directory.
     pub(crate) async fn file_status(&self, key: &str) -> Result<Status> {
         let status = self.status(key).await?;
         if status.directory {
@@ -232,7 +233,7 @@ impl Cluster {
         }
     }
 
-    /// What is in a directory, by key; nothing when it is not there.
+    /// The entries of a directory, by key; none when it does not exist.
     pub(crate) async fn entries(&self, directory: &str) -> Result<Vec<(String, Status)>> {
         let path = self.absolute(directory);
         let listed = self
@@ -250,7 +251,7 @@ impl Cluster {
                 format!("{directory}/{name}")
             })
         };
-        // A file that is listed shows itself, under no name.
+        // The listing of a file is the file itself, under an empty name.
         let entries = listed.into_iter().filter_map(|status| {
             let key = below(&status)?;
             let status = Status {
@@ -264,7 +265,7 @@ impl Cluster {
         Ok(entries.collect())
     }
 
-    /// All files whose keys begin with `prefix`, with their lengths; unfinished puts and owner records are none.
+    /// All files whose keys begin with `prefix`, with their lengths, without unfinished puts and owner records.
     pub(crate) async fn files(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         self.walk(prefix, |_, entries| {
@@ -277,7 +278,7 @@ impl Cluster {
         Ok(files)
     }
 
-    /// Removes directories in which nothing is. Only before anything is written by us.
+    /// Removes empty directories. Only before this process writes anything.
     pub(crate) async fn remove_empty_directories(&self) -> Result<()> {
         let mut empty = Vec::new();
         self.walk("", |directory, entries| {
@@ -288,13 +289,13 @@ impl Cluster {
         .await?;
         for directory in empty {
             let path = self.absolute(&directory);
-            // Refused when something is in it by now; then it stays.
+            // Refused when it is no longer empty; then it stays.
             let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
         }
         Ok(())
     }
 
-    /// Lists every directory that can hold keys with this prefix.
+    /// Lists every directory that can contain keys with this prefix.
     async fn walk(&self, prefix: &str, mut each: impl FnMut(&str, &[(String, Status)])) -> Result<()> {
         let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if prefix.starts_with('/') || directory.split('/').any(|c| c == "." || c == "..") {
@@ -320,7 +321,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Deletes a file, or a directory with all that is in it, at once.
+    /// Deletes a file, or a directory with all its content, in one operation.
     pub(crate) async fn delete(&self, key: &str, directory: bool) -> Result<()> {
         assert!(!key.is_empty(), "the root is never deleted");
         let path = self.absolute(key);
@@ -333,7 +334,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a file a name that nobody has; to be repeated by who knows what an earlier attempt may have done.
+    /// Gives a file a free name. A caller that retries it must consider the possible effect of an earlier attempt.
     pub(crate) async fn rename(&self, from: &str, to: &str) -> std::result::Result<(), Fault> {
         assert_ne!(from, to, "a rename changes the name");
         self.metrics.renames.inc();
@@ -341,7 +342,7 @@ impl Cluster {
         self.limited(CALL_LIMIT, self.client.rename(&from, &to, false)).await
     }
 
-    /// Takes the right to write a file from whoever has it. `false` while its DataNodes still agree on its end.
+    /// Takes the lease of a file from its writer. `false` while its DataNodes still agree on its end.
     pub(crate) async fn recover_lease(&self, key: &str) -> Result<bool> {
         let path = self.absolute(key);
         let recovered = self
@@ -360,13 +361,13 @@ impl Cluster {
         made.map_err(|fault| fault.on(key, "make directory"))
     }
 
-    /// A name for a file nobody sees yet.
+    /// A name for a file that is not visible yet.
     pub(crate) fn unfinished(&self) -> String {
         let random = (self.env.random_u64(), self.env.random_u64());
         format!("{UNFINISHED}/{:016x}{:016x}", random.0, random.1)
     }
 
-    /// Deletes what puts left whose processes died long ago.
+    /// Deletes the files of puts whose processes died long ago.
     pub(crate) async fn remove_unfinished(&self) -> Result<()> {
         let now = self.env.wall_micros();
         for (key, status) in self.entries(UNFINISHED).await? {
@@ -380,10 +381,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a whole file that does not exist: written and closed under a name of its own, then renamed, which succeeds for
-    /// one of many. An error but `AlreadyExists` leaves open whether it exists now.
+    /// Creates a whole file that does not exist: it is written and closed under a temporary name, then renamed, which
+    /// succeeds for one of many. After an error other than `AlreadyExists` it may exist or not.
     pub(crate) async fn put_new(&self, key: &str, content: &Bytes) -> Result<()> {
-        // Spares the cluster a file that will be of no use.
+        // Avoids writing a file in vain.
         match self.status(key).await {
             Ok(_) => return Err(StorageError::AlreadyExists { path: key.to_owned() }),
             Err(StorageError::NotFound { .. }) => {}
@@ -397,8 +398,8 @@ impl Cluster {
         put
     }
 
-    /// Writes a file of its own for a put, again where that fails: a pipeline through a DataNode that has just died cannot be
-    /// set up, and the next one may go through others.
+    /// Writes the temporary file of a put, and retries failures: a pipeline through a DataNode that has just died
+    /// cannot be set up, and the next one may go through others.
     async fn write_unfinished(&self, key: &str, content: &Bytes) -> Result<String> {
         let mut failed = 0;
         loop {
@@ -429,7 +430,7 @@ impl Cluster {
         self.close(key, &mut writer).await
     }
 
-    /// Deletes an unfinished file as well as may be; what stays is deleted by a later owner.
+    /// Deletes an unfinished file and ignores errors; a later owner deletes files that stay.
     async fn discard(&self, key: &str) {
         assert!(
             key.strip_prefix(UNFINISHED).is_some_and(|name| name.starts_with('/')),
@@ -452,7 +453,7 @@ impl Cluster {
         loop {
             let fault = match self.rename(unfinished, key).await {
                 Ok(()) => return Ok(()),
-                // The NameNode looks for the source first, and it is still there: no attempt of ours made this.
+                // The NameNode checks the source first, and it still exists: no attempt of ours created this.
                 Err(Fault::AlreadyExists) => return Err(Fault::AlreadyExists.on(key, "put")),
                 Err(Fault::NotFound) if unknown => return self.was_put(key, content).await,
                 Err(Fault::NotFound) => Fault::Refused("the finished file was gone before it had its name".to_owned()),
@@ -462,7 +463,7 @@ impl Cluster {
             failed += 1;
             let again = matches!(fault, Fault::Unknown(_) | Fault::Busy(_));
             let fault = match fault {
-                // It would say that the file is not there.
+                // `NoSpace` would mean that the file does not exist.
                 Fault::NoSpace if unknown => {
                     Fault::Unknown("no space left, and an attempt before may have done it".to_owned())
                 }
@@ -474,8 +475,8 @@ impl Cluster {
         }
     }
 
-    /// The file to be renamed is gone, and an earlier attempt was lost on the way: it has its name now, unless somebody
-    /// deleted it.
+    /// Determines the outcome when the temporary file is gone after an attempt without a response: the put has its name
+    /// now, unless another process deleted it.
     async fn was_put(&self, key: &str, content: &Bytes) -> Result<()> {
         let found = match self.content(key).await {
             Err(StorageError::NotFound { .. }) => None,
@@ -488,7 +489,7 @@ impl Cluster {
         }
     }
 
-    /// A whole small file, once.
+    /// Reads a whole small file, without a retry.
     pub(crate) async fn content(&self, key: &str) -> Result<Bytes> {
         let reader = self.open(key).await?;
         let content = self.read(&reader, 0, reader.file_length()).await;

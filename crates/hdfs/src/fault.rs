@@ -1,6 +1,6 @@
-//! Why an operation on HDFS failed, as far as it decides what to do next.
+//! Classifies failures of HDFS operations by the reaction they require.
 //!
-//! NameNodes answer with the name of a Java class and a text whose first line is for people; the rest is a stack trace.
+//! NameNodes respond with the name of a Java class and a text. Its first line is for people; the rest is a stack trace.
 
 use hdfs_native::HdfsError;
 use std::io::ErrorKind;
@@ -13,15 +13,15 @@ pub(crate) enum Fault {
     AlreadyExists,
     /// A quota is used up.
     NoSpace,
-    /// Trying again is of no use.
+    /// A retry cannot succeed.
     Refused(String),
-    /// It did not happen, and may be tried again: no NameNode was there to do it.
+    /// It did not happen, and may be retried: no NameNode was available.
     Busy(String),
     /// It may have happened or not.
     Unknown(String),
 }
 
-/// NameNodes that answer so have done nothing.
+/// After these responses the NameNode has done nothing.
 const BUSY: [&str; 4] = [
     "org.apache.hadoop.hdfs.server.namenode.SafeModeException",
     "org.apache.hadoop.ipc.RetriableException",
@@ -46,7 +46,7 @@ const REFUSED: [&str; 3] = [
     "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException",
 ];
 
-/// Somebody has the file under this name, and it is being closed for him.
+/// Another client has the file under this name, and it is being closed for that client.
 const TAKEN: &str = "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException";
 
 fn first_line(text: &str) -> String {
@@ -82,7 +82,7 @@ impl From<HdfsError> for Fault {
 
 fn by_class(class: &str, text: &str) -> Fault {
     let line = first_line(text);
-    // Said of a path below a file.
+    // The response for a path below a file.
     if NOT_FOUND.contains(&class) || line.contains("(is not a directory)") {
         return Fault::NotFound;
     }
@@ -98,7 +98,7 @@ fn by_class(class: &str, text: &str) -> Fault {
 }
 
 impl Fault {
-    /// As the trait says it.
+    /// The error in the storage trait's terms.
     pub(crate) fn on(self, path: &str, operation: &'static str) -> StorageError {
         let path = path.to_owned();
         match self {

@@ -1,4 +1,4 @@
-//! Ways in for fuzzers: what is made of names and lengths in a listing, without a cluster.
+//! Entry points for fuzzers: the decoding of names and lengths in a listing, without a cluster.
 
 use crate::growing::{self, Pieces};
 
@@ -16,11 +16,11 @@ pub fn piece_key(path: &str, number: u32, open: bool) -> String {
     }
 }
 
-/// Looks at a file of which a listing shows pieces of these numbers, lengths, and whether they are open; each name once.
+/// Checks a file whose listing shows pieces with these numbers, lengths and open flags, each name once.
 ///
 /// # Panics
-/// If what may be read below piece `end`, or of all, is not what is finished from the first piece on without a gap, or lacks
-/// bytes of an open one.
+/// If the readable pieces, below piece `end` or all, are not the finished ones from the first on without a gap, or if
+/// an open piece with bytes is left out.
 pub fn pieces(listing: &[(u32, u64, bool)], end: Option<u32>) {
     let mut pieces = Pieces::default();
     for (number, len, open) in listing {

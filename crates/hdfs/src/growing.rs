@@ -1,20 +1,23 @@
-//! Files that grow: a directory of pieces, `<path>/@<number, 8 hex digits>`, of which the last may still be written.
+//! Growing files: a directory of pieces, `<path>/@<number, 8 hex digits>`. The last one may still be written.
 //!
-//! * Piece 0 is empty. The file exists as long as it does; it is made first, and the whole directory is deleted at once.
-//! * Pieces 1, 2, … are append streams. The one being written has `.open` at the end of its name. Mostly there is one: a
-//!   file is cut only when this process reads it while it writes it, because the places of a file's blocks, which readers
-//!   ask for, do not cover the block being written.
-//! * A piece loses its `.open` when every byte of it is durable: its writer closed it, which syncs, or a new owner copied it.
-//! * Only pieces without `.open` are ever read. A file with another one is not readable, except up to that by its writer;
-//!   unless nothing was ever synced to it, as to one that a replaced owner began and then looked who owns the directory.
+//! * Piece 0 is empty. The file exists as long as it does; it is created first, and the whole directory is deleted in
+//!   one operation.
+//! * Pieces 1, 2, … are append streams. The name of the piece being written ends in `.open`. Mostly there is one piece.
+//!   A file is cut only when this process reads it while it writes it, because the block places that readers request do
+//!   not cover the block being written.
+//! * A piece loses its `.open` when all its bytes are durable: its writer closed it, which syncs, or a new owner copied
+//!   it.
+//! * Only pieces without `.open` are ever read. A file with an open piece is not readable, except by its writer up to
+//!   that piece. An open piece without synced bytes is no obstacle: a replaced owner creates one and then checks the
+//!   ownership.
 //!
-//! A sync is one packet through the pipeline that makes every DataNode call `fsync`, and one call of the NameNode, which
-//! answers only to whoever has the lease.
+//! A sync is one packet through the pipeline that makes every DataNode call `fsync`, and one call of the NameNode,
+//! which answers only to the holder of the lease.
 //!
 //! To seal a file the new owner recovers the leases of its open pieces ([`seal`]). From that call on no sync of the old
-//! owner succeeds, and what it was told is durable is below the end that the DataNodes agree on. Bytes beyond the last sync
-//! may show up there too, in page caches only; since whoever reads them acts on them, the piece is copied. Nothing here
-//! opens a finished piece for appending: a sealed file stays sealed.
+//! owner succeeds, and its acknowledged bytes are below the end that the DataNodes agree on. Bytes after the last sync
+//! may be included, in page caches only. Readers act on them, so the piece is copied. Nothing here opens a finished
+//! piece for appending: a sealed file stays sealed.
 
 use crate::cluster::Cluster;
 use crate::fault::Fault;
@@ -31,23 +34,23 @@ use stele_storage::remote::owner;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 use tokio::sync::Mutex;
 
-/// Where growing files are: what [`stele_storage::grows`] says, as prefixes to list.
+/// Directories of growing files: the prefixes of [`stele_storage::grows`].
 const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 
 const OPEN: &str = ".open";
 
-/// Pieces sealed at once.
+/// Pieces sealed concurrently.
 const SEALS_CONCURRENT: usize = 16;
 
-/// DataNodes hear of a recovery with their next heartbeat, within three seconds; one that is dead is given up after
-/// minutes. A server that cannot read its log cannot start, so it waits.
+/// Limit of a lease recovery. DataNodes hear of it with their next heartbeat, within three seconds; a dead one is given
+/// up after minutes. A server that cannot read its log cannot start, so it waits.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(300);
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 4 << 20;
 
-/// Pieces read at once by one read.
+/// Pieces that one read fetches concurrently.
 const PIECES_CONCURRENT: usize = 8;
 
 pub(crate) fn piece_key(path: &str, number: u32) -> String {
@@ -74,7 +77,7 @@ pub(crate) fn parse_piece(key: &str) -> Option<(&str, u32, bool)> {
     (spelled == key).then_some((path, number, open))
 }
 
-/// The pieces of one file as a listing shows them.
+/// The pieces of one file in a listing.
 #[derive(Default)]
 pub(crate) struct Pieces {
     finished: BTreeMap<u32, u64>,
@@ -110,7 +113,7 @@ impl Pieces {
         self.finished.is_empty() && self.open.is_empty()
     }
 
-    /// Bytes, as far as they are known to the NameNode. A piece that was copied may still be there under both names.
+    /// Length in bytes, as far as the NameNode knows it. A copied piece may still exist under both names.
     pub(crate) fn len(&self) -> u64 {
         let open = self
             .open
@@ -119,14 +122,14 @@ impl Pieces {
         self.finished.values().chain(open.map(|(_, len)| len)).sum()
     }
 
-    /// The first piece below `end` that has bytes and neither its writer nor a new owner has finished.
+    /// The first piece below `end` that has bytes and was not finished by its writer or a new owner.
     fn unfinished(&self, end: u32) -> Option<u32> {
         let unsealed =
             |(number, len): &(&u32, &u64)| **number < end && **len > 0 && !self.finished.contains_key(number);
         self.open.iter().find(unsealed).map(|(number, _)| *number)
     }
 
-    /// What a reader may read: everything below piece `end`, or everything that there is. Anything missing is an error.
+    /// The readable pieces: all below piece `end`, or all. A gap is an error.
     pub(crate) fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
         let end = end.unwrap_or(u32::MAX);
         if let Some(number) = self.unfinished(end) {
@@ -150,7 +153,7 @@ impl Pieces {
     }
 }
 
-/// Fails where a growing file is being written, or was left by a writer that is no more.
+/// Fails if a growing file is being written, or was left by a writer that died.
 pub(crate) async fn check_finished(cluster: &Cluster) -> Result<()> {
     let mut files: BTreeMap<String, Pieces> = BTreeMap::new();
     for directory in DIRECTORIES {
@@ -160,7 +163,7 @@ pub(crate) async fn check_finished(cluster: &Cluster) -> Result<()> {
             }
         }
     }
-    // What else may be wrong with a file shows when it is read.
+    // Other errors of a file show when it is read.
     let unfinished = |(path, pieces): (&String, &Pieces)| Some(open_key(path, pieces.unfinished(u32::MAX)?));
     match files.iter().filter(|(_, pieces)| pieces.is_file()).find_map(unfinished) {
         None => Ok(()),
@@ -176,8 +179,8 @@ fn unfinished_piece(key: String) -> StorageError {
     }
 }
 
-/// Makes every growing file one that ends, for whoever wrote it and for all readers. `Fenced` when another process has become
-/// the owner since this one made its record.
+/// Ends every growing file, for its writer and for all readers. `Fenced` when another process has become the owner
+/// since this one made its record.
 pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
     let mut open = Vec::new();
     for directory in DIRECTORIES {
@@ -187,7 +190,7 @@ pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
             _ => None,
         }));
     }
-    // Looked at after the listing: so whoever comes later has made none of what was listed.
+    // Checked after the listing: an owner that comes later has created none of the listed files.
     let records = owner::Records::records(cluster).await?;
     owner::check_last(records.iter().map(String::as_str), epoch)?;
     let seals = open
@@ -231,7 +234,7 @@ async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
         }
     };
     match finish(cluster, &durable, &finished).await {
-        // Another new owner was faster; its copy is of the same bytes. Or the piece was begun again by a replaced one.
+        // Another new owner was faster; its copy has the same bytes. Or a replaced owner began the piece again.
         Err(StorageError::AlreadyExists { .. }) => cluster.delete(&durable, false).await?,
         finished => finished?,
     }
@@ -262,7 +265,7 @@ async fn finish(cluster: &Cluster, from: &str, to: &str) -> Result<()> {
     loop {
         let fault = match cluster.rename(from, to).await {
             Ok(()) => return Ok(()),
-            // An attempt whose answer was lost.
+            // The response of an earlier attempt was lost.
             Err(Fault::NotFound) if unknown => return cluster.status(to).await.map(|_| ()),
             Err(fault) => fault,
         };
@@ -280,7 +283,7 @@ pub(crate) async fn delete(writers: &Writers, path: &str) -> Result<()> {
     writers.shared.cluster.delete(path, true).await
 }
 
-/// Makes piece 0, and with it the file.
+/// Creates piece 0, and with it the file.
 async fn mark(cluster: &Cluster, path: &str) -> Result<()> {
     let first = piece_key(path, 0);
     let mut marker = cluster.create(&first, true).await.map_err(|error| match error {
@@ -290,7 +293,7 @@ async fn mark(cluster: &Cluster, path: &str) -> Result<()> {
     cluster.close(&first, &mut marker).await
 }
 
-/// Makes a file whole: piece 1 first, so that it is there with its content or not at all.
+/// Creates a whole file: piece 1 first, so that the file appears with its content or not at all.
 pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<()> {
     let cluster = &shared.cluster;
     let there = Pieces::list(cluster, path).await?;
@@ -298,7 +301,7 @@ pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<(
         return Err(StorageError::AlreadyExists { path: path.to_owned() });
     }
     if !there.is_empty() {
-        // Of a put that ended early.
+        // The remains of an interrupted put.
         cluster.delete(path, true).await?;
     }
     if !content.is_empty() {
@@ -320,7 +323,7 @@ pub(crate) async fn create(writers: &Arc<Writers>, path: &str) -> Result<Growing
         Ok(begun) => begun,
         Err(error) => {
             if !matches!(error, StorageError::Fenced { .. }) {
-                // Nobody knows of it, and there may be one for each group of writes while the cluster refuses.
+                // No caller knows of it, and there may be one for each group of writes while the cluster refuses.
                 let (shared, path) = (Arc::clone(shared), path.to_owned());
                 let env = shared.env.clone();
                 env.spawn("log file given up", async move {
@@ -353,18 +356,18 @@ enum State {
     Broken,
 }
 
-/// The one that writes a file, shared by who appends and by readers in this process, who have it cut.
+/// The writer of a file, shared by its appender and by readers in this process, which cut the file.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     path: String,
-    /// Held across an operation: a file has one appender, and a reader that wants it cut waits for that one. Left as
-    /// `Broken` by whoever fails or is dropped in the middle.
+    /// Held across an operation: a file has one appender, and a reader that needs a cut waits for it. An operation that
+    /// fails or is dropped in the middle leaves it `Broken`.
     state: Mutex<State>,
 }
 
 impl Writer {
-    /// Begins a piece. Made first and looked at then: either this sees that there is a new owner, or the new owner saw the
-    /// piece.
+    /// Begins a piece: creates it and then checks the ownership. Either this sees the new owner, or the new owner saw
+    /// the piece.
     async fn begin(&self, number: u32) -> Result<State> {
         assert!(number > 0, "piece 0 has no content");
         let key = open_key(&self.path, number);
@@ -386,7 +389,7 @@ impl Writer {
         }
     }
 
-    /// A failure may be how we learn of a new owner.
+    /// A failure may be due to a new owner.
     async fn why(&self, error: StorageError) -> StorageError {
         match self.shared.verify(&self.path).await {
             Err(fenced @ StorageError::Fenced { .. }) => fenced,
@@ -454,7 +457,7 @@ impl Writer {
         }
     }
 
-    /// Finishes the piece being written, if there is something in it; the number of the first piece that is not finished.
+    /// Finishes the piece being written, if it has bytes. Returns the number of the first piece that is not finished.
     async fn cut(&self) -> Result<u32> {
         let mut state = self.state.lock().await;
         match std::mem::replace(&mut *state, State::Broken) {
@@ -519,7 +522,7 @@ impl AppendFile for GrowingAppend {
 }
 
 impl Drop for GrowingAppend {
-    /// Finishes the file, so that the next owner finds less to do. What does not get that far is sealed by it.
+    /// Finishes the file, to leave less work to the next owner, which seals unfinished files.
     fn drop(&mut self) {
         let (writers, writer) = (Arc::clone(&self.writers), Arc::clone(&self.writer));
         let env = writer.shared.env.clone();
@@ -534,13 +537,12 @@ impl Drop for GrowingAppend {
     }
 }
 
-/// Finishes every growing file that this process writes, as far as that can be done. What is not finished is sealed by the
-/// next owner.
+/// Finishes every growing file that this process writes, as far as possible. The next owner seals the others.
 pub(crate) async fn finish_all(writers: &Writers) {
     if writers.shared.fence.by().is_some() {
         return;
     }
-    // Also those that were dropped and are being finished: that is waited for.
+    // Includes dropped ones that are being finished, and waits for them.
     let writing: Vec<Arc<Writer>> = {
         let by_path = writers.by_path.lock();
         by_path.values().filter_map(Weak::upgrade).collect()
@@ -578,7 +580,7 @@ impl Writers {
     }
 }
 
-/// Opens a file as it is now.
+/// Opens a file in its present state.
 pub(crate) async fn open(writers: &Writers, path: &str) -> Result<GrowingRead> {
     let shared = &writers.shared;
     let writer = writers.by_path.lock().get(path).and_then(Weak::upgrade);
@@ -609,7 +611,7 @@ pub(crate) async fn open(writers: &Writers, path: &str) -> Result<GrowingRead> {
 pub(crate) struct GrowingRead {
     shared: Arc<Shared>,
     path: String,
-    /// Each piece that has bytes, and where it ends in the file.
+    /// Each piece that has bytes, and its end in the file.
     pieces: Vec<(u64, Located)>,
 }
 

@@ -1,18 +1,20 @@
-//! Files in HDFS, through a client of the cluster's own protocols. `docs/storage.md` says what is asked of the cluster, what
-//! each operation costs and what is lost when.
+//! Files in HDFS, through a client of the cluster's own protocols.
 //!
-//! Terms: a *piece* is a file of HDFS that holds a part of a growing file; a *lease* is the NameNode's permission to write a
-//! file, which one client has at a time; the *pipeline* is the DataNodes that take a block's bytes one from the other.
+//! `docs/storage.md` states the requirements on the cluster, the cost of each operation, and the possible losses.
 //!
-//! * Most files are one file of HDFS each, written as they come and closed by their first sync ([`whole`]).
+//! Terms: a *piece* is an HDFS file that holds a part of a growing file. A *lease* is the NameNode's permission to
+//! write a file, which one client has at a time. The *pipeline* is the chain of DataNodes through which a block's bytes
+//! pass.
+//!
+//! * Most files are one HDFS file each, written as a stream and closed by their first sync ([`whole`]).
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are append streams, synced on every DataNode of the
 //!   pipeline ([`growing`]).
-//! * A directory has one owner. Who comes later wins: it makes an owner record ([`stele_storage::remote::owner`]) and takes
-//!   the leases of all growing files, after which the one before can sync nothing any more.
+//! * A directory has one owner. A later process wins: it makes an owner record ([`stele_storage::remote::owner`]) and
+//!   takes the leases of all growing files, after which the previous owner can sync nothing any more.
 //! * A put is a file that was closed under another name and renamed: atomic, and the first one wins ([`cluster`]).
-//! * Blocks that were read stay in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
+//! * Chunks that were read are cached in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
 //!
-//! Nothing is kept on the local disk but that cache. Every operation is bounded in time and in retries.
+//! The local disk holds only that cache. Every operation is bounded in time and in retries.
 
 mod address;
 mod cluster;
@@ -39,14 +41,14 @@ use stele_storage::remote::cache::{CacheOptions, ChunkCache};
 use stele_storage::remote::{Fence, owner};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 
-/// A directory of HDFS, owned by this process until another one opens it, or only looked at.
+/// A directory of HDFS, owned by this process until another one opens it, or opened read-only.
 pub struct HdfsStorage {
     shared: Arc<Shared>,
     writers: Arc<Writers>,
 }
 
 impl HdfsStorage {
-    /// Takes the directory over: from now on the former owner, if it still lives, can append to nothing.
+    /// Takes over the directory: from now on the previous owner, if it still runs, can append to nothing.
     pub async fn open(
         address: &HdfsAddress,
         env: Env,
@@ -55,7 +57,7 @@ impl HdfsStorage {
     ) -> Result<Arc<HdfsStorage>> {
         let cluster = address.cluster(env.clone(), metrics)?;
         probe(&cluster).await?;
-        // Before the claim: a folder that cannot be used is no reason to end the owner that there is.
+        // Before the claim, because an unusable folder must not end the present owner.
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = owner::claim(&cluster, &env).await?;
         growing::seal_all(&cluster, epoch).await?;
@@ -64,9 +66,9 @@ impl HdfsStorage {
         Ok(Self::with(cluster, env, cache, Some(epoch)))
     }
 
-    /// Opens the directory to be read, without becoming its owner: nothing that is there is touched. Only where every growing
-    /// file has been finished, as by a server that was stopped: the end of one that is being written is known to its
-    /// owner alone, and what one left that was killed has to be sealed by the next.
+    /// Opens the directory read-only, without becoming its owner: nothing is changed. It fails unless every growing
+    /// file is finished, as after a regular stop of a server. Only its owner knows the end of a file that is being
+    /// written, and the next owner must seal the files of a killed one.
     pub async fn look(address: &HdfsAddress, env: Env) -> Result<Arc<HdfsStorage>> {
         let cluster = address.cluster(env.clone(), HdfsMetrics::default())?;
         growing::check_finished(&cluster).await?;
@@ -91,7 +93,8 @@ impl HdfsStorage {
         })
     }
 
-    /// The content of a file without becoming the owner; `None` when it is not there. For a look before [`Self::open`].
+    /// The content of a file without becoming the owner; `None` when it does not exist. For a check before
+    /// [`Self::open`].
     pub async fn peek(address: &HdfsAddress, env: Env, path: &str) -> Result<Option<Bytes>> {
         check_path(path)?;
         match address.cluster(env, HdfsMetrics::default())?.content(path).await {
@@ -100,34 +103,35 @@ impl HdfsStorage {
         }
     }
 
-    /// Something in the directory that is neither an owner record nor an unfinished put, if there is any.
+    /// An entry of the directory that is neither an owner record nor an unfinished put, if there is one.
     pub async fn any_key(address: &HdfsAddress, env: Env) -> Result<Option<String>> {
         let entries = address.cluster(env, HdfsMetrics::default())?.entries("").await?;
         let mut keys = entries.into_iter().map(|(key, _)| key);
         Ok(keys.find(|key| key != cluster::UNFINISHED && *key != owner::DIRECTORY.trim_end_matches('/')))
     }
 
-    /// Completes when another process has become the owner, with its number. Looks every now and then, so that an idle
-    /// server learns of it, too.
+    /// Completes when another process has become the owner, with its number. Polls periodically, so that an idle server
+    /// learns of it, too.
     pub async fn replaced(&self) -> String {
         let shared = &self.shared;
         owner::watch(&shared.cluster, &shared.env, &shared.fence, shared.epoch).await
     }
 
-    /// Finishes every growing file that this process writes; for who ends, after the last write. Otherwise nobody could look at
-    /// the directory ([`Self::look`]) before the next owner has sealed them, for which that one waits seconds.
+    /// Finishes every growing file that this process writes, before it ends and after its last write. Otherwise the
+    /// directory could not be opened read-only ([`Self::look`]) before the next owner has sealed those files, which
+    /// takes seconds.
     pub async fn finish(&self) {
         growing::finish_all(&self.writers).await;
     }
 
-    /// What was done so far.
+    /// Counters of operations.
     pub fn metrics(&self) -> &HdfsMetrics {
         &self.shared.cluster.metrics
     }
 }
 
-/// Finds out before anything is taken over whether files here can be synced: in an erasure-coded directory they cannot, and
-/// in one of an encryption zone not even be written.
+/// Checks before a takeover that files can be synced here. They cannot in an erasure-coded directory, and in an
+/// encryption zone they cannot even be written.
 async fn probe(cluster: &Cluster) -> Result<()> {
     let key = cluster.unfinished();
     let mut stream = cluster.create(&key, true).await?;
@@ -138,7 +142,7 @@ async fn probe(cluster: &Cluster) -> Result<()> {
     };
     let synced = synced.await;
     cluster.delete(&key, false).await?;
-    // Ends the pipeline; there is no file any more that could be completed.
+    // Ends the pipeline; the file to complete is already deleted.
     let _ = cluster.close(&key, &mut stream).await;
     if synced?.replication == Some(1) {
         tracing::warn!("every file has one replica: what one DataNode's disk loses is lost");
@@ -207,7 +211,7 @@ impl Storage for HdfsStorage {
         }
     }
 
-    /// Nothing to do: what a reader sees was closed by its writer or copied by an owner, and both sync.
+    /// Does nothing: files that readers see were closed by their writer or copied by an owner, and both sync.
     async fn sync_file(&self, path: &str) -> Result<()> {
         self.shared.fence.check(path)
     }

@@ -1,7 +1,7 @@
-//! A finished file with the places of its blocks, from which any number of readers read.
+//! A finished file with the places of its blocks, for any number of readers.
 //!
-//! Blocks move, and DataNodes die. A read that fails is tried again, first with what the client learned from the failure,
-//! then with places that are asked for anew.
+//! Blocks move, and DataNodes die. A failed read is retried: first with the knowledge that the client gained from the
+//! failure, then with block places from a new request.
 
 use crate::cluster::Cluster;
 use async_trait::async_trait;
@@ -23,8 +23,8 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// Opens a finished file, `len` bytes long by its directory entry. While a file is written the places do not cover its
-    /// last block: bytes that were acknowledged would seem not to be there, so that is an error.
+    /// Opens a finished file, `len` bytes long by its directory entry. While a file is written, the places do not cover
+    /// its last block: acknowledged bytes would seem missing, so that is an error.
     pub(crate) async fn open(cluster: &Cluster, key: &str, len: u64) -> Result<Located> {
         let reader = finished(cluster, key, len).await?;
         Ok(Located {
@@ -39,7 +39,7 @@ impl Located {
         self.len
     }
 
-    /// Bytes within the file.
+    /// Reads bytes within the file.
     pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
         stele_storage::check_range(&self.key, offset, len, self.len)?;
         if len == 0 {

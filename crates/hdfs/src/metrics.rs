@@ -1,4 +1,4 @@
-//! Instruments of HDFS. Calls of the NameNode are what a cluster shares among all that use it.
+//! Instruments of HDFS. All users of a cluster share the capacity for NameNode calls.
 
 use stele_env::metrics::{IntCounter, Metrics};
 
@@ -58,7 +58,7 @@ impl HdfsMetrics {
 }
 
 impl Default for HdfsMetrics {
-    /// Counts for nobody.
+    /// Instruments that are not exposed.
     fn default() -> Self {
         Self::new(&Metrics::new())
     }

@@ -6,20 +6,20 @@ use stele_storage::remote::cache::ChunkCache;
 use stele_storage::remote::{Fence, owner};
 use stele_storage::{Result, StorageError};
 
-/// What every open file and every task of one owner shares.
+/// The state.
 pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
     pub(crate) env: Env,
     pub(crate) fence: Fence,
-    /// This owner's number; larger than that of every owner before.
+    /// This owner's number, larger than those of all previous owners.
     pub(crate) epoch: u64,
     pub(crate) cache: ChunkCache,
-    /// Only looked at: nothing is written, and nobody is kept from writing.
+    /// Opened read-only: nothing is written, and no other process is kept from writing.
     pub(crate) looking: bool,
 }
 
 impl Shared {
-    /// Refuses what changes something, of a directory that is only looked at.
+    /// Refuses a change when the directory was opened read-only, or another process owns it.
     pub(crate) fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
         self.fence.check(path)?;
         if self.looking {
@@ -31,7 +31,7 @@ impl Shared {
         }
         Ok(())
     }
-    /// Fails with `Fenced` when another process owns the directory. To be called after a growing file was made.
+    /// Fails with `Fenced` when another process owns the directory. Must be called after a growing file was created.
     pub(crate) async fn verify(&self, path: &str) -> Result<()> {
         owner::verify(&self.cluster, &self.fence, self.epoch, path).await
     }

@@ -1,7 +1,7 @@
-//! Files that do not grow: one file of HDFS each, written as it comes and closed by its first `sync`.
+//! Files that do not grow: one HDFS file each, written as a stream and closed by its first `sync`.
 //!
-//! Until then it is there under its name and holds less than it will. Nobody refers to such a file, and the next owner
-//! deletes it as it deletes everything that nothing refers to.
+//! Until then the file is visible under its name with a part of its content. No manifest refers to such a file, and the
+//! next owner deletes it as an orphan.
 
 use crate::located::Located;
 use crate::shared::Shared;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stele_storage::remote::cache::Object;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 
-/// Begins a file; `AlreadyExists` when it is there.
+/// Begins a file; `AlreadyExists` when it exists.
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppend> {
     let writer = shared.cluster.create(path, true).await?;
     Ok(WholeAppend {
@@ -40,7 +40,7 @@ pub(crate) struct WholeAppend {
 }
 
 impl WholeAppend {
-    /// Takes the writer; whoever succeeds gives it back.
+    /// Takes the writer; an operation that succeeds gives it back.
     fn take(&mut self, operation: &'static str) -> Result<Box<FileWriter>> {
         self.shared.fence.check(&self.path)?;
         let message = match std::mem::replace(&mut self.state, State::Broken) {
@@ -87,19 +87,19 @@ impl AppendFile for WholeAppend {
 }
 
 impl Drop for WholeAppend {
-    /// An unfinished file is of no use, but its pipeline would stay as long as the process.
+    /// Closes an unfinished file: it is useless, but its pipeline would stay as long as the process.
     fn drop(&mut self) {
         if let State::Open(mut writer) = std::mem::replace(&mut self.state, State::Broken) {
             let (cluster, path) = (self.shared.cluster.clone(), self.path.clone());
             self.shared.env.spawn("hdfs file given up", async move {
-                // It may have been deleted meanwhile; otherwise the next owner does that.
+                // It may have been deleted in the meantime; otherwise the next owner deletes it.
                 let _ = cluster.close(&path, &mut writer).await;
             });
         }
     }
 }
 
-/// Opens a file: two calls of the NameNode.
+/// Opens a file with two NameNode calls.
 pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<WholeRead> {
     let status = shared.cluster.file_status(path).await?;
     Ok(WholeRead {
@@ -114,7 +114,7 @@ pub(crate) struct WholeRead {
     shared: Arc<Shared>,
     path: String,
     file: Located,
-    /// Tells this file from another one that had its path.
+    /// Distinguishes this file from another one that had its path.
     tag: String,
 }
 

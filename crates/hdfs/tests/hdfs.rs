@@ -1,5 +1,5 @@
-//! The promises against a real NameNode and DataNode: `cargo xtask hdfs` starts them and says where they are. Without that
-//! there is nothing to check, and the tests pass.
+//! The promises against a real NameNode and DataNode: `cargo xtask hdfs` starts them and passes their address. Without
+//! an address the tests pass without a check.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
     }
 }
 
-/// Bytes that were appended and not synced may be seen after a takeover; then they stay, whoever comes next.
+/// Bytes that were appended and not synced may be visible after a takeover; then they stay for all later owners.
 #[tokio::test]
 async fn what_one_owner_read_the_next_one_reads() {
     let Some(name_node) = name_node() else { return };
@@ -183,7 +183,7 @@ async fn large_files_and_their_cache() {
     let content: Vec<u8> = (0..20_000_000u32).map(|i| (i / 1_000) as u8).collect();
     for piece in content.chunks(3_000_000) {
         file.append(&[Bytes::copy_from_slice(piece)]).await.expect("append");
-        // What is there of it before its end is a beginning of it, here always none.
+        // The bytes visible before its end are a prefix of it, here always none.
         let unfinished = storage.open("sst/1.sst").await.map_or(0, |file| file.len());
         assert_eq!(unfinished, 0);
     }
@@ -222,7 +222,7 @@ async fn a_look_changes_nothing() {
     assert_eq!(any().await.expect("any").expect("there"), "FORMAT");
     storage.confirm_owner().await.expect("still the owner");
 
-    // What is being written only its owner can read.
+    // Only its owner can read a file that is being written.
     let log = "log/0000/1.log";
     let mut file = storage.create(log).await.expect("create");
     write(&mut file, "kept").await.expect("append");
@@ -249,8 +249,8 @@ async fn a_look_changes_nothing() {
     storage.confirm_owner().await.expect("still the owner");
 }
 
-/// A server that is stopped ends with its coordination log open; the runtime ends right after that, and what dropping a file has
-/// begun with it.
+/// A server stops with its coordination log open. The runtime ends right after that, and with it the tasks that finish
+/// dropped files.
 #[tokio::test]
 async fn what_is_finished_at_a_stop_can_be_looked_at() {
     let Some(name_node) = name_node() else { return };
@@ -271,13 +271,13 @@ async fn what_is_finished_at_a_stop_can_be_looked_at() {
     let look = HdfsStorage::look(&place, env.clone()).await.expect("nothing is open");
     assert_eq!(look.read_all("coord/log-1").await.expect("read"), "open");
     assert_eq!(look.read_all("log/0000/1.log").await.expect("read"), "dropped");
-    // Who writes nevertheless goes on in another piece.
+    // A writer that continues nevertheless begins another piece.
     write(&mut open_log, ", and more").await.expect("append");
     assert_eq!(storage.read_all("coord/log-1").await.expect("read"), "open, and more");
 }
 
-/// A DataNode dies while a log is written: what was acknowledged, before and after, is there. Writers do as the engine does,
-/// and begin a new file when one fails.
+/// A DataNode dies while a log is written: acknowledged data, before and after, is there. Writers do as the engine
+/// does, and begin a new file when one fails.
 #[tokio::test]
 #[allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`: which store, and how to reach it.
+//! An address selects a store and a prefix: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`.
 //!
 //! Credentials and endpoints come from the variables that the providers' own tools read (`AWS_ACCESS_KEY_ID`,
 //! `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …), and from options, which win.
@@ -17,10 +17,10 @@ use stele_env::Env;
 
 /// The library's own limit of a request, above all of ours.
 const REQUEST_LIMIT: &str = "30 minutes";
-/// To reach a host that is there takes less than a second.
+/// To reach an existing host takes less than a second.
 const CONNECT_LIMIT: &str = "5 seconds";
 
-/// A bucket and a prefix in it, with what is needed to reach them.
+/// A bucket and a prefix in it, with the client to reach them.
 #[derive(Clone)]
 pub struct Address {
     shown: String,
@@ -40,13 +40,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is wrong with an address or an option.
+/// An error in an address or an option.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(String);
 
 impl Address {
-    /// A prefix of a store that the caller brings.
+    /// A prefix of a store that the caller provides.
     pub fn of_client(client: Arc<dyn Client>, root: &str) -> Address {
         Address {
             shown: format!("{client}/{root}"),
@@ -119,9 +119,9 @@ impl Address {
     }
 }
 
-/// The TLS library wants to be told once which implementation of its algorithms to use.
+/// Selects the TLS library's implementation of its algorithms, which must be done once.
 fn install_tls() {
-    // Whoever was faster installed one, too.
+    // It fails if another caller has already installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -1,4 +1,4 @@
-//! Ways in for fuzzers: what is made of names and lengths in a listing, without a store.
+//! Entry points for fuzzers: the decoding of names and lengths in a listing, without a store.
 
 use crate::growing::{self, Parts};
 
@@ -12,10 +12,10 @@ pub fn part_key(path: &str, number: u32) -> String {
     growing::part_key(path, number)
 }
 
-/// Looks at a file of which a listing shows parts of these numbers, each once, and lengths.
+/// Checks a file whose listing shows parts with these numbers, each once, and lengths.
 ///
 /// # Panics
-/// If the next part is not behind all others, or a deletion takes other parts than all but the seal.
+/// If the next part does not follow all others, or a deletion takes other parts than all but the seal.
 pub fn parts(listing: &[(u32, u64)]) {
     let parts = Parts::new(listing.to_vec());
     let has_first = listing.iter().any(|(number, _)| *number == 0);

@@ -1,15 +1,15 @@
-//! Files that grow: a sequence of parts, `<path>/@<number, 8 hex digits>`.
+//! Growing files: a sequence of parts, `<path>/@<number, 8 hex digits>`.
 //!
-//! * Part 0 holds no content. The file exists as long as it does: it is made first and deleted first.
-//! * Parts 1, 2, … hold what was appended between two syncs, each made with put-if-absent, one after the other.
-//! * An empty part is a seal: a new owner ended the file, and nothing comes after it. It outlives the file: who was asleep
-//!   when the file was sealed may wake up after it was deleted, and must find its next number taken.
-//! * A put that was lost on its way, and done again, may arrive at any time later. While the part is there, it finds the number
-//!   taken. When the file was deleted meanwhile it does not: a part 0 that comes so is a file again, which the next owner knows by
-//!   what it lacks ([`Parts::is_void`]).
+//! * Part 0 has no content. The file exists as long as it does: it is created first and deleted first.
+//! * Parts 1, 2, … hold the bytes appended between two syncs, each created with put-if-absent, one after the other.
+//! * An empty part is a seal: a new owner ended the file, and nothing comes after it. The seal outlives the file. An
+//!   owner that slept when the file was sealed may wake up after it was deleted, and must find its next number taken.
+//! * A put that was lost on its way, and repeated, may arrive at any later time. While the part exists, the put finds
+//!   the number taken. After the file was deleted it does not: such a part 0 is a file again. The next owner recognizes
+//!   it by its missing parts ([`Parts::is_void`]).
 //!
-//! An append is kept in memory until the `sync`, which is one put. A put that failed may have happened or may yet happen;
-//! nothing follows it in this file, as the trait demands.
+//! An append is buffered in memory until the `sync`, which is one put. A put that failed may have happened or may yet
+//! happen; nothing follows it in this file, as the trait demands.
 //!
 //! Reading shows the parts as one file. They are listed when it is opened.
 
@@ -21,14 +21,14 @@ use futures::{StreamExt, TryStreamExt};
 use std::sync::Arc;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError};
 
-/// Where growing files are: what [`stele_storage::grows`] says, as prefixes to list.
+/// Directories of growing files: the prefixes of [`stele_storage::grows`].
 pub(crate) const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 
-/// Parts fetched at once by one read: enough to hide the latency of small ones, few enough not to be throttled.
+/// Parts that one read fetches concurrently: enough to hide the latency of small ones, few enough not to be throttled.
 const PARTS_CONCURRENT: usize = 32;
 
-/// Bytes of a large part that take as long as a small part of its own: of [`PARTS_CONCURRENT`] requests at once each takes
-/// some 30 ms, and together they could bring 70 MB/s.
+/// Bytes of a large part that take as long as a small part: of [`PARTS_CONCURRENT`] concurrent requests each takes some 30
+/// ms, and together they could transfer 70 MB/s.
 const PART_COST_BYTES: u64 = 64 << 10;
 
 pub(crate) fn part_key(path: &str, number: u32) -> String {
@@ -42,7 +42,7 @@ pub(crate) fn parse_part(key: &str) -> Option<(&str, u32)> {
     (part_key(path, number) == key).then_some((path, number))
 }
 
-/// The parts of one file as a listing shows them.
+/// The parts of one file in a listing.
 pub(crate) struct Parts {
     /// Numbers and lengths, ascending.
     parts: Vec<(u32, u64)>,
@@ -63,13 +63,13 @@ impl Parts {
         Ok(Parts::new(own.collect()))
     }
 
-    /// Whether there is a file, and not only what a deletion left.
+    /// Whether there is a file, and not only the remains of a deletion.
     pub(crate) fn is_file(&self) -> bool {
         self.parts.first().is_some_and(|(number, _)| *number == 0)
     }
 
-    /// Whether there is the beginning of a file and its end, and nothing in between: nothing was ever synced to it, or it was
-    /// deleted, and its first part has come back.
+    /// Whether there are only the beginning of a file and its end. Then nothing was ever synced to it, or it was
+    /// deleted and its first part has come back.
     fn is_void(&self) -> bool {
         matches!(self.parts.as_slice(), [(0, _), (_, 0)])
     }
@@ -88,7 +88,7 @@ impl Parts {
         }
     }
 
-    /// What a deletion takes away: all but the seal.
+    /// The keys that a deletion removes: all but the seal.
     pub(crate) fn keys_but_seal(&self, path: &str) -> Vec<String> {
         let kept = self.seal();
         let numbers = self.parts.iter().map(|(number, _)| *number);
@@ -96,7 +96,7 @@ impl Parts {
         taken.map(|number| part_key(path, number)).collect()
     }
 
-    /// The key of the seal, where nothing else is left.
+    /// The key of the seal, where no other part is left.
     pub(crate) fn lone_seal(&self, path: &str) -> Option<String> {
         let seal = self.seal().filter(|_| self.parts.len() == 1);
         seal.map(|number| part_key(path, number))
@@ -113,8 +113,8 @@ impl Parts {
     }
 }
 
-/// Ends a file of which these parts were seen. Of a void one only the seal stays: read back, the file would seem to have lost what was
-/// synced to it before it was deleted.
+/// Ends a file with these parts. Of a void file only the seal stays: a reader would take it for a file that lost the
+/// data synced before its deletion.
 pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<()> {
     while parts.is_file()
         && let Some(number) = parts.next()
@@ -122,7 +122,7 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
         assert!(number > 0, "a seal follows part 0");
         match store.put_new(&part_key(path, number), &[]).await {
             Ok(()) => parts.parts.push((number, 0)),
-            // The old owner was faster, and its part counts. Or another new owner: a seal is a seal.
+            // The old owner was faster, and its part counts. Or another new owner was, and its seal serves as well.
             Err(StorageError::AlreadyExists { .. }) => parts = Parts::list(store, path).await?,
             Err(error) => return Err(error),
         }
@@ -144,14 +144,14 @@ pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {
     store.delete_many(&parts.keys_but_seal(path)).await
 }
 
-/// Makes part 0.
+/// Creates part 0.
 async fn begin(shared: &Shared, path: &str) -> Result<()> {
     let first = format!("stele-growing 1\nowner {}\n", shared.epoch);
     let made = shared.store.put_new(&part_key(path, 0), &[Bytes::from(first)]).await;
     made.map_err(|error| taken(path, error))
 }
 
-/// What is taken is the path, and not one of its parts.
+/// Names the path as taken, instead of one of its parts.
 fn taken(path: &str, error: StorageError) -> StorageError {
     match error {
         StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
@@ -159,10 +159,10 @@ fn taken(path: &str, error: StorageError) -> StorageError {
     }
 }
 
-/// Makes a whole file of one part, atomically: there is no file before part 0 is there, and what an interruption leaves is
-/// as what is left of a deletion.
+/// Creates a whole file of one part, atomically: there is no file before part 0 exists. An interruption leaves the same
+/// as a deletion.
 pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<()> {
-    // Without this, content would be put beside the parts of a file that is there.
+    // Otherwise the content would become a part of an existing file.
     if Parts::list(&shared.store, path).await?.is_file() {
         return Err(StorageError::AlreadyExists { path: path.to_owned() });
     }
@@ -178,7 +178,7 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAp
     begin(shared, path).await?;
     if let Err(error) = shared.verify(path).await {
         if !matches!(error, StorageError::Fenced { .. }) {
-            // Nobody knows of it, and there may be one for each group of writes while the store lists nothing.
+            // No caller knows of it, and there may be one for each group of writes while the store lists nothing.
             let (shared, first) = (Arc::clone(shared), part_key(path, 0));
             let env = shared.env.clone();
             env.spawn("log file given up", async move {
@@ -200,16 +200,16 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAp
 pub(crate) struct GrowingAppend {
     shared: Arc<Shared>,
     path: String,
-    /// Number of the next part. Taken away while one is under way, so that after a failure, or when the future was
-    /// dropped, none follows.
+    /// Number of the next part. `None` while a put is under way, so that after a failure, or when the future was
+    /// dropped, no part follows.
     next: Option<u32>,
-    /// Appended, not put yet.
+    /// Appended, but not put yet.
     pending: Vec<Bytes>,
     pending_bytes: usize,
     len: u64,
 }
 
-/// What an append leaves in memory at the most. A group of the log is of a few MiB, and its sync comes at once.
+/// Bytes that an append leaves in memory at most. A group of the log has a few MiB, and its sync follows immediately.
 const PENDING_BYTES_MAX: usize = 16 << 20;
 
 impl GrowingAppend {
@@ -221,7 +221,7 @@ impl GrowingAppend {
         }
     }
 
-    /// Puts what is pending as the next part.
+    /// Puts the pending bytes as the next part.
     async fn put(&mut self, operation: &'static str) -> Result<()> {
         let number = self.next.take().ok_or_else(|| self.refused(operation))?;
         assert!(number > 0, "part 0 has no content");
@@ -238,7 +238,7 @@ impl GrowingAppend {
             .await
         {
             Ok(()) => {}
-            // Nobody but a new owner makes parts of our files.
+            // Only a new owner creates parts of our files.
             Err(StorageError::AlreadyExists { .. }) => {
                 return Err(self
                     .shared
@@ -301,7 +301,7 @@ impl AppendFile for GrowingAppend {
     }
 }
 
-/// Opens a file as it is now.
+/// Opens a file in its present state.
 pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead> {
     let parts = Parts::list(&shared.store, path).await?;
     if !parts.is_file() {
@@ -309,8 +309,8 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
     }
     let hole = parts.hole();
     if hole.is_some() || parts.parts.len() == 1 {
-        // A deletion under way looks like this, too: with a hole, or where the listing was not made at once, as if only the first
-        // part had ever been there. That one goes first.
+        // A deletion under way has the same effect: a gap, or, where the listing is not of one instant, the first part
+        // alone. The first part is deleted first.
         let first = shared.store.head(&part_key(path, 0)).await;
         first.map_err(|error| error.of_whole(path))?;
     }
@@ -336,7 +336,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
 pub(crate) struct GrowingRead {
     shared: Arc<Shared>,
     path: String,
-    /// Where part `i + 1` ends in the file.
+    /// The end of part `i + 1` in the file.
     ends: Vec<u64>,
 }
 
@@ -360,7 +360,7 @@ impl ReadFile for GrowingRead {
             let key = part_key(&self.path, number);
             match self.shared.store.get_range(&key, from, len).await {
                 Err(StorageError::NotFound { .. }) => {
-                    // Either the file was deleted meanwhile, or a part of it was lost.
+                    // Either the file was deleted in the meantime, or a part of it was lost.
                     let first = part_key(&self.path, 0);
                     self.shared
                         .store

@@ -1,16 +1,20 @@
-//! Files in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure. `docs/storage.md` says what
-//! is asked of them, what each operation costs and what is lost when.
+//! Files in an object store: S3 and compatible stores, Google Cloud Storage, Azure.
 //!
-//! Terms: an *object* is what the store keeps under a key; a *part* is an object that holds a piece of a growing file; an
+//! `docs/storage.md` states the requirements on the store, the cost of each operation, and the possible losses.
+//!
+//! Terms: an *object* is the store's unit under a key; a *part* is an object that holds a piece of a growing file; an
 //! *owner* is a process that has put an owner record; a *seal* is an empty part that ends a growing file for good.
 //!
 //! * Most files are one object each, put whole or uploaded in pieces, visible once synced ([`whole`]).
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are a sequence of parts with consecutive numbers, each
-//!   created with put-if-absent: a sync is one put of all that was appended, and group commit that sync ([`growing`]).
-//! * A prefix has one owner. Who comes later wins, and the one before can acknowledge nothing any more ([`stele_storage::remote::owner`]).
-//! * Blocks that were read stay in a bounded folder of the local disk, which may vanish at any time ([`stele_storage::remote::cache`]).
+//!   created with put-if-absent. A sync is one put of all appended bytes, and group commit is such a sync
+//!   ([`growing`]).
+//! * A prefix has one owner. A later process wins, and the previous owner can acknowledge nothing any more
+//!   ([`stele_storage::remote::owner`]).
+//! * Chunks that were read are cached in a bounded folder of the local disk, which may vanish at any time
+//!   ([`stele_storage::remote::cache`]).
 //!
-//! Nothing is kept on the local disk but that cache. Every request is bounded in time and in retries ([`store`]).
+//! The local disk holds only that cache. Every request is bounded in time and in retries ([`store`]).
 
 mod address;
 pub mod fuzzing;
@@ -42,13 +46,13 @@ pub use store::Client;
 use store::Store;
 use tokio::sync::Semaphore;
 
-/// A prefix of a bucket, owned by this process until another one opens it, or only looked at.
+/// A prefix of a bucket, owned by this process until another one opens it, or opened read-only.
 pub struct ObjectStorage {
     shared: Arc<Shared>,
 }
 
 impl ObjectStorage {
-    /// Takes the prefix over: from now on the former owner, if it still lives, can append to nothing.
+    /// Takes over the prefix: from now on the previous owner, if it still runs, can append to nothing.
     pub async fn open(
         address: &Address,
         env: Env,
@@ -58,27 +62,27 @@ impl ObjectStorage {
         Self::over(address.store(env.clone(), metrics), env, cache).await
     }
 
-    /// The same with a client of one's own, for simulations: no address, and no cache.
+    /// The same with the caller's client, for simulations: no address, and no cache.
     pub async fn open_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
         let store = Store::new(client, root, env.clone(), ObjectMetrics::default());
         Self::over(store, env, None).await
     }
 
     async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
-        // First: a folder that cannot be used is no reason to end the owner that there is.
+        // First, because an unusable folder must not end the present owner.
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store, epoch).await?;
         Ok(Self::with(store, env, cache, Some(epoch)))
     }
 
-    /// Opens the prefix to be read, without becoming its owner: nothing that is there is touched, and a server that runs on
-    /// it goes on.
+    /// Opens the prefix read-only, without becoming its owner: nothing is changed, and a server that runs on it
+    /// continues.
     pub async fn look(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
         Self::check_over(address.store(env.clone(), ObjectMetrics::default()), env).await
     }
 
-    /// The same with a client of one's own.
+    /// The same with the caller's client.
     pub async fn checked_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
         Self::check_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
     }
@@ -104,7 +108,8 @@ impl ObjectStorage {
         })
     }
 
-    /// The content of a file without becoming the owner; `None` when it is not there. For a look before [`Self::open`].
+    /// The content of a file without becoming the owner; `None` when it does not exist. For a check before
+    /// [`Self::open`].
     pub async fn peek(address: &Address, env: Env, path: &str) -> Result<Option<Bytes>> {
         check_path(path)?;
         match address.store(env, ObjectMetrics::default()).get(path).await {
@@ -118,8 +123,8 @@ impl ObjectStorage {
         address.store(env, ObjectMetrics::default()).any_key().await
     }
 
-    /// Completes when another process has become the owner, with its number. Looks every now and then, so that an idle
-    /// server learns of it, too.
+    /// Completes when another process has become the owner, with its number. Polls periodically, so that an idle server
+    /// learns of it, too.
     pub async fn replaced(&self) -> String {
         ownership::watch(
             &self.shared.store,
@@ -130,7 +135,7 @@ impl ObjectStorage {
         .await
     }
 
-    /// What was done so far.
+    /// Counters of requests.
     pub fn metrics(&self) -> &ObjectMetrics {
         self.shared.store.metrics()
     }
@@ -183,7 +188,7 @@ impl Storage for ObjectStorage {
         let mut files = BTreeMap::new();
         for (key, len) in self.shared.store.list(prefix).await? {
             match growing::parse_part(&key) {
-                // A file is there as long as its first part is.
+                // A file exists as long as its first part does.
                 Some((path, 0)) => files.entry(path.to_owned()).or_insert((0, true)).1 = true,
                 Some((path, _)) => files.entry(path.to_owned()).or_insert((0, false)).0 += len,
                 None if check_path(&key).is_ok() => {
@@ -208,7 +213,7 @@ impl Storage for ObjectStorage {
         }
     }
 
-    /// One request for up to a thousand of those that are one object each.
+    /// Takes one request for up to a thousand single-object files.
     async fn delete_all(&self, paths: &[String]) -> Result<()> {
         for path in paths {
             check_path(path)?;
@@ -225,7 +230,7 @@ impl Storage for ObjectStorage {
         self.delete_all(paths).await
     }
 
-    /// Nothing to do: what a reader sees was put, and that is durable.
+    /// Does nothing: readers see only bytes that were put, and those are durable.
     async fn sync_file(&self, path: &str) -> Result<()> {
         self.shared.fence.check(path)
     }

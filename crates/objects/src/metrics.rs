@@ -1,4 +1,4 @@
-//! Instruments of an object store. Requests are what a bill is made of.
+//! Instruments of an object store. The number of requests determines the bill.
 
 use stele_env::metrics::{IntCounter, Metrics};
 
@@ -45,7 +45,7 @@ impl ObjectMetrics {
 }
 
 impl Default for ObjectMetrics {
-    /// Counts for nobody.
+    /// Instruments that are not exposed.
     fn default() -> Self {
         Self::new(&Metrics::new())
     }

@@ -1,7 +1,7 @@
 //! Owner records and seals as objects; the protocol is that of [`stele_storage::remote::owner`].
 //!
-//! A record is an object of its own. A growing file is sealed by an empty part under the number that follows its last one:
-//! whoever of the old owner's append and the seal comes second finds the number taken.
+//! A record is an object. A growing file is sealed by an empty part under the number after its last one: of the old
+//! owner's append and the seal, the second one finds the number taken.
 
 use crate::growing::{self, Parts};
 use crate::store::Store;
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 use stele_storage::remote::owner::{self, DIRECTORY, Records};
 use stele_storage::{Result, StorageError};
 
-/// Seals put at once.
+/// Seals put concurrently.
 const SEALS_CONCURRENT: usize = 16;
 
-/// Age at which a seal goes whose file is gone: more than anybody leaves a machine asleep for, and then lets it go on.
+/// Age at which the seal of a deleted file is removed: longer than a machine is left asleep and then continues.
 const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
-/// How many such seals stay, the newest: one page of a listing. A takeover leaves about ten.
+/// Number of such seals that stay, the newest: one page of a listing. A takeover leaves about ten.
 const SEALS_KEPT: usize = 1_000;
-/// Age before which none goes, however many there are: two processes that take over from each other again and again under load make
-/// as many within minutes, while one before them is only being moved to another machine.
+/// Age before which none is removed, whatever their number. Two processes that repeatedly take over from each other
+/// under load create as many within minutes, while an earlier owner may only be migrating to another machine.
 const SEAL_KEPT_MICROS_MIN: i64 = 3600 * 1_000_000;
 
 #[async_trait]
@@ -46,23 +46,24 @@ impl Records for Store {
     }
 }
 
-/// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many. `Fenced`
+/// Seals every growing file, and removes the remains of deleted ones, with seals that are old or too many. `Fenced`
 /// when another process has become the owner since this one made its record.
 pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
     let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
-    // A new owner's way to its first answer is made of requests that follow each other.
+    // Requests in sequence delay a new owner's first response.
     let (logs, coordination) = futures::try_join!(logs, coordination)?;
-    // Not beside these: a listing of many pages, or one that is tried again, may show what an owner made who came since.
+    // Not concurrently with these: a listing of many pages, or one that is retried, may show files of an owner that
+    // came later.
     let records = store.list_dated(owner::DIRECTORY).await?;
     owner::check_last(records.iter().map(|record| record.key.as_str()), epoch)?;
-    // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
+    // By the store's clock, which dated our own record just now: a fast local clock would make every seal old.
     let now_micros = records
         .iter()
         .map(|record| record.made_micros)
         .max()
         .unwrap_or(i64::MIN);
     let mut files: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
-    // When the newest part of each was made.
+    // Creation time of the newest part of each file.
     let mut made: BTreeMap<String, i64> = BTreeMap::new();
     for found in logs.iter().chain(&coordination) {
         if let Some((path, number)) = growing::parse_part(&found.key) {
@@ -92,7 +93,7 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .await
 }
 
-/// The seals of deleted files that have done their duty.
+/// The seals of deleted files that are no longer needed.
 fn outlived(files: &BTreeMap<String, Parts>, made: &BTreeMap<String, i64>, now_micros: i64) -> Vec<String> {
     let lone = files.iter().filter_map(|(path, parts)| {
         let made_micros = made.get(path).copied().unwrap_or(now_micros);
@@ -115,7 +116,7 @@ fn outlived(files: &BTreeMap<String, Parts>, made: &BTreeMap<String, i64>, now_m
 mod tests {
     use super::*;
 
-    /// A path, its parts, and when the newest was made.
+    /// A path, its parts, and the creation time of the newest one.
     type Left<'a> = (&'a str, Vec<(u32, u64)>, i64);
 
     #[test]

@@ -8,22 +8,22 @@ use stele_storage::remote::{Fence, owner};
 use stele_storage::{Result, StorageError};
 use tokio::sync::Semaphore;
 
-/// What every open file and every task of one owner shares.
+/// The state.
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) env: Env,
     pub(crate) fence: Fence,
-    /// This owner's number; larger than that of every owner before.
+    /// This owner's number, larger than those of all previous owners.
     pub(crate) epoch: u64,
     pub(crate) cache: ChunkCache,
-    /// One for each piece of an upload that may be on its way.
+    /// A permit for each piece of an upload that may be under way.
     pub(crate) pieces: Arc<Semaphore>,
-    /// Only looked at: nothing is written, and nobody is kept from writing.
+    /// Opened read-only: nothing is written, and no other process is kept from writing.
     pub(crate) looking: bool,
 }
 
 impl Shared {
-    /// Refuses what changes something, of a prefix that is only looked at.
+    /// Refuses a change when the prefix was opened read-only, or another process owns it.
     pub(crate) fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
         self.fence.check(path)?;
         if self.looking {
@@ -36,7 +36,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fails with `Fenced` when another process owns the prefix. To be called after a growing file was made.
+    /// Fails with `Fenced` when another process owns the prefix. Must be called after a growing file was created.
     pub(crate) async fn verify(&self, path: &str) -> Result<()> {
         if self.store.skips_verify() {
             return Ok(());

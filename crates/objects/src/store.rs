@@ -1,8 +1,8 @@
-//! Requests to the store: each with a limit of time, tried again with growing pauses, a bounded number of times.
+//! Requests to the store: each has a time limit, and is retried a bounded number of times with growing pauses.
 //!
-//! The pauses and limits are the environment's, and the client library's own retries are off. That matters for puts: a
-//! put that failed on the way may have happened, and the next attempt then finds the key taken. Every conditional put
-//! carries a number of its own in the object's metadata, by which its outcome is found out.
+//! The pauses and limits are those of the environment, and the client library's own retries are off. That matters for
+//! puts: a put that failed on the way may have happened, and the next attempt then finds the key taken. Every
+//! conditional put carries a unique mark in the object's metadata, which reveals its outcome.
 
 use crate::ObjectMetrics;
 use async_trait::async_trait;
@@ -22,31 +22,31 @@ use stele_env::{Env, PlantedBug};
 use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
-/// The client library's two halves in one object.
+/// The two halves of the client library in one object.
 pub trait Client: ObjectStore + MultipartStore {}
 impl<T: ObjectStore + MultipartStore> Client for T {}
 
-/// Attempts at one request: with the pauses below, about ten seconds of a store that refuses at once, and at most two
-/// minutes of one that does not answer.
+/// Attempts at one request: with the pauses below, about ten seconds of a store that refuses immediately, and at most
+/// two minutes of one that does not respond.
 const ATTEMPTS: u32 = 8;
-/// The pause after the first failure; it doubles, up to the largest, and half of it is left to chance.
+/// The pause after the first failure; it doubles, up to the largest, and half of it is random.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Time of one attempt: a store answers in tens of milliseconds, and 15 s is an eternity to a writer.
 const LIMIT: Duration = Duration::from_secs(15);
-/// And for its bytes at the least throughput we put up with, 1 MiB/s. An answer that comes in parts, as a listing does page
-/// by page, may take that long as a whole only while it goes on: each part has [`LIMIT`] ([`Store::part`]).
+/// Additional time for bytes at the lowest accepted throughput, 1 MiB/s. A response in several parts, such as a listing
+/// page by page, may take that long in total only while it makes progress: each part has [`LIMIT`] ([`Store::part`]).
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
-/// Name of the metadata by which a put is recognised. Letters only: Azure takes no name with a hyphen, and proxies drop headers
-/// with an underscore.
+/// Metadata key that identifies a put. Letters only: Azure accepts no hyphen, and proxies drop headers with an
+/// underscore.
 const MARK: &str = "steleput";
 
-/// Why an attempt failed.
+/// The failure of an attempt.
 #[derive(Debug)]
 enum Fault {
     NotFound,
     AlreadyExists,
-    /// Trying again is of no use.
+    /// A retry cannot succeed.
     Refused(String),
     /// It may have happened or not.
     Unknown(String),
@@ -70,7 +70,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// An error with its causes: the library's own text often leaves out the one that matters.
+/// The text of an error with its causes: the library's own text often omits the one that matters.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -99,7 +99,7 @@ impl Fault {
     }
 }
 
-/// An object as a listing shows it.
+/// An object in a listing.
 pub(crate) struct Listed {
     pub(crate) key: String,
     pub(crate) len: u64,
@@ -131,7 +131,7 @@ impl Source for Store {
     }
 }
 
-/// Length of an object, and what tells it from another one of the same key.
+/// Length of an object, and the tag that distinguishes it from others of the same key.
 fn measures(found: &GetResult) -> (u64, String) {
     let tag = found.meta.e_tag.clone();
     (
@@ -160,12 +160,13 @@ impl Store {
         self.env.planted(PlantedBug::SkipSeal) && self.env.random_below(2) == 0
     }
 
-    /// Another one: whether the look is left out who owns the prefix.
+    /// A planted bug: whether the check of the owner is left out.
     pub(crate) fn skips_verify(&self) -> bool {
         self.env.planted(PlantedBug::SkipVerify)
     }
 
-    /// Whether the put with this mark has made the object with that one. Two planted bugs say otherwise.
+    /// Whether the object with the mark `found` was created by the put with the mark `mark`. Two planted bugs falsify
+    /// the result.
     fn is_own(&self, mark: &str, found: &str) -> bool {
         (found == mark || self.env.planted(PlantedBug::TakeForOwn)) && !self.env.planted(PlantedBug::ForgetOwn)
     }
@@ -220,8 +221,8 @@ impl Store {
         }
     }
 
-    /// A part of an answer that comes in several. A long listing has a quarter of an hour, and a store that has fallen
-    /// silent is not to be waited for so long: the log makes no file without one.
+    /// Waits for a part of a response in several parts. A long listing has a quarter of an hour in total, but a store
+    /// that stopped responding must fail earlier, because the log creates no file without a listing.
     async fn part<T>(&self, part: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
         match self.env.timeout(LIMIT, part).await {
             Ok(part) => part,
@@ -232,7 +233,7 @@ impl Store {
         }
     }
 
-    /// Waits before attempt number `failed + 1`; says whether there is one.
+    /// Waits before attempt number `failed + 1`; false when there is none.
     async fn pause(&self, failed: u32) -> bool {
         debug_assert!(failed > 0, "a pause follows a failed attempt");
         if failed >= ATTEMPTS {
@@ -245,7 +246,7 @@ impl Store {
         true
     }
 
-    /// Tries a request that may be repeated.
+    /// Retries an idempotent request.
     async fn repeat<T, R: Future<Output = object_store::Result<T>>>(
         &self,
         counter: &IntCounter,
@@ -266,7 +267,7 @@ impl Store {
         }
     }
 
-    /// Makes an object that does not exist. An error but `AlreadyExists` leaves open whether it exists now.
+    /// Creates an object that does not exist. After an error other than `AlreadyExists` it may exist or not.
     pub(crate) async fn put_new(&self, key: &str, content: &[Bytes]) -> Result<()> {
         let location = self.location(key)?;
         let mark = format!("{:016x}{:016x}", self.env.random_u64(), self.env.random_u64());
@@ -284,8 +285,8 @@ impl Store {
             let request = self.client.put_opts(&location, payload.clone(), options.clone());
             let fault = match self.attempt(&self.counters.puts, bytes, request).await {
                 Ok(_) => return Ok(()),
-                // Who was it? An earlier attempt of ours, or another. A store may also answer so while two puts race,
-                // and then it may be that neither wins.
+                // The object is from an earlier attempt of ours, or from another process. A store may also respond so
+                // while two puts race, and then neither may win.
                 Err(Fault::AlreadyExists) => match self.mark(&location).await {
                     Ok(Some(found)) if self.is_own(&mark, &found) => return Ok(()),
                     Ok(_) => return Err(StorageError::AlreadyExists { path: key.to_owned() }),
@@ -301,7 +302,7 @@ impl Store {
         }
     }
 
-    /// By which put an object was made; `None` when by none of ours.
+    /// The mark of the put that created an object; `None` when it has none.
     async fn mark(&self, location: &Path) -> std::result::Result<Option<String>, Fault> {
         let found = self.look(location, None, true).await?;
         let mark = found.attributes.get(&Attribute::Metadata(MARK.into()));
@@ -328,19 +329,19 @@ impl Store {
             .await
     }
 
-    /// Length of an object, and what tells it from another one of the same key.
+    /// Length of an object, and its tag.
     pub(crate) async fn head(&self, key: &str) -> Result<(u64, String)> {
         let location = self.location(key)?;
         let found = self.look(&location, None, true).await.map_err(|f| f.on(key, "head"))?;
         Ok(measures(&found))
     }
 
-    /// A whole object.
+    /// Reads a whole object.
     pub(crate) async fn get(&self, key: &str) -> Result<Bytes> {
         self.content(key, None).await
     }
 
-    /// A range of an object, which must lie within it.
+    /// Reads a range of an object, which must lie within it.
     pub(crate) async fn get_range(&self, key: &str, offset: u64, len: usize) -> Result<Bytes> {
         if len == 0 {
             return Ok(Bytes::new());
@@ -358,8 +359,8 @@ impl Store {
         Ok(content)
     }
 
-    /// A range of an object of which something else says that it reaches so far, with what [`Store::head`] says: one request,
-    /// tried once. `None` when that gave no answer to rely on: whoever asks `head` first learns what is the matter.
+    /// Reads a range of an object that is expected to contain it, and returns also the result of [`Store::head`]: one
+    /// request, tried once. `None` after a failure: a caller that then asks `head` learns its cause.
     pub(crate) async fn get_known(&self, key: &str, range: Range<u64>) -> Result<Option<(Bytes, u64, String)>> {
         let location = self.location(key)?;
         assert!(range.start < range.end, "a requested range has bytes");
@@ -384,7 +385,7 @@ impl Store {
         let location = self.location(key)?;
         let bytes = match &range {
             Some(GetRange::Bounded(range)) => (range.end - range.start) as usize,
-            // Known after the first answer only; what is read whole is manifests and snapshots.
+            // The size is known after the first response only. Objects that are read whole are manifests and snapshots.
             _ => 256 << 20,
         };
         let request = || async {
@@ -412,13 +413,13 @@ impl Store {
         content.map_err(|fault| fault.on(key, "get"))
     }
 
-    /// Keys that begin with `prefix`, and their lengths.
+    /// Keys that begin with `prefix`, and the lengths of their objects.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let listed = self.list_dated(prefix).await?;
         Ok(listed.into_iter().map(|found| (found.key, found.len)).collect())
     }
 
-    /// The same, and when each was made by the clock of the object store.
+    /// The same, with the time of creation by the clock of the object store.
     pub(crate) async fn list_dated(&self, prefix: &str) -> Result<Vec<Listed>> {
         let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !directory.is_empty() && directory.split('/').any(|c| c.is_empty() || c == "." || c == "..") {
@@ -460,7 +461,7 @@ impl Store {
             .map(|meta| meta.location.to_string()))
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(crate) async fn delete(&self, key: &str) -> Result<()> {
         let location = self.location(key)?;
         let request = || async {
@@ -473,7 +474,7 @@ impl Store {
         }
     }
 
-    /// Deletes many objects in few requests, as far as they are there.
+    /// Deletes many objects in few requests, as far as they exist.
     pub(crate) async fn delete_many(&self, keys: &[String]) -> Result<()> {
         let Some(first) = keys.first() else { return Ok(()) };
         let locations: Vec<Path> = keys.iter().map(|key| self.location(key)).collect::<Result<_>>()?;
@@ -519,7 +520,7 @@ impl Store {
         piece.map_err(|fault| fault.on(key, "upload"))
     }
 
-    /// Makes the object of its pieces, `bytes` long.
+    /// Creates the object from its pieces, `bytes` long.
     pub(crate) async fn complete_upload(
         &self,
         key: &str,
@@ -537,7 +538,7 @@ impl Store {
                 Err(fault) => fault,
             };
             failed += 1;
-            // An attempt whose answer was lost: the upload is no more, and the object is there.
+            // The response of an earlier attempt was lost: the upload is gone, and the object exists.
             if failed > 1 && matches!(self.head(key).await, Ok((len, _)) if len == bytes) {
                 return Ok(());
             }
@@ -547,7 +548,8 @@ impl Store {
         }
     }
 
-    /// Gives an upload up. What cannot be told the store now costs until its own rules for old uploads take it.
+    /// Abandons an upload. If the request fails, the pieces cost space until the store's own rules for old uploads
+    /// remove them.
     pub(crate) async fn abort_upload(&self, key: &str, upload: &Upload) {
         if let Ok(location) = self.location(key)
             && let Err(fault) = self

@@ -1,5 +1,5 @@
-//! Over the client library's own store in memory, which refuses taken keys as S3 does; with a client that is slow, loses
-//! answers and fails. Time is virtual, chance from a seed.
+//! Tests over the client library's own store in memory, which refuses taken keys as S3 does. The client around it is
+//! slow, loses responses and fails. Time is virtual, and randomness comes from a seed.
 
 mod cache;
 
@@ -66,25 +66,25 @@ pub(crate) fn env(seed: u64) -> Env {
     }))
 }
 
-/// What a listing of a slow place takes: less than its limit of time.
+/// Duration of a listing from a slow place: less than its time limit.
 const LISTING: Duration = Duration::from_secs(10);
 
-/// A store that answers late, answers with an error, or does what it was asked and answers with an error.
+/// A store that responds late, responds with an error, or executes a request and responds with an error.
 #[derive(Debug)]
 struct Flaky {
     inner: Arc<InMemory>,
     env: Env,
-    /// Of 1,000 requests, how many fail.
+    /// Failing requests per 1,000.
     failing: u64,
-    /// Longest time before a request takes effect, and again before its answer.
+    /// Longest time before a request takes effect, and again before its response.
     delay_ms: u64,
-    /// What listings still show.
+    /// The state that listings still show.
     gone: Option<ObjectMeta>,
-    /// Where listings take [`LISTING`] before they are made.
+    /// Where listings wait for [`LISTING`] before they are made.
     slow: Option<&'static str>,
-    /// How long each piece of an upload takes besides.
+    /// Additional duration of each piece of an upload.
     piece_ms: u64,
-    /// Pieces of uploads that are on their way, and the most that ever were.
+    /// Pieces of uploads under way, and their maximum so far.
     pieces: Arc<(AtomicU64, AtomicU64)>,
 }
 
@@ -114,7 +114,7 @@ impl Flaky {
     }
 
     async fn wait(&self) {
-        // Mostly quick, now and then very slow.
+        // Mostly quick, sometimes very slow.
         let most = if self.env.random_below(20) == 0 {
             self.delay_ms * 50
         } else {
@@ -154,7 +154,7 @@ impl ObjectStore for Flaky {
     }
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let is_slow = self.slow.is_some() && prefix.map(AsRef::<str>::as_ref) == self.slow;
-        // What is there when the answer is made, not when it is read.
+        // The state when the response is made, not when it is read.
         let (inner, prefix) = (self.inner.clone(), prefix.cloned());
         let (env, failing, delay) = (self.env.clone(), self.failing, self.delay_ms);
         let gone = self.gone.clone();
@@ -228,7 +228,7 @@ async fn write(file: &mut Box<dyn AppendFile>, text: &str) -> stele_storage::Res
     file.sync().await
 }
 
-/// The suite makes its media one by one without waiting, so they are opened before.
+/// The suite creates its storages one by one without waiting, so they are opened before.
 async fn conforms(stores: impl Fn() -> Store, env: &Env) {
     let mut media = Vec::new();
     for _ in 0..20 {
@@ -346,7 +346,7 @@ async fn a_new_owner_ends_the_old_one() {
     assert_eq!(new.list("").await.expect("list").len(), 1);
 }
 
-/// Of an owner that sleeps: what it wrote is read and deleted meanwhile, and only then it goes on.
+/// A sleeping owner: its files are read and deleted by others, and only then it continues.
 #[tokio::test(start_paused = true)]
 async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
     let (env, client) = (env(14), Arc::new(InMemory::new()));
@@ -358,7 +358,7 @@ async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
         }
         let mut new = open(client.clone(), root, &env).await;
         new.delete("log/0000/1.log").await.expect("delete");
-        // The next one tidies up.
+        // The next owner cleans up.
         for _ in 1..owners {
             new = open(client.clone(), root, &env).await;
         }
@@ -382,7 +382,8 @@ async fn who_slept_between_claim_and_seals_ends_nobody() {
     assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
 }
 
-/// The one that listed what it would seal saw who the owner was, and what another made who came since.
+/// An owner that lists the files to seal checks the owner records after that, and thus sees a later owner and spares
+/// its files.
 #[tokio::test(start_paused = true)]
 async fn who_slept_within_its_listings_ends_nobody() {
     let (env, inner) = (env(17), Arc::new(InMemory::new()));
@@ -412,10 +413,10 @@ async fn who_slept_within_its_listings_ends_nobody() {
     assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
 }
 
-/// A listing has time for millions of keys, and whoever makes a file of the log waits for one.
+/// A listing has time for millions of keys, and a process that creates a file of the log waits for one.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_falls_silent_within_a_listing_keeps_nobody_for_long() {
-    /// So many listings more have no end.
+    /// This many further listings never end.
     #[derive(Debug)]
     struct Silent(InMemory, AtomicU64);
     impl std::fmt::Display for Silent {
@@ -443,7 +444,7 @@ async fn a_store_that_falls_silent_within_a_listing_keeps_nobody_for_long() {
         }
         fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
             let found = self.0.list(prefix);
-            // As on a connection that is gone without a word.
+            // As on a connection that broke silently.
             let one_less = |left: u64| left.checked_sub(1);
             match self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
                 Err(_) => found,
@@ -481,7 +482,7 @@ async fn a_store_that_falls_silent_within_a_listing_keeps_nobody_for_long() {
     write(&mut log, "a").await.expect("append");
     let took = env.now() - begin;
     assert!(took < Duration::from_secs(20), "{took:?}");
-    // All attempts: then the file is not there.
+    // All attempts fail: then the file is not there.
     client.1.store(8, Ordering::Relaxed);
     let error = storage.create("log/0000/2.log").await.err().expect("no listing");
     assert!(matches!(error, StorageError::Io { .. }), "{error}");
@@ -513,7 +514,7 @@ async fn of_a_deleted_file_nothing_is_left() {
     for _ in 0..3 {
         write(&mut log, "x").await.expect("append");
     }
-    // A deletion that was cut off after the first part: the file is gone, and the rest goes at the next start.
+    // A deletion was interrupted after the first part: the file is gone, and the rest goes at the next start.
     let store = Store::new(client.clone(), "p", env.clone(), ObjectMetrics::default());
     store.delete("log/0000/1.log/@00000000").await.expect("delete");
     assert_eq!(storage.list("log/").await.expect("list"), vec![]);
@@ -522,8 +523,8 @@ async fn of_a_deleted_file_nothing_is_left() {
     assert_eq!(store.list("log/").await.expect("list"), vec![]);
 }
 
-/// It was put twice, because the first attempt seemed to be lost; that one arrives when the file has been deleted. To a reader of the
-/// log it would be a segment that lost all that the next one says was acknowledged, or that has no end.
+/// A file was put twice, because the first attempt seemed to be lost, and that attempt arrives after the file was
+/// deleted. To a reader of the log it would be a segment that lost acknowledged data, or that has no end.
 #[tokio::test(start_paused = true)]
 async fn a_first_part_that_comes_back_after_the_deletion_makes_no_file() {
     let (env, client) = (env(19), Arc::new(InMemory::new()));
@@ -557,7 +558,8 @@ async fn a_first_part_that_comes_back_after_the_deletion_makes_no_file() {
     }
 }
 
-/// A listing that is made while parts are being deleted may show the first, which went first, and none of the others.
+/// A listing that is made while parts are being deleted may show the first, which was deleted first, and none of the
+/// others.
 #[tokio::test(start_paused = true)]
 async fn a_first_part_that_is_deleted_since_is_no_empty_file() {
     let (env, inner) = (env(16), Arc::new(InMemory::new()));
@@ -636,8 +638,8 @@ fn parts_have_one_spelling() {
     }
 }
 
-/// One owner: appends to log files it makes, one after the other, until it is replaced. What it says it wrote, it has
-/// written as far as any later owner is concerned.
+/// One owner: appends to log files that it creates, one after the other, until it is replaced. Every later owner sees
+/// the data that it reports as written.
 async fn write_until_fenced(
     store: Store,
     env: Env,

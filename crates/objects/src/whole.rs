@@ -1,9 +1,9 @@
-//! Files that are one object: put whole at their first `sync`, or, when they are large, uploaded in pieces meanwhile.
+//! Files that are one object. Small ones are put at their first `sync`, large ones are uploaded in pieces before that.
 //!
-//! Nobody sees such a file before it is complete, and nothing is left of one whose writer dies, but the pieces of an
-//! upload that was begun: the bucket's rule for unfinished uploads takes those. Small files are created with
-//! put-if-absent; an upload in pieces is not conditional, because names of sstables carry the server's epoch and no two
-//! processes have the same.
+//! Such a file is invisible before it is complete. A writer that dies leaves nothing, except the pieces of an upload
+//! that was begun, which the bucket's rule for unfinished uploads removes. Small files are created with put-if-absent.
+//! An upload in pieces is not conditional: names of sstables carry the server's epoch, and no two processes have the
+//! same.
 
 use crate::shared::Shared;
 use crate::store::Upload;
@@ -24,14 +24,15 @@ const PIECE_BYTES: usize = 8 << 20;
 const PIECES_MAX: usize = 10_000;
 /// Pieces of one file under way at once.
 const PIECES_CONCURRENT: usize = 4;
-/// Pieces of all files under way at once: 64 MiB, a part of what the process may take beyond its budget, which knows nothing of them. A
-/// dozen files are written at once where flushes and merges have large values, and four pieces of each would be 400 MiB.
+/// Pieces of all files under way: 64 MiB, a part of the memory that the process may use beyond its budget, which does
+/// not count them. A dozen files are written concurrently where flushes and compactions have large values, and four
+/// pieces of each would be 400 MiB.
 pub(crate) const PIECES_IN_ALL: usize = 8;
 
 const _: () = assert!(PIECE_BYTES >= 5 << 20 && PIECES_MAX <= 10_000, "the limits of S3");
 const _: () = assert!(PIECES_CONCURRENT <= PIECES_IN_ALL, "one file may use all it is allowed");
 
-/// Begins a file; `AlreadyExists` when it is there. Another that is made meanwhile shows at `sync`.
+/// Begins a file; `AlreadyExists` when it exists. A conflict with a concurrent writer shows at `sync`.
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppend> {
     match shared.store.head(path).await {
         Ok(_) => Err(StorageError::AlreadyExists { path: path.to_owned() }),
@@ -69,7 +70,7 @@ pub(crate) struct WholeAppend {
     shared: Arc<Shared>,
     path: String,
     state: State,
-    /// Not yet on the way.
+    /// Not yet under way.
     filling: Vec<Bytes>,
     filling_bytes: usize,
     upload: Option<Pieces>,
@@ -77,7 +78,7 @@ pub(crate) struct WholeAppend {
 }
 
 impl WholeAppend {
-    /// Takes the right to go on; whoever succeeds gives it back.
+    /// Takes the right to continue; an operation that succeeds gives it back.
     fn begin(&mut self, operation: &'static str) -> Result<()> {
         self.shared.fence.check(&self.path)?;
         if self.state != State::Open {
@@ -94,7 +95,7 @@ impl WholeAppend {
         Ok(())
     }
 
-    /// Sends what is gathered on its way.
+    /// Starts to upload the buffered bytes.
     async fn send_piece(&mut self) -> Result<()> {
         assert!(
             (1..=PIECE_BYTES).contains(&self.filling_bytes),
@@ -115,7 +116,8 @@ impl WholeAppend {
             });
         }
         self.wait_for_pieces(PIECES_CONCURRENT - 1).await?;
-        // Whoever has it is being sent, which ends, so nobody waits for somebody who waits. Never closed.
+        // A permit belongs to a piece that is being sent, which ends, so no waiter depends on another waiter. Never
+        // closed.
         let under_way = Arc::clone(&self.shared.pieces).acquire_owned().await.ok();
         let content = std::mem::take(&mut self.filling);
         self.filling_bytes = 0;
@@ -138,7 +140,7 @@ impl WholeAppend {
         self.shared.env.spawn("object upload", async move {
             let uploaded = shared.store.upload_piece(&path, &upload, index, &content).await;
             drop((content, under_way));
-            // Nobody waits any more when the file was given up.
+            // The receiver is gone when the file was abandoned.
             let _ = done.send(uploaded);
         });
         pieces.pending.push_back(outcome);
@@ -249,7 +251,7 @@ impl Drop for WholeAppend {
     }
 }
 
-/// Opens a file: one request, for its length.
+/// Opens a file with one request, for its length.
 pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<WholeRead> {
     let (len, tag) = shared.store.head(path).await?;
     Ok(WholeRead {
@@ -261,7 +263,8 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<WholeRead> 
     })
 }
 
-/// The same for who knows its length and what it will read first: that is asked for, and the answer says the rest.
+/// The same for a caller that knows the file's length and the first range it will read. It requests that range, and the
+/// response contains the length and the tag.
 pub(crate) async fn open_known(shared: &Arc<Shared>, path: &str, len: u64, first: Range<u64>) -> Result<WholeRead> {
     let first = first.start..first.end.min(len);
     if first.is_empty() {
@@ -283,9 +286,9 @@ pub(crate) struct WholeRead {
     shared: Arc<Shared>,
     path: String,
     len: u64,
-    /// Tells this file from another one that had its path.
+    /// Distinguishes this file from another one that had its path.
     tag: String,
-    /// What came with opening it, and where that is in the file; held until it was read.
+    /// The bytes of the first response and their position in the file; retained until they are read.
     first: Mutex<Option<(u64, Bytes)>>,
 }
 

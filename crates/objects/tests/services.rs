@@ -1,5 +1,5 @@
-//! The same promises over the network: `cargo xtask s3`, `gcs` and `azure` start a store and say where it is. Without that
-//! there is nothing to check, and the tests pass.
+//! The same promises over the network: `cargo xtask s3`, `gcs` and `azure` start a store and pass its address. Without
+//! an address the tests pass without a check.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! The cache of [`stele_storage::remote::cache`] over a store in memory.
+//! Tests the cache of [`stele_storage::remote::cache`] over a store in memory.
 #![allow(clippy::disallowed_methods, reason = "looks into the folder from outside")]
 
 use super::env;
@@ -22,10 +22,10 @@ use stele_storage::remote::cache::{CHUNK_BYTES, HEADER_BYTES};
 use tempfile::TempDir;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-/// How long a store takes that is far away.
+/// Latency of a distant store.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// A file of so many chunks, each of bytes of its own, in a store of its own.
+/// A file of several chunks, each with bytes of its own, in a store of its own.
 struct Bench {
     env: Env,
     client: Arc<InMemory>,
@@ -68,7 +68,7 @@ impl Bench {
     }
 }
 
-/// Reads the middle of each chunk; how many requests that took.
+/// Reads the middle of each chunk. Returns the number of requests.
 async fn read_chunks(storage: &Arc<ObjectStorage>, chunks: impl Iterator<Item = usize>) -> u64 {
     let before = storage.metrics().gets.get();
     let file = storage.open("sst/1.sst").await.unwrap();
@@ -101,7 +101,7 @@ async fn what_does_not_check_is_fetched_again() {
     damage(0, &|content| content[HEADER_BYTES + 1_050] ^= 1);
     damage(1, &|content| content.truncate(2_000));
     damage(2, &|content| content.clear());
-    // One chunk's file in the place of another's.
+    // One chunk's file in place of another's.
     std::fs::copy(&files[0].0, &files[3].0).unwrap();
     assert_eq!(read_chunks(&bench.open().await, 0..4).await, 4);
     assert_eq!(read_chunks(&bench.open().await, 0..4).await, 0, "and is whole then");
@@ -111,7 +111,7 @@ async fn what_does_not_check_is_fetched_again() {
 async fn the_folder_is_bounded_and_keeps_what_is_read_again() {
     let bench = Bench::new(12, 4 * (CHUNK_BYTES + HEADER_BYTES as u64)).await;
     read_chunks(&bench.open().await, 0..4).await;
-    // The memory of this process is empty, so its reads are seen by the folder.
+    // The memory of this process is empty, so its reads reach the folder.
     let storage = bench.open().await;
     assert_eq!(read_chunks(&storage, [1].into_iter()).await, 0);
     assert_eq!(read_chunks(&storage, 4..7).await, 3);
@@ -125,7 +125,7 @@ async fn the_folder_is_bounded_and_keeps_what_is_read_again() {
     assert!(bench.files().iter().map(|(_, len)| len).sum::<u64>() <= bench.bytes);
 }
 
-/// Somebody starts a second server with a folder that cannot be made: that one ends, and the first goes on.
+/// A second server starts with a folder that cannot be created: that server fails, and the first continues.
 #[tokio::test(start_paused = true)]
 async fn a_folder_that_cannot_be_used_ends_no_owner() {
     let bench = Bench::new(1, 64 << 20).await;
@@ -154,7 +154,7 @@ async fn a_small_read_keeps_no_chunk_in_memory() {
     assert_eq!(again, read);
 }
 
-/// A store whose answers take a second, by the clock of the tests.
+/// A store with a latency of one second, by the clock of the tests.
 #[derive(Debug)]
 struct Slow(Arc<InMemory>, Env);
 
@@ -231,7 +231,7 @@ async fn who_reads_on_seldom_waits_and_nothing_is_read_twice() {
     let storage = ObjectStorage::over(store, bench.env.clone(), None).await.unwrap();
     let file = storage.open("sst/1.sst").await.unwrap();
     let (before, begun) = (storage.metrics().gets.get(), bench.env.now());
-    // As cursors do: windows that end where blocks do.
+    // Like a cursor: windows end where blocks do.
     let (window, mut at) = (200_000, 0);
     while at < file.len() {
         let len = window.min(file.len() - at);
@@ -263,7 +263,7 @@ async fn who_reads_here_and_there_has_nothing_read_ahead() {
     assert_eq!(storage.metrics().gets.get() - before, 6);
 }
 
-/// They lie across chunks, and who reads one does not read on for that.
+/// They lie across chunks, and a reader of one does not continue after it.
 #[tokio::test(start_paused = true)]
 async fn who_reads_large_values_here_and_there_has_nothing_read_ahead() {
     let bench = Bench::new(32, 64 << 20).await;
