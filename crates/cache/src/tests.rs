@@ -1,4 +1,4 @@
-//! Compares the cache with a map that forgets nothing: the cache may forget, but never lie and never exceed its
+//! Compares the cache with a map that forgets nothing. The cache may forget, but it never lies and never exceeds its
 //! capacity.
 
 use super::*;
@@ -107,7 +107,7 @@ fn what_is_to_be_kept_stays_without_being_used_and_leaves_room() {
     assert_eq!(kept(), 75, "a scan displaces none of them");
     assert!(
         (900..1_000).any(|offset| cache.peek(&key(2, offset)).is_some()),
-        "and has room itself"
+        "and fits itself"
     );
     cache.set_capacity(40_000);
     assert_eq!(
@@ -222,7 +222,7 @@ fn the_profile_times_misses() {
 fn what_must_return_is_kept_when_it_does() {
     let mut cache = S3Fifo::new(3 * (1000 + ENTRY_OVERHEAD_BYTES), Admission::Returning);
     for offset in 0..3 {
-        assert!(cache.admits(key(1, offset), 1000), "there is room");
+        assert!(cache.admits(key(1, offset), 1000), "it fits");
         assert_eq!(cache.insert(key(1, offset), offset, 1000), vec![]);
     }
     assert!(!cache.admits(key(1, 3), 1000), "never seen");
@@ -232,7 +232,7 @@ fn what_must_return_is_kept_when_it_does() {
     assert_eq!(cache.insert(key(1, 4), 4, 1000), vec![1]);
     assert_eq!((cache.peek(key(1, 3)), cache.peek(key(1, 4))), (Some(&3), Some(&4)));
     assert_eq!((cache.remove(key(1, 3)), cache.get(key(1, 3))), (Some(3), None));
-    assert!(cache.admits(key(1, 9), 1000), "there is room again");
+    assert!(cache.admits(key(1, 9), 1000), "it fits again");
 }
 
 proptest! {

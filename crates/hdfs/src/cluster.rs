@@ -1,4 +1,5 @@
-//! Operations on one directory of HDFS: each has a time limit, and safe ones are retried a bounded number of times.
+//! Operations on one directory of HDFS, with time limits and bounded retries. Only operations for which it is safe are
+//! retried.
 //!
 //! Operations that only read, and idempotent ones, are retried after every failure. The creation of a file for writing
 //! is retried only when the NameNode did not execute it. A put consists of steps whose outcome can be determined
@@ -214,7 +215,7 @@ impl Cluster {
         let found = self
             .repeat(&self.metrics.looks, || self.client.get_file_info(&path))
             .await;
-        let status = found.map_err(|fault| fault.on(key, "look"))?;
+        let status = found.map_err(|fault| fault.on(key, "status"))?;
         Ok(Status {
             len: status.length as u64,
             modified_millis: status.modification_time,

@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: the decoding of names and lengths in a listing, without a cluster.
+//! Entry points for fuzzers: the decoding of listings, without a cluster.
 
 use crate::growing::{self, Pieces};
 

@@ -1,4 +1,4 @@
-//! Files that do not grow: one HDFS file each, written as a stream and closed by its first `sync`.
+//! Files that do not grow are one HDFS file each. A file is written as a stream and closed by its first `sync`.
 //!
 //! Until then the file is visible under its name with a part of its content. No manifest refers to such a file, and the
 //! next owner deletes it as an orphan.

@@ -1,5 +1,5 @@
-//! The promises against a real NameNode and DataNode: `cargo xtask hdfs` starts them and passes their address. Without
-//! an address the tests pass without a check.
+//! Checks the promises against a real NameNode and DataNode. `cargo xtask hdfs` starts them and passes their address.
+//! Without an address the tests pass without a check.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

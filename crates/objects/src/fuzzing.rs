@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: the decoding of names and lengths in a listing, without a store.
+//! Entry points for fuzzers: the decoding of listings, without a store.
 
 use crate::growing::{self, Parts};
 

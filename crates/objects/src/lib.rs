@@ -2,8 +2,8 @@
 //!
 //! `docs/storage.md` states the requirements on the store, the cost of each operation, and the possible losses.
 //!
-//! Terms: an *object* is the store's unit under a key; a *part* is an object that holds a piece of a growing file; an
-//! *owner* is a process that has put an owner record; a *seal* is an empty part that ends a growing file for good.
+//! Terms: an *object* is the store's unit under a key. A *part* is an object that holds a piece of a growing file. An
+//! *owner* is a process that has put an owner record. A *seal* is an empty part that ends a growing file for good.
 //!
 //! * Most files are one object each, put whole or uploaded in pieces, visible once synced ([`whole`]).
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are a sequence of parts with consecutive numbers, each

@@ -19,7 +19,7 @@ const SEALS_CONCURRENT: usize = 16;
 const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// Number of such seals that stay, the newest: one page of a listing. A takeover leaves about ten.
 const SEALS_KEPT: usize = 1_000;
-/// Age before which none is removed, whatever their number. Two processes that repeatedly take over from each other
+/// Age before which none is removed, even if there are many. Two processes that repeatedly take over from each other
 /// under load create as many within minutes, while an earlier owner may only be migrating to another machine.
 const SEAL_KEPT_MICROS_MIN: i64 = 3600 * 1_000_000;
 

@@ -1,4 +1,4 @@
-//! Requests to the store: each has a time limit, and is retried a bounded number of times with growing pauses.
+//! Requests to the store, with time limits and bounded retries. The pauses between attempts grow.
 //!
 //! The pauses and limits are those of the environment, and the client library's own retries are off. That matters for
 //! puts: a put that failed on the way may have happened, and the next attempt then finds the key taken. Every

@@ -1,5 +1,5 @@
-//! Tests over the client library's own store in memory, which refuses taken keys as S3 does. The client around it is
-//! slow, loses responses and fails. Time is virtual, and randomness comes from a seed.
+//! Tests over the client library's store in memory, with injected faults. The store refuses taken keys as S3 does. The
+//! client around it is slow, loses responses and fails. Time is virtual, and randomness comes from a seed.
 
 mod cache;
 
@@ -362,7 +362,7 @@ async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
         for _ in 1..owners {
             new = open(client.clone(), root, &env).await;
         }
-        let error = write(&mut log, "lost").await.expect_err("nobody would read it");
+        let error = write(&mut log, "lost").await.expect_err("no process would read it");
         assert!(matches!(error, StorageError::Fenced { .. }), "{root}: {error}");
         assert_eq!(new.list("").await.expect("list"), vec![], "{root}");
     }

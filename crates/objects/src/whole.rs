@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 const PIECE_BYTES: usize = 8 << 20;
 /// Most pieces of an upload.
 const PIECES_MAX: usize = 10_000;
-/// Pieces of one file under way at once.
+/// Largest number of pieces of one file under way.
 const PIECES_CONCURRENT: usize = 4;
 /// Pieces of all files under way: 64 MiB, a part of the memory that the process may use beyond its budget, which does
 /// not count them. A dozen files are written concurrently where flushes and compactions have large values, and four

@@ -1,5 +1,5 @@
-//! The same promises over the network: `cargo xtask s3`, `gcs` and `azure` start a store and pass its address. Without
-//! an address the tests pass without a check.
+//! Checks the same promises over the network. `cargo xtask s3`, `gcs` and `azure` start a store and pass its address.
+//! Without an address the tests pass without a check.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

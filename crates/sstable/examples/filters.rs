@@ -1,4 +1,4 @@
-//! Measures kinds of row filters: the bloom filter of files, with one line per row, against binary fuse filters.
+//! Measures the bloom filter of files against binary fuse filters.
 //!
 //! `cargo run --release -p stele-sstable --example filters [rows per filter,…]`
 //!

@@ -1,4 +1,4 @@
-//! Checks an sstable as a whole: every block, and that the parts agree with each other.
+//! Checks every block of an sstable, and that its parts agree with each other.
 //!
 //! A reader stops at the first damage. A check continues after it and reports for each damaged part the keys that the
 //! part may have had, as far as separators and neighbours tell. Everything is read once, front to back, in large

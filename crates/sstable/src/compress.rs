@@ -98,7 +98,7 @@ impl Compressor {
         payload
     }
 
-    /// Size of the output buffer that compressing `content_len` bytes needs, whatever the outcome.
+    /// Size of the output buffer that compressing `content_len` bytes needs in every case.
     pub fn space(&self, content_len: usize) -> usize {
         let bound = match self.kind {
             Compression::None => 0,

@@ -255,7 +255,7 @@ impl Cursor {
     #[inline]
     pub fn leave(&mut self, buffered: usize) {
         let left = self.cells.leave(buffered);
-        debug_assert!(left, "what is before the cells at hand is at hand");
+        debug_assert!(left, "the cell before the resident ones is resident");
     }
 
     /// Completes an operation that is `Pending`: fetches missing blocks until the cursor is `Ready` or at the `End`.

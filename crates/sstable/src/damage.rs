@@ -1,4 +1,4 @@
-//! Known damage of an open file, and the stand-in for a file that cannot be opened.
+//! Known damage of open files, and stand-ins for files that cannot be opened.
 //!
 //! Invariant: a partly unreadable file never silently gives fewer cells. The stand-in for an unreadable file claims
 //! every key that the file may have had, so that a read of one of them gets the error.

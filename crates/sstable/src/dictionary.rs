@@ -1,4 +1,4 @@
-//! Dictionaries let small blocks refer to content that the blocks of a file have in common.
+//! Dictionaries let small blocks refer to content that many blocks share.
 //!
 //! A dictionary is made from a *sample*, the first blocks of the file. It is a concatenation of the sample's most
 //! valuable pieces. The value of a piece grows with the number of sample blocks that contain its words; words of one

@@ -1,4 +1,4 @@
-//! Whether the blocks of a file have priority in the cache, and whether they were loaded.
+//! The cache priority of a file's blocks.
 //!
 //! Invariant: between two calls of `set_kept(true)` with `set_kept(false)` in between, `begin_warming` is true at most once.
 

@@ -357,11 +357,7 @@ impl SstableWriter {
         self.sealed.push(footer);
         self.flush().await?;
         self.file.sync().await?;
-        assert_eq!(
-            self.file.len(),
-            self.offset,
-            "somebody else wrote to this sstable's file"
-        );
+        assert_eq!(self.file.len(), self.offset, "only this writer writes to the file");
         let file_id = self.options.file_id;
         Ok(SstableMeta {
             file_id,

@@ -211,7 +211,7 @@ impl Mount {
     fn enter(&self, path: &str, operation: &'static str) -> Result<MutexGuard<'_, Device>> {
         let device = self.shared.device.lock();
         if device.generation != self.generation {
-            let message = "the process using this medium has ended".to_owned();
+            let message = "the process using this storage has ended".to_owned();
             return Err(StorageError::Io {
                 path: path.to_owned(),
                 operation,

@@ -8,9 +8,9 @@
 //!   ([`Storage::put_if_absent`]). It never changes afterwards; it is only deleted.
 //! * Bytes survive a crash of the machine once `sync` (or the put) returned `Ok`. Before that any prefix of the written
 //!   bytes may remain, with any suffix of it torn. The directory entry of a file is durable after its first `sync`.
-//! * After a failed `sync` nothing is known about the bytes since the last good one, and the writer must not be used
-//!   again. (The page cache may have dropped them: "fsyncgate".) After a failed `append` the file takes no more bytes,
-//!   but the bytes appended before can still be synced.
+//! * After a failed `sync` nothing is known about the bytes since the last good one, because the page cache may have
+//!   dropped them ("fsyncgate"). The writer must not be used again. After a failed `append` the file takes no more
+//!   bytes, but the bytes appended before can still be synced.
 //! * `put_if_absent` is a compare-and-swap: of several racing puts to one path exactly one succeeds. When it fails with
 //!   an error other than `AlreadyExists` or `NoSpace`, the file may exist or not.
 //! * A file that [`grows`] may be appended to and synced in turns. Every other file is finished by its first `sync`,

@@ -11,7 +11,7 @@
 //!   link where the file system lacks that), then `fsync` of the directory.
 //! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
 //! * *discard*: `unlink` alone.
-//! * *inherit*: the lock is exclusive, and `syncfs` makes durable what the last holder left in the page cache.
+//! * *inherit*: the lock is exclusive, and `syncfs` writes back the page cache of the last holder.
 //!
 //! Small appends are written inline: they copy into the page cache. Every call that waits for the device goes through
 //! [`Env::blocking`]. Reads first try the page cache without waiting (`preadv2(RWF_NOWAIT)`).

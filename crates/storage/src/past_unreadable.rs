@@ -1,4 +1,4 @@
-//! Reads files past bytes that the device cannot read: for repairs and rescues, never for serving.
+//! Reads files past unreadable bytes: for repairs and rescues, never for serving.
 //!
 //! Unreadable bytes are replaced by [`FILLER`] and recorded. They fail every checksum, so decoders find damage there,
 //! and the data around it can be saved.

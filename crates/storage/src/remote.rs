@@ -1,4 +1,4 @@
-//! The common part of storages that several processes reach over a network: object stores and HDFS.
+//! The common part of storages over a network: object stores and HDFS.
 //!
 //! * A data root has one *owner*, the process that came last. The previous owner can acknowledge nothing any more
 //!   ([`owner`]).

@@ -1,4 +1,5 @@
-//! The cell key encodes (row, family, qualifier, timestamp, sequence, kind) as bytes that sort by `memcmp`.
+//! The cell key: an encoding of a cell's coordinates that sorts by `memcmp`. The coordinates are row, family,
+//! qualifier, timestamp, sequence and kind.
 //!
 //! The memtable, the sstable and every merging iterator over them use one byte order. A comparison is therefore one
 //! `memcmp`, and a block can share prefixes. Byte table in `docs/formats/cell-key.md`:

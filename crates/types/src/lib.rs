@@ -1,4 +1,4 @@
-//! The data model of Stele: rows, cells, keys, mutations, schemas, limits and the kinds of error.
+//! The data model of Stele: cells, keys, mutations, schemas, limits and error kinds.
 //!
 //! A cell is (row, family, qualifier, timestamp) → value; see `docs/data-model.md`. This crate does no I/O, knows no
 //! clock and no async, so everything in it can be tested exhaustively and fuzzed.

@@ -1,4 +1,4 @@
-//! Mutations in the data model's own terms, after a front end has resolved names, units and server timestamps.
+//! Mutations in the terms of the data model. A front end has resolved names, units and server timestamps.
 
 use crate::ids::{FamilyId, Timestamp};
 use bytes::Bytes;

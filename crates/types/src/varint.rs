@@ -60,7 +60,7 @@ pub fn take_u32(input: &mut &[u8]) -> Option<u32> {
     u32::try_from(take_u64(input)?).ok()
 }
 
-/// Reads a length-prefixed byte string; `None` when the length exceeds what is left.
+/// Reads a length-prefixed byte string; `None` when the length exceeds the rest of the input.
 #[inline]
 pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take_u64(input)?).ok()?;

@@ -1,7 +1,7 @@
 //! The rows of one write request, in the form of the request.
 //!
 //! A front end that holds a request's bytes represents its rows *flat*: as a list of rows and a list of mutations for
-//! all rows, whose keys, qualifiers and values are spans of those bytes. A batch of any size then takes three
+//! all rows. Their keys, qualifiers and values are spans of those bytes. A batch of any size then takes three
 //! allocations. Its values are copied for the first time into the commit log, a large one not even there. A caller with
 //! separate rows gives them *owned*.
 //!

@@ -1,5 +1,5 @@
 //! Tests the cache of [`stele_storage::remote::cache`] over a store in memory.
-#![allow(clippy::disallowed_methods, reason = "looks into the folder from outside")]
+#![allow(clippy::disallowed_methods, reason = "reads the folder from outside")]
 
 use super::env;
 use crate::store::Store;

@@ -231,14 +231,14 @@ mod tests {
         for (at, one) in held.iter().enumerate() {
             match one.attempt() {
                 Some((_, taken)) => one.hold(filter.clone(), taken),
-                None => assert_eq!(at, 2, "there is room for two"),
+                None => assert_eq!(at, 2, "two filters fit"),
             }
             assert!(!one.is_held() || one.attempt().is_none());
         }
         assert_eq!((space.taken(), space.left_out()), (2 * bytes, bytes));
         let absent = row_hash(b"absent");
         let answers: Vec<bool> = held.iter().map(|one| one.may_contain(absent)).collect();
-        assert_eq!(answers, [false, false, true], "what is not in memory denies nothing");
+        assert_eq!(answers, [false, false, true], "a filter outside memory denies no row");
         held[0].leave_out();
         held[0].leave_out();
         assert_eq!((space.taken(), space.left_out()), (bytes, 2 * bytes));

@@ -156,7 +156,7 @@ fn a_bad_sector_costs_its_block_alone() {
             before.abs_diff(expected) <= 2 * per_block,
             "{before} cells before the byte at {at}"
         );
-        assert_eq!(table.damage().of_cells(), Some(error), "a merge leaves it alone");
+        assert_eq!(table.damage().of_cells(), Some(error), "a compaction leaves it alone");
         let tried = tries();
         assert!(tried <= 3, "the device was asked {tried} times for the byte at {at}");
         block_on(table.try_unreadable());

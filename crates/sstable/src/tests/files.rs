@@ -118,7 +118,7 @@ pub(super) fn options() -> WriteOptions {
 
 pub(super) fn new_writer(options: WriteOptions) -> (SstableWriter, Arc<MemoryStorage>) {
     let storage = MemoryStorage::new();
-    let file = block_on(storage.create(PATH)).expect("a new medium");
+    let file = block_on(storage.create(PATH)).expect("an empty storage");
     (SstableWriter::new(file, options), storage)
 }
 

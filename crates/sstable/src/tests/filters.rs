@@ -45,7 +45,7 @@ fn files_without_room_are_read_without_their_filters() {
     assert_eq!(read_all(&mut cursor).expect("whole"), cells);
 
     block_on(second.hold_filter()).expect("memory does not fail");
-    assert!(!second.holds_filter(), "there is still no room");
+    assert!(!second.holds_filter(), "the filter still does not fit");
     first.leave_filter_out();
     block_on(second.hold_filter()).expect("memory does not fail");
     assert!(second.holds_filter());
@@ -79,9 +79,9 @@ fn what_is_wrong_with_a_filter_is_found_late() {
         assert!(damage.of_filter().is_some() == is_flipped && damage.of_cells().is_none());
         assert_eq!(damage.times_met(), u64::from(is_flipped));
         assert_eq!(space.left_out(), if is_flipped { 0 } else { filter.len as usize });
-        // A device may be able to read later what it cannot read now.
+        // The device may be able to read the filter later.
         file.bad.store(u64::MAX, Ordering::Relaxed);
-        block_on(table.hold_filter()).expect("the medium is well");
+        block_on(table.hold_filter()).expect("the storage works");
         assert_eq!(
             (table.holds_filter(), reads()),
             (!is_flipped, before + 1 + usize::from(!is_flipped))
@@ -105,7 +105,7 @@ fn a_filter_that_cannot_be_read_at_first_is_read_later() {
     assert_eq!((denied(&table), space.left_out()), (0, filter.len as usize));
     file.bad.store(u64::MAX, Ordering::Relaxed);
     assert!(!table.takes_occasion(), "not at once");
-    block_on(table.hold_filter()).expect("the medium is well");
+    block_on(table.hold_filter()).expect("the storage works");
     assert!(denied(&table) > 90);
     assert_eq!(space.left_out(), 0);
 }

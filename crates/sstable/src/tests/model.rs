@@ -1,4 +1,4 @@
-//! A cursor must move as over a sorted map, with all options, and whether or not reads block.
+//! A cursor must move as over a sorted map. The options do not matter, nor whether reads block.
 
 use super::files::*;
 use crate::limits::{BLOCK_TARGET_BYTES_MIN, VALUE_INLINE_BYTES_MAX};
@@ -445,7 +445,7 @@ fn a_failed_write_cannot_be_followed_by_a_good_one() {
     for (key, value) in grid(40, 1, 1_000) {
         writer.add(&key, &value).expect("sorted and well-formed");
     }
-    let failure = block_on(writer.flush()).expect_err("the medium is full");
+    let failure = block_on(writer.flush()).expect_err("the device is full");
     assert_eq!(failure.kind(), stele_types::ErrorKind::ResourceExhausted);
     assert_eq!(block_on(writer.finish()), Err(failure));
 }

@@ -1,4 +1,4 @@
-//! The model of a device: written bytes, synced bytes, and the random fate of the difference.
+//! The model of a device: written bytes, synced bytes, and their fate in a crash.
 
 use super::{FaultPlan, OpCounts};
 use crate::memory::Content;

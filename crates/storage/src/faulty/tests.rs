@@ -1,3 +1,5 @@
+//! The simulated storage over many seeds.
+
 use super::*;
 use futures::future::BoxFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +104,7 @@ async fn a_crash_may_lose_the_middle_and_keep_the_end() {
         write(&storage, "f", &[1; 700], &[2; 20_000]).await;
         storage.crash();
         let found = storage.reopen().read_all("f").await.unwrap();
-        assert_eq!(&found[..700], [1; 700], "seed {seed}: what was synced stays");
+        assert_eq!(&found[..700], [1; 700], "seed {seed}: synced bytes stay");
         let lost: Vec<usize> = (700..found.len()).filter(|&at| found[at] != 2).collect();
         let (Some(first), Some(last)) = (lost.first(), lost.last()) else {
             continue;

@@ -1,3 +1,5 @@
+//! The local disk: conformance, the lock, and durability of names.
+
 use super::*;
 use crate::conformance;
 use std::fs::OpenOptions;
@@ -137,7 +139,7 @@ async fn a_file_in_place_of_a_directory_is_an_error_not_a_surprise() {
 async fn looking_changes_nothing() {
     let directory = TempDir::new().unwrap();
     let look = || LocalStorage::look(directory.path(), TokioRuntime::current());
-    drop(look().expect("nobody ever had it"));
+    drop(look().expect("no process ever had it"));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     let storage = open(&directory).unwrap();
     storage.put_if_absent("a/b", Bytes::from_static(b"x")).await.unwrap();

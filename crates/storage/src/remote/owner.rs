@@ -1,5 +1,6 @@
-//! Ownership of a data root that several processes reach: a new owner keeps the previous one from acknowledging
-//! anything.
+//! Ownership of a data root that several processes can reach.
+//!
+//! A new owner keeps the previous owner from acknowledging anything.
 //!
 //! An owner record `@owner/<n>` is created with put-if-absent under the next number; the highest number is the owner. A
 //! takeover has two steps:
@@ -10,7 +11,7 @@
 //!
 //! The old owner learns of it at its next append. To make a *new* file it first creates the file, then checks the owner
 //! records ([`verify`]), and only then appends. So either it sees the new record, or its file existed when the new
-//! owner listed the files to seal. (Both listings see every operation that was answered before they began.) An owner
+//! owner listed the files to seal. Both listings see every operation that was answered before they began. An owner
 //! that slept loses only its life: no name it can make up gets past a seal.
 //!
 //! Record numbers are never reused. A claim checks the records after it made its own, like the creation of any new

@@ -1,4 +1,4 @@
-//! The encoded order must be the order of the decoded tuples, and decoding must reject bytes that encoding cannot make.
+//! The encoded order must be the order of the decoded tuples. Decoding must reject bytes that encoding cannot make.
 
 use super::*;
 use proptest::prelude::*;

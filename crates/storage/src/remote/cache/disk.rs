@@ -174,7 +174,7 @@ impl Disk {
                 self.make_space();
             }
             Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "a chunk could not be kept");
+                tracing::debug!(path = %path.display(), %error, "a chunk could not be cached");
                 self.index.lock().remove(wanted.id);
                 discard(&path);
             }

@@ -1,4 +1,4 @@
-//! The chunks in memory: recently used ones, and those that a sequential reader will need next.
+//! The chunks in memory: recent ones, and the next ones of sequential readers.
 //!
 //! A read that begins where another one ended, and needs a missing chunk, is taken for a scan. Further chunks are then
 //! fetched *ahead*, and the first of these gets a mark. When it is read, the mark names the chunks to fetch next, so
@@ -191,7 +191,7 @@ mod tests {
             memory.insert(id(number), chunk(), false, None);
             memory.read(id(number), 10);
         }
-        assert_eq!(memory.readahead_space(), UNREAD_MAX, "others have room again");
+        assert_eq!(memory.readahead_space(), UNREAD_MAX, "others may be fetched again");
         assert_eq!(memory.chunks.len(), CHUNKS_MAX);
     }
 }
