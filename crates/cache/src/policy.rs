@@ -49,9 +49,9 @@ const SMALL_FRACTION: usize = 10;
 const KEPT_QUARTERS: usize = 3;
 
 /// Under [`Admission::Returning`] the ghosts' charges are the share divided by this. Entries that return later than
-/// that would not stay long, and are copied in vain. Measured with Zipf-distributed reads (exponent 0.99, a quarter to
-/// half of the rows fit): half as many ghosts as entries reduce the insertions to two thirds, at the same hits,
-/// compared with as many ghosts as entries. With an eighth, hits decrease when the load changes.
+/// that would not stay long, and are copied in vain. It was measured with Zipf-distributed reads (exponent 0.99, a
+/// quarter to half of the rows fit). Compared with as many ghosts as entries, half as many give two thirds of the
+/// insertions and the same hits. With an eighth, hits decrease when the load changes.
 const GHOSTS_FRACTION: usize = 2;
 
 /// Retained entries that an insertion checks for one to replace.

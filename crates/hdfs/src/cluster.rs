@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of a read: three replicas on hosts that are silent for ten seconds each, and their bytes at 1 MiB/s.
 const READ_LIMIT: Duration = Duration::from_secs(40);
-/// Time limit of a write or a close: the client waits a minute for a silent DataNode, removes it from the pipeline, and
+/// Time limit of a write or a close. The client waits a minute for a silent DataNode, removes it from the pipeline, and
 /// may meet a second one.
 const WRITE_LIMIT: Duration = Duration::from_secs(150);
 /// Time limit of a sync. It takes milliseconds, and 15 s is an eternity to a writer. When a DataNode dies during a
@@ -399,7 +399,7 @@ impl Cluster {
         put
     }
 
-    /// Writes the temporary file of a put, and retries failures: a pipeline through a DataNode that has just died
+    /// Writes the temporary file of a put, and retries failures. A pipeline through a DataNode that has just died
     /// cannot be set up, and the next one may go through others.
     async fn write_unfinished(&self, key: &str, content: &Bytes) -> Result<String> {
         let mut failed = 0;

@@ -19,8 +19,8 @@ pub fn piece_key(path: &str, number: u32, open: bool) -> String {
 /// Checks a file whose listing shows pieces with these numbers, lengths and open flags, each name once.
 ///
 /// # Panics
-/// If the readable pieces, below piece `end` or all, are not the finished ones from the first on without a gap, or if
-/// an open piece with bytes is left out.
+/// If the readable pieces, below piece `end` or all, are not the finished ones without a gap. If an open piece with
+/// bytes is left out.
 pub fn pieces(listing: &[(u32, u64, bool)], end: Option<u32>) {
     let mut pieces = Pieces::default();
     for (number, len, open) in listing {

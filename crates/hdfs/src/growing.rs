@@ -3,16 +3,16 @@
 //! * Piece 0 is empty. The file exists as long as it does; it is created first, and the whole directory is deleted in
 //!   one operation.
 //! * Pieces 1, 2, … are append streams. The name of the piece being written ends in `.open`. Mostly there is one piece.
-//!   A file is cut only when this process reads it while it writes it, because the block places that readers request do
-//!   not cover the block being written.
+//!   A file is cut only when this process reads it while it writes it. The block places that readers request do not
+//!   cover the block being written.
 //! * A piece loses its `.open` when all its bytes are durable: its writer closed it, which syncs, or a new owner copied
 //!   it.
 //! * Only pieces without `.open` are ever read. A file with an open piece is not readable, except by its writer up to
 //!   that piece. An open piece without synced bytes is no obstacle: a replaced owner creates one and then checks the
 //!   ownership.
 //!
-//! A sync is one packet through the pipeline that makes every DataNode call `fsync`, and one call of the NameNode,
-//! which answers only to the holder of the lease.
+//! A sync is one packet through the pipeline, which makes every DataNode call `fsync`, and one call of the NameNode.
+//! The NameNode answers only to the holder of the lease.
 //!
 //! To seal a file the new owner recovers the leases of its open pieces ([`seal`]). From that call on no sync of the old
 //! owner succeeds, and its acknowledged bytes are below the end that the DataNodes agree on. Bytes after the last sync

@@ -10,7 +10,7 @@
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are append streams, synced on every DataNode of the
 //!   pipeline ([`growing`]).
 //! * A directory has one owner. A later process wins: it makes an owner record ([`stele_storage::remote::owner`]) and
-//!   takes the leases of all growing files, after which the previous owner can sync nothing any more.
+//!   takes the leases of all growing files. After that the previous owner can sync nothing any more.
 //! * A put is a file that was closed under another name and renamed: atomic, and the first one wins ([`cluster`]).
 //! * Chunks that were read are cached in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
 //!

@@ -27,7 +27,7 @@ pub(crate) const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 /// Parts that one read fetches concurrently: enough to hide the latency of small ones, few enough not to be throttled.
 const PARTS_CONCURRENT: usize = 32;
 
-/// Bytes of a large part that take as long as a small part: of [`PARTS_CONCURRENT`] concurrent requests each takes some 30
+/// Bytes of a large part that take as long as a small part. Of [`PARTS_CONCURRENT`] concurrent requests each takes some 30
 /// ms, and together they could transfer 70 MB/s.
 const PART_COST_BYTES: u64 = 64 << 10;
 

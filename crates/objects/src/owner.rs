@@ -1,6 +1,6 @@
 //! Owner records and seals as objects; the protocol is that of [`stele_storage::remote::owner`].
 //!
-//! A record is an object. A growing file is sealed by an empty part under the number after its last one: of the old
+//! A record is an object. A growing file is sealed by an empty part under the number after its last one. Of the old
 //! owner's append and the seal, the second one finds the number taken.
 
 use crate::growing::{self, Parts};

@@ -26,8 +26,8 @@ use stele_storage::{Result, StorageError};
 pub trait Client: ObjectStore + MultipartStore {}
 impl<T: ObjectStore + MultipartStore> Client for T {}
 
-/// Attempts at one request: with the pauses below, about ten seconds of a store that refuses immediately, and at most
-/// two minutes of one that does not respond.
+/// Attempts at one request. With the pauses below they take about ten seconds if the store refuses immediately, and at
+/// most two minutes if it does not respond.
 const ATTEMPTS: u32 = 8;
 /// The pause after the first failure; it doubles, up to the largest, and half of it is random.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Time of one attempt: a store answers in tens of milliseconds, and 15 s is an eternity to a writer.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Additional time for bytes at the lowest accepted throughput, 1 MiB/s. A response in several parts, such as a listing
-/// page by page, may take that long in total only while it makes progress: each part has [`LIMIT`] ([`Store::part`]).
+/// page by page, may take that long in total. It must make progress: each part has [`LIMIT`] ([`Store::part`]).
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 /// Metadata key that identifies a put. Letters only: Azure accepts no hyphen, and proxies drop headers with an
 /// underscore.
@@ -221,8 +221,8 @@ impl Store {
         }
     }
 
-    /// Waits for a part of a response in several parts. A long listing has a quarter of an hour in total, but a store
-    /// that stopped responding must fail earlier, because the log creates no file without a listing.
+    /// Waits for a part of a response in several parts. A long listing has a quarter of an hour in total. A store that
+    /// stopped responding must fail earlier, because the log creates no file without a listing.
     async fn part<T>(&self, part: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
         match self.env.timeout(LIMIT, part).await {
             Ok(part) => part,

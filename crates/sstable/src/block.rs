@@ -20,13 +20,13 @@
 //!
 //! A block has three search structures, one for each access:
 //!
-//! * Restart points with their words serve a seek in any block (`BlockCursor::seek`, `seek_before`) and a forward walk. They
-//!   are stored in the block and find the interval; the seek then decodes at most 16 entries.
+//! * Restart points with their words serve a seek in any block (`BlockCursor::seek`, `seek_before`) and a forward walk.
+//!   They are stored in the block and find the interval. The seek then decodes at most 16 entries.
 //! * The [`directory`] serves a seek in a cached block of large entries (256 bytes and more on average). It is built in
+//!   memory when the block enters the cache and leads to the entry itself, without passing others.
 //! * The [`window`] serves a backward walk (`seek_last`, `seek_before`, `retreat`). It belongs to a cursor and holds
 //!   the decoded keys of up to 16 whole intervals. It exists because an entry can be decoded only from the previous
 //!   one.
-//!   decoded keys of up to 16 whole intervals, because an entry can be decoded only from the one before it.
 //!
 //! Decoders never trust the bytes: a block from disk has passed its checksum, but the same functions also face a fuzzer. A
 //! search that ends at an interval checks that the interval's first key begins with its head.

@@ -4,8 +4,8 @@
 //! part may have had, as far as separators and neighbours tell. Everything is read once, front to back, in large
 //! pieces. A *salvage* is a check that copies the cells of every intact block to another file.
 //!
-//! Checked: the checksum of every part; that keys are well-formed, strictly ascending, and within their block's
-//! separators; that the filter admits every row; that the properties match the cells (when no cell is missing).
+//! A check covers the checksum of every part. Keys must be well-formed, strictly ascending, and within their block's
+//! separators. The filter must admit every row, and the properties must match the cells (when no cell is missing).
 
 use crate::block::BlockCursor;
 use crate::damage::is_damage;

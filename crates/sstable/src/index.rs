@@ -14,7 +14,7 @@
 //!
 //! A separator is above every key of the previous child and not above the first key of its own child. The only child
 //! that can hold a key is therefore the last one whose separator is not above the key. Separators differ in few bytes
-//! after their common prefix: a search compares eight of those bytes as a number, and whole separators only where the
+//! after their common prefix. A search compares eight of those bytes as a number, and whole separators only where the
 //! numbers are equal.
 
 use crate::error::DecodeError;

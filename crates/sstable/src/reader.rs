@@ -5,8 +5,8 @@
 //! blocks are fetched through the cache, where they are checked, decompressed, and partly decoded ([`CachedBlock`]).
 //!
 //! Damage that a read finds is remembered ([`Sstable::damage`]), so that compactions leave the file alone and operators
-//! learn of it. A file that cannot be opened at all can still be represented, by [`Sstable::open_or_damaged`]: it
-//! claims all keys that it might have, and fails every read of one.
+//! learn of it. A file that cannot be opened at all is represented by [`Sstable::open_or_damaged`]. It claims all keys
+//! that it might have, and fails every read of one.
 
 use crate::block::Block;
 use crate::damage::{self, Damage};

@@ -1,6 +1,6 @@
 //! The cache priority of a file's blocks.
 //!
-//! Invariant: between two calls of `set_kept(true)` with `set_kept(false)` in between, `begin_warming` is true at most once.
+//! Invariant: `begin_warming` is true at most once after each `set_kept(true)` that changes the priority.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

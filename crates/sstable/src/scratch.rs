@@ -13,8 +13,8 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 /// A new buffer is rounded up to a multiple of this part of the block's length. Blocks of one file have many lengths,
 /// most of which differ by less.
 const ROUNDED_TO_ONE_IN: usize = 8;
-/// A buffer is not used for a block that would leave more than this part of its length unused, because a reader with a
-/// slice retains the whole buffer.
+/// A buffer is not used for a block that would leave more than this part of its length unused. A reader with a slice
+/// retains the whole buffer.
 const UNUSED_ONE_IN: usize = 4;
 /// Unused bytes that are acceptable in any case.
 const SMALL_BYTES: usize = 64;

@@ -2,8 +2,8 @@
 //!
 //! It remembers for every file its written and its synced bytes. A [`FaultyStorage::crash`] is power loss: unsynced
 //! bytes survive in part, torn, with gaps or not at all, and so do files never synced. A [`FaultyStorage::kill`] is the
-//! end of the process alone: written bytes stay, though still not durable. Either ends a *generation*: every handle of
-//! it, the storage included, returns `Io` from then on, so that tasks of the dead process can change nothing any more.
+//! end of the process alone: written bytes stay, though still not durable. Either ends a *generation*: from then on all
+//! its handles, and the storage itself, return `Io`. Tasks of the dead process can thus change nothing any more.
 //! [`FaultyStorage::reopen`] is the storage as the next process finds it.
 //!
 //! A [`FaultPlan`] sets errors, a space limit and latency at any time. Operations that reach the device take effect

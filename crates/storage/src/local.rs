@@ -7,8 +7,8 @@
 //! This is how the promises of the trait hold (`docs/storage.md` has the table):
 //! * *sync*: `fdatasync` of the file, then, the first time, `fsync` of its directory. Directories are made durable one
 //!   by one before a file is created in them.
-//! * *put*: written and synced under a name in `tmp`, then moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard
-//!   link where the file system lacks that), then `fsync` of the directory.
+//! * *put*: written and synced under a name in `tmp`, then moved into place, then `fsync` of the directory. The move is
+//!   `renameat2(RENAME_NOREPLACE)`, or a hard link where the file system lacks that.
 //! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
 //! * *discard*: `unlink` alone.
 //! * *inherit*: the lock is exclusive, and `syncfs` writes back the page cache of the last holder.

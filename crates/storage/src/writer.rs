@@ -14,8 +14,8 @@ enum Life {
     Dead,
 }
 
-/// Admits operations. An operation gives up the right to continue when it begins and regains it when it succeeds, so
-/// that a future dropped half way counts as a failure.
+/// Admits operations. An operation gives up the right to continue when it begins and regains it when it succeeds. A
+/// future dropped half way thus counts as a failure.
 #[derive(Debug)]
 pub(crate) struct WriterLife {
     life: Life,

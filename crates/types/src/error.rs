@@ -1,7 +1,7 @@
 //! Error kinds tell a caller how to react. Every error enum in the project maps onto one of these, and every front end
 //! maps these onto its protocol's codes.
 
-/// The actionable classes of failure. `Busy` and `Unavailable` are the only retryable ones: a permanent failure must
+/// The actionable classes of failure. `Busy` and `Unavailable` are the only retryable ones. A permanent failure must
 /// never be reported as one of them, because clients would retry it until their deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {

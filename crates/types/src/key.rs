@@ -14,10 +14,10 @@
 //! trailer    timestamp (8, descending) | sequence (8, descending) | kind (1)
 //! ```
 //!
-//! Descending means the complement of the order-preserving big-endian form. Within a row the order is: row tombstones;
-//! per family its tombstones; per qualifier its tombstones, then its cells, newest timestamp first and, at the same
-//! timestamp, newest sequence first. Every tombstone that can hide a cell sorts before that cell, so one forward pass
-//! resolves a row.
+//! Descending means the complement of the order-preserving big-endian form. Within a row the row tombstones come first.
+//! Then come, per family, its tombstones and its qualifiers. Per qualifier come its tombstones and then its cells:
+//! newest timestamp first and, at the same timestamp, newest sequence first. Every tombstone that can hide a cell sorts
+//! before that cell, so one forward pass resolves a row.
 
 use crate::ids::{FamilyId, SeqNo, Timestamp};
 use crate::limits;

@@ -102,7 +102,7 @@ pub struct RowBatch {
     /// The last row that was read completely, also when it gave no cells. A resumed scan continues after it.
     pub scanned_through: Option<Bytes>,
     /// The first row continues a row of an earlier batch of the stream. A batch without this flag after an unfinished
-    /// row voids the cells returned for that row: if the row is returned, it starts again at its beginning.
+    /// row voids the cells returned for that row. If the row is returned again, it starts at its beginning.
     pub continues: bool,
     /// The last row has at least one more cell to come, unless the row starts again.
     pub unfinished: bool,

@@ -5,7 +5,7 @@
 //! allocations. Its values are copied for the first time into the commit log, a large one not even there. A caller with
 //! separate rows gives them *owned*.
 //!
-//! Both forms have the same reader interface and are cheap to share: each layer down to the tablets passes on the same
+//! Both forms have the same reader interface and are cheap to share. Each layer down to the tablets passes on the same
 //! rows, or a selection of them.
 //!
 //! Invariant: every [`Span`] of flat rows lies within their bytes.

@@ -1,8 +1,8 @@
 //! Decides whether new entries are reused while they are in the small queue.
 //!
-//! Every new entry records the number of entries before it. It counts as useful if it is used before as many others
-//! have arrived as the small queue has places: it would then have been used even if all of those had been admitted.
-//! Entries that are admitted while most are rejected stay much longer, and are thus judged as if all were admitted.
+//! Every new entry records the number of entries before it. It counts as useful if it is used before a full small queue
+//! of others has arrived: it would then have been used even if all of those had been admitted. Entries that are
+//! admitted while most are rejected stay much longer, and are thus judged as if all were admitted.
 
 /// New entries that the decision considers. Its precision is a few hundredths.
 const JUDGED_MAX: u32 = 256;

@@ -2,7 +2,7 @@
 //!
 //! At 10 bits per row, filters take a thousandth of the data for rows of a kilobyte, and a twentieth for 10-byte
 //! values. There may be a thousand times as much data as memory. Open files therefore share a [`BloomMemory`], the
-//! capacity for filters. A file whose filter does not fit is read without it: a read of a row that the file does not
+//! capacity for filters. A file whose filter does not fit is read without it. A read of a row that the file does not
 //! contain then reads one of its blocks.
 //!
 //! The caller picks the filters that are worth their memory, because it knows the reads

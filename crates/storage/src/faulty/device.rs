@@ -264,7 +264,7 @@ impl FileState {
     }
 
     /// Simulates a failed sync. The bytes may have reached the device anyway, may still be in the page cache, or may be
-    /// gone from there as well: then readers find the file cut or with garbage.
+    /// gone from there as well. In the last case readers find the file cut or with garbage.
     fn fail_sync(&mut self, env: &Env) {
         match env.random_below(4) {
             0 => self.sync(),

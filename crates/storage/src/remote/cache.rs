@@ -38,7 +38,7 @@ use std::sync::Arc;
 use stele_env::Env;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10
+/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader. Half a MiB adds 5–10
 /// ms to the first block and makes the next thirty free.
 pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks being fetched ahead of any reader.
@@ -287,8 +287,8 @@ impl ChunkCache {
 }
 
 /// A piece of a chunk in memory of its own, unless it is most of the chunk. A slice would retain the whole chunk as
-/// long as its reader, which accounts for the piece alone (a value on its way to a client, a cursor's read-ahead). The
-/// copy costs microseconds.
+/// long as its reader, which accounts for the piece alone. Examples are a value on its way to a client and a cursor's
+/// read-ahead. The copy costs microseconds.
 fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
     if piece.len() > chunk.len() / 2 {
         piece

@@ -15,7 +15,7 @@
 //! that slept loses only its life: no name it can make up gets past a seal.
 //!
 //! Record numbers are never reused. A claim checks the records after it made its own, like the creation of any new
-//! file, because the record that had its number may have been deleted. The last [`RECORDS_KEPT`] stay, for people.
+//! file. The record that had its number may have been deleted. The last [`RECORDS_KEPT`] stay, for people.
 
 use super::Fence;
 use crate::{Result, StorageError};
@@ -38,7 +38,7 @@ const RACES_MAX: usize = 64;
 const POLL_EVERY: Duration = Duration::from_secs(2);
 
 /// One check in this many asks for our own record. It is deleted when [`RECORDS_KEPT`] others were made, and then so
-/// may be the next one: a process that slept through that many takeovers would never learn of any.
+/// may be the next one. A process that slept through that many takeovers would otherwise never learn of any.
 const OWN_RECORD_EVERY: u64 = 16;
 
 /// Largest valid number; the coordination log counts generations above it.

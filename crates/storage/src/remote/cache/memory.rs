@@ -5,8 +5,8 @@
 //! that a scan always has some under way. Random reads seldom begin where others have ended, also where they cross
 //! chunks, and then cost at most [`AHEAD_MIN`] chunks.
 //!
-//! When memory is full, a chunk is evicted that was read to its end. A scan with more chunks under way than it reads
-//! would otherwise lose those, and fetch them again, in favour of chunks that it does not return to.
+//! When memory is full, a chunk is evicted that was read to its end. Otherwise a scan with more chunks under way than
+//! it reads would lose those, and fetch them again. The chunks behind it are of no use to it.
 
 use super::chunk::ChunkId;
 use bytes::Bytes;
