@@ -45,13 +45,13 @@ impl Harness {
     }
 
     fn with_limits(limits: CallLimits) -> Self {
-        Self::with_env(limits, TokioRuntime::current())
+        let pool = Pool::default().limited(Part::Requests, limits.request_bytes_max);
+        Self::with_pool(limits, pool, TokioRuntime::current())
     }
 
-    fn with_env(limits: CallLimits, env: Env) -> Self {
+    fn with_pool(limits: CallLimits, pool: Pool, env: Env) -> Self {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
-        let pool = Pool::default().limited(Part::Requests, limits.request_bytes_max);
         let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, pool.clone());
         Harness {
             fake,

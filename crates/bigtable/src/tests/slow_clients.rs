@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 /// A front end with a budget of 256 MiB, 32 MiB of which are for responses.
 async fn harness() -> Harness {
-    let harness = Harness::with_env(CallLimits::for_memory(256 << 20), clock::env());
+    let harness = Harness::with_pool(CallLimits::for_memory(256 << 20), Pool::new(256 << 20), clock::env());
     harness.tables().create_table(table_request("t")).await.unwrap();
     for number in 0..ROWS {
         let request = v2::MutateRowRequest {
