@@ -1,10 +1,10 @@
-//! Errors of the commit log.
+//! The errors of the commit log, and the kind of each.
 
 use std::sync::Arc;
 use stele_storage::StorageError;
 use stele_types::ErrorKind;
 
-/// What went wrong. Cheap to clone: one failed group answers all its writers.
+/// An error of the log. Cheap to clone: one failed group answers all its writers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// Acknowledged bytes are damaged.
@@ -12,9 +12,9 @@ pub enum LogError {
     Corruption {
         /// The segment.
         path: Arc<str>,
-        /// Where.
+        /// The offset in it.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         detail: String,
     },
     /// The segment was written by a newer version.
@@ -35,7 +35,7 @@ pub enum LogError {
         /// The limit.
         limit: usize,
     },
-    /// The medium failed.
+    /// The storage failed.
     #[error("commit log: {0}")]
     Storage(#[from] StorageError),
     /// The stream has been closed.
@@ -44,7 +44,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What a caller can do about it.
+    /// The kind, which tells a caller how to act on it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             LogError::Corruption { .. } => ErrorKind::Corruption,
@@ -54,4 +54,9 @@ impl LogError {
             LogError::Closed => ErrorKind::Unavailable,
         }
     }
+}
+
+/// Whether an error means that the storage is full.
+pub fn is_no_space(error: &LogError) -> bool {
+    matches!(error, LogError::Storage(StorageError::NoSpace { .. }))
 }

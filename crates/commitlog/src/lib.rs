@@ -1,6 +1,6 @@
-//! The commit log: what makes a write survive.
+//! The commit log makes a write survive.
 //!
-//! Terms: a *record* is one tablet's batch of mutations; a *group* is the records one group commit wrote; a *segment*
+//! Terms: a *record* is one tablet's batch of mutations; a *group* is the records that one group commit wrote; a *segment*
 //! is one file; a *stream* is the sequence of segments one task writes. A server has a few streams, not one per tablet
 //! (Bigtable §6, "Exploiting commit logs"). Byte tables: `docs/formats/commit-log.md`.
 //!
@@ -9,15 +9,19 @@
 //!   its writer asked.
 //! * A record whose write or sync failed is refused, and does not come back at recovery.
 //! * After a failed append or sync the segment is never written again.
-//! * A segment is deleted only when every tablet with records in it has flushed past them, and its header tells nothing that
-//!   counts of the segment before it ([`retention`]).
+//! * Segments of a stream become durable in their order. Power loss takes a suffix of the stream, except records in a
+//!   segment whose sync has failed, whose tablets must be flushed.
+//! * A segment is deleted only when every tablet with records in it has flushed past them, and its header is not needed to
+//!   read the segment before it ([`retention`]).
 //!
 //! This crate does not know what a record means.
 
 pub mod error;
 pub mod format;
 mod group;
+mod lead;
 mod metrics;
+mod queue;
 pub mod replay;
 pub mod retention;
 pub mod salvage;
@@ -25,14 +29,16 @@ mod segment;
 mod stream;
 mod task;
 
-pub use error::LogError;
+pub use error::{LogError, is_no_space};
 pub use format::{Payload, Record, RecordRef};
 pub use group::{Append, Completion};
+pub use lead::{Lead, Slot, Submitted};
 pub use metrics::LogMetrics;
+pub use queue::LogOptions;
 pub use replay::{ReplayReport, inspect, replay, replay_through};
 pub use retention::SegmentInfo;
 pub use segment::SegmentNumbers;
-pub use stream::{HeldSegments, Lead, LogOptions, LogStream, Slot, Submitted, is_no_space};
+pub use stream::{HeldSegments, LogStream};
 
 #[cfg(test)]
 mod tests;

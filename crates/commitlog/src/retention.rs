@@ -1,34 +1,44 @@
-//! Which segments are still needed.
+//! Decides which segments are still needed.
 //!
-//! A segment is kept for its records, and for what its header says of the segment before it: where that one ends, and what of it is
-//! promised. The second reason lasts while the one before is needed itself, or is not *settled*: while bytes that were refused
-//! may lie behind its end, or power loss may still take that end, and everything behind it is to go with it. A settled
-//! segment that nobody needs tells nothing that matters, so what is behind it does not depend on it. Hence one tablet that cannot
-//! be flushed keeps the segments its records are in, one behind each of them, and no others.
+//! A segment is kept for its records, and for its header: that states where the segment before it ends and how much of it
+//! was synced. The second reason lasts while the segment before is needed itself, or is not *settled*: refused bytes may
+//! lie behind its end, or power loss may still take that end, and then recovery drops the segments behind it. Hence one
+//! unflushable tablet keeps the segments of its records, one behind each of them, and no others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};
 
-/// A closed or open segment and what it holds.
+/// How durable a closed segment is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Power loss may take its end. It ends with an acknowledged group, or another process left it.
+    #[default]
+    Unsynced,
+    /// It ends with its last acknowledged group, and survives power loss.
+    Settled,
+    /// It was given up after a failure, or recovery found a torn tail in it. Its groups that count survive power loss; refused
+    /// bytes may lie behind them.
+    GivenUp,
+    /// Acknowledged groups may be lost in a power loss, and will never be synced: a sync has failed, of this segment or
+    /// of one that recovery needs to keep it. Only a flush makes their records durable.
+    NotDurable,
+}
+
+/// A closed or open segment and its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its path.
     pub path: String,
     /// Its bytes.
     pub len: u64,
-    /// What reading it back costs, in bytes, where that is more.
+    /// The cost of reading it back, in bytes, where that is more.
     pub reading_cost: u64,
     /// The number of the segment whose length its header states; 0 when it is the first of its process's stream.
     pub follows: u64,
     /// The newest sequence number of each tablet in it.
     pub tablets: HashMap<TabletId, SeqNo>,
-    /// Nothing lies behind what counts of it.
-    pub whole: bool,
-    /// It is whole, and survives power loss.
-    pub settled: bool,
-    /// Some of what was acknowledged is not known to survive power loss, and nobody will sync it any more: that was tried, or
-    /// something else failed. Or it would go with that of an earlier one.
-    pub forsaken: bool,
+    /// How durable it is.
+    pub state: SegmentState,
 }
 
 impl SegmentInfo {
@@ -41,9 +51,16 @@ impl SegmentInfo {
         let newest = self.tablets.entry(tablet).or_default();
         *newest = (*newest).max(last);
     }
+
+    /// Notes that all of it survives power loss.
+    pub fn note_synced(&mut self) {
+        if self.state == SegmentState::Unsynced {
+            self.state = SegmentState::Settled;
+        }
+    }
 }
 
-/// The closed segments of a stream, and perhaps those that earlier processes have left.
+/// The closed segments of a stream, and perhaps those of earlier processes.
 #[derive(Debug, Default)]
 pub struct Retention {
     /// By segment number.
@@ -51,46 +68,61 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Adds a segment that will not be written again.
-    pub fn add(&mut self, number: u64, info: SegmentInfo) {
-        self.closed.insert(number, info);
+    /// Adds a segment that will not be written again. Returns the one that had the same number: none, unless it was found
+    /// on storage.
+    pub fn add(&mut self, number: u64, info: SegmentInfo) -> Option<SegmentInfo> {
+        self.closed.insert(number, info)
     }
 
-    /// Notes that a segment survives power loss.
+    /// Notes that an unsynced segment survives power loss. It may have been deleted meanwhile.
     pub fn synced(&mut self, number: u64) {
         if let Some(info) = self.closed.get_mut(&number) {
-            info.settled = info.whole;
+            assert_eq!(info.state, SegmentState::Unsynced, "a segment is synced once");
+            info.note_synced();
         }
     }
 
-    /// Notes that a segment is not synced and will not be.
-    pub fn forsake(&mut self, number: u64) {
+    /// Notes that an unsynced segment will not be synced. It may have been deleted meanwhile.
+    pub fn set_not_durable(&mut self, number: u64) {
         if let Some(info) = self.closed.get_mut(&number) {
-            info.forsaken = true;
+            assert_eq!(
+                info.state,
+                SegmentState::Unsynced,
+                "a synced segment does not become less durable"
+            );
+            info.state = SegmentState::NotDurable;
         }
     }
 
-    /// The tablets of which forsaken segments have a record that is not flushed: what was acknowledged of it is in memory, and
-    /// only a flush makes it safe.
+    /// The tablets with a record that is in a [`SegmentState::NotDurable`] segment and not flushed. The record was acknowledged
+    /// and is in memory; only a flush makes it durable.
     pub fn forsaken_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<TabletId> {
-        let forsaken = self.closed.values().filter(|info| info.forsaken);
-        let records = forsaken.flat_map(|info| &info.tablets);
+        let segments = self.closed.values();
+        let not_durable = segments.filter(|info| info.state == SegmentState::NotDurable);
+        let records = not_durable.flat_map(|info| &info.tablets);
         let held = records.filter(|(tablet, seq)| !is_flushed(**tablet, **seq));
         held.map(|(tablet, _)| *tablet).collect()
     }
 
-    /// Takes out the segments of which every record `is_flushed`, but not one whose header says something that still
-    /// counts. The oldest of what one process wrote to one stream does not wait for what others wrote.
+    /// Takes out the segments of which every record `is_flushed`, except those whose header is still needed. The oldest
+    /// segments of one process do not wait for those of another.
     pub fn take_unneeded(&mut self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<(u64, SegmentInfo)> {
+        let before = self.closed.len();
         let kept = self.kept_by(|tablet, seq| !is_flushed(tablet, seq));
         let numbers: Vec<u64> = self.closed.keys().filter(|n| !kept.contains(n)).copied().collect();
-        numbers
+        let taken: Vec<(u64, SegmentInfo)> = numbers
             .iter()
             .filter_map(|n| self.closed.remove(n).map(|info| (*n, info)))
-            .collect()
+            .collect();
+        assert_eq!(
+            taken.len() + self.closed.len(),
+            before,
+            "each segment is either kept or taken out"
+        );
+        taken
     }
 
-    /// The segments that must stay because somebody `needs` a record in them, or for their headers.
+    /// The segments that must stay because a caller `needs` a record in them, or for their headers.
     fn kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<u64> {
         let (mut kept, mut told_of) = (BTreeSet::new(), BTreeSet::new());
         for (number, info) in &self.closed {
@@ -99,23 +131,29 @@ impl Retention {
             if is_needed || tells {
                 kept.insert(*number);
             }
-            if is_needed || (tells && !info.settled) {
+            if is_needed || (tells && info.state != SegmentState::Settled) {
                 told_of.insert(*number);
             }
         }
         kept
     }
 
-    /// Bytes that cannot be deleted as long as somebody `needs` a record.
+    /// Bytes that cannot be deleted while a caller `needs` a record.
     pub fn bytes_kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
         let kept = self.kept_by(needs);
         let kept = kept.iter().filter_map(|number| self.closed.get(number));
         kept.map(SegmentInfo::bytes).sum()
     }
 
-    /// Bytes in closed segments, or what reading them back costs.
+    /// Bytes in closed segments, or the cost of reading them back.
     pub fn bytes(&self) -> u64 {
         self.closed.values().map(SegmentInfo::bytes).sum()
+    }
+
+    /// The states of the segments, oldest first.
+    #[cfg(test)]
+    pub(crate) fn states(&self) -> Vec<SegmentState> {
+        self.closed.values().map(|info| info.state).collect()
     }
 
     /// Number of closed segments.
@@ -128,11 +166,10 @@ impl Retention {
         self.closed.is_empty()
     }
 
-    /// The tablets of which a record is not flushed, in the oldest segments that have such records; of the segments of
-    /// each process.
+    /// The tablets with an unflushed record in the oldest segments that have such records, for each process's segments.
     pub fn oldest_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<TabletId> {
         let mut holders = Vec::new();
-        // Held, or behind one that is.
+        // Segments that are held, or are behind one that is.
         let mut behind = BTreeSet::new();
         for (number, info) in &self.closed {
             let before = holders.len();
@@ -190,8 +227,7 @@ mod tests {
     fn one_holds_the_first(settled: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut retention = Retention::default();
         for number in 1..=8 {
-            let mut info = segment(number - 1, if number == 1 { 1 } else { 2 });
-            info.whole = true;
+            let info = segment(number - 1, if number == 1 { 1 } else { 2 });
             retention.add(number, info);
             if settled(number) {
                 retention.synced(number);
@@ -218,13 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_behind_whose_end_something_was_refused_is_not_settled_by_a_sync() {
+    fn a_segment_behind_whose_end_something_was_refused_is_not_settled() {
         let mut retention = Retention::default();
         for number in 1..=4 {
             let mut info = segment(number - 1, number);
-            info.whole = number != 2;
+            info.state = match number {
+                2 => SegmentState::GivenUp,
+                _ => SegmentState::Settled,
+            };
             retention.add(number, info);
-            retention.synced(number);
         }
         let unneeded = retention.take_unneeded(|tablet, _| tablet != TabletId(1));
         assert_eq!(unneeded.into_iter().map(|(number, _)| number).collect::<Vec<_>>(), [4]);

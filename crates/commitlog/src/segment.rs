@@ -1,38 +1,34 @@
-//! The segments of one stream: who has them appends, syncs, rotates.
+//! The segments of one stream: append, sync, acknowledge, and the change from one segment to the next.
 //!
-//! There is one [`Segments`] for each stream, and whoever commits owns it: a writer that found the stream idle, or the
-//! stream's task. Nothing here knows of queues or completions.
+//! Each stream has one [`Segments`], owned by the party that commits: a writer that found the stream idle, or the
+//! stream's task. This module knows nothing of queues or completions.
 //!
-//! A group is *appended*, then perhaps synced, then *acknowledged*: from then on it counts for recovery, and for the
-//! length that the next segment's header states of this one. After any failure the segment is given up.
+//! A group is *appended*, then perhaps synced, then *acknowledged*. An acknowledged group counts at recovery and in the
+//! length that the next segment's header states of this one. After any failure the segment is given up: it is neither
+//! written nor synced again.
 //!
-//! A full segment is *relieved* by the next one without anybody waiting: the next one's file is made beforehand. The full
-//! one is then *unsynced*, and stays so until something must be durable, or too much has come together: where nobody
-//! asks for a sync, most of the log is flushed and deleted before it has cost the device anything. Where somebody did lately,
-//! the stream syncs *ahead*, a piece at a time while appends go on, so that the next one who asks finds little to do.
+//! A segment begins in one of two ways:
+//! * It *stands alone*: its header is synced before its first group is written. Recovery keeps it whatever became of the
+//!   segment before it. The first segment of a stream stands alone, and so does one that follows a failure or a close.
+//! * It *took over*: the segment before it was full, and its header was written without waiting for the device. Then the
+//!   full segment is *unsynced* ([`unsynced`]). Recovery keeps a segment that took over only if the one before is whole.
 //!
-//! Power loss may thus take the end of a segment and leave what came after it. So a reader drops a segment that follows a
-//! hole, unless it says itself that its beginning was synced. Nothing that must be durable is written into a segment before
-//! all before it is whole, and its own beginning durable ([`Segments::settle`]); hence a hole before such a segment is
-//! damage, and a hole before any other costs nothing that was promised to survive.
-//!
-//! The medium may lose what a failed sync was to write, so after one in the background the open segment is given up as well,
-//! and the next one begins with a durable header: it rests on nothing.
+//! Invariant: segments become durable in their order. Before the first synced group of a segment is written, all older
+//! segments are synced, and so is the beginning of this one ([`Segments::settle`]). Hence a gap before a segment that took
+//! over and holds synced bytes is damage; a gap before any other segment that took over is power loss.
 
-mod ahead;
 mod next;
 mod open;
 mod turnover;
+mod unsynced;
 
 use crate::error::LogError;
 use crate::format::{self, GROUP_HEADER_BYTES, Payload, RECORD_HEADER_BYTES, RecordRef};
 use crate::metrics::LogMetrics;
 use crate::retention::Retention;
-use ahead::{DEMAND_SEGMENTS, SyncOutcome};
 use bytes::Bytes;
-pub(crate) use next::Next;
-use open::Open;
-pub(crate) use open::Previous;
+use next::Next;
+use open::{Open, Previous};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,94 +36,116 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::{Env, PlantedBug};
 use stele_storage::{AppendFile, Storage};
-use tokio::sync::oneshot;
+#[cfg(test)]
+pub(crate) use unsynced::UNSYNCED_MAX;
 
-/// Groups up to this size are copied into one piece and appended without waiting, where the medium can. Copying 256 KiB
-/// costs some 20 µs, less than the slices of a vectored write of small records.
+/// Groups up to this size are copied into one buffer and appended without waiting, where the storage can do that. Copying
+/// 256 KiB costs some 20 µs, less than the slices of a vectored write of small records.
 pub(crate) const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// A record up to this size that is a group by itself is appended without waiting and without a copy, where the medium can.
-/// To apply it takes its writer longer than the append.
+/// A record up to this size that is a group by itself is appended without waiting and without a copy, where the storage can
+/// do that. Applying it takes its writer longer than the append.
 const INLINE_RECORD_BYTES_MAX: usize = 2 << 20;
 
-/// A segment that has its size may grow to so many times that until what relieves it is ready. With 32 MiB that gives the
-/// making of a file, or a sync, the time in which a fast writer fills as much again, some 80 ms; a medium that is slower
-/// than that has writers wait for it.
+/// A full segment may grow to this many times its size while the file of the next one is being made. With 32 MiB that gives
+/// the device the time in which a fast writer fills 32 MiB, some 80 ms. After that writers wait.
 const OVERSIZE: u64 = 2;
 
-/// State that a stream's handle and whoever commits share.
+/// State that a stream's handle shares with the party that commits.
 pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) metrics: LogMetrics,
     /// Closed segments. The open one is added when it is closed.
     pub(crate) retention: Mutex<Retention>,
-    /// Held while unneeded segments are deleted, oldest first. Two at once could each have taken some, and what the second took
-    /// would go although the first failed at one before it.
+    /// Held while unneeded segments are deleted, oldest first. Of two concurrent deletions the second could succeed where the
+    /// first failed, and delete the segment that states the end of one that stays.
     pub(crate) deleting: tokio::sync::Mutex<()>,
-    /// Those who read segments now: none is deleted.
+    /// Readers of segments: while there is one, no segment is deleted.
     pub(crate) readers: AtomicU64,
-    /// Those of them that were relieved and are not synced, by number. Whoever deletes one drops its file here afterwards.
-    /// The files are kept open, or the system might forget that it failed to write something back.
+    /// Closed segments that are not synced, by number. A deletion drops the file here after it deleted the segment. The files
+    /// stay open, because the system reports a failed write-back only to a file that was open at that time.
     pub(crate) unsynced: Mutex<BTreeMap<u64, Box<dyn AppendFile>>>,
     /// Bytes in the open segment.
     pub(crate) open_bytes: AtomicU64,
 }
 
+impl Shared {
+    /// State of a stream whose closed segments are `retention`.
+    pub(crate) fn new(storage: Arc<dyn Storage>, metrics: LogMetrics, retention: Retention) -> Shared {
+        Shared {
+            storage,
+            metrics,
+            retention: Mutex::new(retention),
+            deleting: tokio::sync::Mutex::default(),
+            readers: AtomicU64::new(0),
+            unsynced: Mutex::default(),
+            open_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
 /// Gives segment numbers that grow and that no earlier process used.
 pub type SegmentNumbers = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// The open segment of a stream and what its successor's header must say.
+/// The open segment of a stream and the facts that its successor's header must state.
 pub(crate) struct Segments {
-    pub(crate) env: Env,
-    pub(crate) stream: u32,
-    pub(crate) segment_bytes: u64,
-    pub(crate) next_segment: SegmentNumbers,
+    env: Env,
+    stream: u32,
+    segment_bytes: u64,
+    next_segment: SegmentNumbers,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) open: Option<Open>,
+    open: Option<Open>,
     /// The segment before the open one.
-    pub(crate) previous: Previous,
-    /// The outcome of syncing the oldest unsynced one in the background, while it is not known.
-    pub(crate) tail: Option<oneshot::Receiver<SyncOutcome>>,
-    /// Segments begun since something was to be durable.
-    pub(crate) since_demand: u32,
-    /// Files for the next segments, on their way or ready.
-    pub(crate) next: Next,
-    /// Where groups are put together; at most [`INLINE_BYTES_MAX`].
-    pub(crate) frame: Vec<u8>,
+    previous: Previous,
+    /// The file of the next segment, on its way or ready.
+    next: Next,
+    /// Buffer in which groups are put together; at most [`INLINE_BYTES_MAX`].
+    frame: Vec<u8>,
     /// When a failure was logged last.
-    pub(crate) told_at: Option<Duration>,
+    told_at: Option<Duration>,
 }
 
 impl Segments {
-    /// Whether the open segment has its size.
-    pub(crate) fn is_full(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| open.file.reading_cost() >= self.segment_bytes)
+    pub(crate) fn new(
+        env: Env,
+        stream: u32,
+        segment_bytes: u64,
+        next_segment: SegmentNumbers,
+        shared: Arc<Shared>,
+    ) -> Segments {
+        Segments {
+            env,
+            stream,
+            segment_bytes,
+            next_segment,
+            shared,
+            open: None,
+            previous: Previous::default(),
+            next: Next::default(),
+            frame: Vec::new(),
+            told_at: None,
+        }
     }
 
-    /// Whether the open segment must be closed, and writers wait for that: it has its size, and nothing relieves it.
+    /// Whether a segment is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether the open segment must be closed before the next group, while writers wait: it is full, and the next one can
+    /// not take over now.
     pub(crate) fn must_close(&mut self) -> bool {
-        if !self.is_full() {
+        let Some(open) = &self.open else { return false };
+        let cost = open.file.reading_cost();
+        if cost < self.segment_bytes || self.take_over() {
             return false;
         }
-        self.probe_ahead();
-        let Some(open) = &self.open else { return false };
-        let awaited = self.next.is_asked_for() && open.file.reading_cost() < OVERSIZE * self.segment_bytes;
-        !self.relieve() && !awaited
+        !self.next.is_coming() || cost >= OVERSIZE * self.segment_bytes
     }
 
     /// Appends a group on the calling thread; `None` when that would have to wait, and then nothing has happened.
     /// `records` must not be empty.
     pub(crate) fn try_append<'r>(
-        &mut self,
-        records: impl Iterator<Item = RecordRef<'r>> + Clone,
-    ) -> Option<Result<(), LogError>> {
-        self.probe_ahead();
-        self.append_inline(records)
-    }
-
-    fn append_inline<'r>(
         &mut self,
         records: impl Iterator<Item = RecordRef<'r>> + Clone,
     ) -> Option<Result<(), LogError>> {
@@ -150,6 +168,10 @@ impl Segments {
                 record.rest.iter().for_each(|piece| self.frame.extend_from_slice(piece));
             }
         }
+        assert!(
+            is_apart || self.frame.len() == len,
+            "a frame holds exactly the bytes that its header states"
+        );
         let (first, rest) = apart;
         let outcome = if !is_apart {
             open.file.try_append(&[&self.frame])?
@@ -160,6 +182,9 @@ impl Segments {
             let pieces: Vec<&[u8]> = own.chain(rest.iter().map(|piece| &piece[..])).collect();
             open.file.try_append(&pieces)?
         };
+        if outcome.is_ok() {
+            open.check_appended(header.offset, len as u64);
+        }
         Some(outcome.map_err(LogError::from))
     }
 
@@ -169,12 +194,10 @@ impl Segments {
         records: impl Iterator<Item = RecordRef<'r>> + Clone + Send,
         payloads: impl Iterator<Item = &'r Payload> + Send,
     ) -> Result<(), LogError> {
-        self.probe_ahead();
         if self.open.is_none() {
             self.open = Some(self.open_segment().await?);
         }
-        // Without another look: it might give up the segment just when this group is to go into it.
-        if let Some(outcome) = self.append_inline(records.clone()) {
+        if let Some(outcome) = self.try_append(records.clone()) {
             return outcome;
         }
         let Some(open) = self.open.as_mut() else {
@@ -185,6 +208,7 @@ impl Segments {
         let mut heads = Vec::with_capacity(heads_len);
         heads.extend_from_slice(&header.encode(open.number));
         records.for_each(|record| heads.extend_from_slice(&record.encode_header()));
+        assert_eq!(heads.len(), heads_len, "every record of a group has one header");
         let heads = Bytes::from(heads);
         let mut slices = Vec::with_capacity(1 + 2 * header.records as usize);
         slices.push(heads.slice(..GROUP_HEADER_BYTES));
@@ -194,19 +218,24 @@ impl Segments {
             slices.extend(payload.pieces().filter(|piece| !piece.is_empty()).cloned());
             at += RECORD_HEADER_BYTES;
         }
+        assert_eq!(at, heads_len, "every record of a group has one payload");
         open.file.append(&slices).await?;
+        open.check_appended(header.offset, GROUP_HEADER_BYTES as u64 + u64::from(header.records_len));
         Ok(())
     }
 
-    /// Returns when everything appended survives power loss.
+    /// Returns when everything appended survives power loss. [`Segments::settle`] comes first.
     pub(crate) async fn sync(&mut self) -> Result<(), LogError> {
         let Some(open) = self.open.as_mut() else {
             return Err(LogError::Closed);
         };
+        assert!(
+            self.shared.unsynced.lock().is_empty(),
+            "older segments are synced before a group of this one is"
+        );
         if skips_sync(&self.env) {
             return Ok(());
         }
-        open.settle_ahead().await?;
         let start = self.env.now();
         open.file.sync().await?;
         open.synced = open.file.len();
@@ -215,12 +244,12 @@ impl Segments {
         Ok(())
     }
 
-    /// To be called before anything is appended that must be durable: makes all earlier segments whole, and then the
-    /// beginning of the open one durable, if it relieved another. That is what a reader takes for the sign of it.
+    /// Must be called before a group is appended that must be durable. It makes all older segments durable, then the
+    /// beginning of the open one if nothing of it is: the group that follows states that, and proves to a reader that the
+    /// older segments were durable.
     pub(crate) async fn settle(&mut self) -> Result<(), LogError> {
-        self.since_demand = 0;
-        self.sync_unsynced().await?;
-        match self.open.as_mut().filter(|open| open.relieves && open.synced == 0) {
+        self.sync_older().await?;
+        match self.open.as_mut().filter(|open| open.synced == 0) {
             Some(open) => open.sync_tail().await,
             None => Ok(()),
         }
@@ -239,21 +268,22 @@ impl Segments {
         if count == 0 {
             return;
         }
-        // The segment's header goes with its first group.
+        // The segment's header counts with its first group.
         if open.acknowledged == 0 {
             bytes += format::SEGMENT_HEADER_BYTES as u64;
         }
         open.acknowledged += bytes;
-        debug_assert!(open.acknowledged <= open.file.len());
+        assert_eq!(
+            open.acknowledged,
+            open.file.len(),
+            "each group is acknowledged once, in the order of the appends"
+        );
         self.shared.open_bytes.store(open.acknowledged, Ordering::Relaxed);
         let metrics = &self.shared.metrics;
         metrics.retained_bytes.add(bytes as i64);
         metrics.bytes.inc_by(bytes);
         metrics.groups.inc();
         metrics.records.inc_by(count);
-        if self.since_demand < DEMAND_SEGMENTS {
-            self.sync_ahead();
-        }
         self.prepare();
     }
 }

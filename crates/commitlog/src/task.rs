@@ -1,25 +1,25 @@
-//! The stream's task: commits what a leader must not wait for.
+//! The stream's task: commits the groups that a leader must not wait for.
 //!
 //! Pipeline: while the sync of one group runs, the records of the next queue up, encoded and checksummed by their
-//! writers. When the sync is done the next group is appended and its sync begun, and only then is the first one applied
-//! and acknowledged, so that inserting into memtables costs no time of the device. Records of one tablet are still applied in
-//! order, since all of it happens here, one group after the other.
+//! writers. When the sync is done the next group is appended and its sync begun. Only then is the first one applied and
+//! acknowledged, so the device does not wait for memtables. Records of one tablet are still applied in order, since all of
+//! it happens here, one group after the other.
 //!
-//! Writers that wait for their acknowledgement before they write again would then come in two shifts, each with a sync of
-//! its own, and half as many share one. So where applying takes less than a sync does, what is due is acknowledged first,
-//! and its writers are in the next group again; unless those who wait are many more ([`Turn::acknowledges_first`]).
+//! Writers that wait for their acknowledgement before they write again would then split into two halves, each with a sync
+//! of its own. So where applying takes less time than a sync, synced records are acknowledged first, and their writers are
+//! in the next group; unless many more are waiting ([`Turn::acknowledges_first`]).
 //!
-//! Where no segment could be begun, what has queued up meanwhile is refused with the group that needed one: a medium that is
-//! out of reach takes minutes to say so, and each group would wait as long, behind all those before it. A full one says so at
-//! once, and may have room for the next.
+//! Where no segment could be begun, all waiting records are refused with the group that needed one. A storage that is out of
+//! reach takes minutes to report it, and each group would wait as long. A full storage reports it without delay, and
+//! may have space for the next group.
 //!
-//! What asks for no sync is not kept waiting for one that begins after it was queued, unless a record of its tablet
-//! before it is ([`Group`]).
+//! A record that asks for no sync does not wait for a sync that begins after it was queued, unless a record of its tablet
+//! before it does ([`Group`]).
 
-use crate::error::LogError;
+use crate::error::{LogError, is_no_space};
 use crate::group::{Append, Completion, Group, Part};
+use crate::queue::{GROUP_RECORDS_MAX, Inner, Order};
 use crate::segment::Segments;
-use crate::stream::{GROUP_RECORDS_MAX, Inner, Order, is_no_space};
 use futures::poll;
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
     }
 }
 
-/// The task. Where it is dropped before its end, as with the runtime, nobody will commit what is queued; and what is queued
-/// holds tablets, which hold the stream.
+/// The task. Where it is dropped before its end, as with the runtime, queued records are dropped too: they hold tablets, which
+/// hold the stream.
 struct Running<C: Completion>(Arc<Inner<C>>);
 
 impl<C: Completion> Drop for Running<C> {
@@ -63,11 +63,11 @@ impl<C: Completion> Drop for Running<C> {
 /// The time between being handed the segments and finding nothing to do.
 struct Turn<'a, C: Completion> {
     inner: &'a Inner<C>,
-    /// Here until the turn ends.
+    /// Present until the turn ends, except during a commit.
     segments: Option<Box<Segments>>,
     /// Durable; applied and acknowledged once the next sync has begun, or before.
     due: Vec<Append<C>>,
-    /// What the last sync took, and the last time that something due was applied and acknowledged.
+    /// Durations of the last sync, and of the last application and acknowledgement of due records.
     sync_took: Duration,
     completion_took: Duration,
 }
@@ -75,9 +75,9 @@ struct Turn<'a, C: Completion> {
 enum Next<C> {
     Group(Group<C>),
     Order(Order),
-    /// First what is due.
+    /// The due records are applied and acknowledged first.
     Complete,
-    /// Nothing at all; the stream is idle now.
+    /// There is nothing to do; the stream is idle now.
     Rest,
 }
 
@@ -140,21 +140,27 @@ impl<C: Completion> Turn<'_, C> {
         if let Some(order) = queue.orders.pop_front() {
             return Next::Order(order);
         }
-        queue.idle = self.segments.take();
+        if let Some(segments) = self.segments.take() {
+            queue.rest(segments);
+        }
+        assert!(
+            self.due.is_empty(),
+            "a turn ends when every synced record is acknowledged"
+        );
         Next::Rest
     }
 
-    /// Whether what is due is acknowledged before the next group begins.
+    /// Whether due records are acknowledged before the next group begins.
     fn acknowledges_first(&self, waiting: usize) -> bool {
         let due = self.due.len();
         due > 0 && waiting < 2 * due && (waiting == 0 || self.completion_took < self.sync_took)
     }
 
-    /// Commits a group, all but the completion of what it synced.
+    /// Commits a group, except the completion of its synced records.
     async fn commit(&mut self, segments: &mut Segments, group: Group<C>) {
         let mut out_of_reach = None;
         let mut refuse = |segments: &mut Segments, error: &LogError| {
-            let is_begun = segments.open.is_some();
+            let is_begun = segments.is_open();
             segments.refuse(error);
             out_of_reach = Some(error.clone()).filter(|error| !is_begun && !is_no_space(error));
         };
@@ -178,6 +184,7 @@ impl<C: Completion> Turn<'_, C> {
             match &outcome {
                 Ok(()) => {
                     segments.acknowledge(Part(&bound).records());
+                    assert!(self.due.is_empty(), "a group is completed before the next one is due");
                     self.due = bound;
                 }
                 Err(error) => {
@@ -196,7 +203,7 @@ impl<C: Completion> Turn<'_, C> {
         }
     }
 
-    /// Appends and syncs what is bound to the sync, and meanwhile completes what is due and `free`.
+    /// Appends and syncs the records that are bound to the sync. Meanwhile completes the due records and `free`.
     async fn sync(
         &mut self,
         segments: &mut Segments,

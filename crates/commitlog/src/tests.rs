@@ -1,4 +1,4 @@
-//! The log on media that work, fill up, fail, lose power and rot. Chance is seeded, so what fails once fails again.
+//! Tests of the log on storage that works, fills up, fails, loses power and rots. Randomness is seeded, so a failure repeats.
 #![allow(clippy::disallowed_methods, reason = "the seeded runtime below runs on tokio")]
 
 mod concurrent;
@@ -8,9 +8,9 @@ mod golden;
 mod leader;
 mod nth;
 mod panics;
-mod relief;
 mod stream;
 mod takeover;
+mod unsynced;
 
 use crate::{Append, Completion, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, SegmentInfo, Submitted};
 use bytes::Bytes;

@@ -419,7 +419,7 @@ fn start_streams(
         .into_iter()
         .map(|(_, number, mut info)| {
             // They were synced before anything was built on them.
-            info.settled = info.whole;
+            info.note_synced();
             (number, info)
         })
         .collect();

@@ -8,7 +8,7 @@
 use super::header_of;
 use crate::error::LogError;
 use crate::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find_group, hole_without_header, read_header};
+use crate::replay::{Gap, KnownLengths, SegmentReader, counts_behind, find_group, gap_without_header, read_header};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_storage::ReadFile;
@@ -61,8 +61,8 @@ impl Headers {
         file: &Arc<PastUnreadable>,
     ) -> Result<Judgement, LogError> {
         let judged = async {
-            match self.hole_of(stream, number, file).await? {
-                Some(hole) => self.behind(&hole, stream, number).await,
+            match self.gap_of(stream, number, file).await? {
+                Some(gap) => self.behind(&gap, stream, number).await,
                 None => Ok(Judgement::Sound),
             }
         };
@@ -72,23 +72,23 @@ impl Headers {
         }
     }
 
-    async fn hole_of(&self, stream: u32, number: u64, file: &Arc<PastUnreadable>) -> Result<Option<Hole>, LogError> {
+    async fn gap_of(&self, stream: u32, number: u64, file: &Arc<PastUnreadable>) -> Result<Option<Gap>, LogError> {
         let known = self.known_lengths(stream, number);
         if read_header(&**file, stream, number).await?.is_some() {
             let mut reader = SegmentReader::new(file.clone(), number, known);
             while reader.next_group().await?.is_some() {}
-            return Ok(reader.hole());
+            return Ok(reader.gap());
         }
-        hole_without_header(file.path(), known)
+        gap_without_header(file.path(), known)
     }
 
     /// Looks at those that would be dropped for a hole: one of them may say that it is damage.
-    async fn behind(&self, hole: &Hole, stream: u32, number: u64) -> Result<Judgement, LogError> {
+    async fn behind(&self, gap: &Gap, stream: u32, number: u64) -> Result<Judgement, LogError> {
         let mut last = number;
         let mut taken = Vec::new();
         while let Some((header, file)) = self.followers.get(&(stream, last)) {
             let known = self.known_lengths(stream, header.number);
-            if header.number <= last || counts_behind(hole, &**file, header, known).await? {
+            if header.number <= last || counts_behind(gap, &**file, header, known).await? {
                 return Ok(Judgement::taking(taken));
             }
             last = header.number;

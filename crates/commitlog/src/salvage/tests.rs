@@ -6,7 +6,7 @@ use crate::replay;
 use bytes::Bytes;
 use stele_storage::memory::MemoryStorage;
 
-mod relieved;
+mod unreadable;
 
 const GROUPS: u64 = 4;
 

@@ -1,107 +1,94 @@
-//! The files of the segments to come, made before they are needed.
+//! The file of the next segment, made before it is needed.
 //!
-//! To make one is to wait for the device twice, and each time behind what it is busy with: where it is told to discard what is
-//! deleted (the mount option `discard`), the freeing of 32 MiB occupies it for some 55 ms. The fastest writers need a file every
-//! 80 ms. So some are kept in reserve, and made at the same time: one after the other they would come no faster than
-//! the device answers.
+//! Making a file waits for the device twice: once to create it, once to make its name durable. The name must be durable
+//! before the segment is used, because a reader takes a missing segment for a flushed one. So the file is made in the
+//! background while the open segment fills, and a full segment is replaced without waiting.
 
 use super::Segments;
 use crate::format;
-use std::collections::VecDeque;
 use stele_storage::{AppendFile, StorageError};
 use tokio::sync::oneshot;
 
-/// Files in reserve, or being made, once a stream fills segments without a sync. When a segment begins, the file is asked for that
-/// comes after these; until that one is needed so many segments are filled, and the last may grow to twice its size
-/// ([`super::OVERSIZE`]). That is 128 MiB with segments of 32, a third of a second at 400 MB/s. Each is an empty file that a
-/// crash leaves behind.
-pub(super) const RESERVE: usize = 3;
-
-/// A segment in which nothing is yet.
+/// A file for a segment, without content.
 pub(super) struct Empty {
     pub(super) number: u64,
     pub(super) path: String,
     pub(super) file: Box<dyn AppendFile>,
-    /// Its name survives power loss.
-    pub(super) named: bool,
 }
 
-/// Files for the next segments.
+/// The file for the next segment.
 #[derive(Default)]
-pub(crate) struct Next {
-    /// Made, in the order of their numbers.
-    pub(super) ready: VecDeque<Empty>,
-    /// Being made, with higher numbers and in their order. Together at most [`RESERVE`].
-    coming: VecDeque<oneshot::Receiver<Result<Empty, StorageError>>>,
+pub(super) enum Next {
+    #[default]
+    Absent,
+    /// It is being made in the background.
+    Coming(oneshot::Receiver<Result<Empty, StorageError>>),
+    Ready(Empty),
+    /// It could not be made. No other is asked for while the same segment is open, or each group would ask again.
+    Failed,
 }
 
 impl Next {
-    /// Whether there is one, or will be.
-    pub(super) fn is_asked_for(&self) -> bool {
-        !self.ready.is_empty() || !self.coming.is_empty()
-    }
-
-    fn is_enough(&self) -> bool {
-        self.ready.len() + self.coming.len() >= RESERVE
-    }
-
-    /// Learns which of those that are being made are there; `false` when one could not be made.
-    pub(super) fn look(&mut self) -> bool {
-        let mut all_made = true;
-        while let Some(coming) = self.coming.front_mut() {
-            let made = match coming.try_recv() {
-                Err(oneshot::error::TryRecvError::Empty) => break,
-                Ok(made) => made.ok(),
-                Err(oneshot::error::TryRecvError::Closed) => None,
-            };
-            self.coming.pop_front();
-            all_made &= made.is_some();
-            self.ready.extend(made);
+    /// Whether it is being made. Notices that it has been.
+    pub(super) fn is_coming(&mut self) -> bool {
+        let Next::Coming(coming) = self else { return false };
+        match coming.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => true,
+            Err(oneshot::error::TryRecvError::Closed) => {
+                *self = Next::Failed;
+                false
+            }
+            Ok(made) => {
+                *self = Next::made(made.ok());
+                false
+            }
         }
-        all_made
     }
 
-    /// Waits for the next of those that are being made; `false` when there is none.
-    async fn arrive(&mut self) -> bool {
-        let Some(coming) = self.coming.front_mut() else {
-            return false;
-        };
-        let made = coming.await;
-        self.coming.pop_front();
-        self.ready.extend(made.ok().and_then(Result::ok));
-        true
+    fn made(made: Option<Empty>) -> Next {
+        made.map_or(Next::Failed, Next::Ready)
     }
 
-    /// Waits for one, if any are being made.
-    pub(super) async fn be_ready(&mut self) {
-        while self.ready.is_empty() && self.arrive().await {}
+    /// Waits until it is made, or has failed, if it is being made.
+    pub(super) async fn arrive(&mut self) {
+        if let Next::Coming(coming) = self {
+            let made = coming.await;
+            *self = Next::made(made.ok().and_then(Result::ok));
+        }
     }
 
-    /// The first, which is waited for if none is there.
-    pub(super) async fn take(&mut self) -> Option<Empty> {
-        self.be_ready().await;
-        self.ready.pop_front()
+    /// Takes the file if it is ready. Forgets a failure.
+    pub(super) fn take_ready(&mut self) -> Option<Empty> {
+        if self.is_coming() {
+            return None;
+        }
+        match std::mem::take(self) {
+            Next::Ready(empty) => Some(empty),
+            Next::Absent | Next::Failed | Next::Coming(_) => None,
+        }
+    }
+
+    /// Puts back a file that was taken and not used.
+    pub(super) fn put_back(&mut self, empty: Empty) {
+        assert!(matches!(self, Next::Absent), "a stream has at most one next file");
+        *self = Next::Ready(empty);
     }
 }
 
 impl Segments {
-    /// Has a file made for a next segment, and the open one known to the medium by name, since a reader takes a segment that is not
-    /// there for one that was flushed. At first when half the open one is full, and not of syncs anyway; when one has relieved
-    /// another, at once.
+    /// Has the next segment's file made in the background once the open segment is half full and has unsynced bytes. Where each
+    /// group is synced, a full segment needs no sync when it is closed, so making the next one on demand costs little.
     pub(super) fn prepare(&mut self) {
         let Some(open) = self.open.as_ref() else { return };
-        let begins = if open.relieves { 0 } else { self.segment_bytes / 2 };
-        let due = open.acknowledged >= begins && open.acknowledged > open.synced;
-        if !due || open.ends_reserve || self.next.is_enough() {
+        let is_due = open.acknowledged >= self.segment_bytes / 2 && open.acknowledged > open.synced;
+        if !is_due || !matches!(self.next, Next::Absent) {
             return;
         }
-        if !open.is_named() {
-            self.begin_ahead();
-        }
         let number = (self.next_segment)();
+        assert!(number > open.number, "segment numbers grow along a stream");
         let path = format::segment_path(self.stream, number);
-        let (done, made) = oneshot::channel();
-        self.next.coming.push_back(made);
+        let (done, coming) = oneshot::channel();
+        self.next = Next::Coming(coming);
         let storage = self.shared.storage.clone();
         self.env.spawn("commit-log-create", async move {
             let made = async {
@@ -113,20 +100,14 @@ impl Segments {
             if made.is_err() {
                 let _ = storage.delete(&path).await;
             }
-            let named = true;
-            let _ = done.send(made.map(|file| Empty {
-                number,
-                path,
-                file,
-                named,
-            }));
+            let _ = done.send(made.map(|file| Empty { number, path, file }));
         });
     }
 
-    /// Deletes the files that were made for next segments, for there will be none.
+    /// Deletes the file that was made for a next segment: the stream ends.
     pub(crate) async fn discard_next(&mut self) {
-        while self.next.arrive().await {}
-        for empty in self.next.ready.drain(..) {
+        self.next.arrive().await;
+        if let Some(empty) = self.next.take_ready() {
             let _ = self.shared.storage.delete(&empty.path).await;
         }
     }

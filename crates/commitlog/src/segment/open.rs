@@ -1,59 +1,51 @@
-//! The segment being written, and what it says of the one before.
+//! The open segment, and the facts about a closed one that the next header states.
 
-use super::ahead::{SyncOutcome, settled};
 use super::next::Empty;
 use crate::error::LogError;
-use crate::format::{self, GroupHeader, RecordRef, SegmentHeader};
-use crate::retention::SegmentInfo;
+use crate::format::{self, GroupHeader, RecordRef, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::retention::{SegmentInfo, SegmentState};
 use stele_storage::AppendFile;
 use stele_types::{SeqNo, TabletId};
-use tokio::sync::oneshot;
 
-/// The segment being written.
-pub(crate) struct Open {
+/// The segment being written. Its header has been appended.
+pub(super) struct Open {
     pub(super) number: u64,
     pub(super) file: Box<dyn AppendFile>,
     pub(super) info: SegmentInfo,
     /// The tablet of the last record and its newest sequence number, not yet in `info`: mostly the next record is of the
     /// same tablet.
-    pub(super) latest: Option<(TabletId, SeqNo)>,
+    latest: Option<(TabletId, SeqNo)>,
     /// Everything before this offset is synced.
     pub(super) synced: u64,
-    /// Everything before this offset was acknowledged to somebody.
+    /// Everything before this offset was acknowledged to a writer.
     pub(super) acknowledged: u64,
-    /// Where the last sync ahead of the closing one began, and its outcome while it is not known.
-    pub(super) ahead_through: u64,
-    pub(super) ahead: Option<oneshot::Receiver<SyncOutcome>>,
-    /// It relieved its predecessor: a reader keeps it only if that one is whole, or if it says that it was synced itself.
-    pub(super) relieves: bool,
-    /// Its name survives power loss.
-    pub(super) named: bool,
-    /// A next file could not be made: while this segment is open no other is asked for.
-    pub(super) ends_reserve: bool,
+    /// Its header was synced before its first group: a reader keeps it whatever became of the segment before.
+    stands_alone: bool,
 }
 
-/// What a segment's header says about the segment before it.
+/// The facts about the segment before the open one that a header states.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Previous {
+pub(super) struct Previous {
     pub(super) number: u64,
-    pub(super) acknowledged: u64,
-    pub(super) synced: u64,
-    /// It was given up: behind what was acknowledged there may be a group that was refused, and what was acknowledged may
-    /// be gone.
-    pub(super) refused: bool,
+    acknowledged: u64,
+    synced: u64,
 }
 
 impl Previous {
-    pub(super) fn of(open: &Open, refused: bool) -> Previous {
+    pub(super) fn of(open: &Open) -> Previous {
+        assert!(
+            open.acknowledged <= open.file.len() && open.synced <= open.file.len(),
+            "nothing is acknowledged or synced that was not appended"
+        );
         Previous {
             number: open.number,
             acknowledged: open.acknowledged,
             synced: open.synced.min(open.acknowledged),
-            refused,
         }
     }
 
     pub(super) fn header_of_next(&self, stream: u32, number: u64) -> SegmentHeader {
+        assert!(number > self.number, "segment numbers grow along a stream");
         SegmentHeader {
             version: format::VERSION,
             stream,
@@ -66,10 +58,25 @@ impl Previous {
 }
 
 impl Open {
-    pub(super) fn new(empty: Empty, follows: u64, relieves: bool) -> Open {
+    /// A segment whose header was synced.
+    pub(super) fn standing_alone(empty: Empty, follows: u64) -> Open {
+        Open::new(empty, follows, true)
+    }
+
+    /// A segment whose header was appended behind a full segment, and is not synced.
+    pub(super) fn taking_over(empty: Empty, follows: u64) -> Open {
+        Open::new(empty, follows, false)
+    }
+
+    fn new(empty: Empty, follows: u64, stands_alone: bool) -> Open {
+        assert_eq!(
+            empty.file.len(),
+            SEGMENT_HEADER_BYTES as u64,
+            "a segment begins with its header and nothing else"
+        );
         Open {
             number: empty.number,
-            named: empty.named,
+            synced: if stands_alone { empty.file.len() } else { 0 },
             file: empty.file,
             info: SegmentInfo {
                 path: empty.path,
@@ -77,17 +84,9 @@ impl Open {
                 ..SegmentInfo::default()
             },
             latest: None,
-            synced: 0,
             acknowledged: 0,
-            ahead_through: 0,
-            ahead: None,
-            relieves,
-            ends_reserve: false,
+            stands_alone,
         }
-    }
-
-    pub(super) fn is_named(&self) -> bool {
-        self.named || self.synced > 0
     }
 
     pub(super) fn header_for<'r>(&self, records: impl Iterator<Item = RecordRef<'r>>) -> GroupHeader {
@@ -96,11 +95,18 @@ impl Open {
             count += 1;
             bytes += record.frame_len();
         }
+        assert!(count > 0, "a group has at least one record");
         let offset = self.file.len();
-        // A first group that knows all before it to be synced is the sign of a segment that rests on nothing.
-        let known = match self.relieves && offset == format::SEGMENT_HEADER_BYTES as u64 {
-            true => self.synced.min(offset - 1),
-            false => self.synced,
+        assert!(
+            self.synced <= offset && self.acknowledged <= offset,
+            "groups are appended behind all that is synced or acknowledged"
+        );
+        // In a first group the distance 0 is reserved for a segment that stands alone.
+        let is_first = offset == SEGMENT_HEADER_BYTES as u64;
+        let known = if is_first && !self.stands_alone {
+            self.synced.min(offset - 1)
+        } else {
+            self.synced
         };
         GroupHeader {
             records_len: bytes as u32,
@@ -110,9 +116,17 @@ impl Open {
         }
     }
 
-    /// Syncs what is not synced yet.
+    /// Checks an append that succeeded: `len` bytes were to be written at `offset`.
+    pub(super) fn check_appended(&self, offset: u64, len: u64) {
+        assert_eq!(
+            self.file.len(),
+            offset + len,
+            "an append writes exactly the bytes of the group"
+        );
+    }
+
+    /// Syncs the bytes that are not synced yet.
     pub(super) async fn sync_tail(&mut self) -> Result<(), LogError> {
-        self.settle_ahead().await?;
         if self.synced < self.file.len() {
             self.file.sync().await?;
             self.synced = self.file.len();
@@ -120,24 +134,43 @@ impl Open {
         Ok(())
     }
 
-    /// Waits for the sync that runs ahead.
-    pub(super) async fn settle_ahead(&mut self) -> Result<(), LogError> {
-        settled(&mut self.ahead).await
-    }
-
     pub(super) fn note(&mut self, tablet: TabletId, last: SeqNo) {
         match &mut self.latest {
             Some((same, newest)) if *same == tablet => *newest = last.max(*newest),
             _ => {
-                self.settle();
+                self.note_latest();
                 self.latest = Some((tablet, last));
             }
         }
     }
 
-    pub(super) fn settle(&mut self) {
+    fn note_latest(&mut self) {
         if let Some((tablet, newest)) = self.latest.take() {
             self.info.note(tablet, newest);
         }
+    }
+
+    /// The state of the segment when it is given up after a failure.
+    pub(super) fn state_given_up(&self) -> SegmentState {
+        if self.synced < self.acknowledged {
+            SegmentState::NotDurable
+        } else {
+            SegmentState::GivenUp
+        }
+    }
+
+    /// Splits the segment, which is written no more, into its description and its file.
+    pub(super) fn into_closed(mut self, state: SegmentState) -> (SegmentInfo, Box<dyn AppendFile>) {
+        self.note_latest();
+        // A segment without groups acknowledges nothing, not even its header.
+        let ends_with_acknowledged = self.acknowledged == 0 || self.acknowledged == self.file.len();
+        assert!(
+            ends_with_acknowledged || matches!(state, SegmentState::GivenUp | SegmentState::NotDurable),
+            "only a segment that was given up has refused bytes behind its end"
+        );
+        self.info.len = self.acknowledged;
+        self.info.reading_cost = self.file.reading_cost();
+        self.info.state = state;
+        (self.info, self.file)
     }
 }

@@ -1,37 +1,13 @@
-//! What a failure costs, and what is appended at once.
+//! Tests of the cost of a failure, and of appends that do not wait.
 
 use super::*;
 use crate::format::{Payload, Record};
+use crate::retention::{SegmentInfo, SegmentState};
 use crate::tests::{env, record, replayed};
 use stele_env::metrics::Metrics;
 use stele_storage::StorageError;
 use stele_storage::memory::MemoryStorage;
-
-/// Records whose second reading is the moment at which a sync in the background turns out to have failed.
-struct Untimely<I> {
-    records: I,
-    fail: Arc<Mutex<Option<oneshot::Sender<SyncOutcome>>>>,
-}
-
-impl<I: Clone> Clone for Untimely<I> {
-    fn clone(&self) -> Self {
-        if let Some(fail) = self.fail.lock().take() {
-            let _ = fail.send(Err(sync_error()));
-        }
-        Untimely {
-            records: self.records.clone(),
-            fail: self.fail.clone(),
-        }
-    }
-}
-
-impl<I: Iterator> Iterator for Untimely<I> {
-    type Item = I::Item;
-
-    fn next(&mut self) -> Option<I::Item> {
-        self.records.next()
-    }
-}
+use tokio::sync::oneshot;
 
 async fn append(segments: &mut Segments, record: RecordRef<'_>) {
     segments
@@ -42,30 +18,18 @@ async fn append(segments: &mut Segments, record: RecordRef<'_>) {
 }
 
 fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
-    let shared = Arc::new(Shared {
-        storage: storage.clone(),
-        metrics: LogMetrics::new(&Metrics::new()),
-        retention: Mutex::default(),
-        deleting: tokio::sync::Mutex::default(),
-        readers: AtomicU64::new(0),
-        unsynced: Mutex::default(),
-        open_bytes: AtomicU64::new(0),
-    });
-    let numbers = AtomicU64::new(1);
-    Segments {
-        env: env(1),
-        stream: 0,
-        segment_bytes: 1 << 20,
-        next_segment: Arc::new(move || numbers.fetch_add(1, Ordering::Relaxed)),
-        shared,
-        open: None,
-        previous: Previous::default(),
-        tail: None,
-        since_demand: 0,
-        next: Next::default(),
-        frame: Vec::new(),
-        told_at: None,
-    }
+    let metrics = LogMetrics::new(&Metrics::new());
+    let shared = Arc::new(Shared::new(storage.clone(), metrics, Retention::default()));
+    let numbers = AtomicU64::new(2);
+    let next = Arc::new(move || numbers.fetch_add(1, Ordering::Relaxed));
+    Segments::new(env(1), 0, 1 << 20, next, shared)
+}
+
+/// A closed segment that is not synced, number 1.
+fn with_unsynced(segments: &mut Segments, file: Box<dyn AppendFile>) {
+    segments.previous.number = 1;
+    segments.shared.retention.lock().add(1, SegmentInfo::default());
+    segments.shared.unsynced.lock().insert(1, file);
 }
 
 fn sync_error() -> StorageError {
@@ -76,74 +40,25 @@ fn sync_error() -> StorageError {
     }
 }
 
-/// A full segment was relieved, but the next one could not be begun; then the sync of the full one fails, as an order
-/// or a look tells while none is open. What comes then must not rest on it.
+/// The next segment could not be begun behind a full one; then the sync of the full one fails while none is open. Later
+/// groups must not rest on it.
 #[tokio::test]
 async fn a_sync_that_fails_while_no_segment_is_open_is_not_forgotten() {
     for seen_by_settling in [true, false] {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
         let mut segments = segments_in(&storage);
-        let (done, tail) = oneshot::channel();
-        done.send(Err(sync_error())).unwrap();
-        segments.tail = Some(tail);
+        with_unsynced(&mut segments, Box::new(FailsToSync));
         if seen_by_settling {
             segments.settle().await.unwrap_err();
-        } else {
-            segments.probe_ahead();
+            segments.settle().await.unwrap();
         }
-        segments.settle().await.unwrap();
         append(&mut segments, record(1, 0).borrowed()).await;
         let open = segments.open.as_ref().expect("a segment was begun");
-        assert!(open.synced > 0, "its beginning rests on what was lost");
+        assert!(open.synced > 0, "its beginning rests on a segment that was lost");
+        assert_eq!(replayed(&storage).await.unwrap(), [0]);
+        let states: Vec<_> = segments.shared.retention.lock().states();
+        assert_eq!(states, [SegmentState::NotDurable]);
     }
-}
-
-/// Nobody says that a sync is done whose task is gone: by an order to be durable, or by a look while appends go on.
-#[tokio::test]
-async fn a_sync_that_vanished_has_failed() {
-    for (of_tail, seen_by_settling) in [(true, true), (true, false), (false, true), (false, false)] {
-        let storage: Arc<dyn Storage> = MemoryStorage::new();
-        let mut segments = segments_in(&storage);
-        append(&mut segments, record(1, 0).borrowed()).await;
-        let (vanishing, outcome) = oneshot::channel();
-        drop(vanishing);
-        match (&mut segments.open, of_tail) {
-            (Some(open), false) => open.ahead = Some(outcome),
-            _ => segments.tail = Some(outcome),
-        }
-        if seen_by_settling {
-            let synced = async {
-                segments.settle().await?;
-                segments.sync().await
-            };
-            synced.await.unwrap_err();
-        } else {
-            segments.probe_ahead();
-            assert!(segments.open.is_none(), "the segment is given up");
-        }
-    }
-}
-
-/// The group is not refused because something else failed just then.
-#[tokio::test]
-async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
-    let storage: Arc<dyn Storage> = MemoryStorage::new();
-    let mut segments = segments_in(&storage);
-    let all = [record(1, 0), record(1, 1), record(1, 2)];
-    append(&mut segments, all[0].borrowed()).await;
-    let (fail, ahead) = oneshot::channel();
-    if let Some(open) = &mut segments.open {
-        open.ahead = Some(ahead);
-    }
-    let untimely = Untimely {
-        records: std::iter::once(all[1].borrowed()),
-        fail: Arc::new(Mutex::new(Some(fail))),
-    };
-    segments.append(untimely, std::iter::empty()).await.unwrap();
-    segments.acknowledge(std::iter::once(all[1].borrowed()));
-    append(&mut segments, all[2].borrowed()).await;
-    assert_eq!(segments.previous.number, 1, "the segment was given up");
-    assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 2]);
 }
 
 #[tokio::test]
@@ -215,7 +130,25 @@ async fn a_large_record_by_itself_is_appended_at_once() {
     assert_eq!(found[1..], all);
 }
 
-/// Synced at once; tells which thread let go of it.
+/// A file that was appended to; its sync fails.
+struct FailsToSync;
+
+#[async_trait::async_trait]
+impl AppendFile for FailsToSync {
+    async fn append(&mut self, _: &[Bytes]) -> stele_storage::Result<()> {
+        Err(sync_error())
+    }
+
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        Err(sync_error())
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+}
+
+/// A file that syncs without waiting, and tells which thread closed it.
 struct ClosedOn(Option<oneshot::Sender<std::thread::ThreadId>>);
 
 #[async_trait::async_trait]
@@ -244,18 +177,14 @@ impl Drop for ClosedOn {
 /// The last to close a deleted file waits for the device.
 #[tokio::test]
 async fn no_thread_that_runs_tasks_closes_a_segment() {
-    for in_background in [true, false] {
+    for for_the_bound in [true, false] {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
         let mut segments = segments_in(&storage);
         segments.env = stele_env::tokio_env::TokioRuntime::current();
         let (told, closed) = oneshot::channel();
-        segments
-            .shared
-            .unsynced
-            .lock()
-            .insert(1, Box::new(ClosedOn(Some(told))));
-        if in_background {
-            segments.sync_oldest();
+        with_unsynced(&mut segments, Box::new(ClosedOn(Some(told))));
+        if for_the_bound {
+            segments.sync_oldest(0).await.unwrap();
         } else {
             segments.settle().await.unwrap();
         }
