@@ -1,14 +1,15 @@
-//! One suite over all coordinators: what [`crate::Coord`] promises while nothing fails.
+//! One suite over all coordinators checks the promises of [`crate::Coord`] without failures.
 //!
 //! Each check gets a fresh coordinator. A broken promise is a failed assertion, so this belongs in tests.
 
-use crate::election::leader;
-use crate::epoch::EPOCH_PREFIX;
-use crate::watch::WATCH_EVENTS_MAX;
-use crate::{
-    Condition, Coord, CoordError, KEY_BYTES_MAX, SessionId, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Versioned,
-    WatchEvent, Write, campaign, next_epoch, next_epoch_above,
-};
+use crate::coord::Coord;
+use crate::election::{campaign, leader};
+use crate::epoch::{EPOCH_PREFIX, next_epoch, next_epoch_above};
+use crate::error::CoordError;
+use crate::limits::{KEY_BYTES_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
+use crate::session_id::SessionId;
+use crate::txn::{Condition, Txn, TxnOutcome, Versioned, Write};
+use crate::watch::{WATCH_EVENTS_MAX, WatchEvent};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;

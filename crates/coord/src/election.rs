@@ -1,10 +1,13 @@
 //! Elections: of all sessions that campaign for a name, one leads.
 //!
-//! The leader is whoever's bound key exists. Being deposed is noticed late by nature (a paused process does not see its
-//! session end), so a leader's transactions carry [`Leadership::fence`]: they fail once somebody else leads.
+//! The leader is the session whose bound key exists. A deposed leader notices it late (a paused process does not see its
+//! session end). So a leader's transactions carry [`Leadership::fence`]: they fail once another session leads.
 
+use crate::coord::Coord;
 use crate::error::{CoordError, Result};
-use crate::{Condition, Coord, Session, Txn, TxnOutcome, Versioned, WatchEvent, Write};
+use crate::session::Session;
+use crate::txn::{Condition, Txn, TxnOutcome, Versioned, Write};
+use crate::watch::WatchEvent;
 use bytes::Bytes;
 
 /// Where the leaders' keys are.
@@ -23,7 +26,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Holds as long as nobody else was elected and the session lives.
+    /// Holds while no other session was elected and this one lives.
     pub fn fence(&self) -> Condition {
         Condition::version(&self.key, self.version)
     }
@@ -36,7 +39,7 @@ impl Leadership {
     /// Steps down, so that the next candidate need not wait for the session to end.
     pub async fn resign(self, coord: &dyn Coord) -> Result<()> {
         let delete = Write::Delete { key: self.key.clone() };
-        // On a conflict somebody else leads already.
+        // On a conflict another session leads already.
         coord
             .txn(Txn {
                 conditions: vec![self.fence()],
@@ -47,13 +50,13 @@ impl Leadership {
     }
 }
 
-/// The present leader's value.
+/// The current leader's value.
 pub async fn leader(coord: &dyn Coord, name: &str) -> Result<Option<Versioned>> {
     coord.get(&election_key(name)).await
 }
 
-/// Waits until this session leads. Somebody must keep the session alive meanwhile; that it has ended is noticed when the
-/// place becomes free. A session that leads already waits for itself.
+/// Waits until this session leads. The caller must keep the session alive meanwhile; its end is noticed when the place
+/// becomes free. A session that leads already waits for itself.
 pub async fn campaign(coord: &dyn Coord, name: &str, session: &Session, value: Bytes) -> Result<Leadership> {
     let key = election_key(name);
     // Watch first, so that the place becoming free between the attempt and the wait is not missed.

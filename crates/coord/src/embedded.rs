@@ -4,12 +4,12 @@
 //! (`docs/formats/coord-log.md`). A *generation* is a snapshot with its log.
 //!
 //! Invariants:
-//! * Memory holds what is durable, and only that: a transaction changes memory after its record was synced.
+//! * Memory holds exactly the durable state: a transaction changes memory after its record was synced.
 //! * One transaction at a time, so at most one record of a log is unsynced.
-//! * A log is used no more after anything about it failed, or its transaction's future was dropped. The next transaction
-//!   begins a new generation first, whose snapshot is made from memory. So a record that failed and is on the medium
-//!   nevertheless can count only if the process ends before another transaction succeeds; then it is as if it had
-//!   happened late, which [`crate::CoordError::is_ambiguous`] warns of.
+//! * A log is abandoned after any operation on it failed, or its transaction's future was dropped. The next transaction
+//!   begins a new generation first, whose snapshot is made from memory. So a failed record that is in the file nevertheless
+//!   can count only if the process ends before another transaction succeeds. Then the transaction happens late, of which
+//!   [`crate::CoordError::is_ambiguous`] warns.
 //! * A generation's number is never used twice, because a put that failed may have happened.
 //!
 //! Sessions are leases on the environment's clock. They do not outlive the process, so keys bound to them are not
@@ -17,20 +17,24 @@
 //!
 //! The generation before the last one stays: with it a damaged snapshot can be made again ([`salvage`]).
 //!
-//! One owner at a time is the storage's business (the lock of a local data root, the owner records of an object store).
-//! Where the storage numbers its owners, each begins with generations above those of every owner before: what a former
-//! owner that does not know yet puts is superseded already, and its log it cannot make. Should there be two owners of the
-//! same number, the second one's snapshot collides with the first one's, and the loser answers `Fenced` from then on.
+//! The storage ensures that there is one owner (by the lock of a local data root, or the owner records of an object store).
+//! Where the storage numbers its owners, each begins with generations above those of every earlier owner. So a snapshot that
+//! a former owner puts before it learns of its end is superseded already, and it cannot make a log. If there were two
+//! owners of the same number, the second one's snapshot would collide with the first one's, and the loser would return
+//! `Fenced` from then on.
 
 mod recovery;
 pub mod salvage;
 mod state;
 
+use crate::coord::Coord;
 use crate::error::{CoordError, Result};
-use crate::format::{encode_log_header, encode_record};
-use crate::session::{Session, SessionBackend, SessionId};
+use crate::format::{LOG_HEADER_BYTES, encode_log_header, encode_record};
+use crate::limits::STATE_BYTES_MAX;
+use crate::session::{Session, SessionBackend};
+use crate::session_id::SessionId;
+use crate::txn::{Txn, TxnOutcome, Versioned, Write};
 use crate::watch::Watch;
-use crate::{Coord, STATE_BYTES_MAX, Txn, TxnOutcome, Versioned, Write};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use state::State;
@@ -40,18 +44,18 @@ use stele_env::Env;
 use stele_storage::{AppendFile, Storage, StorageError};
 use tokio::sync::Notify;
 
-/// A log is replaced by a snapshot when it is this long, or as long as the last snapshot if that is longer: then writing
-/// snapshots at most doubles what is written, and opening reads at most twice the state and 1 MiB.
+/// A log is replaced by a snapshot when it is this long, or as long as the last snapshot if that is longer: then
+/// snapshots at most double the bytes written, and opening reads at most twice the state and 1 MiB.
 pub const COMPACT_LOG_BYTES: u64 = 1 << 20;
 
-/// A log is replaced also when reading it back takes as long as so many bytes do, or as the last snapshot if that is longer. On an
-/// object store each transaction is an object, which takes as long as 64 KiB: by its bytes alone a log would grow to some 7,000 of
-/// them, and a takeover wait five seconds for it. So it is 128, four waves of requests; and a snapshot, which is some seven
-/// requests, comes with every 128th transaction.
+/// A log is also replaced when reading it back costs as much as this number of bytes, or as the last snapshot if that is more. On an
+/// object store each transaction is an object and costs as much as 64 KiB. By its bytes alone a log would grow to some 7,000
+/// objects, and a takeover would wait five seconds for it. With this limit it has 128 objects, four waves of requests; a
+/// snapshot, some seven requests, comes with every 128th transaction.
 pub const COMPACT_COST_BYTES: u64 = 8 << 20;
 
-/// Generations of one owner, where owners are numbered. A generation is made by a start, a failure, or a log that is long enough, at
-/// least 128 transactions: a process that gets so far has changed the catalog a hundred million times.
+/// Generations of one owner, where owners are numbered. A generation is made by a start, a failure, or a log at its
+/// limit, at least 128 transactions: a process that uses them all has changed the catalog a hundred million times.
 pub const OWNER_GENERATIONS: u64 = 1 << 20;
 
 /// The embedded coordinator.
@@ -65,7 +69,7 @@ struct Inner {
     env: Env,
     /// Never held across an await.
     state: Mutex<State>,
-    /// Held through a transaction, and while a session ends, so that no transaction sees half of either.
+    /// Held during a transaction, and while a session ends, so that no transaction sees half of either.
     writer: tokio::sync::Mutex<Writer>,
     /// Wakes the task that ends sessions.
     session_begun: Arc<Notify>,
@@ -78,7 +82,7 @@ struct Writer {
     log: Option<Log>,
     /// The last generation this owner may use.
     generation_max: u64,
-    /// Set once another owner was met.
+    /// Set once another owner was detected.
     fenced: Option<String>,
 }
 
@@ -122,11 +126,11 @@ impl EmbeddedCoord {
             writer: tokio::sync::Mutex::new(writer),
             session_begun: Arc::new(Notify::new()),
         };
-        // What was read need not be durable; a snapshot makes it so before anybody acts on it.
+        // The keys that were read need not be durable; a snapshot makes them so before a caller acts on them.
         let mut writer = inner.writer.lock().await;
         let log = match inner.storage.owner_epoch() {
             None => inner.begin_clean_generation(&mut writer).await?,
-            // A medium that is far away: whoever takes over does not wait for it.
+            // The storage is remote: a takeover does not wait for deletions.
             Some(_) => {
                 let log = inner.begin_generation(&mut writer).await?;
                 let (storage, generation) = (inner.storage.clone(), log.generation);
@@ -151,8 +155,8 @@ impl EmbeddedCoord {
         }))
     }
 
-    /// Whether what was opened ended with a torn record. That is a transaction which nobody was told of, or, if the medium
-    /// damaged just that record, the last one that somebody was told of: the bytes cannot tell.
+    /// Whether the opened log ended with a torn record. Its transaction was never acknowledged; or, if the device damaged just
+    /// that record, it was the last acknowledged one. The bytes cannot tell.
     pub fn was_torn(&self) -> bool {
         self.torn
     }
@@ -161,23 +165,31 @@ impl EmbeddedCoord {
 impl Inner {
     /// Makes `writes` durable and then visible. The caller holds `writer` and has checked everything.
     async fn commit(&self, writer: &mut Writer, writes: Vec<Write>) -> Result<u64> {
+        assert!(!writes.is_empty(), "a transaction without writes has no record");
         let mut log = self.log_with_space(writer).await?;
+        assert!(writer.log.is_none(), "a log is out of the writer while it is written");
+        assert!(
+            log.generation <= writer.generation,
+            "a log's generation is among those that were used"
+        );
         let revision = self.state.lock().next_revision();
         let record = encode_record(log.generation, revision, &writes);
+        let end = log.file.len() + record.len() as u64;
         log.file.append(&[record]).await?;
+        assert_eq!(log.file.len(), end, "an append writes exactly the bytes of the record");
         log.file.sync().await?;
         self.state.lock().apply(revision, writes);
         writer.log = Some(log);
         Ok(revision)
     }
 
-    /// A log to append to. Whoever gets it gives it back only after success.
+    /// A log to append to. The caller puts it back only after success.
     async fn log_with_space(&self, writer: &mut Writer) -> Result<Log> {
         match writer.log.take() {
             Some(log) if log.has_space() => Ok(log),
             None => self.begin_clean_generation(writer).await,
             Some(mut log) => match self.begin_clean_generation(writer).await {
-                // The snapshot is certainly not there, so this log still counts. Deletions, which make room, need it.
+                // The snapshot certainly does not exist, so this log still counts. Deletions of keys, which free space, need it.
                 Err(CoordError::Storage(StorageError::NoSpace { path }))
                     if path == recovery::snapshot_path(writer.generation) =>
                 {
@@ -189,16 +201,16 @@ impl Inner {
         }
     }
 
-    /// Begins a generation, and deletes what it supersedes.
+    /// Begins a generation, and deletes the files that it supersedes.
     async fn begin_clean_generation(&self, writer: &mut Writer) -> Result<Log> {
         let log = self.begin_generation(writer).await?;
-        // What cannot be deleted now is found again by the next generation.
+        // The next generation finds the files that could not be deleted now.
         let _ = recovery::delete_before(&self.storage, log.generation).await;
         Ok(log)
     }
 
-    /// Puts a snapshot of what is in memory and makes a log after it. From the moment the put begins no other log may
-    /// be appended to (unless it failed for lack of space), because recovery may find the snapshot.
+    /// Puts a snapshot of the keys in memory and makes a log after it. From the begin of the put no other log may be appended to
+    /// (unless the put failed for lack of space), because recovery may find the snapshot.
     async fn begin_generation(&self, writer: &mut Writer) -> Result<Log> {
         if let Some(file) = &writer.fenced {
             return Err(CoordError::Fenced { file: file.clone() });
@@ -213,6 +225,10 @@ impl Inner {
         }
         writer.generation += 1;
         let generation = writer.generation;
+        assert!(
+            generation <= writer.generation_max,
+            "an owner stays within its generations"
+        );
         let path = recovery::snapshot_path(generation);
         let snapshot = self.state.lock().snapshot(generation);
         let compact_at = COMPACT_LOG_BYTES.max(snapshot.len() as u64);
@@ -224,8 +240,13 @@ impl Inner {
             other => other?,
         }
         let mut file = self.storage.create(&recovery::log_path(generation)).await?;
-        // Becomes durable with the first record; a log without one may as well not exist.
+        // It becomes durable with the first record; a log without records may be missing.
         file.append(&[encode_log_header(generation)]).await?;
+        assert_eq!(
+            file.len(),
+            LOG_HEADER_BYTES as u64,
+            "a log begins with its header and nothing else"
+        );
         Ok(Log {
             file,
             generation,
@@ -276,7 +297,7 @@ async fn expire(inner: Weak<Inner>, env: Env, session_begun: Arc<Notify>) {
         match deadline {
             Some(deadline) => {
                 let wait = deadline.saturating_sub(env.now());
-                // Passed or woken, look again.
+                // After a timeout and after a wake-up the sessions are checked again.
                 let _ = env.timeout(wait, session_begun.notified()).await;
             }
             None => session_begun.notified().await,

@@ -1,22 +1,23 @@
-//! Durable counters for epochs.
+//! Epochs are numbers from durable counters.
 
+use crate::coord::Coord;
 use crate::error::{CoordError, Result};
-use crate::{Condition, Coord, Txn, TxnOutcome, Write};
+use crate::txn::{Condition, Txn, TxnOutcome, Write};
 use bytes::Bytes;
 
-/// Where the counters are.
+/// The prefix of the counters' keys.
 pub const EPOCH_PREFIX: &str = "epoch/";
 
-/// Attempts before giving up: even with every node of a large cluster asking at once, one succeeds in each round.
+/// Attempts before giving up. Even if every node of a large cluster asks concurrently, one succeeds in each round.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// The next number of a counter: 1 the first time, larger each time, never the same twice, whatever crashes.
+/// The next number of a counter: 1 the first time, larger each time, never the same twice, also after crashes.
 /// (After an ambiguous error a number may be left out.)
 pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
     next_epoch_above(coord, name, 0).await
 }
 
-/// The same, and above `floor`: a number of which something else says that it was given.
+/// The next number of a counter, above `floor`: a number that is known from elsewhere to have been given.
 pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Result<u64> {
     let key = key(name);
     for _ in 0..ATTEMPTS_MAX {
@@ -27,6 +28,7 @@ pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Resu
         };
         let next = last.max(floor).checked_add(1);
         let next = next.ok_or_else(|| bad_value(&key, last.to_string()))?;
+        assert!(next > last && next > floor, "a counter only grows");
         let put = Write::Put {
             key: key.clone(),
             value: Bytes::from(next.to_string()),
@@ -45,7 +47,7 @@ pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Resu
     })
 }
 
-/// Where a counter is.
+/// The key of a counter.
 pub(crate) fn key(name: &str) -> String {
     format!("{EPOCH_PREFIX}{name}")
 }

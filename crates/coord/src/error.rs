@@ -1,13 +1,13 @@
-//! What can go wrong with coordination.
+//! The errors of coordination, and the kind of each.
 
-use crate::session::SessionId;
+use crate::session_id::SessionId;
 use stele_storage::StorageError;
 use stele_types::ErrorKind;
 
 /// Result of a coordination operation.
 pub type Result<T> = std::result::Result<T, CoordError>;
 
-/// What a caller can tell apart.
+/// An error of a coordination operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoordError {
     /// A limit or rule is broken; the same call never succeeds.
@@ -28,7 +28,7 @@ pub enum CoordError {
         /// Which session.
         session: SessionId,
     },
-    /// Others were faster every time.
+    /// Concurrent changes won every time.
     #[error("{key}: gave up after {attempts} attempts against concurrent changes")]
     Contended {
         /// The key fought over.
@@ -36,14 +36,14 @@ pub enum CoordError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// A stored value is not what its owner writes.
+    /// A stored value is not one that its owner writes.
     #[error("{key}: expected {expected}, found {found}")]
     BadValue {
         /// The key.
         key: String,
-        /// What belongs there.
+        /// The expected content.
         expected: &'static str,
-        /// What is there.
+        /// The found content.
         found: String,
     },
     /// A file is not as it was written.
@@ -51,20 +51,20 @@ pub enum CoordError {
     Corruption {
         /// Storage path.
         file: String,
-        /// Where in it.
+        /// The offset in it.
         offset: u64,
-        /// What belongs there.
+        /// The expected content.
         expected: String,
-        /// What is there.
+        /// The found content.
         found: String,
     },
-    /// Somebody else writes the same coordination files; this object has become useless.
+    /// Another owner writes the same coordination files; this object is of no further use.
     #[error("{file} was written by another owner of this data")]
     Fenced {
         /// The file that should not have been there.
         file: String,
     },
-    /// The medium failed.
+    /// The storage failed.
     #[error("coordination: {0}")]
     Storage(#[from] StorageError),
     /// The coordinator was shut down.
@@ -73,7 +73,7 @@ pub enum CoordError {
 }
 
 impl CoordError {
-    /// What a caller can do about it.
+    /// The kind, which tells a caller how to act on it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             CoordError::InvalidArgument { .. } => ErrorKind::InvalidArgument,
@@ -83,7 +83,7 @@ impl CoordError {
             CoordError::BadValue { .. } | CoordError::Corruption { .. } => ErrorKind::Corruption,
             CoordError::Storage(error) => match error.kind() {
                 kind @ (ErrorKind::ResourceExhausted | ErrorKind::Corruption) => kind,
-                // That a file of ours is missing or taken is no answer to a question about keys.
+                // A missing or colliding file says nothing about keys.
                 _ => ErrorKind::Internal,
             },
             CoordError::Closed => ErrorKind::Unavailable,

@@ -1,4 +1,4 @@
-//! Bytes of the embedded coordinator's files; `docs/formats/coord-log.md` has the tables.
+//! The encoding of the embedded coordinator's files; `docs/formats/coord-log.md` has the tables.
 //!
 //! ```text
 //! log      = magic:8 version:4 crc:4 generation:8 record*
@@ -17,8 +17,9 @@ mod snapshot;
 pub use inspect::inspect;
 pub use snapshot::{Snapshot, SnapshotEntry, decode_snapshot, encode_snapshot};
 
-use crate::session::SessionId;
-use crate::{KEY_BYTES_MAX, TXN_BYTES_MAX, TXN_OPS_MAX, Write};
+use crate::limits::{KEY_BYTES_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
+use crate::session_id::SessionId;
+use crate::txn::Write;
 use bytes::Bytes;
 use reader::Reader;
 use stele_types::varint;
@@ -33,7 +34,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const LOG_HEADER_BYTES: usize = 24;
 /// Bytes before a record's body.
 pub const RECORD_HEADER_BYTES: usize = 16;
-/// Longest body. A transaction has at most 1 MiB of keys and values; beside them 8 bytes of revision, 2 of count, and per
+/// Longest body. A transaction has at most 1 MiB of keys and values; besides them 8 bytes of revision, 2 of count, and per
 /// write at most 1 of kind, 10 of session and 2 × 10 of lengths: 3,978 bytes. A quarter MiB is to spare.
 pub const BODY_BYTES_MAX: usize = TXN_BYTES_MAX + (256 << 10);
 
@@ -42,15 +43,15 @@ const KIND_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
 const KIND_BOUND_PUT: u8 = 3;
 
-/// Bytes are not what was written.
+/// An error of decoding: bytes differ from those that are ever written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: expected {expected}, found {found}")]
 pub struct FormatError {
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What belongs there.
+    /// The expected content.
     pub expected: String,
-    /// What is there.
+    /// The found content.
     pub found: String,
 }
 
@@ -71,16 +72,16 @@ pub struct LogRecord {
     pub offset: u64,
     /// Its revision.
     pub revision: u64,
-    /// What it wrote.
+    /// Its writes.
     pub writes: Vec<Write>,
 }
 
-/// A log, as far as it is whole.
+/// The whole records of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The transactions, of consecutive revisions.
     pub records: Vec<LogRecord>,
-    /// Where an unacknowledged end begins, if there is one.
+    /// The offset of an unacknowledged end, if there is one.
     pub torn_at: Option<u64>,
 }
 
@@ -92,6 +93,7 @@ pub fn encode_log_header(generation: u64) -> Bytes {
     let crc = crc(&[&out, &generation.to_le_bytes()]);
     out.extend_from_slice(&crc.to_le_bytes());
     out.extend_from_slice(&generation.to_le_bytes());
+    assert_eq!(out.len(), LOG_HEADER_BYTES, "the header of a log has a fixed size");
     Bytes::from(out)
 }
 
@@ -103,7 +105,10 @@ pub fn encode_record(generation: u64, revision: u64, writes: &[Write]) -> Bytes 
     for write in writes {
         encode_write(&mut body, write);
     }
-    debug_assert!(body.len() <= BODY_BYTES_MAX);
+    assert!(
+        body.len() <= BODY_BYTES_MAX,
+        "a transaction within its limits fits a record"
+    );
     let generation = generation.to_le_bytes();
     let mut out = Vec::with_capacity(RECORD_HEADER_BYTES + body.len());
     out.extend_from_slice(&RECORD_MAGIC);
@@ -111,6 +116,11 @@ pub fn encode_record(generation: u64, revision: u64, writes: &[Write]) -> Bytes 
     let head_crc = crc(&[&generation, &out]);
     out.extend_from_slice(&head_crc.to_le_bytes());
     out.extend_from_slice(&crc(&[&generation, &body]).to_le_bytes());
+    assert_eq!(
+        out.len(),
+        RECORD_HEADER_BYTES,
+        "the header of a record has a fixed size"
+    );
     out.extend_from_slice(&body);
     Bytes::from(out)
 }
@@ -160,6 +170,10 @@ pub fn decode_log(bytes: &Bytes, generation: u64) -> Result<Log, FormatError> {
             Ok((record, next)) => {
                 check_follows(log.records.last(), &record)?;
                 log.records.push(record);
+                assert!(
+                    next > at && next <= bytes.len(),
+                    "a decoder moves forward, and not past the end"
+                );
                 at = next;
             }
             Err(damage) => {
@@ -174,7 +188,7 @@ pub fn decode_log(bytes: &Bytes, generation: u64) -> Result<Log, FormatError> {
     Ok(log)
 }
 
-/// What is wrong with a record, and whether being written half explains it.
+/// An error in a record, and whether an interrupted write explains it.
 struct Damage {
     error: FormatError,
     may_be_torn: bool,

@@ -1,22 +1,13 @@
 //! Sessions: leases that keys can be bound to.
 
 use crate::error::Result;
+pub use crate::session_id::SessionId;
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a session. Not reused while any handle to it can exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-/// What a backend provides behind a [`Session`].
+/// The operations that a backend provides for a [`Session`].
 #[async_trait]
 pub trait SessionBackend: Send + Sync + 'static {
     /// Renews the lease; `SessionEnded` when it is too late.
@@ -25,7 +16,7 @@ pub trait SessionBackend: Send + Sync + 'static {
     async fn revoke(&self, session: SessionId) -> Result<()>;
 }
 
-/// A live session, as long as somebody calls [`Session::keep_alive`]. Dropping it does not end it: its time does.
+/// A session, live while a task calls [`Session::keep_alive`]. Dropping it does not end it; its time does.
 #[derive(Clone)]
 pub struct Session {
     id: SessionId,

@@ -1,10 +1,11 @@
-//! Watches: bounded queues of changes.
+//! Watches are bounded queues of changes.
 //!
-//! A watcher that does not keep up loses what is queued and finds a [`WatchEvent::Resync`] in its place: it lists again.
-//! Changes after the `Resync` follow it, and may be older than that listing; versions tell.
+//! A watcher that does not keep up loses the queued events and finds a [`WatchEvent::Resync`] in their place: it lists
+//! again. Changes after the `Resync` follow it, and may be older than that listing; versions tell.
 
 use crate::error::{CoordError, Result};
-use crate::{Versioned, WATCHES_MAX};
+use crate::limits::WATCHES_MAX;
+use crate::txn::Versioned;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ pub enum WatchEvent {
     Put {
         /// The key.
         key: String,
-        /// What it is now.
+        /// Its current value and version.
         current: Versioned,
     },
     /// A key was removed, or vanished with its session.
@@ -82,7 +83,7 @@ impl Watch {
         }
     }
 
-    /// The next change that is there already.
+    /// The next change, if one is queued.
     pub fn try_next(&mut self) -> Option<WatchEvent> {
         self.queue.waiting.lock().events.pop_front()
     }
@@ -108,10 +109,11 @@ impl Watchers {
             ..Queue::default()
         });
         self.queues.push(Arc::downgrade(&queue));
+        assert!(self.queues.len() <= WATCHES_MAX, "watches are bounded");
         Ok(Watch { queue })
     }
 
-    /// Queues an event with everybody it concerns. Never waits.
+    /// Queues an event in every watch on its key. Never waits.
     pub fn send(&mut self, event: &WatchEvent) {
         self.queues.retain(|queue| {
             let Some(queue) = queue.upgrade() else {
@@ -119,11 +121,16 @@ impl Watchers {
             };
             if event.key().is_none_or(|key| key.starts_with(&queue.prefix)) {
                 let mut waiting = queue.waiting.lock();
+                assert!(!waiting.closed, "a closed watch gets no events");
                 if waiting.events.len() >= WATCH_EVENTS_MAX {
                     waiting.events.clear();
                     waiting.events.push_back(WatchEvent::Resync);
                 }
                 waiting.events.push_back(event.clone());
+                assert!(
+                    waiting.events.len() <= WATCH_EVENTS_MAX,
+                    "the events of a watch are bounded"
+                );
                 drop(waiting);
                 queue.changed.notify_one();
             }

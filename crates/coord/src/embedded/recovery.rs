@@ -1,8 +1,8 @@
-//! Finds the keys again: the highest snapshot and the log of its generation.
+//! Recovers the keys from the highest snapshot and the log of its generation.
 
-use crate::Write;
 use crate::error::{CoordError, Result};
 use crate::format::{FormatError, Log, SnapshotEntry, decode_log, decode_snapshot};
+use crate::txn::Write;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) fn log_path(generation: u64) -> String {
     format!("{LOG_PREFIX}{generation:020}")
 }
 
-/// What there was.
+/// The recovered state.
 pub(super) struct Recovered {
     /// The highest generation of any file, to be used no more.
     pub(super) generation: u64,
@@ -36,8 +36,8 @@ pub(super) enum Kind {
     Log,
 }
 
-/// Highest generation and revision believed. No medium takes a million syncs per second for longer than half a year, and
-/// 2^44 of either leave room to count on and to make session ids of.
+/// Highest valid generation and revision. No storage does a million syncs per second for longer than half a year. 2^44 of
+/// either leave numbers to count on and to make session ids of.
 const NUMBER_MAX: u64 = 1 << 44;
 
 /// Kind and generation by path; `None` for files that are not ours.
@@ -78,11 +78,11 @@ pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
             torn: false,
         });
     };
-    // What this one supersedes is deleted after the next one: only then is one surely durable.
+    // The files that this one supersedes are deleted after the next one: only then is a snapshot surely durable.
     load(storage, generation).await
 }
 
-/// A whole file. What the device cannot read of it is damage.
+/// A whole file. Bytes that the device cannot read are damage.
 async fn read(storage: &Arc<dyn Storage>, path: &str) -> Result<Bytes> {
     storage.read_all(path).await.map_err(|error| match error {
         StorageError::Unreadable { offset, message, .. } => corruption(path, unreadable(offset, message)),
@@ -199,8 +199,8 @@ pub(super) fn corruption(file: &str, error: FormatError) -> CoordError {
     }
 }
 
-/// Deletes what a durable snapshot of this generation supersedes, but for the generation before it, from which
-/// [`super::salvage`] makes this snapshot again should it be damaged.
+/// Deletes the files that a durable snapshot of this generation supersedes, except the generation before it, from which
+/// [`super::salvage`] can make this snapshot again.
 pub(super) async fn delete_before(storage: &Arc<dyn Storage>, generation: u64) -> Result<()> {
     let files = storage.list(DIRECTORY).await?;
     let snapshots = files.iter().filter_map(|file| match parse_path(&file.path) {
@@ -208,6 +208,7 @@ pub(super) async fn delete_before(storage: &Arc<dyn Storage>, generation: u64) -
         _ => None,
     });
     let kept = snapshots.max().unwrap_or(generation);
+    assert!(kept <= generation, "the generation in use is never deleted");
     for file in files {
         if parse_path(&file.path).is_some_and(|(_, number)| number < kept) {
             storage.delete(&file.path).await?;

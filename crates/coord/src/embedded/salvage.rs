@@ -2,11 +2,11 @@
 //!
 //! Recovery refuses damage. For a repair there are two ways on:
 //!
-//! * A damaged *snapshot* is what the generation before it ended with. That generation is kept for this. If its revisions lead
+//! * A damaged *snapshot* equals the end of the generation before it. That generation is kept for this. If its revisions lead
 //!   up to those of the damaged one's log, nothing is missing.
-//! * A damaged *log* counts up to its damage. What was changed later is lost, and nobody can say what it was.
+//! * A damaged *log* counts up to its damage. Later changes are lost and unknown.
 //!
-//! What comes out is put as the snapshot of a new generation, which supersedes the damaged files; those stay, for the caller to
+//! The result is put as the snapshot of a new generation, which supersedes the damaged files. Those stay, for the caller to
 //! move away before the next opening deletes them.
 
 use super::recovery::{self, DIRECTORY, Kind, Recovered, corruption};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use stele_storage::past_unreadable;
 use stele_storage::{Storage, StorageError};
 
-/// The keys, as far as they can be had.
+/// The recoverable keys.
 pub struct Salvaged {
     /// The files that cannot be read.
     pub damaged: Vec<String>,
-    /// What is missing; `None` when that is nothing.
+    /// The missing changes, in words; `None` when there are none.
     pub lost: Option<String>,
     /// The last transaction there is.
     pub revision: u64,
@@ -31,7 +31,7 @@ pub struct Salvaged {
     generation_max: u64,
 }
 
-/// What can be had; `None` when nothing is damaged.
+/// Recovers the keys in spite of damage; `None` when nothing is damaged.
 ///
 /// # Errors
 /// The damage itself, when there is no way around it.
@@ -96,14 +96,14 @@ async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog
     let bytes = file.read_all().await?;
     let unreadable = file.unreadable().into_iter().next();
     let (log, error) = match decode_log(&bytes, generation) {
-        // An end that was never acknowledged looks the same.
+        // An end that was never acknowledged is read the same way.
         Ok(log) => (
             log,
             unreadable.map(|part| recovery::unreadable(part.start, "none".to_owned())),
         ),
         Err(error) => {
             let end = usize::try_from(error.offset).unwrap_or(usize::MAX).min(bytes.len());
-            // What is cut off within a record looks torn, and is left out.
+            // A record that is cut off is read as a torn end, and left out.
             let log = decode_log(&bytes.slice(..end), generation).unwrap_or_default();
             (log, Some(error))
         }
@@ -111,7 +111,7 @@ async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog
     Ok(ReadLog { log, error, path })
 }
 
-/// The snapshot that the generation `before` ended with; `None` when that cannot be made of it.
+/// The snapshot that equals the end of generation `before`; `None` when it cannot be made.
 async fn again(storage: &Arc<dyn Storage>, before: u64, next: &ReadLog) -> Result<Option<Recovered>> {
     let mut recovered = match recovery::load_snapshot(storage, before).await {
         Ok(snapshot) => snapshot,
@@ -131,7 +131,7 @@ async fn again(storage: &Arc<dyn Storage>, before: u64, next: &ReadLog) -> Resul
     Ok(Some(recovered))
 }
 
-/// Puts the log of the newest generation behind what it follows.
+/// Applies the log of the newest generation to the snapshot that it follows.
 fn finish(mut recovered: Recovered, log: ReadLog, damaged: Vec<String>, generation_max: u64) -> Result<Salvaged> {
     let lost = match (
         recovery::check_follows(&log.path, recovered.revision, &log.log),
@@ -155,11 +155,11 @@ fn finish(mut recovered: Recovered, log: ReadLog, damaged: Vec<String>, generati
     })
 }
 
-/// More numbers than this nobody has taken since the last snapshot: a file whose name says so is none of ours.
+/// Most numbers that may have been taken since the last snapshot: a file whose name states more is not one of this server.
 const TAKEN_MAX: u64 = 1 << 20;
 
 impl Salvaged {
-    /// Makes sure that a counter ([`crate::next_epoch`]) gives nothing that is `used`: what was lost may be that it was given.
+    /// Makes sure that a counter ([`crate::next_epoch`]) gives no number up to `used`: the change that gave it may be lost.
     ///
     /// # Errors
     /// When the counter is none.

@@ -1,10 +1,11 @@
-//! The keys in memory. No I/O: what goes in here is durable already.
+//! The keys in memory. No I/O: all changes made here are durable already.
 
 use crate::error::{CoordError, Result};
 use crate::format::{SnapshotEntry, encode_snapshot};
-use crate::session::SessionId;
+use crate::limits::SESSIONS_MAX;
+use crate::session_id::SessionId;
+use crate::txn::{Condition, Expected, Versioned, Write};
 use crate::watch::{WatchEvent, Watchers};
-use crate::{Condition, Expected, SESSIONS_MAX, Versioned, Write};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -76,7 +77,7 @@ impl State {
             .collect()
     }
 
-    /// What recovery shall find: everything but bound keys.
+    /// A snapshot for recovery: all keys except bound ones.
     pub(super) fn snapshot(&self, generation: u64) -> Bytes {
         let unbound = self.entries.iter().filter(|(_, entry)| entry.session.is_none());
         let parts = unbound.map(|(key, entry)| (key.as_str(), entry.current.version, entry.current.value.as_ref()));
@@ -148,9 +149,14 @@ impl State {
 
     fn put(&mut self, key: String, value: Bytes, session: Option<SessionId>) {
         self.take_out(&key);
-        // It is there: it was checked, and ending a session waits for the transaction.
-        if let Some(lease) = session.and_then(|id| self.sessions.get_mut(&id)) {
-            lease.keys.insert(key.clone());
+        if let Some(id) = session {
+            let lease = self.sessions.get_mut(&id);
+            assert!(
+                lease.is_some(),
+                "a session does not end during a transaction that binds keys to it"
+            );
+            let bound = lease.is_some_and(|lease| lease.keys.insert(key.clone()));
+            assert!(bound, "a key is bound to its session once");
         }
         self.bytes += key.len() + value.len();
         let current = Versioned {
@@ -182,9 +188,13 @@ impl State {
         let Some(entry) = self.entries.remove(key) else {
             return false;
         };
-        self.bytes -= key.len() + entry.current.value.len();
+        let bytes = key.len() + entry.current.value.len();
+        assert!(self.bytes >= bytes, "the bytes of every entry are counted");
+        self.bytes -= bytes;
+        // A session that is ending is out of the map already.
         if let Some(lease) = entry.session.and_then(|id| self.sessions.get_mut(&id)) {
-            lease.keys.remove(key);
+            let was_bound = lease.keys.remove(key);
+            assert!(was_bound, "a session lists every key that is bound to it");
         }
         true
     }
@@ -197,14 +207,14 @@ impl State {
         }
         self.next_session += 1;
         let id = SessionId(self.next_session);
-        self.sessions.insert(
-            id,
-            Lease {
-                ttl,
-                deadline: now.saturating_add(ttl),
-                keys: BTreeSet::new(),
-            },
-        );
+        let lease = Lease {
+            ttl,
+            deadline: now.saturating_add(ttl),
+            keys: BTreeSet::new(),
+        };
+        let known = self.sessions.insert(id, lease);
+        assert!(known.is_none(), "a session id is given once");
+        assert!(self.sessions.len() <= SESSIONS_MAX, "sessions are bounded");
         Ok(id)
     }
 
@@ -222,7 +232,9 @@ impl State {
     pub(super) fn keep_alive(&mut self, session: SessionId, now: Duration) -> Result<()> {
         match self.sessions.get_mut(&session) {
             Some(lease) if now < lease.deadline => {
-                lease.deadline = now.saturating_add(lease.ttl);
+                let deadline = now.saturating_add(lease.ttl);
+                debug_assert!(deadline >= lease.deadline, "keeping a session alive never shortens it");
+                lease.deadline = deadline;
                 Ok(())
             }
             _ => Err(CoordError::SessionEnded { session }),
@@ -235,6 +247,12 @@ impl State {
             return;
         };
         for key in &lease.keys {
+            let bound_to = self.entries.get(key).and_then(|entry| entry.session);
+            assert_eq!(
+                bound_to,
+                Some(session),
+                "a session lists only keys that are bound to it"
+            );
             self.remove(key);
         }
     }

@@ -230,7 +230,7 @@ async fn a_log_that_does_not_follow_its_snapshot_is_corruption() {
         last - 1
     );
     assert!(error.to_string().starts_with(&expected), "{error}");
-    // Nor does one that begins with what the snapshot has.
+    // Nor does one that begins with a revision that the snapshot has.
     let again = crate::format::encode_record(1, last - 3, &put("k", "x").writes);
     change(&storage, &log, |bytes| {
         bytes.truncate(crate::format::LOG_HEADER_BYTES);
@@ -276,10 +276,10 @@ async fn a_second_owner_fences_the_first() {
     commit(&*second, put("k", "v")).await;
 }
 
-/// What an object costs who reads it back.
+/// The cost of reading an object back, in bytes.
 const OBJECT_COST_BYTES: u64 = 64 << 10;
 
-/// A file of which what was appended until a sync is an object of its own.
+/// A file that makes an object of the bytes of each sync.
 struct Objects {
     file: Box<dyn AppendFile>,
     syncs: u64,
@@ -302,7 +302,7 @@ impl AppendFile for Objects {
     }
 }
 
-/// A medium of objects that numbers its owners; this one's number.
+/// A storage of objects that numbers its owners; this one's number.
 struct Remote(Arc<MemoryStorage>, u64);
 
 #[async_trait]

@@ -1,14 +1,14 @@
-//! Prints the files for people.
+//! Prints the coordinator's files for people.
 
 use super::{FormatError, LOG_MAGIC, SNAPSHOT_MAGIC, decode_log, decode_log_header, decode_snapshot};
-use crate::Write;
+use crate::txn::Write;
 use bytes::Bytes;
 use std::fmt::Write as _;
 
 /// Most bytes of a value shown.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// What a log or a snapshot says, a line each.
+/// The content of a log or a snapshot, one entry a line.
 pub fn inspect(bytes: &Bytes) -> Result<String, FormatError> {
     if bytes.starts_with(&LOG_MAGIC) {
         inspect_log(bytes)

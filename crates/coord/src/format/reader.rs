@@ -1,4 +1,4 @@
-//! Takes fields off the front of bytes and knows at which offset of the file it is.
+//! A reader takes fields off the front of bytes and tracks its offset.
 
 use super::{FORMAT_VERSION, FormatError};
 use stele_types::varint;
@@ -19,16 +19,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where in the file it is.
+    /// The offset in the file.
     pub(super) fn offset(&self) -> usize {
+        debug_assert!(self.rest.len() <= self.whole.len(), "a reader moves forward");
         self.base + (self.whole.len() - self.rest.len())
     }
 
-    /// What `take` takes, or an error that the field is not there.
+    /// The field that `take` takes, or an error that it is missing.
     fn field<T>(&mut self, what: &str, take: impl FnOnce(&mut &'a [u8]) -> Option<T>) -> Result<T, FormatError> {
         let (offset, mut rest) = (self.offset(), self.rest);
         match take(&mut rest) {
             Some(value) => {
+                debug_assert!(rest.len() <= self.rest.len(), "a field is taken off the front");
                 self.rest = rest;
                 Ok(value)
             }
@@ -98,7 +100,7 @@ impl<'a> Reader<'a> {
         Err(FormatError::new(offset, show(magic), show(found)))
     }
 
-    /// Magic, version and checksum, which both files begin with. `crc` gets what is before and what is after it.
+    /// Magic, version and checksum, with which both files begin. `crc` gets the bytes before and behind the checksum.
     pub(super) fn file_header(
         &mut self,
         magic: &[u8],

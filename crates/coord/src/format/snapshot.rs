@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::{FORMAT_VERSION, FormatError, SNAPSHOT_MAGIC, crc};
-use crate::KEY_BYTES_MAX;
+use crate::limits::KEY_BYTES_MAX;
 use bytes::Bytes;
 use stele_types::varint;
 
@@ -28,6 +28,9 @@ pub struct SnapshotEntry {
     pub value: Bytes,
 }
 
+/// Bytes before the first entry.
+const HEADER_BYTES: usize = 40;
+
 /// Fewest bytes of an entry: a key of one byte, a version, an empty value, two lengths.
 const ENTRY_BYTES_MIN: usize = 4;
 
@@ -52,6 +55,7 @@ pub fn encode_snapshot<'a>(
         varint::put_bytes(&mut out, value);
         count += 1;
     }
+    assert!(out.len() >= HEADER_BYTES, "the header of a snapshot has a fixed size");
     out[32..40].copy_from_slice(&count.to_le_bytes());
     let checksum = crc(&[&out[..12], &out[16..]]);
     out[12..16].copy_from_slice(&checksum.to_le_bytes());

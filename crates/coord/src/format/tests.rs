@@ -56,7 +56,7 @@ fn decode(bytes: &[u8]) -> Result<Log, FormatError> {
     decode_log(&Bytes::copy_from_slice(bytes), GENERATION)
 }
 
-/// Everything a log can say but where it is torn.
+/// The writes of a log, by transaction.
 fn writes_of(log: &Log) -> Vec<Vec<Write>> {
     log.records.iter().map(|record| record.writes.clone()).collect()
 }
@@ -123,7 +123,7 @@ fn a_log_cut_anywhere_is_a_prefix_with_a_torn_end() {
     }
 }
 
-/// Garbage or zeros from anywhere within the last record on: what a crash leaves of an unsynced record.
+/// Garbage or zeros from any offset in the last record on, as a crash leaves an unsynced record.
 #[test]
 fn a_torn_last_record_is_dropped() {
     let (bytes, offsets) = log();

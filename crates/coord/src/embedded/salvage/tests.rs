@@ -1,4 +1,4 @@
-//! What is damaged is made again where that loses nothing, and what would be lost is said.
+//! Tests of salvage: damaged files are made again, and losses are reported.
 
 use super::*;
 use crate::conformance::{commit, put};
@@ -26,7 +26,7 @@ async fn salvaged(storage: &Arc<MemoryStorage>) -> Result<Option<Salvaged>> {
     salvage(&(Arc::clone(storage) as Arc<dyn Storage>)).await
 }
 
-/// Puts what was salvaged, and opens it.
+/// Puts the salvaged keys, and opens them.
 async fn repaired(storage: &Arc<MemoryStorage>) -> (Salvaged, Vec<String>) {
     let salvaged = salvaged(storage).await.unwrap().unwrap();
     assert!(open(storage).await.is_err(), "recovery refuses what is damaged");

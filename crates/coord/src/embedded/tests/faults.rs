@@ -1,8 +1,8 @@
-//! Failing and crashing media: what was acknowledged stays, what was not is there whole or not at all.
+//! Tests of failures and crashes: acknowledged transactions survive, others survive whole or not at all.
 
 use super::*;
 
-/// A seed for chance; tasks on the tokio of the test; no time passes.
+/// A seed for random numbers; tasks on the tokio of the test; no time passes.
 struct Seeded(AtomicU64);
 
 impl Runtime for Seeded {
@@ -90,7 +90,7 @@ async fn open_stubbornly(disk: &FaultyStorage, env: &Env, plan: &FaultPlan) -> A
     unreachable!("the last attempt is without faults")
 }
 
-/// One history: transactions on a medium that fails, with crashes, kills and dropped transactions in between. Returns how
+/// One history: transactions on a storage that fails, with crashes, kills and dropped transactions in between. Returns how
 /// many transactions were acknowledged, failed, and failed but found after a restart.
 async fn history(seed: u64, plan: FaultPlan) -> [u64; 3] {
     let env = seeded(seed);
