@@ -1,4 +1,4 @@
-//! Encoding of segments: headers, groups, records. See `docs/formats/commit-log.md`.
+//! The encoding of segments: headers, groups, records. Byte tables: `docs/formats/commit-log.md`.
 //!
 //! Decoders are total: any bytes give a value or `None`, never a panic.
 
@@ -50,6 +50,7 @@ impl SegmentHeader {
         out.put_u64_le(self.previous_len);
         out.put_u64_le(self.previous_synced);
         out.put_u32_le(crc32fast::hash(&out));
+        assert_eq!(out.len(), SEGMENT_HEADER_BYTES, "a segment header has a fixed size");
         out.freeze()
     }
 
@@ -60,7 +61,7 @@ impl SegmentHeader {
         if body.get(..8)? != SEGMENT_MAGIC || read_u32(bytes, 52)? != crc32fast::hash(body) {
             return None;
         }
-        // What a newer version keeps there is not for us to judge; of ours it is damage that the checksum covers.
+        // A newer version may use the reserved bytes. In this version they are 0.
         let version = read_u32(bytes, 8)?;
         if version == 0 || (version <= VERSION && read_u32(bytes, 32)? != 0) {
             return None;
@@ -83,9 +84,9 @@ pub struct GroupHeader {
     pub records_len: u32,
     /// Number of records.
     pub records: u32,
-    /// Where the group lies.
+    /// The offset of the group in the file.
     pub offset: u64,
-    /// How far before the group the first byte lay that was not known to be synced.
+    /// The distance back from the group to the first byte that was not known to be synced.
     pub unsynced: u32,
 }
 
@@ -139,7 +140,7 @@ fn group_crc(segment: u64, body: &[u8; GROUP_HEADER_BYTES - 4]) -> u32 {
 /// One tablet's batch of mutations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Whose it is.
+    /// The tablet it belongs to.
     pub tablet: TabletId,
     /// Sequence number of its first mutation.
     pub first: SeqNo,
@@ -149,12 +150,12 @@ pub struct Record {
     pub payload: Payload,
 }
 
-/// A payload with its checksum, computed once, on the thread that made it. It may come in pieces, so that large values
-/// need not be copied to where the others are; on the medium nobody can tell.
+/// A payload with its checksum, computed once, on the thread that made it. It may consist of several slices, so that large
+/// values need not be copied next to the others. In the file the slices are contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     bytes: Bytes,
-    /// Behind `bytes`; mostly none.
+    /// The slices behind `bytes`; mostly none.
     rest: Vec<Bytes>,
     crc: u32,
 }
@@ -167,7 +168,7 @@ impl Payload {
         Payload { bytes, rest, crc }
     }
 
-    /// The checksum of a payload in pieces.
+    /// The checksum of a payload of several slices.
     pub fn checksum(bytes: &[u8], rest: &[Bytes]) -> u32 {
         if rest.is_empty() {
             return crc32fast::hash(bytes);
@@ -178,32 +179,32 @@ impl Payload {
         hasher.finalize()
     }
 
-    /// A payload in pieces whose checksum is known.
+    /// A payload of several slices whose checksum is known.
     pub fn with_crc(bytes: Bytes, rest: Vec<Bytes>, crc: u32) -> Self {
         debug_assert_eq!(crc, Self::checksum(&bytes, &rest), "the checksum is the payload's");
         Payload { bytes, rest, crc }
     }
 
-    /// The content, but for the pieces behind the first. What was read comes in one.
+    /// The first slice. A payload that was read has no other.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The pieces.
+    /// All slices.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.bytes).chain(&self.rest)
     }
 
-    /// Bytes of all pieces.
+    /// Bytes of all slices.
     pub(crate) fn len(&self) -> usize {
         self.pieces().map(Bytes::len).sum()
     }
 }
 
-/// A record whose payload is somebody else's, for a write that is over before it returns.
+/// A record with a borrowed payload, for a write that ends before the borrow does.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
-    /// Whose it is.
+    /// The tablet it belongs to.
     pub tablet: TabletId,
     /// Sequence number of its first mutation.
     pub first: SeqNo,
@@ -211,7 +212,7 @@ pub struct RecordRef<'a> {
     pub last: SeqNo,
     /// The tablet's encoding of the mutations.
     pub payload: &'a [u8],
-    /// What of it comes in further pieces.
+    /// The further slices of the encoding.
     pub rest: &'a [Bytes],
     /// CRC-32 of the payload.
     pub crc: u32,
@@ -229,9 +230,12 @@ impl RecordRef<'_> {
 
     /// The bytes that precede the payload on disk.
     pub fn encode_header(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let payload_len = self.payload_len();
+        assert!(payload_len <= PAYLOAD_BYTES_MAX, "a larger payload was refused a slot");
+        debug_assert!(self.first <= self.last, "the sequence numbers of a record ascend");
         let mut out = [0; RECORD_HEADER_BYTES];
         let mut rest = &mut out[..];
-        rest.put_u32_le(self.payload_len() as u32);
+        rest.put_u32_le(payload_len as u32);
         rest.put_u32_le(self.crc);
         rest.put_u64_le(self.tablet.0);
         rest.put_u64_le(self.first.0);
@@ -248,7 +252,7 @@ impl Record {
         RECORD_HEADER_BYTES + self.payload.len()
     }
 
-    /// The bytes that precede the payload on disk. Kept apart so that a large payload is not copied.
+    /// The bytes that precede the payload on disk. Separate, so that a large payload is not copied.
     pub fn encode_header(&self) -> [u8; RECORD_HEADER_BYTES] {
         self.borrowed().encode_header()
     }
@@ -297,7 +301,7 @@ pub fn segment_path(stream: u32, number: u64) -> String {
     format!("log/{stream:04x}/{number:016x}.log")
 }
 
-/// The stream and number of a segment's path. Only what [`segment_path`] makes is one: no capital digits, no signs.
+/// The stream and number of a segment's path. Only a path that [`segment_path`] makes has them: no capital digits, no signs.
 pub fn parse_segment_path(path: &str) -> Option<(u32, u64)> {
     let (stream, file) = path.strip_prefix("log/")?.split_once('/')?;
     let number = file.strip_suffix(".log")?;

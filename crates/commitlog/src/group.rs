@@ -1,12 +1,12 @@
-//! What one group commit takes off the queue, and which of it must wait for a sync.
+//! Groups: the records of one group commit, and the part that waits for its sync.
 
 use crate::error::LogError;
 use crate::format::{Payload, Record, RecordRef};
 use std::collections::{BTreeSet, VecDeque};
 use stele_types::Durability;
 
-/// What becomes of a record. Told once, in log order for each tablet, on whatever task commits; must be quick and must not
-/// block: it applies the record to its memtable and wakes the writer.
+/// The receiver of a record's outcome, called once, in log order for each tablet, on the thread that commits. It applies the
+/// record to its memtable and wakes the writer. It must be quick and must not block.
 pub trait Completion: Send + Sync + 'static {
     /// The record is as durable as asked, or has been refused.
     fn complete(self, outcome: Result<(), LogError>);
@@ -14,7 +14,7 @@ pub trait Completion: Send + Sync + 'static {
 
 /// A record on its way into the log.
 pub struct Append<C> {
-    /// What to write.
+    /// The record to write.
     pub record: Record,
     /// How durable it must be when `done` is told.
     pub durability: Durability,
@@ -22,8 +22,8 @@ pub struct Append<C> {
     pub done: C,
 }
 
-/// What a queued record costs of the queue's bytes beside its payload: about its size in memory. Bounds how many small
-/// records wait.
+/// The cost of a queued record in bytes of the queue, in addition to its payload: about its size in memory. Bounds the number
+/// of small records that wait.
 const RECORD_COST: usize = 256;
 
 /// The share of a queue of `queue_bytes` that a payload takes.
@@ -31,11 +31,11 @@ pub(crate) fn queue_cost(payload_bytes: usize, queue_bytes: usize) -> usize {
     payload_bytes.saturating_add(RECORD_COST).min(queue_bytes)
 }
 
-/// Records of one group, in two parts: first those that are *free* of the group's sync, then those *bound* to it.
-///
-/// Bound is what asks for a sync, and what follows such a record of the same tablet, because a tablet's records are
+/// A record is bound if it asks for a sync. A record behind such a one of the same tablet is bound, too, because a tablet's
+/// records are applied in order. The parts are two groups in the file, so that the free one counts even if the sync fails.
+/// Within a tablet the order of submission is preserved; between tablets there is none.
 /// applied in order. The parts are two groups in the file, so that the free one counts even if the sync fails. Within
-/// a tablet the order of submission is kept; between tablets there is none.
+/// a tablet the order of submission is preserved; between tablets there is none.
 pub(crate) struct Group<C> {
     appends: Vec<Append<C>>,
     free: usize,
@@ -53,6 +53,7 @@ impl<C> Group<C> {
             bytes += append.record.payload.len();
             count += 1;
         }
+        assert!(count <= records_max, "a group has a bounded number of records");
         Group::of(queue.drain(..count).collect())
     }
 
@@ -74,6 +75,7 @@ impl<C> Group<C> {
             }
         }
         let count = free.len();
+        assert!(bound.len() >= syncs, "each record that asks for a sync is bound to it");
         free.append(&mut bound);
         Group {
             appends: free,
@@ -81,23 +83,27 @@ impl<C> Group<C> {
         }
     }
 
-    /// What needs no sync.
+    /// The records that need no sync.
     pub(crate) fn free(&self) -> Part<'_, C> {
         Part(self.appends.get(..self.free).unwrap_or_default())
     }
 
-    /// What waits for the sync.
+    /// The records that wait for the sync.
     pub(crate) fn bound(&self) -> Part<'_, C> {
         Part(self.appends.get(self.free..).unwrap_or_default())
     }
 
-    /// Splits off what waits for the sync.
+    /// The free and the bound records.
     pub(crate) fn into_parts(mut self) -> (Vec<Append<C>>, Vec<Append<C>>) {
+        assert!(
+            self.free <= self.appends.len(),
+            "a group is split where its second part begins"
+        );
         let bound = self.appends.split_off(self.free);
         (self.appends, bound)
     }
 
-    /// Puts everything back to where it was taken from.
+    /// Puts all records back to the front of the queue, in their order.
     pub(crate) fn put_back(self, queue: &mut VecDeque<Append<C>>) {
         self.appends
             .into_iter()
@@ -130,7 +136,7 @@ fn logged<C>(appends: &[Append<C>]) -> impl Iterator<Item = &Append<C>> + Clone 
     appends.iter().filter(|append| append.durability != Durability::None)
 }
 
-/// Tells every record its outcome. What needs no log is not harmed by the log's failure.
+/// Tells every record its outcome. A record that needs no log succeeds even if the log fails.
 pub(crate) fn complete<C: Completion>(appends: impl Iterator<Item = Append<C>>, outcome: &Result<(), LogError>) {
     for append in appends {
         append.done.complete(match append.durability {

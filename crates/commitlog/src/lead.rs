@@ -1,9 +1,9 @@
-//! The way of a record into a stream: a slot, then either the lead or a place in the queue.
+//! A record enters a stream through a slot, as its leader or in its queue.
 //!
 //! A *leader* is a writer that found the stream idle (as in RocksDB's write thread). It logs its own record with one append
 //! on its own thread and applies it. Then it does the same for at most [`LEADER_GROUPS_MAX`] groups that queued up
 //! meanwhile, and releases the stream. It never waits, so a caller that is cancelled cannot leave a commit half done. It
-//! hands over to the task whatever must wait: a sync, a new segment, a very large append, more than its share of groups.
+//! hands over to the task all work that must wait: a sync, a new segment, a very large append, more than its share of groups.
 
 use crate::error::LogError;
 use crate::format::RecordRef;

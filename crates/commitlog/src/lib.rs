@@ -11,10 +11,10 @@
 //! * After a failed append or sync the segment is never written again.
 //! * Segments of a stream become durable in their order. Power loss takes a suffix of the stream, except records in a
 //!   segment whose sync has failed, whose tablets must be flushed.
-//! * A segment is deleted only when every tablet with records in it has flushed past them, and its header is not needed to
-//!   read the segment before it ([`retention`]).
+//! * A segment is deleted only when every tablet with records in it has flushed past them, and no reader needs its header
+//!   for the segment before it ([`retention`]).
 //!
-//! This crate does not know what a record means.
+//! This crate does not know the meaning of a record.
 
 pub mod error;
 pub mod format;

@@ -1,4 +1,4 @@
-//! Instruments of the commit log.
+//! The metrics of the commit log.
 
 use stele_env::metrics::{Histogram, IntCounter, IntGauge, Metrics};
 
@@ -28,7 +28,10 @@ impl LogMetrics {
                 "stele_commitlog_inline_groups_total",
                 "Group commits made by a writer itself and not by the stream's task.",
             ),
-            failures: metrics.counter("stele_commitlog_failures_total", "Group commits refused by the medium."),
+            failures: metrics.counter(
+                "stele_commitlog_failures_total",
+                "Group commits that failed in the storage.",
+            ),
             sync_seconds: metrics.latency("stele_commitlog_sync_seconds", "Duration of a commit log sync."),
             retained_bytes: metrics.gauge(
                 "stele_commitlog_retained_bytes",

@@ -1,8 +1,8 @@
 //! Reads the log back: at recovery, and for people.
 //!
-//! The segments of a stream are read in their order. Reading stops at the first group that does not check in a segment; if a
-//! later segment says that more of it was acknowledged, this is a gap, and the later segments are dropped or the gap
-//! is reported as damage ([`gap`]).
+//! The segments of a stream are read in their order. Reading a segment stops at the first group that does not check. If the
+//! next segment says that more was acknowledged, this is a *gap*. Then the later segments are dropped, or the gap is
+//! reported as damage ([`gap`]).
 
 mod gap;
 mod inspect;

@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_segment_that_is_needed_keeps_the_one_that_tells_of_it() {
         assert_eq!(one_holds_the_first(|_| true), [3, 4, 5, 6, 7, 8]);
-        // Power loss may take the end of the first four, and what is behind has to go with it.
+        // Power loss may take the end of the first four, and the segments behind them go with it.
         assert_eq!(one_holds_the_first(|number| number > 4), [6, 7, 8]);
         assert_eq!(one_holds_the_first(|number| number == 1), []);
         assert_eq!(one_holds_the_first(|number| number < 3), [3, 4, 5, 6, 7, 8]);

@@ -1,14 +1,14 @@
-//! Saves what is intact of damaged segments.
+//! Salvage replaces damaged segments by new ones with their intact groups.
 //!
-//! Recovery refuses a log with damage that is not a torn tail, because something that was acknowledged is missing. When
-//! nothing better is to be had, the damaged segments are written anew with all groups that are intact, also those behind
-//! the damage: every record is a batch of its own, so a later one is as good without an earlier one.
+//! Recovery refuses a log with damage that is not a torn tail, because acknowledged records are missing. As a last resort, a
+//! repair writes each damaged segment again with all its intact groups, including those behind the damage. Every record
+//! is a batch of its own, so a later one is valid without an earlier one.
 //!
-//! The new segment has a number that no server gives. No other segment speaks of that number, so nobody misses what is not in it;
-//! what a segment said of the damaged one as its predecessor (which bytes of it were acknowledged) is heeded here.
+//! The new segment has a number that no server gives. No other segment refers to that number, so no reader misses bytes in
+//! it. The length that the next segment stated of the damaged one is respected here.
 //!
-//! What recovery would drop because power loss took the end of a segment before it is not written anew, or it would come
-//! back without what was written earlier ([`judge`]).
+//! Segments that recovery would drop because of a gap before them are not written again: later writes would come back
+//! without earlier ones ([`judge`]).
 
 mod judge;
 
@@ -23,7 +23,7 @@ use stele_storage::past_unreadable::{self, PastUnreadable};
 use stele_storage::{ReadFile, Storage, StorageError};
 use stele_types::{SeqNo, TabletId};
 
-/// A segment of which something is missing that was acknowledged, or that goes with one.
+/// A segment that lacks acknowledged bytes, or that is dropped with such a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedSegment {
     /// Its path.
@@ -32,30 +32,30 @@ pub struct DamagedSegment {
     pub stream: u32,
     /// Its number.
     pub number: u64,
-    /// Bytes of it that count, as far as its successor says.
+    /// Bytes of it that count, if its successor states them.
     end: u64,
     /// The parts that cannot be read.
     pub lost: Vec<LostPart>,
     /// Records in the other parts.
     pub kept_records: u64,
-    /// Nothing of it counts, and nothing of it was synced: power loss took the end of a segment that it rests on.
+    /// Nothing of it counts, and nothing of it was synced: there is a gap before it.
     pub dropped: bool,
 }
 
 /// A part of a segment that cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostPart {
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
     /// Its bytes.
     pub len: u64,
-    /// Between which sequence numbers of each tablet's records of the segment it lies: the last before and the first
-    /// behind. Without either there is none in this segment.
+    /// The sequence numbers around it, for each tablet with records in the segment: the last before it and the first behind
+    /// it, if there are any.
     pub tablets: BTreeMap<TabletId, (Option<SeqNo>, Option<SeqNo>)>,
 }
 
-/// The damaged segments of a log, in the order in which they are to be replaced. Those that recovery would drop come first,
-/// the newest before the others: were one gone, those behind it would count.
+/// The damaged segments of a log, in the order in which they must be replaced. Those that recovery would drop come first,
+/// newest first: if one were gone, those behind it would count.
 pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegment>, LogError> {
     let mut segments: Vec<(u32, u64, Arc<PastUnreadable>)> = Vec::new();
     let mut headers = Headers::default();
@@ -76,7 +76,7 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
             continue;
         }
         let judgement = headers.judge(stream, number, &file).await?;
-        // What recovery reads of it was read in that.
+        // `judge` has read all bytes that recovery reads.
         if file.unreadable_bytes() > 0 || matches!(judgement, Judgement::Damaged) {
             damaged.push(DamagedSegment::of(stream, number, file, known, false).await?);
         } else if let Judgement::Takes(behind) = judgement {
@@ -88,10 +88,9 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
     Ok(dropped)
 }
 
-/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is, not even what
-/// it says of the segment before, or when it is to be dropped. The damaged one stays, for the caller to move away. May be
-/// called again after an interruption: the new segment is made whole or not at all, and its number follows from the
-/// damaged one's.
+/// Writes the intact groups and the header of a damaged segment as a new segment. Returns its path, or `None` when neither is
+/// left, or when the segment is dropped. The damaged one stays, for the caller to move away. May be called again after an
+/// interruption: the new segment is made whole or not at all, and its number follows from the damaged one's.
 pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<Option<String>, LogError> {
     if damaged.dropped {
         return Ok(None);
@@ -112,7 +111,7 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         return Ok(None);
     }
     if let Some(stated) = stated {
-        // What it says of the segment before, or what was refused there would come back.
+        // Without these facts, bytes that were refused in the segment before would come back.
         header.previous = stated.previous;
         header.previous_len = stated.previous_len;
         header.previous_synced = stated.previous_synced;
@@ -139,7 +138,7 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
     match storage.put_if_absent(&path, content.freeze()).await {
         Ok(()) => Ok(Some(path)),
         Err(StorageError::AlreadyExists { .. }) => {
-            // Of a repair that ended early, perhaps before the name was durable.
+            // A repair that ended early made it, perhaps without making the name durable.
             storage.sync_file(&path).await?;
             Ok(Some(path))
         }
@@ -147,7 +146,7 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
     }
 }
 
-/// Servers count the segments of an epoch in the lower half of their numbers, and never get to its highest bits.
+/// Servers count the segments of an epoch in the lower half of their numbers, and never reach its highest bits.
 fn number_of_rewritten(number: u64) -> u64 {
     let bits = (28..32).rev().map(|bit| 1u64 << bit);
     let unset = bits.into_iter().find(|bit| number & bit == 0);
@@ -155,7 +154,7 @@ fn number_of_rewritten(number: u64) -> u64 {
 }
 
 impl DamagedSegment {
-    /// Goes over all of a segment.
+    /// Reads all of a segment.
     async fn of(
         stream: u32,
         number: u64,
@@ -180,7 +179,7 @@ impl DamagedSegment {
             segment.note(part, &mut last);
         }
         if acknowledged > len {
-            // It was cut off.
+            // The segment was cut off.
             let (offset, len) = (len, acknowledged - len);
             segment.note(Part::Lost { offset, len }, &mut last);
         }
@@ -211,7 +210,7 @@ impl DamagedSegment {
     }
 }
 
-/// The header, if it is this segment's: what one that got here from elsewhere says is not about the segments before.
+/// The header, if it is this segment's. The header of a misplaced file says nothing about the segments before this one.
 async fn header_of(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Option<SegmentHeader>, LogError> {
     if file.len() < SEGMENT_HEADER_BYTES as u64 {
         return Ok(None);
@@ -220,13 +219,13 @@ async fn header_of(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Opti
     Ok(header.filter(|header| header.stream == stream && header.number == number))
 }
 
-/// A piece of a damaged segment.
+/// A part of a damaged segment.
 enum Part {
     Intact(Vec<Record>),
     Lost { offset: u64, len: u64 },
 }
 
-/// Goes over a segment, past what cannot be read.
+/// Walks over a segment, past the parts that cannot be read.
 struct Walk {
     file: Arc<dyn ReadFile>,
     number: u64,
@@ -265,7 +264,7 @@ impl Walk {
         }))
     }
 
-    /// Where the next group begins that is intact as a whole.
+    /// The offset of the next group that is intact as a whole.
     async fn next_group_behind(&mut self, bad: u64) -> Result<Option<u64>, LogError> {
         let mut at = bad + 1;
         while at < self.end {
@@ -278,7 +277,7 @@ impl Walk {
                 let header = chunk
                     .get(here..)
                     .and_then(|rest| GroupHeader::decode(self.number, rest));
-                // A header at the end of the chunk is met again at the front of the next one.
+                // A header that is cut off at the end of the chunk is whole at the front of the next one.
                 if header.is_some_and(|header| header.offset == offset) {
                     self.reader.at = offset;
                     if self.reader.try_group().await?.is_some() {
@@ -296,7 +295,7 @@ impl Walk {
     }
 }
 
-/// Bytes searched for a group at once.
+/// Bytes searched for a group with one read.
 const SEARCHED_BYTES: usize = 4 << 20;
 
 #[cfg(test)]

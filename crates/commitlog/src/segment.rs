@@ -1,4 +1,4 @@
-//! The segments of one stream: append, sync, acknowledge, and the change from one segment to the next.
+//! The segments of one stream are appended to, synced, acknowledged and replaced here.
 //!
 //! Each stream has one [`Segments`], owned by the party that commits: a writer that found the stream idle, or the
 //! stream's task. This module knows nothing of queues or completions.
@@ -8,8 +8,8 @@
 //! written nor synced again.
 //!
 //! A segment begins in one of two ways:
-//! * It *stands alone*: its header is synced before its first group is written. Recovery keeps it whatever became of the
-//!   segment before it. The first segment of a stream stands alone, and so does one that follows a failure or a close.
+//! * It *stands alone*: its header is synced before its first group is written. Recovery keeps it even if the
+//!   segment before it lost its end. The first segment of a stream stands alone, and so does one that follows a failure or a close.
 //! * It *took over*: the segment before it was full, and its header was written without waiting for the device. Then the
 //!   full segment is *unsynced* ([`unsynced`]). Recovery keeps a segment that took over only if the one before is whole.
 //!

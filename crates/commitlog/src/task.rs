@@ -13,8 +13,7 @@
 //! reach takes minutes to report it, and each group would wait as long. A full storage reports it without delay, and
 //! may have space for the next group.
 //!
-//! A record that asks for no sync does not wait for a sync that begins after it was queued, unless a record of its tablet
-//! before it does ([`Group`]).
+//! A record that asks for no sync does not wait for a later sync, unless an earlier record of its tablet does ([`Group`]).
 
 use crate::error::{LogError, is_no_space};
 use crate::group::{Append, Completion, Group, Part};

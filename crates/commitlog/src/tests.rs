@@ -25,14 +25,14 @@ use stele_storage::Storage;
 use stele_types::{Durability, Epoch, SeqNo, TabletId};
 use tokio::sync::oneshot;
 
-/// A stream over a medium, as one process has it.
+/// A stream over a storage, as one process has it.
 pub(super) struct Log {
     pub(super) stream: LogStream<Done>,
-    /// What the completions said, in their order.
+    /// The outcomes that the completions were told, in their order.
     pub(super) completed: Arc<Mutex<Vec<(u64, bool)>>>,
 }
 
-/// What a test does when a record's outcome is known.
+/// The action of a test when a record's outcome is known.
 pub(super) struct Done(Box<dyn FnOnce(Result<(), LogError>) + Send + Sync>);
 
 impl Completion for Done {
@@ -118,7 +118,7 @@ impl Log {
         }
     }
 
-    /// Queues record `n` of tablet 1 and gives what will be its outcome.
+    /// Queues record `n` of tablet 1 and returns the channel of its outcome.
     pub(super) async fn submit(&self, n: u64, durability: Durability) -> oneshot::Receiver<Result<(), LogError>> {
         self.submit_for(1, n, durability).await
     }

@@ -2,7 +2,7 @@
 //!
 //! The successor says how many bytes of a segment were acknowledged. If fewer check, the segment has a *gap*. It is
 //! either the work of a power loss, or damage:
-//! * A segment that stands alone counts whatever is missing before it. Its first group states the distance 0.
+//! * A segment that stands alone counts even if bytes are missing before it. Its first group states the distance 0.
 //! * Any other segment took over from the one with the gap. Nothing in it was synced before all older segments were. So if
 //!   any byte of it is known to have been synced, the gap is damage. Else it is dropped: a later write must not survive
 //!   without an earlier one.

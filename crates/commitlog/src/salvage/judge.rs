@@ -1,9 +1,8 @@
-//! What recovery would make of a segment, could the device read all of it.
+//! Predicts recovery's decision on a segment, as if the device could read all of it.
 //!
-//! A segment that lost its end in a power loss takes along those that relieved it, up to the first that rests on nothing:
-//! what was written later is not to be there without what was written before. When the device cannot read one of these,
-//! recovery comes to no decision, so a repair makes it, from what can be read. It must not drop what was synced: where
-//! that which cannot be read may say that something behind the hole was, the hole counts as damage, and what follows stays.
+//! Recovery drops the segments behind a gap, up to the first that stands alone. When the device cannot read one of these,
+//! recovery makes no decision, so a repair makes it, from the readable bytes. It must not drop synced bytes. If unreadable
+//! bytes may state that bytes behind the gap were synced, the gap counts as damage, and the segments behind it stay.
 
 use super::header_of;
 use crate::error::LogError;
@@ -15,18 +14,18 @@ use stele_storage::ReadFile;
 use stele_storage::past_unreadable::PastUnreadable;
 use stele_types::ErrorKind;
 
-/// What recovery would make of a segment.
+/// The decision of recovery on a segment.
 pub(super) enum Judgement {
-    /// Nothing is missing of it that was known to be synced.
+    /// No byte is missing that was known to be synced.
     Sound,
     /// It would be refused.
     Damaged,
-    /// Power loss took its end, and it takes these along, oldest first: the first that cannot be read as a whole, and all
-    /// behind that one. Those before it recovery drops by itself.
+    /// It has a gap, and these segments are dropped with it, oldest first: the first that cannot be read as a whole, and all
+    /// behind that one. Recovery itself drops those before.
     Takes(Vec<u64>),
 }
 
-/// What the headers of all segments say.
+/// The headers of all segments.
 #[derive(Default)]
 pub(super) struct Headers {
     /// The segment after each, by the stream and number of that one.
@@ -36,24 +35,24 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Notes what the header of a segment says.
+    /// Adds the header of a segment.
     pub(super) async fn add(&mut self, stream: u32, number: u64, file: &Arc<PastUnreadable>) -> Result<(), LogError> {
         match header_of(&**file, stream, number).await? {
             Some(header) => drop(self.followers.insert((stream, header.previous), (header, file.clone()))),
-            // Nothing else was read of it so far.
+            // So far only the header was read.
             None if file.unreadable_bytes() > 0 => drop(self.unread.insert((stream, number))),
             None => {}
         }
         Ok(())
     }
 
-    /// What the next segment says of this one.
+    /// The lengths that the next segment states of this one.
     pub(super) fn known_lengths(&self, stream: u32, number: u64) -> Option<KnownLengths> {
         let (header, _) = self.followers.get(&(stream, number))?;
         Some(KnownLengths::stated_by(header))
     }
 
-    /// Reads all of the segment that recovery would.
+    /// Reads all bytes of the segment that recovery would read, and decides.
     pub(super) async fn judge(
         &self,
         stream: u32,
@@ -82,7 +81,7 @@ impl Headers {
         gap_without_header(file.path(), known)
     }
 
-    /// Looks at those that would be dropped for a hole: one of them may say that it is damage.
+    /// Checks the segments that would be dropped for a gap: one of them may prove that it is damage.
     async fn behind(&self, gap: &Gap, stream: u32, number: u64) -> Result<Judgement, LogError> {
         let mut last = number;
         let mut taken = Vec::new();
@@ -100,7 +99,7 @@ impl Headers {
                 taken.push(last);
             }
         }
-        // Which segment such a one follows is not known: it may be the last of these.
+        // An unread header may follow the last of these segments.
         let may_follow = |(of, unread): &(u32, u64)| *of == stream && *unread > last && *unread >> 32 == last >> 32;
         if self.unread.iter().any(may_follow) {
             return Ok(Judgement::Damaged);
@@ -119,8 +118,8 @@ impl Judgement {
     }
 }
 
-/// Whether that which the device cannot read of a segment may say that something in it was synced, when nothing else of it
-/// does. Not where a group behind all of that says that nothing was when it was written itself.
+/// Whether the unreadable bytes of a segment may state that bytes of it were synced, when no readable byte does. They do not if
+/// a group behind all of them states that nothing was synced when it was written.
 async fn may_hide_a_sync(file: &PastUnreadable, number: u64) -> Result<bool, LogError> {
     let Some(unread) = file.unreadable().pop() else {
         return Ok(false);

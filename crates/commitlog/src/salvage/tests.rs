@@ -1,4 +1,4 @@
-//! Whatever is flipped in a log, the rest of it is saved, and what is lost is told.
+//! Tests of salvage: intact groups of a damaged log are saved, lost ones are reported.
 
 use super::*;
 use crate::format::Payload;
@@ -10,7 +10,7 @@ mod unreadable;
 
 const GROUPS: u64 = 4;
 
-/// Two segments of four groups of one record each, the second of which speaks of the first.
+/// Two segments of four groups of one record each, the second of which states the length of the first.
 async fn two_segments() -> (Arc<dyn Storage>, Vec<u64>) {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let mut begins = Vec::new();
@@ -93,7 +93,7 @@ async fn all_groups_but_the_damaged_one_are_saved() {
         };
         let hit = begins.iter().rposition(|begin| *begin <= at).map(|n| n as u64);
         let lost: Vec<(u64, u64)> = segment.lost.iter().map(|part| (part.offset, part.len)).collect();
-        // Nothing but the header before the first group: it is made anew.
+        // Only the header precedes the first group, and it is written again.
         let expected = hit.map(|n| (begins[n as usize], begins[1] - begins[0]));
         assert_eq!(lost, Vec::from_iter(expected), "byte {at}");
         if hit == Some(2) {
@@ -145,7 +145,7 @@ async fn what_was_refused_does_not_come_back() {
     assert_eq!(sequence_numbers(&*storage).await.unwrap(), [2]);
 }
 
-/// The segment that says what counts of the one before is damaged itself, behind its header.
+/// The segment that states the length of the one before is damaged itself, behind its header.
 #[tokio::test]
 async fn what_was_refused_before_a_damaged_segment_does_not_come_back() {
     let (storage, begins) = two_segments().await;
@@ -160,7 +160,7 @@ async fn what_was_refused_before_a_damaged_segment_does_not_come_back() {
     };
     let mut content = storage.read_all(&second).await.unwrap().to_vec();
     content[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode()[..]);
-    // Of the second round nothing is left but what it says of the one before.
+    // In the second round only the header is left.
     for (groups, expected) in [(&[1][..], &[1, 2, 5, 7, 8][..]), (&[0, 1, 2, 3], &[1, 2])] {
         let (storage, _) = two_segments().await;
         let mut content = content.clone();
@@ -176,7 +176,7 @@ async fn what_was_refused_before_a_damaged_segment_does_not_come_back() {
     }
 }
 
-/// What a segment of another place says is not about this one's neighbours.
+/// The header of a misplaced segment states nothing about this one's neighbours.
 #[tokio::test]
 async fn a_foreign_header_says_nothing_of_the_segments_before() {
     let (storage, begins) = two_segments().await;

@@ -19,7 +19,7 @@ pub(super) struct Open {
     pub(super) synced: u64,
     /// Everything before this offset was acknowledged to a writer.
     pub(super) acknowledged: u64,
-    /// Its header was synced before its first group: a reader keeps it whatever became of the segment before.
+    /// Its header was synced before its first group: a reader keeps it even if the one before lost its end.
     stands_alone: bool,
 }
 
@@ -96,6 +96,10 @@ impl Open {
             bytes += record.frame_len();
         }
         assert!(count > 0, "a group has at least one record");
+        assert!(
+            u32::try_from(bytes).is_ok(),
+            "the records of a group fit its length field"
+        );
         let offset = self.file.len();
         assert!(
             self.synced <= offset && self.acknowledged <= offset,

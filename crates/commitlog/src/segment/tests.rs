@@ -174,7 +174,7 @@ impl Drop for ClosedOn {
     }
 }
 
-/// The last to close a deleted file waits for the device.
+/// The last close of a deleted file waits for the device.
 #[tokio::test]
 async fn no_thread_that_runs_tasks_closes_a_segment() {
     for for_the_bound in [true, false] {
@@ -192,7 +192,7 @@ async fn no_thread_that_runs_tasks_closes_a_segment() {
     }
 }
 
-/// A disk that has become read-only refuses every write at once, and clients come back at once.
+/// A read-only disk refuses every write without delay, and clients come back as fast.
 #[test]
 fn a_medium_that_fails_for_long_is_told_of_once_a_second() {
     let mut told_at = None;

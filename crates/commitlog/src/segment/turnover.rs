@@ -1,4 +1,4 @@
-//! The change from one segment to the next: a segment begins, the next one takes over, a close, a failure.
+//! The beginnings and ends of segments: opening, taking over, closing, giving up.
 
 use super::Segments;
 use super::next::Empty;

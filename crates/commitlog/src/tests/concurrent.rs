@@ -1,4 +1,4 @@
-//! Writers on several threads: leaders, followers and the task take turns, and order holds.
+//! Tests of writers on several threads: leaders, followers and the task keep the order.
 
 use super::*;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
@@ -8,7 +8,7 @@ const TABLETS: u64 = 3;
 const WRITERS: u64 = 8;
 const RECORDS: u64 = 300;
 
-/// What one tablet was told, and how often out of turn.
+/// The outcomes that one tablet was told, and the number of those out of order.
 #[derive(Default)]
 struct Tablet {
     /// Held while a record is numbered and submitted.
@@ -92,7 +92,7 @@ async fn run(storage: Arc<dyn Storage>, durabilities: &'static [Durability]) -> 
             acknowledged[id as usize].push(n);
         }
     }
-    // What is refused last of all may come back: here something is written behind it.
+    // The last refused record may come back, so another one is written behind it.
     loop {
         let (n, good) = write(&log.stream, &tablets[0], 0, Durability::Sync).await;
         if good {

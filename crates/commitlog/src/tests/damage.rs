@@ -1,4 +1,4 @@
-//! Media that rot: torn tails end in silence, damage to what was promised does not.
+//! Tests of damage: torn tails are dropped silently, damage to synced bytes is an error.
 
 use super::*;
 use crate::salvage::damaged_segments;
@@ -34,7 +34,7 @@ async fn replay_of(path: &str, content: &[u8]) -> Result<Vec<u64>, LogError> {
     replayed(&storage).await
 }
 
-/// What is left of six records when only bytes before `len` are good.
+/// The records that are left of six when only bytes before `len` are good.
 fn good_before(len: usize, begins: &[usize], all: usize) -> Vec<u64> {
     let ends = begins.iter().skip(1).copied().chain([all]);
     let groups = ends.filter(|end| *end <= len).count() as u64;
@@ -65,7 +65,7 @@ async fn a_last_group_torn_anywhere_is_dropped() {
     }
 }
 
-/// What a tail was not written over may be a piece of the same segment from elsewhere, checksums and all.
+/// Where a tail was not written, the file may contain other bytes of the same segment, with valid checksums.
 #[tokio::test]
 async fn a_group_counts_only_in_its_place() {
     let (path, content, begins) = three_groups().await;
@@ -100,8 +100,8 @@ async fn a_flipped_bit_in_what_was_synced_is_an_error() {
     }
 }
 
-/// The segment after says how far this one was synced, so that its last group is protected as well; and its header, where that
-/// group is the only one, and so large that the segment is full.
+/// The next segment states how far this one was synced. So its last group is protected as well, and its header, also where that
+/// group is the only one.
 #[tokio::test]
 async fn a_flipped_bit_in_a_closed_segment_is_an_error() {
     for groups in [1, 3] {

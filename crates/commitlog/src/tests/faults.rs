@@ -1,4 +1,4 @@
-//! Media that refuse: what was refused does not come back, and the log goes on.
+//! Tests of failing storages: refused records do not come back, and the log goes on.
 
 use super::*;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
@@ -19,7 +19,7 @@ fn syncs_fail() -> FaultPlan {
 
 /// Writes 0 and 1, then refuses those from 2 on, one by one, under each of the plans, then writes 100.
 async fn refuse_under(plans: Vec<FaultPlan>) {
-    // Chance decides what becomes of bytes whose sync failed.
+    // Randomness decides on the bytes whose sync failed.
     for seed in 0..20 {
         let faulty = FaultyStorage::new(env(seed));
         let storage: Arc<dyn Storage> = faulty.clone();
@@ -60,7 +60,7 @@ async fn groups_refused_one_after_the_other_do_not_come_back() {
     refuse_under(vec![syncs_fail(), puts_fail, syncs_fail()]).await;
 }
 
-/// A medium that is out of reach takes minutes to say so: nobody waits for that as often as there are groups before him.
+/// A storage that is out of reach takes minutes to report it: no writer waits once for each group before its own.
 #[tokio::test]
 async fn what_queued_up_while_no_segment_could_be_begun_is_refused_at_once() {
     let faulty = FaultyStorage::new(env(3));
@@ -82,14 +82,14 @@ async fn what_queued_up_while_no_segment_could_be_begun_is_refused_at_once() {
     faulty.set_plan(FaultPlan::default());
     log.write(2_500, Durability::Sync).await.unwrap();
     assert_eq!(replayed(&storage).await.unwrap(), [2_500]);
-    // As for one that comes alone.
+    // The same order as for records that come one by one.
     assert!(
         log.completed.lock().iter().map(|(n, _)| *n).eq(0..2_501),
         "in their order"
     );
 }
 
-/// The segment that says what was refused in the one before is not deleted as long as that one is there.
+/// The segment that states the end of the one before is not deleted while that one exists.
 #[tokio::test]
 async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
     for seed in 0..20 {
@@ -112,7 +112,7 @@ async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
     }
 }
 
-/// Nobody syncs a segment again whose sync has failed, or one that was given up for another reason.
+/// A segment is never synced again if its sync has failed, or if it was given up for another reason.
 #[tokio::test]
 async fn it_is_known_whose_records_will_never_be_synced() {
     let holders = |log: &Log| log.stream.forsaken_holders(|_, seq| seq < record(1, 1).last);
@@ -130,7 +130,7 @@ async fn it_is_known_whose_records_will_never_be_synced() {
         assert!(holders(&log).into_iter().eq([TabletId(1)]));
         log.stream.delete_unneeded(|_, _| true).await.unwrap();
         assert_eq!(holders(&log).len(), 0);
-        // All of what was acknowledged had been synced.
+        // All acknowledged records had been synced.
         faulty.set_plan(syncs_fail());
         log.write(4, Durability::Sync).await.unwrap_err();
         assert_eq!(holders(&log).len(), 0);
@@ -193,8 +193,8 @@ async fn a_full_disk_refuses_until_there_is_space() {
     assert_eq!(replayed(&storage).await.unwrap(), accepted);
 }
 
-/// Random writes with errors and power losses: what was acknowledged with a sync comes back, in order; what was refused
-/// comes back at most where the process ended before it wrote anything more.
+/// Random writes with errors and power losses: records acknowledged with a sync come back, in order. Refused records come
+/// back at most where the process ended before it wrote anything more.
 #[tokio::test]
 async fn acknowledged_records_survive_faults_and_power_loss() {
     for round in 0..60u64 {

@@ -1,4 +1,4 @@
-//! The file of version 1, byte for byte. A change of these bytes is a new version.
+//! Tests of the bytes of version 1. A change of these bytes is a new version.
 
 use super::*;
 use crate::format::{GroupHeader, SegmentHeader};

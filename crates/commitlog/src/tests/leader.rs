@@ -1,4 +1,4 @@
-//! Who commits, and in what order, one step at a time.
+//! Tests of the parties that commit, and of their order, one step at a time.
 
 use super::*;
 use crate::{Lead, Slot};
@@ -8,7 +8,7 @@ use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 
 impl Log {
-    /// Record `n` of a tablet as it is submitted, and what will be its outcome.
+    /// Record `n` of a tablet as it is submitted, and the channel of its outcome.
     pub(super) fn append(
         &self,
         tablet: u64,
@@ -50,7 +50,7 @@ fn lead<'a>(slot: Slot<'a, Done>, append: Append<Done>) -> Option<(Lead<'a, Done
     }
 }
 
-/// Lets the stream's task do what it can without waiting.
+/// Lets the stream's task run until it waits.
 async fn step() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -169,7 +169,7 @@ async fn a_tablets_records_are_applied_in_order_whatever_they_want() {
     assert_eq!(all, [(0, true), (1, true), (2, true), (3, true), (4, true)]);
 }
 
-/// A failed sync does not harm what was acknowledged before it began, nor bring back what it refused.
+/// A failed sync does not harm records that were acknowledged before it began, nor bring back those it refused.
 #[tokio::test]
 async fn the_free_part_of_a_group_outlives_a_failed_sync() {
     let mut kept = 0;
@@ -199,7 +199,7 @@ async fn the_free_part_of_a_group_outlives_a_failed_sync() {
         faulty.set_plan(FaultPlan::default());
         log.write(4, Durability::Sync).await.unwrap();
         let found = replayed(&storage).await.unwrap();
-        // What becomes of unsynced bytes when a sync fails is chance, so 3 may be gone from the log: "flush" promises no more.
+        // After a failed sync the unsynced bytes survive at random, so 3 may be gone from the log: "flush" promises no more.
         assert!(found == [0, 1, 3, 4] || found == [0, 1, 4], "{found:?}");
         kept += usize::from(found.contains(&3));
     }

@@ -1,5 +1,6 @@
-//! A medium that fails once, at every operation in turn: the segment is given up and replaced, what was acknowledged is all
-//! there, and what was refused does not come back.
+//! Tests of a storage that fails once, at every operation in turn.
+//!
+//! The segment is given up and replaced. All acknowledged records survive, and no refused record comes back.
 #![allow(clippy::panic, reason = "a test says so when it fails")]
 
 use super::*;
@@ -14,7 +15,7 @@ enum Operation {
     Sync,
 }
 
-/// Makes the n-th operation of one sort on a medium fail, as the medium has things fail.
+/// Makes the n-th operation of one sort on a storage fail, in the way in which that storage fails.
 struct FailsOnce {
     device: Arc<FaultyStorage>,
     which: Operation,
@@ -60,7 +61,7 @@ impl FailsOnce {
         })
     }
 
-    /// Before an operation: whether it is the one that fails.
+    /// Called before an operation; arms the failure if this is the one.
     fn arm(&self, operation: Operation, path: &str) {
         let fails = self.which == operation && self.left.fetch_sub(1, Ordering::Relaxed) == 0;
         if fails {
@@ -104,7 +105,7 @@ impl AppendFile for FailingFile {
         self.storage.arm(Operation::Sync, &self.path);
         let outcome = self.file.sync().await;
         self.storage.disarm();
-        // Others run while a device syncs.
+        // Other tasks run while a device syncs.
         tokio::task::yield_now().await;
         outcome
     }
@@ -149,9 +150,9 @@ impl Storage for FailsOnce {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Ran {
-    /// By number: what was asked for, and whether it was acknowledged.
+    /// For each record, by number: its durability, and whether it was acknowledged.
     outcomes: Vec<(Durability, bool)>,
     storage: Arc<FailsOnce>,
 }
@@ -187,7 +188,7 @@ async fn run(device: &Arc<FaultyStorage>, which: Operation, nth: u64, durabiliti
 /// Every operation of each sort fails in turn, until there is none left to fail.
 async fn fail_every(which: Operation, durabilities: &[Durability]) -> u64 {
     for nth in 0.. {
-        // Chance decides what a failure leaves behind.
+        // Randomness decides on the bytes that a failure leaves behind.
         for seed in 0..2 {
             let device = FaultyStorage::new(env(seed));
             let ran = run(&device, which, nth, durabilities).await;
@@ -212,7 +213,7 @@ async fn check(device: &Arc<FaultyStorage>, ran: &Ran, what: &str) {
     let found = replayed(&storage)
         .await
         .unwrap_or_else(|error| panic!("{what}: {error}"));
-    // Of what asked for no sync, a sync that failed may cost what lay in its file; nothing else costs anything.
+    // A failed sync may cost the records in its file that asked for no sync; no other failure costs anything.
     if ran.storage.which != Operation::Sync {
         assert_eq!(found, numbers(None, true).collect::<Vec<_>>(), "{what}");
     }

@@ -1,12 +1,13 @@
-//! A completion that panics, where that does not end the process: nobody hangs, and nobody is told of success whose record
-//! was not applied.
+//! Tests of completions that panic, where a panic does not end the process.
+//!
+//! No writer hangs, and none is told of success whose record was not applied.
 #![allow(clippy::panic, reason = "panics are what is tested")]
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use stele_storage::memory::MemoryStorage;
 
-/// Record `n` of tablet 1, whose completion panics, and what will be its outcome.
+/// Record `n` of tablet 1, whose completion panics, and the channel of its outcome.
 fn bomb(n: u64, durability: Durability) -> (Append<Done>, oneshot::Receiver<Result<(), LogError>>) {
     let (answer, answered) = oneshot::channel::<Result<(), LogError>>();
     let done = Done(Box::new(move |outcome| {
@@ -47,7 +48,7 @@ async fn begun() -> (Arc<dyn Storage>, Log) {
     (storage, log)
 }
 
-/// Every outcome that is still due comes, and none of them is a success; the same goes for what would come.
+/// Every outcome that is still due arrives, and none is a success; the same holds for later records.
 async fn ended(log: &Log, due: Vec<oneshot::Receiver<Result<(), LogError>>>) {
     for answer in due {
         let outcome = tokio::time::timeout(Duration::from_secs(10), answer).await;

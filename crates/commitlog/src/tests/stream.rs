@@ -1,4 +1,4 @@
-//! Order, groups, rotation, retention, end.
+//! Tests of order, groups, rotation, retention and the end of a stream.
 
 use super::*;
 use std::time::Duration;
@@ -76,7 +76,7 @@ async fn segments_rotate_and_go_when_flushed() {
     let on_storage: u64 = storage.list("log/").await.unwrap().iter().map(|file| file.len).sum();
     assert_eq!(log.stream.retained_bytes(), on_storage);
 
-    // Only tablet 1 has flushed: every segment holds records of tablet 2, too, but for those of one record.
+    // Only tablet 1 has flushed: every segment of more than one record has records of tablet 2, too.
     let holders = log.stream.oldest_holders(|tablet, _| tablet == TabletId(1));
     assert!(holders.is_empty() || holders == [TabletId(2)], "{holders:?}");
     let through = record(1, 9).last;

@@ -1,4 +1,4 @@
-//! A former owner that still deletes what it need not keep, while the new one reads.
+//! Tests of a former owner that deletes segments while the new one reads them.
 
 use super::*;
 use async_trait::async_trait;
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 
-/// A medium on which one file is gone after so many looks at it, the listing not counted.
+/// A storage on which one file is gone after a number of accesses to it, the listing not counted.
 struct Vanishing {
     inner: Arc<dyn Storage>,
     path: String,
@@ -103,7 +103,7 @@ async fn a_segment_deleted_while_the_log_is_read_is_left_out() {
         let storage = vanishing(&inner, &paths[0], looks, false);
         assert_eq!(replayed(&storage).await.unwrap(), [1, 2], "after {looks} looks");
     }
-    // There, and not to be opened: something is wrong with the medium.
+    // It is listed and cannot be opened: the storage is at fault.
     let storage = vanishing(&inner, &paths[0], 0, true);
     let error = replayed(&storage).await.unwrap_err();
     assert!(error.to_string().contains("lists the segment"), "{error}");

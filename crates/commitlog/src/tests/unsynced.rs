@@ -1,4 +1,4 @@
-//! Tests of segments that take over from full ones without a sync, and of power loss among them.
+//! Tests of segments that took over without a sync, and of power loss among them.
 #![allow(clippy::panic, reason = "a test says so when it fails")]
 
 use super::*;
@@ -13,7 +13,7 @@ use stele_storage::{AppendFile, FileInfo, ReadFile};
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
-/// Lets what goes on beside the appends come to its end.
+/// Lets background tasks finish.
 async fn pause() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -27,7 +27,7 @@ async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Segments that something was written into; others are there before they are needed.
+/// Segments with content; others are made before they are needed.
 async fn begun(storage: &Arc<dyn Storage>) -> usize {
     let files = storage.list("log/").await.unwrap();
     files.iter().filter(|file| file.len > 0).count()
@@ -82,14 +82,14 @@ async fn what_follows_a_segment_that_cannot_be_synced_is_as_lost() {
     assert!(holders.into_iter().eq([TabletId(2)]));
 }
 
-/// A device that writers are ahead of.
+/// A device that is slower than its writers.
 #[derive(Default)]
 struct Slow {
     device: Arc<MemoryStorage>,
     made: AtomicU64,
-    /// Steps that the sync of a file takes that has content.
+    /// Steps of the sync of a file that has content.
     sync_steps: usize,
-    /// Steps that it takes to make a file, but for the first few.
+    /// Steps of making a file, except for the first few.
     make_steps: usize,
 }
 
@@ -262,8 +262,8 @@ async fn deleted_segments_are_synced_no_more_and_let_go_of() {
     );
 }
 
-/// Power loss at any point takes a suffix of what was written, and nothing from before the last sync that was acknowledged.
-/// What it took does not come back later.
+/// Power loss at any point takes a suffix of the records, and none from before the last acknowledged sync. Lost records do not
+/// come back later.
 #[tokio::test]
 async fn power_loss_takes_only_the_end() {
     let (mut dropped, mut unsynced) = (0, 0);
@@ -324,7 +324,7 @@ async fn power_loss_takes_only_the_end() {
     assert!(unsynced > 100, "{unsynced} segments that were not synced");
 }
 
-/// As above with syncs that fail: what was acknowledged with a sync is there, in whatever order the rest is lost.
+/// The same with syncs that fail: records acknowledged with a sync survive; others are lost in any order.
 #[tokio::test]
 async fn what_was_synced_survives_failing_syncs_of_other_segments() {
     let mut failures = 0;
@@ -393,7 +393,7 @@ async fn device_with(files: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
     storage
 }
 
-/// No header says that the end of the first segment was synced; that something in a later one was proves it.
+/// No header states that the end of the first segment was synced; synced bytes in a later one prove it.
 #[tokio::test]
 async fn a_gap_before_something_synced_is_damage() {
     let files = took_over_then_synced().await;
@@ -417,7 +417,7 @@ async fn a_gap_before_something_synced_is_damage() {
 async fn a_gap_before_what_nobody_synced_takes_that_along() {
     let mut files = took_over_then_synced().await;
     let mut third = files.pop().unwrap();
-    // Only its header and its first group: written before anything in it was synced.
+    // It has only its header and its first group, written before anything in it was synced.
     let first = format::GroupHeader::decode(3, &third.1[format::SEGMENT_HEADER_BYTES..]).unwrap();
     third
         .1
@@ -436,10 +436,10 @@ async fn a_gap_before_what_nobody_synced_takes_that_along() {
     assert!(whole.starts_with(&found) && !found.is_empty() && found.len() < whole.len() / 2);
     assert_eq!(report.dropped, [files[2].0.clone(), files[1].0.clone()], "newest first");
     assert_eq!(report.segments.len(), 1);
-    // Should the process end between the deletions, the rest is dropped again.
+    // If the process ends between the deletions, the rest is dropped again.
     storage.delete(&report.dropped[0]).await.unwrap();
     assert_eq!(replayed(&storage).await.unwrap(), found);
-    // A segment that is gone was flushed: it is no gap.
+    // A segment that is missing was flushed: there is no gap.
     files.remove(0);
     assert!(!replayed(&device_with(&files).await).await.unwrap().is_empty());
 }

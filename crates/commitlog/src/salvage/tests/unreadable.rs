@@ -1,4 +1,4 @@
-//! Sectors that cannot be read in segments that relieved one another, the first of which lost its end in a power loss.
+//! Tests of unreadable sectors in segments behind a gap.
 
 use super::*;
 
@@ -11,8 +11,8 @@ const MIDDLE: u64 = 5_000;
 /// In the last sector, as the last group is but for its header.
 const END: u64 = 12_800;
 
-/// Three segments. The first lost its last group, record 12. `rests` says whether the third relieved the second; else it rests
-/// on nothing, and its header is all that is known to have been synced.
+/// Three segments. The first lost its last group, record 12. `rests` says whether the third took over from the second; else it
+/// stands alone, and only its header is known to have been synced.
 async fn after_power_loss(rests: bool) -> Arc<MemoryStorage> {
     let storage = MemoryStorage::new();
     let mut len = 0;
@@ -69,8 +69,8 @@ async fn found(storage: &dyn Storage) -> Result<Vec<u64>, LogError> {
     Ok(found)
 }
 
-/// Repairs a log of which the device cannot read a byte of a segment: what is to be replaced, in that order, with a `-` before
-/// what is dropped; and what the log has then.
+/// Repairs a log in which one byte of a segment is unreadable. Returns the replaced segments in their order, with a `-` before
+/// dropped ones, and the records that are left.
 async fn repaired(rests: bool, segment: u64, byte: u64) -> (Vec<String>, Vec<u64>) {
     let storage = after_power_loss(rests).await;
     storage.make_unreadable(&format::segment_path(0, segment), byte..byte + 1);
@@ -82,7 +82,7 @@ async fn repaired(rests: bool, segment: u64, byte: u64) -> (Vec<String>, Vec<u64
         replaced.push(format!("{sign}{}", segment.number));
         rewrite(&*storage, segment).await.unwrap();
         storage.delete(&segment.path).await.unwrap();
-        // Begun anew after an interruption, it comes to the same.
+        // A repair that starts again after an interruption has the same result.
         let left = damaged_segments(&*storage).await.unwrap();
         let left: Vec<&str> = left.iter().map(|segment| &segment.path[..]).collect();
         let rest: Vec<&str> = damaged[at + 1..].iter().map(|segment| &segment.path[..]).collect();
@@ -91,7 +91,7 @@ async fn repaired(rests: bool, segment: u64, byte: u64) -> (Vec<String>, Vec<u64
     (replaced, found(&*storage).await.unwrap())
 }
 
-/// The numbers from and to which each pair goes.
+/// The numbers of closed ranges.
 fn numbers(pairs: &[(u64, u64)]) -> Vec<u64> {
     pairs.iter().flat_map(|(first, last)| *first..=*last).collect()
 }
@@ -116,13 +116,13 @@ async fn what_power_loss_undid_stays_undone() {
     assert_eq!(left, numbers(&[(1, 11)]));
 }
 
-/// The group in the last sector may have been one that was synced, and then all before it had to be.
+/// The group in the last sector may have been synced, and then all groups before it were.
 #[tokio::test]
 async fn what_may_have_been_synced_stays_and_what_is_missing_before_it_is_told() {
     let (replaced, left) = repaired(true, 2, END).await;
     assert_eq!(replaced, ["1", "2"]);
     assert_eq!(left, numbers(&[(1, 11), (13, 23), (25, 36)]));
-    // Of the third segment not even that is known which one it followed.
+    // Not even the third segment's predecessor is known.
     let (replaced, left) = repaired(true, 3, 10).await;
     assert_eq!(replaced, ["1", "3"]);
     assert_eq!(left, numbers(&[(1, 11), (13, 24), (29, 36)]));
