@@ -65,6 +65,16 @@ impl SegmentInfo {
 pub struct Retention {
     /// By segment number.
     closed: BTreeMap<u64, SegmentInfo>,
+    /// Some unneeded segments could not be taken out because older ones are unsynced.
+    awaits_sync: bool,
+}
+
+/// The segments that must stay.
+#[derive(Default)]
+struct Kept {
+    numbers: BTreeSet<u64>,
+    /// One that is kept only for its header is unsynced, and therefore keeps those behind it.
+    awaits_sync: bool,
 }
 
 impl Retention {
@@ -109,7 +119,13 @@ impl Retention {
     pub fn take_unneeded(&mut self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<(u64, SegmentInfo)> {
         let before = self.closed.len();
         let kept = self.kept_by(|tablet, seq| !is_flushed(tablet, seq));
-        let numbers: Vec<u64> = self.closed.keys().filter(|n| !kept.contains(n)).copied().collect();
+        self.awaits_sync = kept.awaits_sync;
+        let numbers: Vec<u64> = self
+            .closed
+            .keys()
+            .filter(|n| !kept.numbers.contains(n))
+            .copied()
+            .collect();
         let taken: Vec<(u64, SegmentInfo)> = numbers
             .iter()
             .filter_map(|n| self.closed.remove(n).map(|info| (*n, info)))
@@ -123,14 +139,15 @@ impl Retention {
     }
 
     /// The segments that must stay because a caller `needs` a record in them, or for their headers.
-    fn kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<u64> {
-        let (mut kept, mut told_of) = (BTreeSet::new(), BTreeSet::new());
+    fn kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> Kept {
+        let (mut kept, mut told_of) = (Kept::default(), BTreeSet::new());
         for (number, info) in &self.closed {
             let is_needed = info.tablets.iter().any(|(t, s)| needs(*t, *s));
             let tells = told_of.contains(&info.follows);
             if is_needed || tells {
-                kept.insert(*number);
+                kept.numbers.insert(*number);
             }
+            kept.awaits_sync |= tells && !is_needed && info.state == SegmentState::Unsynced;
             if is_needed || (tells && info.state != SegmentState::Settled) {
                 told_of.insert(*number);
             }
@@ -138,10 +155,15 @@ impl Retention {
         kept
     }
 
+    /// Whether unneeded segments stay until older ones are synced, as of the last [`Retention::take_unneeded`].
+    pub fn awaits_sync(&self) -> bool {
+        self.awaits_sync
+    }
+
     /// Bytes that cannot be deleted while a caller `needs` a record.
     pub fn bytes_kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
         let kept = self.kept_by(needs);
-        let kept = kept.iter().filter_map(|number| self.closed.get(number));
+        let kept = kept.numbers.iter().filter_map(|number| self.closed.get(number));
         kept.map(SegmentInfo::bytes).sum()
     }
 

@@ -24,28 +24,34 @@ pub(super) fn tells(told_at: &mut Option<Duration>, now: Duration) -> bool {
 }
 
 impl Segments {
-    /// Ends a full segment while writers wait. It waits for the next file and for one sync of an older segment, then lets the
-    /// next segment take over. Where that is impossible it closes the segment, which syncs everything.
+    /// Ends a full segment while writers wait. It waits for the next file and for the sync of one or two older segments, then
+    /// lets the next segment take over. Where that is impossible it closes the segment, which syncs everything.
     pub(crate) async fn end_full(&mut self) {
         self.next.arrive().await;
-        if let Err(error) = self.sync_oldest(UNSYNCED_MAX - 1).await {
+        if let Err(error) = self.sync_oldest(self.unsynced_allowed()).await {
             // The open segment rests on those that could not be synced.
             self.refuse(&error);
         }
-        if self.open.is_some() && !self.take_over() {
+        if self.open.is_some() && !self.try_take_over() {
             self.close().await;
         }
     }
 
-    /// Has the next segment take over from a full one, if that needs no waiting; whether it did. The full one stays unsynced.
+    /// Has the next segment take over from a full one, if that needs no waiting and no older segment must be synced first;
+    /// whether it did. The full one stays unsynced.
     pub(super) fn take_over(&mut self) -> bool {
-        if self.open.is_none() || self.shared.unsynced.lock().len() >= UNSYNCED_MAX || self.next.is_coming() {
-            return false;
-        }
+        let unsynced = self.shared.unsynced.lock().len();
+        unsynced <= self.unsynced_allowed() && self.try_take_over()
+    }
+
+    fn try_take_over(&mut self) -> bool {
         let Some(mut next) = self.next.take_ready() else {
             return false;
         };
-        let Some(full) = self.open.take() else { return false };
+        let Some(full) = self.open.take() else {
+            self.next.put_back(next);
+            return false;
+        };
         let previous = Previous::of(&full);
         let header = previous.header_of_next(self.stream, next.number).encode();
         let Some(begun) = next.file.try_append(&[&header]) else {
@@ -59,6 +65,10 @@ impl Segments {
         let file = self.retire(full, SegmentState::Unsynced);
         let older = self.shared.unsynced.lock().insert(number, file);
         assert!(older.is_none(), "a segment is closed once");
+        assert!(
+            self.shared.unsynced.lock().len() <= UNSYNCED_MAX,
+            "unsynced segments are bounded"
+        );
         match begun {
             Ok(()) => self.open = Some(Open::taking_over(next, number)),
             Err(_) => {

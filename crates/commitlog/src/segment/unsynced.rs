@@ -4,7 +4,8 @@
 //! deleted before it has cost the device anything. Unsynced segments are synced oldest first, in the foreground:
 //! * before a group is written that must be durable ([`Segments::settle`]);
 //! * before a segment is opened that stands alone, or the open one is closed;
-//! * one at a time when [`UNSYNCED_MAX`] of them exist and the open one is full.
+//! * when the open one is full: one if [`UNSYNCED_MAX`] of them exist, two if unneeded segments cannot be deleted before
+//!   older ones are synced, as behind the records of an unflushable tablet ([`retention`](crate::retention)).
 //!
 //! A failed sync is final, since the system may have dropped the bytes. Recovery drops the segments behind one that lost
 //! its end. So all unsynced segments become [`SegmentState::NotDurable`] at the first failure, and only a flush of their
@@ -22,6 +23,19 @@ use stele_storage::AppendFile;
 pub(crate) const UNSYNCED_MAX: usize = 16;
 
 impl Segments {
+    /// The number of segments that may stay unsynced when the open one is replaced.
+    pub(super) fn unsynced_allowed(&self) -> usize {
+        let awaits_sync = self.shared.retention.lock().awaits_sync();
+        let unsynced = self.shared.unsynced.lock().len();
+        // One comes for two that go, so that those behind an unflushable tablet become fewer.
+        let allowed = if awaits_sync {
+            unsynced.saturating_sub(2)
+        } else {
+            unsynced
+        };
+        allowed.min(UNSYNCED_MAX - 1)
+    }
+
     /// Syncs all unsynced segments, oldest first.
     pub(super) async fn sync_older(&mut self) -> Result<(), LogError> {
         self.sync_oldest(0).await

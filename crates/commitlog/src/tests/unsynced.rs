@@ -262,6 +262,39 @@ async fn deleted_segments_are_synced_no_more_and_let_go_of() {
     );
 }
 
+/// The first segment has a record of a tablet that is not flushed. Those behind it are unneeded, but power loss could take the
+/// end of the first, and then they would have to go with it.
+#[tokio::test]
+async fn unneeded_segments_behind_a_needed_one_go_once_that_is_synced() {
+    let storage: Arc<dyn Storage> = FaultyStorage::new(env(1));
+    let log = start(&storage);
+    log.submit_for(2, 0, Durability::Flush).await.await.unwrap().unwrap();
+    write_flushed(&log, 1..300).await;
+    let flushed = |tablet, _| tablet == TabletId(1);
+    assert_eq!(log.stream.delete_unneeded(flushed).await.unwrap(), 0);
+    let before = log.stream.unsynced_segments();
+    assert!(before > 5, "{before} unsynced");
+    write_flushed(&log, 300..400).await;
+    let after = log.stream.unsynced_segments();
+    assert!(after < before, "{after} unsynced, {before} before");
+    assert!(log.stream.delete_unneeded(flushed).await.unwrap() > 5);
+    let left = segments(&storage).await.len();
+    // The first, the one that states its length, the open one, and the file of the next.
+    assert!(left <= 4, "{left} segments");
+    let found = replayed_all(&storage).await;
+    assert!(found.contains(&(2, 0)), "{found:?}");
+}
+
+async fn replayed_all(storage: &Arc<dyn Storage>) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let replay = crate::replay(&**storage, |record| {
+        found.push((record.tablet.0, number_of(&record)));
+        Ok::<(), LogError>(())
+    });
+    replay.await.unwrap();
+    found
+}
+
 /// Power loss at any point takes a suffix of the records, and none from before the last acknowledged sync. Lost records do not
 /// come back later.
 #[tokio::test]
