@@ -66,11 +66,7 @@ pub async fn replay_through<E: From<LogError>>(
     let mut files = storage.list("log/").await.map_err(LogError::from)?;
     files.retain(|file| format::parse_segment_path(&file.path).is_some_and(|(_, number)| number <= last));
     let segments = open_all(storage, files).await?;
-    // The lengths of each segment that the next one of the same process states.
-    let known: HashMap<(u32, u64), KnownLengths> = segments
-        .iter()
-        .filter_map(|(stream, _, _, header)| header.map(|h| ((*stream, h.previous), KnownLengths::stated_by(&h))))
-        .collect();
+    let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
     let mut gaps: HashMap<(u32, u64), Gap> = HashMap::new();
     let beginnings = segments.into_iter().map(|segment| {
@@ -80,7 +76,7 @@ pub async fn replay_through<E: From<LogError>>(
     // The following segments are read while records are handed out.
     let beginnings: Vec<_> = beginnings.collect();
     let mut beginnings = futures::stream::iter(beginnings).buffered(READ_CONCURRENTLY);
-    'segments: while let Some(((stream, number, file, header), beginning)) = beginnings.next().await {
+    while let Some(((stream, number, file, header), beginning)) = beginnings.next().await {
         let lengths = known.get(&(stream, number)).copied();
         if let Some(header) = header
             && let Some(gap) = gaps.get(&(stream, header.previous)).cloned()
@@ -105,16 +101,9 @@ pub async fn replay_through<E: From<LogError>>(
                 continue;
             };
             let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
-            loop {
-                let Some(group) = unless_deleted(reader.next_group().await)? else {
-                    continue 'segments;
-                };
-                let Some(records) = group else { break };
-                for record in records {
-                    info.note(record.tablet, record.last);
-                    report.records += 1;
-                    visit(record)?;
-                }
+            let is_there = hand_out(&mut reader, &mut info, &mut report.records, &mut visit).await?;
+            if !is_there {
+                continue;
             }
             report.torn_bytes += reader.torn_bytes();
             if reader.torn_bytes() > 0 || reader.gap().is_some() {
@@ -134,6 +123,33 @@ pub async fn replay_through<E: From<LogError>>(
     }
     report.dropped.reverse();
     Ok(report)
+}
+
+/// Hands out, notes and counts the records of a segment; `false` when it was deleted meanwhile.
+async fn hand_out<E: From<LogError>>(
+    reader: &mut SegmentReader,
+    info: &mut SegmentInfo,
+    count: &mut u64,
+    mut visit: impl FnMut(Record) -> Result<(), E>,
+) -> Result<bool, E> {
+    while let Some(group) = unless_deleted(reader.next_group().await)? {
+        let Some(records) = group else { return Ok(true) };
+        for record in records {
+            info.note(record.tablet, record.last);
+            *count += 1;
+            visit(record)?;
+        }
+    }
+    Ok(false)
+}
+
+/// The lengths of each segment that the next one of the same process states, by stream and number.
+fn known_lengths(segments: &[Opened]) -> HashMap<(u32, u64), KnownLengths> {
+    let stated = segments.iter().filter_map(|(stream, _, _, header)| {
+        let header = header.as_ref()?;
+        Some(((*stream, header.previous), KnownLengths::stated_by(header)))
+    });
+    stated.collect()
 }
 
 /// A segment: stream, number, file, header.
