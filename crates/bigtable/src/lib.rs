@@ -11,6 +11,7 @@
 //! resolves names and checks the request with the help of the pure modules (`names`, `ranges`, `filters`, `mutations`,
 //! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows, in room that `answers` gives. Errors get
 //! their gRPC code in `status` only.
+#![forbid(unsafe_code)]
 
 mod answers;
 mod app_profiles;

@@ -15,6 +15,7 @@
 //! * The charged bytes of a shard never exceed its share, `capacity / shards`, also not between two calls.
 //! * Charged bytes are the given weight plus [`ENTRY_OVERHEAD_BYTES`], so tiny entries cannot grow it without bound.
 //! * An entry that exceeds the share is not admitted.
+#![forbid(unsafe_code)]
 
 //!
 //! [`Profile`] says what other capacities would have done; [`S3Fifo`] is the policy by itself, for caches of other things.

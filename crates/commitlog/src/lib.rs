@@ -13,6 +13,7 @@
 //!   counts of the segment before it ([`retention`]).
 //!
 //! This crate does not know what a record means.
+#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod format;

@@ -12,6 +12,7 @@
 //! that what fits one backend fits the other.
 //!
 //! Backend: [`embedded`], one process over [`stele_storage::Storage`]. [`conformance`] is one suite over all backends.
+#![forbid(unsafe_code)]
 
 pub mod conformance;
 pub mod election;

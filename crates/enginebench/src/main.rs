@@ -6,6 +6,7 @@
 //! noisy machine harms both alike, and what is reported is the median of the ratios of neighbouring runs.
 //!
 //! `docs/benchmarking.md` describes the workloads and what is and is not equal between the two.
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

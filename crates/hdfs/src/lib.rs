@@ -13,6 +13,7 @@
 //! * Blocks that were read stay in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
 //!
 //! Nothing is kept on the local disk but that cache. Every operation is bounded in time and in retries.
+#![forbid(unsafe_code)]
 
 mod address;
 mod cluster;

@@ -11,6 +11,7 @@
 //! * Blocks that were read stay in a bounded folder of the local disk, which may vanish at any time ([`stele_storage::remote::cache`]).
 //!
 //! Nothing is kept on the local disk but that cache. Every request is bounded in time and in retries ([`store`]).
+#![forbid(unsafe_code)]
 
 mod address;
 pub mod fuzzing;

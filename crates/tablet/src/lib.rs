@@ -2,6 +2,7 @@
 //!
 //! Knows no network, no cluster and no commit log: a tablet is told what to apply, in order, and says up to which sequence
 //! number its files hold everything. Start reading at [`tablet::Tablet`].
+#![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod compaction;
@@ -9,7 +10,6 @@ pub mod error;
 pub mod files;
 pub mod maintenance;
 pub mod manifest;
-pub mod memtable;
 pub mod merging;
 pub mod metrics;
 pub mod picker;
@@ -26,10 +26,10 @@ pub use error::{Result, TabletError};
 pub use files::FileRegistry;
 pub use maintenance::{Compacted, Moved, MovedBytes, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
-pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
 pub use scan::{CellRef, CellVisitor, Pinned, PointRead, Sampled, ScanSpec, TabletScanner, TabletVisit};
 pub use schema_mark::SchemaMark;
+pub use stele_memtable::MemoryAccount;
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 
 #[cfg(test)]

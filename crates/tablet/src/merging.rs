@@ -8,12 +8,12 @@
 //! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
 
 use crate::error::Result;
-use crate::memtable::MemtableCursor;
 use crate::resolve::StoredValue;
 use crate::run::RunCursor;
 use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_memtable::MemtableCursor;
 use stele_sstable::Buffered;
 pub use stele_sstable::Step;
 
@@ -56,12 +56,12 @@ enum Cursor {
 
 impl Source {
     /// A memtable: all its keys.
-    pub fn memtable(table: std::sync::Arc<crate::memtable::Memtable>) -> Self {
+    pub fn memtable(table: std::sync::Arc<stele_memtable::Memtable>) -> Self {
         Self::new(Cursor::Memtable(MemtableCursor::new(table)), None, None)
     }
 
     /// A memtable that has keys of the row with this encoded prefix, on the first of them; `None` when it has none.
-    pub(crate) fn memtable_at_row(table: &std::sync::Arc<crate::memtable::Memtable>, prefix: &[u8]) -> Option<Self> {
+    pub(crate) fn memtable_at_row(table: &std::sync::Arc<stele_memtable::Memtable>, prefix: &[u8]) -> Option<Self> {
         let cursor = MemtableCursor::at_row(table, prefix)?;
         let mut source = Self::new(Cursor::Memtable(cursor), None, None);
         source.step = Step::Ready;

@@ -8,7 +8,7 @@ use anyhow::Result;
 /// Packages, the tests of theirs that are run, and further flags: where locks are contended, `parking_lot` makes pointers of
 /// numbers, and Miri warns of each place at length.
 const TESTS: [(&str, &str, &str); 2] = [
-    ("stele-tablet", "memtable::tests", ""),
+    ("stele-memtable", "tests", ""),
     (
         "stele-tabletserver",
         "row_cache::tests::threads",

@@ -1,8 +1,8 @@
 //! How far flushes and merges are: what paces writers goes by it.
 
-use crate::memtable::{MemoryAccount, Memtable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stele_memtable::{MemoryAccount, Memtable};
 
 /// Bytes that flushes and merges of a server have moved so far; only grows. Clones are one and the same.
 #[derive(Clone, Debug, Default)]

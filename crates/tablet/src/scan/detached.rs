@@ -7,12 +7,12 @@
 
 use super::output::Output;
 use super::{Position, TabletScanner};
-use crate::memtable::Memtable;
 use crate::state::State;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
+use stele_memtable::Memtable;
 
 /// Where a position waits for its reader.
 #[derive(Default)]

@@ -1,11 +1,13 @@
-//! The memtable: what has been written since the last flush, sorted.
+//! The memtable: the writes since the last flush, sorted.
 //!
 //! A B+ tree in an arena (`tree`, `arena`; Bigtable §5.4 leaves the structure open). One writer at a time, any number of
-//! readers that take no lock; nothing is removed before the whole table is dropped, so a reader's position stays valid for
-//! as long as it holds the table. Visibility is not decided here but by sequence number, in the resolver.
+//! readers that take no lock. Nothing is removed before the whole table is dropped, so a reader's position stays valid as
+//! long as it holds the table. Visibility is not decided here: the resolver decides it by sequence number.
 //!
-//! Entries that come in key order are cheapest: an insertion begins where the one before ended. Entries that come
-//! together are cheaper than alone: the place of each is fetched from memory while the one before is inserted.
+//! Entries that come in key order are cheapest: an insertion begins where the previous one ended. Entries that come
+//! together are cheaper than single ones: the leaf of each is prefetched while the previous one is inserted.
+//!
+//! This crate has all the unsafe code of the storage engine, in `arena`, `memory` and `tree`; Miri runs on its tests.
 
 mod arena;
 mod memory;
@@ -72,18 +74,18 @@ impl MemoryAccount {
     }
 
     /// A flush of so many bytes of memtables has begun.
-    pub(crate) fn flush_begins(&self, bytes: u64) {
+    pub fn flush_begins(&self, bytes: u64) {
         self.flushing.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// So many of these bytes are written.
-    pub(crate) fn flush_wrote(&self, bytes: u64) {
+    pub fn flush_wrote(&self, bytes: u64) {
         self.flushing.fetch_sub(bytes, Ordering::Relaxed);
         self.flushed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The flush has ended without writing so many of them.
-    pub(crate) fn flush_ends(&self, unwritten: u64) {
+    pub fn flush_ends(&self, unwritten: u64) {
         self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
     }
 
