@@ -12,7 +12,6 @@
 //!   mutations of the same row, the only order between mutations that means anything.
 
 mod order;
-mod version1;
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -371,14 +370,8 @@ impl Batch {
     pub fn decode(bytes: Bytes) -> Option<Batch> {
         let (&version, mut input) = bytes.split_first()?;
         let entries = varint::take_u32(&mut input)?;
-        let sound = match version {
-            VERSION => {
-                let mut reader = Reader::new(input, 0, &[]);
-                (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty()
-            }
-            version1::VERSION => version1::is_sound(input, entries),
-            _ => false,
-        };
+        let mut reader = Reader::new(input, 0, &[]);
+        let sound = version == VERSION && (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty();
         sound.then_some(Batch {
             bytes,
             apart: Vec::new(),
@@ -423,9 +416,7 @@ impl Batch {
         }
         let mut bytes = Vec::with_capacity(self.byte_len());
         bytes.extend_from_slice(self.first_piece());
-        self.rest
-            .iter()
-            .for_each(|partial_row| bytes.extend_from_slice(partial_row));
+        self.rest.iter().for_each(|partial_row| bytes.extend_from_slice(partial_row));
         bytes.into()
     }
 
@@ -448,9 +439,6 @@ impl Batch {
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
         let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);
-        if self.bytes.first() == Some(&version1::VERSION) {
-            return version1::entries(input, first, wanted, visit);
-        }
         let mut reader = Reader::new(input, self.bytes.len(), &self.apart);
         let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {

@@ -7,14 +7,14 @@
 //! within a row that is given in [`partial_rows`] it is kept for a time.
 
 pub(crate) mod ahead;
+mod same_column;
 mod backward;
-mod detached;
 mod get;
 mod output;
+mod detached;
 mod partial_rows;
 mod row;
 mod rows;
-mod same_column;
 mod scattered;
 mod sink;
 mod visit;
@@ -33,9 +33,9 @@ use crate::values::load::{self as values, ValueFiles};
 use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
+use output::Output;
 pub(crate) use detached::Detached;
 pub use detached::Pinned;
-use output::Output;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -208,8 +208,7 @@ impl<O: Output> TabletScanner<O> {
     /// What a batch may take from now on, filters and lists in the making included; two megabytes are always enough for
     /// one without large rows. Without a call there is no limit but that of rows.
     pub fn set_reservation(&mut self, bytes: usize) {
-        self.reader
-            .set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
+        self.reader.set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
     }
 
     /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load waits for
@@ -355,9 +354,7 @@ impl<O: Output> TabletScanner<O> {
                     if self.reader.is_full(rows_max) && self.reader.look(rows_max, position.merge.passed_bytes()) {
                         return Ok(Progress::Batch);
                     }
-                    if self.reader.is_same_column()
-                        && position.read_same_column(&mut self.reader, &self.tablet, rows_max)?
-                    {
+                    if self.reader.is_same_column() && position.read_same_column(&mut self.reader, &self.tablet, rows_max)? {
                         continue;
                     }
                     if !position.has_row() {
@@ -654,11 +651,7 @@ enum Forward {
 
 /// Gives the reader the entries of its row, from the one the merge is on. `None` when a key is no cell key.
 #[inline]
-fn read_forward<O: Output>(
-    merge: &mut MergingIterator,
-    reader: &mut RowReader<O>,
-    steps: &mut u32,
-) -> Option<Result<Forward>> {
+fn read_forward<O: Output>(merge: &mut MergingIterator, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Forward>> {
     let mut step = merge.status();
     loop {
         match step {

@@ -234,8 +234,7 @@ impl<O: Output> RowReader<O> {
         (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
         // The cell held back is in the room of the rows that come before a large one, of which there are none here.
-        self.sink
-            .begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
+        self.sink.begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
         if let Some(cell) = self.partial_rows.set_aside.take() {
             self.sink.output.cell(cell);
         }

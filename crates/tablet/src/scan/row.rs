@@ -237,13 +237,7 @@ impl<O: Output> RowReader<O> {
     /// [`RowReader::take`], which do the same in five times as many instructions. `row_end` and `is_plain` are as
     /// [`key::measure_row_prefix`] gives them.
     #[inline]
-    pub(super) fn begin_same_column(
-        &mut self,
-        key: &[u8],
-        row_end: usize,
-        is_plain: bool,
-        value: impl StoredValue,
-    ) -> bool {
+    pub(super) fn begin_same_column(&mut self, key: &[u8], row_end: usize, is_plain: bool, value: impl StoredValue) -> bool {
         if !self.same_column {
             return false;
         }

@@ -90,10 +90,7 @@ async fn cells(tablet: &Arc<Tablet>, filter: Option<Filter>, reversed: bool) -> 
     while let Some(batch) = scanner.next_batch().await? {
         found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
     }
-    assert_eq!(
-        super::partial_rows::in_partial_rows(tablet, spec, APART / 2).await?,
-        found
-    );
+    assert_eq!(super::partial_rows::in_partial_rows(tablet, spec, APART / 2).await?, found);
     Ok(found)
 }
 
