@@ -416,7 +416,9 @@ impl Batch {
         }
         let mut bytes = Vec::with_capacity(self.byte_len());
         bytes.extend_from_slice(self.first_piece());
-        self.rest.iter().for_each(|partial_row| bytes.extend_from_slice(partial_row));
+        self.rest
+            .iter()
+            .for_each(|partial_row| bytes.extend_from_slice(partial_row));
         bytes.into()
     }
 

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use stele_sstable::{Cache, BloomMemory, Sstable, SstableError};
+use stele_sstable::{BloomMemory, Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
 use tokio::sync::{Notify, Semaphore};

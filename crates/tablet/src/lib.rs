@@ -27,7 +27,7 @@ pub use files::FileRegistry;
 pub use maintenance::{Compacted, Moved, MovedBytes, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use metrics::TabletMetrics;
-pub use scan::{CellRef, CellVisitor, Sampled, PointRead, Pinned, ScanSpec, TabletScanner, TabletVisit};
+pub use scan::{Pinned, PointRead, Sampled, ScanSpec, TabletScanner};
 pub use schema_mark::SchemaMark;
 pub use stele_memtable::MemoryAccount;
 pub use tablet::{Tablet, TabletContext, WriteLoad};

@@ -5,11 +5,11 @@
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
-mod gaps;
 mod compaction_stats;
+mod gaps;
+mod migrate;
 mod opened;
 mod progress;
-mod migrate;
 mod sample;
 mod unread;
 mod values;
@@ -28,8 +28,8 @@ use crate::merging::Source;
 use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
-use gaps::placed;
 use compaction_stats::overlap_with;
+use gaps::placed;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;

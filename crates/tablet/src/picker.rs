@@ -360,7 +360,12 @@ fn lasting(run: &RunSummary) -> u64 {
 
 /// The longest row of similar runs, counted from the newest, that has so many or has been paid for by reads of all the
 /// `opened` runs.
-fn pick_upper_runs(runs: &[RunSummary], runs_min: usize, opened: usize, picker_stats: PickerStats) -> Option<Range<usize>> {
+fn pick_upper_runs(
+    runs: &[RunSummary],
+    runs_min: usize,
+    opened: usize,
+    picker_stats: PickerStats,
+) -> Option<Range<usize>> {
     free_stretches(runs).find_map(|stretch| {
         let mut end = stretch.end;
         while end > stretch.start {

@@ -11,10 +11,10 @@
 mod tombstones;
 
 use bytes::Bytes;
-use tombstones::{Tombstone, Tombstones};
 use std::sync::Arc;
 use stele_types::key::{self, CellKind, KeyParts};
 use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
+use tombstones::{Tombstone, Tombstones};
 
 /// What may be skipped from here on: the caller may jump there or keep pushing, the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,8 +237,10 @@ impl Resolver {
             return Skip::Family;
         }
         if parts.qualifier_start == parts.qualifier_end {
-            self.family_tombstones
-                .add(Tombstone::new(parts, family_tombstone_start(parts)), self.schema.delete_rule);
+            self.family_tombstones.add(
+                Tombstone::new(parts, family_tombstone_start(parts)),
+                self.schema.delete_rule,
+            );
             sink.tombstone(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
@@ -304,7 +306,8 @@ impl Resolver {
         let rule = self.schema.delete_rule;
         let (timestamp, seq) = (parts.timestamp, parts.seq);
         let hidden = |tombstones: &mut Tombstones| tombstones.hide(timestamp, seq, rule);
-        let hidden = hidden(&mut self.row) || hidden(&mut self.family_tombstones) || hidden(&mut self.column_tombstones);
+        let hidden =
+            hidden(&mut self.row) || hidden(&mut self.family_tombstones) || hidden(&mut self.column_tombstones);
         if !same && !hidden && parts.kind.is_put() && rule == DeleteRule::BySequence {
             // Nothing that is older can change it: the version as it stands.
             self.version.settled(timestamp);
@@ -333,7 +336,9 @@ impl Resolver {
     fn is_older_than_tombstone(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
         let mut levels = [&mut self.row, &mut self.family_tombstones, &mut self.column_tombstones];
         let rule = DeleteRule::BySequence;
-        levels.iter_mut().any(|tombstones| tombstones.hide(timestamp, seq, rule))
+        levels
+            .iter_mut()
+            .any(|tombstones| tombstones.hide(timestamp, seq, rule))
     }
 
     /// Ends the row: hands the last version to the sink.

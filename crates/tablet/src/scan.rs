@@ -7,19 +7,16 @@
 //! within a row that is given in [`partial_rows`] it is kept for a time.
 
 pub(crate) mod ahead;
-mod same_column;
 mod backward;
+mod detached;
 mod get;
 mod output;
-mod detached;
 mod partial_rows;
 mod row;
 mod rows;
+mod same_column;
 mod scattered;
 mod sink;
-mod visit;
-
-pub use visit::{CellRef, CellVisitor, TabletVisit};
 
 pub use get::PointRead;
 
@@ -33,7 +30,6 @@ use crate::values::load::{self as values, ValueFiles};
 use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
-use output::Output;
 pub(crate) use detached::Detached;
 pub use detached::Pinned;
 use row::{Finish, RowReader};
@@ -67,7 +63,7 @@ const BATCH_ROWS: usize = 4096;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
 /// A scan in progress.
-pub struct TabletScanner<O = RowBatch> {
+pub struct TabletScanner {
     tablet: Arc<Tablet>,
     spec: ScanSpec,
     /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
@@ -82,7 +78,7 @@ pub struct TabletScanner<O = RowBatch> {
     rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
     detached: Option<Arc<Detached>>,
-    reader: RowReader<O>,
+    reader: RowReader,
     /// The states that the batch is made of: they hold the value files that its cells refer to.
     states: States,
     schema: Arc<TableSchema>,
@@ -159,13 +155,7 @@ enum Progress {
 
 impl TabletScanner {
     /// A scan over the tablet's part of `spec.rows`.
-    pub fn new(tablet: Arc<Tablet>, spec: ScanSpec) -> Self {
-        Self::with_output(tablet, spec, RowBatch::default())
-    }
-}
-
-impl<O: Output> TabletScanner<O> {
-    fn with_output(tablet: Arc<Tablet>, mut spec: ScanSpec, output: O) -> Self {
+    pub fn new(tablet: Arc<Tablet>, mut spec: ScanSpec) -> Self {
         let schema = tablet.schema();
         let rows = std::mem::replace(&mut spec.rows, RowSet::new(Vec::new()));
         let mut ranges: VecDeque<RowRange> = rows.cut_to(tablet.range()).into_ranges().into();
@@ -186,7 +176,7 @@ impl<O: Output> TabletScanner<O> {
         if spec.reversed {
             ranges.make_contiguous().reverse();
         }
-        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw, output);
+        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw);
         TabletScanner {
             reader,
             tablet,
@@ -208,7 +198,8 @@ impl<O: Output> TabletScanner<O> {
     /// What a batch may take from now on, filters and lists in the making included; two megabytes are always enough for
     /// one without large rows. Without a call there is no limit but that of rows.
     pub fn set_reservation(&mut self, bytes: usize) {
-        self.reader.set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
+        self.reader
+            .set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
     }
 
     /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load waits for
@@ -232,9 +223,7 @@ impl<O: Output> TabletScanner<O> {
     pub fn tablet(&self) -> &Arc<Tablet> {
         &self.tablet
     }
-}
 
-impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
     /// same batch again: after [`TabletError::NeedsMemory`] with more room, see [`TabletScanner::set_reservation`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
@@ -304,9 +293,7 @@ impl TabletScanner {
         self.count_rows(batch.complete_rows());
         batch
     }
-}
 
-impl<O: Output> TabletScanner<O> {
     /// Fetches what a blocked read waits for.
     async fn load(&mut self) -> Result<()> {
         let Some(position) = &mut self.position else {
@@ -318,8 +305,7 @@ impl<O: Output> TabletScanner<O> {
         }
         let cells = self.reader.needs_values();
         load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
-        // What is only looked at goes with its row.
-        self.holds_values = O::KEEPS_VALUES;
+        self.holds_values = true;
         if is_cut {
             return Ok(());
         }
@@ -354,7 +340,9 @@ impl<O: Output> TabletScanner<O> {
                     if self.reader.is_full(rows_max) && self.reader.look(rows_max, position.merge.passed_bytes()) {
                         return Ok(Progress::Batch);
                     }
-                    if self.reader.is_same_column() && position.read_same_column(&mut self.reader, &self.tablet, rows_max)? {
+                    if self.reader.is_same_column()
+                        && position.read_same_column(&mut self.reader, &self.tablet, rows_max)?
+                    {
                         continue;
                     }
                     if !position.has_row() {
@@ -596,7 +584,7 @@ impl Position {
 
     /// Begins the row the merge is on, or leaves it behind when the filter wants nothing of it.
     #[inline]
-    fn begin_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    fn begin_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         if reader
             .begin(self.merge.key(), tablet.env())
             .ok_or_else(|| malformed(tablet))?
@@ -611,7 +599,7 @@ impl Position {
 
     /// Reads on in the row; at its end the position is at a boundary.
     #[inline]
-    fn read_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    fn read_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         match read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? {
             Forward::Pending => return Ok(()),
             Forward::Piece => {
@@ -651,7 +639,7 @@ enum Forward {
 
 /// Gives the reader the entries of its row, from the one the merge is on. `None` when a key is no cell key.
 #[inline]
-fn read_forward<O: Output>(merge: &mut MergingIterator, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Forward>> {
+fn read_forward(merge: &mut MergingIterator, reader: &mut RowReader, steps: &mut u32) -> Option<Result<Forward>> {
     let mut step = merge.status();
     loop {
         match step {

@@ -349,7 +349,10 @@ impl State {
         // Of several residues of one family the catalog knows one at most, and which of them is the oldest nobody does.
         let families: Vec<FamilyId> = misplaced.iter().map(|misplaced_cells| misplaced_cells.family).collect();
         for misplaced_cells in &mut misplaced {
-            let places = families.iter().filter(|family| **family == misplaced_cells.family).count();
+            let places = families
+                .iter()
+                .filter(|family| **family == misplaced_cells.family)
+                .count();
             misplaced_cells.is_oldest &= places == 1;
         }
         self.misplaced = misplaced;
@@ -371,7 +374,9 @@ impl State {
 
     /// Whether older entries of some family in the group may be in another.
     pub fn is_above_misplaced(&self, group: GroupId) -> bool {
-        let is_above = |misplaced_cells: &Misplaced| misplaced_cells.group == group || (misplaced_cells.left == group && !misplaced_cells.is_oldest);
+        let is_above = |misplaced_cells: &Misplaced| {
+            misplaced_cells.group == group || (misplaced_cells.left == group && !misplaced_cells.is_oldest)
+        };
         self.misplaced.iter().any(is_above)
     }
 
@@ -569,7 +574,12 @@ fn other_families(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
 /// The families of other groups that a file says it has entries of. One that cannot be opened says nothing, nor does one
 /// that does not say which it has: it is of the time before there were several groups, and what left its group since is in
 /// the catalog.
-fn misplaced_families(file: &HeldFile, schema: &TableSchema, group: GroupId, other_families: &FamilyRanges) -> Vec<FamilyId> {
+fn misplaced_families(
+    file: &HeldFile,
+    schema: &TableSchema,
+    group: GroupId,
+    other_families: &FamilyRanges,
+) -> Vec<FamilyId> {
     if file.sstable.damage().of_everything().is_some() {
         return Vec::new();
     }
@@ -606,7 +616,8 @@ impl Wanted<'_> {
     fn has_group(&self, group: GroupId) -> bool {
         let State { schema, misplaced, .. } = self.state;
         let may_have = |family| {
-            let is_left = |misplaced_cells: &Misplaced| misplaced_cells.left == group && misplaced_cells.family == family;
+            let is_left =
+                |misplaced_cells: &Misplaced| misplaced_cells.left == group && misplaced_cells.family == family;
             schema.group_of(family) == group || misplaced.iter().any(is_left)
         };
         self.families().is_none_or(|mut families| families.any(may_have))
@@ -777,7 +788,10 @@ const HELD_CONCURRENTLY: usize = 32;
 pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
     // To the end also after a failure: what the others hold must be released.
     let holding: Vec<_> = references.iter().map(|it| hold_one(it, files, made)).collect();
-    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding).buffered(HELD_CONCURRENTLY).collect().await;
+    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding)
+        .buffered(HELD_CONCURRENTLY)
+        .collect()
+        .await;
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     let mut failure = None;
     for outcome in outcomes {

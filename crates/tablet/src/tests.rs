@@ -1,19 +1,19 @@
 //! Tablets without a server: cases that the simulation has found, in small, and golden files.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
-mod concurrent;
 mod compaction;
+mod concurrent;
 mod damage;
 mod directions;
 mod filters;
 mod golden;
 mod groups;
-mod urgent;
 mod partial_rows;
 mod readahead;
 mod reads;
 mod rows;
 mod samples;
+mod urgent;
 mod values;
 
 use crate::manifest::Manifest;

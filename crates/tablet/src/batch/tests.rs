@@ -255,7 +255,10 @@ fn memory_for_a_long_key_is_reserved_once() {
     let mut builder = BatchBuilder::default();
     builder.push_rows(&vec![rows].into());
     let (len, reservation) = (builder.bytes.len(), builder.bytes.capacity());
-    assert!(reservation <= len + 1000 * ENTRY_OVERHEAD, "{reservation} bytes reserved for {len}");
+    assert!(
+        reservation <= len + 1000 * ENTRY_OVERHEAD,
+        "{reservation} bytes reserved for {len}"
+    );
 }
 
 #[test]

@@ -231,7 +231,9 @@ impl Tablet {
             };
             let has_bottom = true;
             let due = Due { pick, runs, has_bottom };
-            let part = self.plan_bottom(&group, &due, SpaceLimit::UNLIMITED, Some(&from)).await?;
+            let part = self
+                .plan_bottom(&group, &due, SpaceLimit::UNLIMITED, Some(&from))
+                .await?;
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();

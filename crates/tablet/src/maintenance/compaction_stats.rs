@@ -176,7 +176,10 @@ pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, ro
         let row_lookup = RowLookup::new(row);
         let is_left_out = |file: &&HeldFile| file.sstable.filter_bytes() > 0 && !file.sstable.holds_filter();
         let (left_out, others): (Vec<_>, Vec<_>) = group.older_holders(&row_lookup, files).partition(is_left_out);
-        if others.iter().any(|file| file.sstable.may_contain_hash(row_lookup.hash())) {
+        if others
+            .iter()
+            .any(|file| file.sstable.may_contain_hash(row_lookup.hash()))
+        {
             known += 1;
         } else if !left_out.is_empty() {
             unknown.push((row, left_out));

@@ -47,7 +47,11 @@ impl State {
     fn movable(&self) -> Option<(&GroupState, Leavers)> {
         self.groups.iter().find_map(|group| {
             let mut leavers = Leavers::new();
-            for misplaced_cells in self.misplaced().iter().filter(|misplaced_cells| misplaced_cells.left == group.id) {
+            for misplaced_cells in self
+                .misplaced()
+                .iter()
+                .filter(|misplaced_cells| misplaced_cells.left == group.id)
+            {
                 match leavers.iter_mut().find(|(to, _)| *to == misplaced_cells.group) {
                     Some((_, families)) => drop(families.insert(misplaced_cells.family)),
                     None => leavers.push((misplaced_cells.group, [misplaced_cells.family].into())),
@@ -63,16 +67,23 @@ impl State {
     /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
     /// where they are. They may be older than what the group has.
     fn is_concurrent_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
-        let mut mixed = self.misplaced().iter().filter(|misplaced_cells| !misplaced_cells.is_oldest);
+        let mut mixed = self
+            .misplaced()
+            .iter()
+            .filter(|misplaced_cells| !misplaced_cells.is_oldest);
         mixed.any(|misplaced_cells| {
-            let has_left = leavers.iter().any(|(_, families)| families.contains(&misplaced_cells.family));
+            let has_left = leavers
+                .iter()
+                .any(|(_, families)| families.contains(&misplaced_cells.family));
             misplaced_cells.left == group || misplaced_cells.group == group || has_left
         })
     }
 
     /// Whether entries are in a group of which the catalog does not know why.
     fn is_mixed(&self) -> bool {
-        self.misplaced().iter().any(|misplaced_cells| !misplaced_cells.is_oldest)
+        self.misplaced()
+            .iter()
+            .any(|misplaced_cells| !misplaced_cells.is_oldest)
     }
 
     /// Whether all files are to be rewritten together, and can be.
@@ -108,7 +119,10 @@ impl State {
 
     /// Whether all of a family is in its own group.
     pub fn is_settled(&self, family: FamilyId) -> bool {
-        !self.misplaced().iter().any(|misplaced_cells| misplaced_cells.family == family)
+        !self
+            .misplaced()
+            .iter()
+            .any(|misplaced_cells| misplaced_cells.family == family)
     }
 }
 

@@ -228,7 +228,12 @@ fn new_rows_make_no_garbage() {
         overlapping,
         ..RunSummary::default()
     };
-    let compactions = |overlapping| pick(&[upper_run(0), upper_run(overlapping), upper_run(overlapping)], PickerStats::default());
+    let compactions = |overlapping| {
+        pick(
+            &[upper_run(0), upper_run(overlapping), upper_run(overlapping)],
+            PickerStats::default(),
+        )
+    };
     assert_eq!(compactions(1499), None);
     assert_eq!(compactions(1501).map(|pick| pick.runs), Some(0..3));
 }
@@ -246,7 +251,10 @@ fn space_that_is_not_live_is_pressure() {
             expected,
             "{upper_run:?}"
         );
-        assert_eq!(compaction_pressure(&[bottom, upper_run], PickerStats::default(), false), 0);
+        assert_eq!(
+            compaction_pressure(&[bottom, upper_run], PickerStats::default(), false),
+            0
+        );
     };
     let upper_run = |mib: u64, overlap: u64| RunSummary {
         bytes: mib * MIB,
@@ -306,11 +314,17 @@ fn a_writer_without_space_waits_for_a_compaction() {
                     file_bytes: 1000 * of_others * MIB,
                     ..RunSummary::default()
                 };
-                let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(upper_run, upper_runs)).collect();
+                let runs: Vec<_> = [bottom]
+                    .into_iter()
+                    .chain(std::iter::repeat_n(upper_run, upper_runs))
+                    .collect();
                 let picker_stats = PickerStats::default();
                 if compaction_pressure(&runs, picker_stats, true) > 0 {
                     let pick = pick(&runs, picker_stats);
-                    assert!(pick.is_some_and(|pick| pick.runs.start == 0), "{upper_runs} of {upper_run:?}");
+                    assert!(
+                        pick.is_some_and(|pick| pick.runs.start == 0),
+                        "{upper_runs} of {upper_run:?}"
+                    );
                 }
             }
         }

@@ -97,7 +97,10 @@ impl Tombstones {
     }
 
     fn work_out_steps(&mut self) {
-        let ends = self.tombstones.iter().filter_map(|m| m.to.0.checked_add(1).map(Timestamp));
+        let ends = self
+            .tombstones
+            .iter()
+            .filter_map(|m| m.to.0.checked_add(1).map(Timestamp));
         let mut points: Vec<Timestamp> = self.tombstones.iter().map(|m| m.from).chain(ends).collect();
         points.sort_unstable();
         points.dedup();

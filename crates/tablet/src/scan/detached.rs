@@ -5,7 +5,6 @@
 //! state until a time that the row allows (`partial_rows`), and is taken away then, whether or not its reader ever comes back; sooner
 //! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
 
-use super::output::Output;
 use super::{Position, TabletScanner};
 use crate::state::State;
 use parking_lot::Mutex;
@@ -122,7 +121,7 @@ impl Detached {
     }
 }
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Leaves the position where the tablet can take it.
     pub(super) fn park(&mut self) {
         let Some(position) = self.position.take() else { return };

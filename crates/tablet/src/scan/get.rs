@@ -71,7 +71,7 @@ impl Scratch {
 const CONCURRENT_BYTES: usize = 1 << 20;
 
 fn nonblocking_reader(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
-    let mut reader = RowReader::new(schema, filter, false, RowBatch::default());
+    let mut reader = RowReader::new(schema, filter, false);
     reader.set_reservation(CONCURRENT_BYTES);
     reader
 }

@@ -20,7 +20,6 @@
 //! * Rows are given whole where the filter must see them as a whole, and where everything stored is read, unresolved.
 //! * The cells of a row, without what they take in memory beside their own bytes, are at most `limits::ROW_BYTES_MAX`.
 
-use super::output::Output;
 use super::row::RowReader;
 use super::sink::weight;
 use super::{At, Progress, TabletScanner};
@@ -125,7 +124,7 @@ impl PartialRows {
     }
 }
 
-impl<O: Output> RowReader<O> {
+impl RowReader {
     /// Has rows given in pieces of so many bytes from the next batch on that begins with a row, or as a whole.
     pub(super) fn set_partial_rows(&mut self, bytes: Option<usize>) {
         if self.partial_rows.bytes == bytes {
@@ -234,14 +233,15 @@ impl<O: Output> RowReader<O> {
         (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
         // The cell held back is in the room of the rows that come before a large one, of which there are none here.
-        self.sink.begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
+        self.sink
+            .begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
         if let Some(cell) = self.partial_rows.set_aside.take() {
             self.sink.output.cell(cell);
         }
     }
 }
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Has rows of which the reader can put the pieces together given in pieces of so many bytes each, or as a whole, as rows are
     /// without a call. See [`RowBatch::continues`](stele_types::RowBatch::continues).
     pub fn set_partial_rows(&mut self, bytes: Option<usize>) {

@@ -4,7 +4,6 @@
 //! batch. Shared by scans in both directions and by reads of single rows.
 
 use super::BATCH_BYTES;
-use super::output::Output;
 use super::partial_rows::PartialRows;
 use super::scattered::{BYTES_PER_PROBE, Probes};
 use super::sink::ReadSink;
@@ -38,7 +37,7 @@ pub(super) enum Finish {
 }
 
 /// The state of a read between and within rows.
-pub(super) struct RowReader<O = RowBatch> {
+pub(super) struct RowReader {
     pub(super) filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
     pub(super) raw: bool,
@@ -58,7 +57,7 @@ pub(super) struct RowReader<O = RowBatch> {
     pub(super) probes: Probes,
     pub(super) partial_rows: PartialRows,
     resolver: Resolver,
-    pub(super) sink: ReadSink<O>,
+    pub(super) sink: ReadSink,
     splitter: KeySplitter,
     /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
     /// [`RowReader::begin_same_column`]. Never with a filter.
@@ -75,8 +74,8 @@ pub(super) struct RowReader<O = RowBatch> {
     scanned: usize,
 }
 
-impl<O: Output> RowReader<O> {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool, output: O) -> Self {
+impl RowReader {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
         let copies = filter.as_ref().map_or(0, |f| f.copies_per_cell());
         RowReader {
@@ -90,7 +89,7 @@ impl<O: Output> RowReader<O> {
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
-            sink: ReadSink::new(schema, filter.as_deref(), output),
+            sink: ReadSink::new(schema, filter.as_deref()),
             filter,
             splitter: KeySplitter::default(),
             same_column: false,
@@ -144,7 +143,7 @@ impl<O: Output> RowReader<O> {
     }
 
     /// Ends the batch and begins another.
-    pub(super) fn take_batch(&mut self) -> O::Batch {
+    pub(super) fn take_batch(&mut self) -> RowBatch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
         self.scanned = 0;
@@ -237,7 +236,13 @@ impl<O: Output> RowReader<O> {
     /// [`RowReader::take`], which do the same in five times as many instructions. `row_end` and `is_plain` are as
     /// [`key::measure_row_prefix`] gives them.
     #[inline]
-    pub(super) fn begin_same_column(&mut self, key: &[u8], row_end: usize, is_plain: bool, value: impl StoredValue) -> bool {
+    pub(super) fn begin_same_column(
+        &mut self,
+        key: &[u8],
+        row_end: usize,
+        is_plain: bool,
+        value: impl StoredValue,
+    ) -> bool {
         if !self.same_column {
             return false;
         }
@@ -392,7 +397,7 @@ impl<O: Output> RowReader<O> {
     }
 }
 
-impl RowReader<RowBatch> {
+impl RowReader {
     /// The cells of the batch.
     pub(super) fn batch_cells(&mut self) -> &mut [Cell] {
         self.sink.output.cells_mut()

@@ -11,9 +11,8 @@
 
 use super::ahead::AheadShare;
 use super::backward::Gathered;
-use super::output::Output;
 use super::row::Finish;
-use super::{At, Forward, Position, TabletScanner, same_column, malformed, read_forward};
+use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
 use crate::merging::{MergingIterator, Step};
 use crate::run::fences::RowLookup;
@@ -25,7 +24,7 @@ const ROWS_AHEAD: usize = 16;
 /// Blocks fetched ahead are mostly some kilobytes; one with a large value in it is left to its turn.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Whether rows of the request are read one by one where it names them one by one.
     pub(super) fn reads_by_row(&self) -> bool {
         !self.spec.reversed && !self.spec.raw
@@ -51,7 +50,10 @@ impl<O: Output> TabletScanner<O> {
         let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
         let options = self.row_options();
         let (state, snapshot) = self.move_on();
-        let mut merge = self.row_before.take().unwrap_or_else(|| MergingIterator::new(Vec::new()));
+        let mut merge = self
+            .row_before
+            .take()
+            .unwrap_or_else(|| MergingIterator::new(Vec::new()));
         let (mut prefix, mut spare) = (Vec::new(), Vec::new());
         while let Some(row) = self.ranges.front().and_then(|range| range.as_single()) {
             if self.reader.is_full(rows_max) && self.reader.look(rows_max, merge.passed_bytes()) {
@@ -88,7 +90,12 @@ impl<O: Output> TabletScanner<O> {
 
     /// Reads the row with this encoded prefix from sources that are not positioned yet. Where it waits, if it does: at which
     /// place, and after how many steps.
-    fn read_listed_row(&mut self, merge: &mut MergingIterator, prefix: &[u8], is_plain: bool) -> Result<Option<(At, u32)>> {
+    fn read_listed_row(
+        &mut self,
+        merge: &mut MergingIterator,
+        prefix: &[u8],
+        is_plain: bool,
+    ) -> Result<Option<(At, u32)>> {
         let (reader, env) = (&mut self.reader, self.tablet.env());
         if merge.seek_rest(prefix)? == Step::Pending {
             return Ok(Some((At::Boundary, 0)));

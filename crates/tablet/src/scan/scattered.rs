@@ -49,7 +49,7 @@ struct Probe {
 
 impl Probe {
     /// Looks at what has come since, if it is worth it. `passed` bytes of blocks have been passed by now.
-    fn again(&mut self, output: &mut impl Output, passed: u64) {
+    fn again(&mut self, output: &mut Output, passed: u64) {
         let bytes = passed.saturating_sub(self.passed);
         if bytes >= SLACK_BYTES {
             self.cells = output.copy_scattered(self.cells, bytes / KEPT_TIMES_MAX);
@@ -58,7 +58,7 @@ impl Probe {
     }
 }
 
-impl<O: Output> RowReader<O> {
+impl RowReader {
     /// A batch begins; the merge has passed so many bytes of blocks before.
     pub(super) fn begin_probes(&mut self, passed: u64) {
         let look = Probe { cells: 0, passed };

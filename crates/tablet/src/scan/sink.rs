@@ -17,7 +17,7 @@ const COPIES_BYTES: usize = 1 << 10;
 
 /// Adds the cells of one row after the other to a batch: visible, not expired, and not cut by the filter's pushdown; or
 /// all that is stored.
-pub(super) struct ReadSink<O> {
+pub(super) struct ReadSink {
     schema: Arc<TableSchema>,
     cut: Cut,
     now_micros: i64,
@@ -39,7 +39,7 @@ pub(super) struct ReadSink<O> {
     references: (usize, usize),
     /// Being read, or read last.
     pub(super) row: RowName,
-    pub(super) output: O,
+    pub(super) output: Output,
 }
 
 /// What the filter's pushdown leaves out.
@@ -63,8 +63,8 @@ struct Family {
     rule: Option<GcRule>,
 }
 
-impl<O: Output> ReadSink<O> {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>, output: O) -> Self {
+impl ReadSink {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>) -> Self {
         let pushdown = filter.map(CompiledFilter::pushdown);
         let cut = Cut {
             columns: pushdown.map(|p| &p.columns).filter(|c| !c.is_all()).cloned(),
@@ -93,7 +93,7 @@ impl<O: Output> ReadSink<O> {
             bytes: 0,
             references: (0, 0),
             row: RowName::default(),
-            output,
+            output: Output::default(),
         }
     }
 
@@ -104,7 +104,6 @@ impl<O: Output> ReadSink<O> {
     /// The row that `row` has been made begins.
     #[inline]
     pub(super) fn begin_row(&mut self) {
-        self.output.begin_row();
         self.cells = 0;
         self.bytes = 0;
         self.references.0 = 0;
@@ -230,8 +229,8 @@ impl<O: Output> ReadSink<O> {
         if kind == CellKind::Reference {
             self.bytes += self.take_reference(timestamp, value.into_bytes());
         } else {
-            let (row, family) = (&self.row, self.family.id);
-            self.bytes += self.output.put(row, family, &self.qualifier, timestamp, value);
+            let family = self.family.id;
+            self.bytes += self.output.put(family, &self.qualifier, timestamp, value);
         }
         if self.cells >= self.cut.cells {
             Skip::Row
@@ -275,7 +274,7 @@ impl<O: Output> ReadSink<O> {
     }
 }
 
-impl<O: Output> Sink for ReadSink<O> {
+impl Sink for ReadSink {
     const WANTS_KEYS: bool = false;
 
     #[inline]

@@ -116,7 +116,11 @@ async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
         assert!(poll!(&mut upper_runs).is_pending());
         assert_eq!(concurrent(&tablet), 1);
         flush_rows(&tablet, [10], "four").await;
-        let jobs = if upper_runs_first { [upper_runs, down] } else { [down, upper_runs] };
+        let jobs = if upper_runs_first {
+            [upper_runs, down]
+        } else {
+            [down, upper_runs]
+        };
         for job in jobs {
             assert!(job.await.unwrap().is_some());
         }

@@ -89,7 +89,9 @@ pub fn gathered(files: &BTreeMap<FileId, u64>, full_bytes: u64) -> BTreeSet<File
             sizes.entry(size).or_default().push(*file);
         }
     }
-    let many = sizes.into_values().filter(|same_column| same_column.len() >= SMALL_FILES_MIN);
+    let many = sizes
+        .into_values()
+        .filter(|same_column| same_column.len() >= SMALL_FILES_MIN);
     many.flatten().collect()
 }
 

@@ -179,7 +179,10 @@ fn charged(value: Bytes, taken: &mut Option<OwnedSemaphorePermit>) -> Bytes {
     let Some(permit) = taken else { return value };
     let units = value.len().div_ceil(UNIT).min(permit.num_permits());
     match permit.split(units) {
-        Some(reservation) => Bytes::from_owner(Charged { value, _room: reservation }),
+        Some(reservation) => Bytes::from_owner(Charged {
+            value,
+            _room: reservation,
+        }),
         None => value,
     }
 }

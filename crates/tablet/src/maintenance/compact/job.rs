@@ -96,7 +96,9 @@ impl Tablet {
         if !plan.bottom {
             let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
             if let Some(now) = self.state().group(group.id) {
-                group.compaction_stats.note_overlap(now, upper_run_files.into_iter(), percent);
+                group
+                    .compaction_stats
+                    .note_overlap(now, upper_run_files.into_iter(), percent);
             }
         }
         self.note_debt();
@@ -165,7 +167,8 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
     compaction_stats.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
         let upper_runs = group.files.get(plan.cut.clone()).unwrap_or_default();
-        let overlapping = |file: &FileRef| cells_of(file) * compaction_stats.known_overlap(file.id()).unwrap_or(100) / 100;
+        let overlapping =
+            |file: &FileRef| cells_of(file) * compaction_stats.known_overlap(file.id()).unwrap_or(100) / 100;
         let moved = |cells: &dyn Fn(&FileRef) -> u64| {
             let before: u64 = upper_runs.iter().map(|file| cells(&file.reference)).sum();
             before.saturating_sub(left.iter().map(cells).sum())

@@ -41,8 +41,13 @@ impl Tablet {
     /// What the rules say of what is in the group's files.
     pub(super) fn expiry(&self, group: GroupId) -> Expiry {
         self.with_state(|state| {
-            let misplaced_families = state.misplaced().iter().filter(|misplaced_cells| misplaced_cells.left == group);
-            let misplaced_families: Vec<FamilyId> = misplaced_families.map(|misplaced_cells| misplaced_cells.family).collect();
+            let misplaced_families = state
+                .misplaced()
+                .iter()
+                .filter(|misplaced_cells| misplaced_cells.left == group);
+            let misplaced_families: Vec<FamilyId> = misplaced_families
+                .map(|misplaced_cells| misplaced_cells.family)
+                .collect();
             Expiry::new(&state.schema, group, &misplaced_families, self.wall_micros())
         })
     }
@@ -77,7 +82,12 @@ fn scaled(number: u64, file: &FileRef) -> u64 {
     u64::try_from(part).unwrap_or(number).min(number)
 }
 
-pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], compaction_stats: &CompactionStats) -> RunSummary {
+pub(super) fn summarize(
+    run: &[HeldFile],
+    expiry: &Expiry,
+    tablet_start: &[u8],
+    compaction_stats: &CompactionStats,
+) -> RunSummary {
     let mut all = RunSummary::default();
     let mut cut = BTreeSet::new();
     for file in run {
@@ -104,7 +114,10 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         all.compressible += file.compressible_bytes();
     }
     let of_one_file = run.chunk_by(|a, b| a.reference.file == b.reference.file);
-    all.partial_rows = of_one_file.map(|partial_rows| partial_rows.len() as u64).max().unwrap_or(0);
+    all.partial_rows = of_one_file
+        .map(|partial_rows| partial_rows.len() as u64)
+        .max()
+        .unwrap_or(0);
     // A merge takes from the front, and cuts all that is left. What is cut further behind has lost rows that were dropped.
     let begins = run.first().and_then(|file| file.reference.lower.as_deref());
     all.advanced = begins.is_some_and(|lower| lower > tablet_start);
@@ -236,7 +249,9 @@ mod tests {
             ..kept
         };
         schema.families.insert(FamilyId(1), elsewhere);
-        let percent = |misplaced_families: &[FamilyId]| Expiry::new(&schema, GroupId(0), misplaced_families, i64::MAX).percent(0, 1);
+        let percent = |misplaced_families: &[FamilyId]| {
+            Expiry::new(&schema, GroupId(0), misplaced_families, i64::MAX).percent(0, 1)
+        };
         assert_eq!((percent(&[]), percent(&[FamilyId(1)])), (100, 0));
     }
 }

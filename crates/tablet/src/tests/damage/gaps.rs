@@ -126,7 +126,8 @@ async fn damage_index(storage: &Arc<dyn Storage>, id: FileId) {
     for at in 1..=len {
         flip(storage, &path, -at).await;
         let file = storage.open(&path).await;
-        let opened = Sstable::open_or_damaged(file, &path, id, Arc::new(Cache::new(0)), &BloomMemory::unlimited()).await;
+        let opened =
+            Sstable::open_or_damaged(file, &path, id, Arc::new(Cache::new(0)), &BloomMemory::unlimited()).await;
         let is_index = |file: &Arc<Sstable>| {
             let knows_keys = file.properties().largest_key.len() < 1_000;
             file.damage().of_everything().is_some() && knows_keys

@@ -36,7 +36,13 @@ fn without_left(schema: &TableSchema, group: u32) -> Arc<TableSchema> {
 /// Family, group that it has left, whether that is known to be the oldest of it.
 fn misplaced(tablet: &Tablet) -> Vec<(u32, u32, bool)> {
     let state = tablet.state();
-    let known = |misplaced_cells: &Misplaced| (misplaced_cells.family.0, misplaced_cells.left.0, misplaced_cells.is_oldest);
+    let known = |misplaced_cells: &Misplaced| {
+        (
+            misplaced_cells.family.0,
+            misplaced_cells.left.0,
+            misplaced_cells.is_oldest,
+        )
+    };
     state.misplaced().iter().map(known).collect()
 }
 
