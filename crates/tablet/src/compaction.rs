@@ -32,9 +32,10 @@ mod stream;
 
 use crate::error::Result;
 use crate::files::FileRegistry;
-use crate::maintenance::{Progress, RowSample};
 use crate::manifest::{FileRef, StoredFile};
 use crate::merging::{MergingIterator, Source, Step};
+use crate::progress::Progress;
+use crate::statistics::RowSample;
 use bytes::Bytes;
 pub use output::Carried;
 use output::Output;

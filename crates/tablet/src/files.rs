@@ -11,7 +11,7 @@
 
 use crate::error::{Result, TabletError};
 use crate::manifest::{FileRef, StoredFile, ValueLink};
-use crate::scan::ahead::ScanAhead;
+use crate::readahead::ScanAhead;
 use crate::values::SEPARATE_BYTES_MIN;
 use crate::values::file::ValueFile;
 use crate::values::load::ValueMemory;

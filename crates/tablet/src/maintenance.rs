@@ -5,11 +5,10 @@
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
-mod compaction_stats;
 mod gaps;
 mod migrate;
 mod opened;
-mod progress;
+mod overlap;
 mod sample;
 mod unread;
 mod values;
@@ -17,19 +16,20 @@ mod values;
 pub(crate) use compact::Claims;
 pub use compact::{Compacted, SpaceLimit};
 use compact::{Shape, number_run};
-pub use compaction_stats::{CompactionStats, RowSample};
-pub use progress::{Moved, MovedBytes, Progress};
 
 use crate::compaction::{Carried, JobReport};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
+use crate::held::{HeldFile, ReadOptions, Times, hold, release};
 use crate::manifest::{self, FileRef, Manifest, ManifestLog, StoredFile};
 use crate::merging::Source;
-use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
+use crate::progress::Progress;
+use crate::state::{GroupState, State};
+use crate::statistics::RowSample;
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
-use compaction_stats::overlap_with;
 use gaps::placed;
+use overlap::overlap_with;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -186,7 +186,7 @@ impl Tablet {
             let group = state.group(*id).and_then(|group| Some((group, place(group, *first)?)));
             if let (Some((group, at)), Some(percent)) = (group, percent) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
-                group.compaction_stats.note_overlap(group, made, percent);
+                group.compaction_stats.note_overlap(&group.file_ids(), made, percent);
             }
         }
     }
@@ -550,10 +550,10 @@ async fn hold_all(
 ) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
     let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
     for group in &manifest.groups {
-        match state::hold(&group.files, files, made).await {
+        match hold(&group.files, files, made).await {
             Ok(files) => held.push((GroupId(group.group), files)),
             Err(error) => {
-                held.iter().for_each(|(_, held)| state::release(held, files));
+                held.iter().for_each(|(_, held)| release(held, files));
                 return Err(error);
             }
         }

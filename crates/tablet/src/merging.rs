@@ -8,9 +8,9 @@
 //! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
 
 use crate::error::Result;
+use crate::held::{HeldFile, ReadOptions};
 use crate::resolve::StoredValue;
 use crate::run::RunCursor;
-use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_memtable::MemtableCursor;
@@ -73,6 +73,11 @@ impl Source {
         matches!(self.cursor, Cursor::Memtable(_))
     }
 
+    /// The referenced part of a file.
+    pub fn file(file: &HeldFile, options: ReadOptions) -> Self {
+        Self::sstable(file.cursor(options), file.lower().cloned(), file.upper().cloned())
+    }
+
     /// An sstable: its keys within the bounds.
     pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
         Self::new(Cursor::Sstable(cursor), lower, upper)
@@ -85,7 +90,7 @@ impl Source {
             _ => false,
         };
         let Some(at) = before.iter().position(is_there) else {
-            return file.source(options);
+            return Source::file(file, options);
         };
         let mut source = before.swap_remove(at);
         // The same, unless the tablet has changed meanwhile.
@@ -278,6 +283,50 @@ impl Source {
             Cursor::Memtable(c) => c.value_bytes(),
             Cursor::Sstable(c) => c.value_bytes(),
             Cursor::Run(c) => c.value_bytes(),
+        }
+    }
+}
+
+/// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
+/// when none may.
+pub fn run_source(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+) -> Option<Source> {
+    source_of_run(run, lower, upper, row, options, |_| true)
+}
+
+/// The same without files that the reader does not want.
+pub fn source_of_run(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+    wants: impl Fn(&HeldFile) -> bool,
+) -> Option<Source> {
+    let start = run.partition_point(|file| file.ends_before(lower));
+    let run = run.get(start..)?;
+    // Of one row's keys more than one file rarely has some.
+    let within = |file: &HeldFile| upper.is_none_or(|upper| file.first_key() < upper);
+    let end = match run {
+        [] => 0,
+        [_, next, ..] if within(next) => run.partition_point(within),
+        [first, ..] => usize::from(within(first)),
+    };
+    match run.get(..end)? {
+        [] => None,
+        [file] => {
+            let wanted = wants(file) && row.is_none_or(|row| file.sstable.may_contain_row(row));
+            wanted.then(|| Source::file(file, options))
+        }
+        files => {
+            // What is left ascends as well.
+            let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
+            (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
         }
     }
 }

@@ -13,10 +13,9 @@
 pub mod fences;
 
 use crate::error::Result;
-use crate::merging::{Source, Step};
-use crate::state::{HeldFile, ReadOptions};
+use crate::held::{HeldFile, ReadOptions};
 use bytes::Bytes;
-use stele_sstable::{Buffered, Cursor};
+use stele_sstable::{Buffered, Cursor, Step};
 
 /// A position in a run.
 pub struct RunCursor {
@@ -27,50 +26,6 @@ pub struct RunCursor {
     backward: bool,
     /// Bytes of the blocks that cursors of other files have been in.
     passed_before: u64,
-}
-
-/// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
-/// when none may.
-pub fn source(
-    run: &[HeldFile],
-    lower: &[u8],
-    upper: Option<&[u8]>,
-    row: Option<&[u8]>,
-    options: ReadOptions,
-) -> Option<Source> {
-    source_of(run, lower, upper, row, options, |_| true)
-}
-
-/// The same without files that the reader does not want.
-pub fn source_of(
-    run: &[HeldFile],
-    lower: &[u8],
-    upper: Option<&[u8]>,
-    row: Option<&[u8]>,
-    options: ReadOptions,
-    wants: impl Fn(&HeldFile) -> bool,
-) -> Option<Source> {
-    let start = run.partition_point(|file| file.ends_before(lower));
-    let run = run.get(start..)?;
-    // Of one row's keys more than one file rarely has some.
-    let within = |file: &HeldFile| upper.is_none_or(|upper| file.first_key() < upper);
-    let end = match run {
-        [] => 0,
-        [_, next, ..] if within(next) => run.partition_point(within),
-        [first, ..] => usize::from(within(first)),
-    };
-    match run.get(..end)? {
-        [] => None,
-        [file] => {
-            let wanted = wants(file) && row.is_none_or(|row| file.sstable.may_contain_row(row));
-            wanted.then(|| file.source(options))
-        }
-        files => {
-            // What is left ascends as well.
-            let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
-            (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
-        }
-    }
 }
 
 impl RunCursor {

@@ -6,7 +6,6 @@
 //! next batch pins none at all: its position is [`Detached`] meanwhile, where the tablet takes it when its state changes; only
 //! within a row that is given in [`partial_rows`] it is kept for a time.
 
-pub(crate) mod ahead;
 mod backward;
 mod detached;
 mod get;
@@ -21,13 +20,14 @@ mod sink;
 pub use get::PointRead;
 
 use crate::error::{Result, TabletError};
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Source, Step};
+use crate::readahead::{self, AheadShare};
 use crate::resolve::Skip;
-use crate::state::{ReadOptions, State, Times};
+use crate::state::State;
 use crate::tablet::Tablet;
 use crate::values::file::ValueFile;
 use crate::values::load::{self as values, ValueFiles};
-use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
 pub(crate) use detached::Detached;
@@ -489,7 +489,7 @@ impl TabletScanner {
     ) -> Result<(MergingIterator, AheadShare)> {
         let options = ReadOptions {
             fill_cache: true,
-            readahead_bytes: if single { 0 } else { ahead::RUN_BYTES },
+            readahead_bytes: if single { 0 } else { readahead::RUN_BYTES },
             single_row: single && !self.spec.reversed,
             times: match self.spec.raw {
                 true => Times::ALL,

@@ -25,8 +25,9 @@ pub(super) use plan::Plan;
 
 use super::values::{value_shares, value_units};
 use crate::error::Result;
+use crate::held::HeldFile;
 use crate::picker::{self, Pick};
-use crate::state::{GroupState, HeldFile, State};
+use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use crate::values::collect;
 use bytes::Bytes;

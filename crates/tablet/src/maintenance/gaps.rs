@@ -8,8 +8,8 @@
 //! where that has nothing of it; and what would cut it fails.
 
 use crate::error::Result;
+use crate::held::HeldFile;
 use crate::manifest::FileRef;
-use crate::state::HeldFile;
 use bytes::Bytes;
 
 /// A file of a group, and where its keys may lie.

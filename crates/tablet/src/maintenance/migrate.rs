@@ -30,9 +30,11 @@ use super::compact::{Compacted, Shape, number_run};
 use super::values::carried;
 use crate::compaction::{Carried, JobReport};
 use crate::error::Result;
+use crate::held::HeldFile;
 use crate::manifest::{FileRef, Manifest, StoredFile};
-use crate::run;
-use crate::state::{GroupState, HeldFile, Misplaced, State};
+use crate::merging::run_source;
+use crate::misplaced::Misplaced;
+use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -233,7 +235,7 @@ impl Tablet {
         for group in &state.groups {
             let schema = with_families(&state.schema, |family| state.schema.group_of(*family) == group.id);
             let runs = state.groups.iter().flat_map(GroupState::runs);
-            let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
+            let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect();
             let with = (all.clone(), None);
             let shape = Shape {
                 bottom: true,
@@ -264,7 +266,7 @@ impl Tablet {
         bottom: bool,
     ) -> Result<JobReport> {
         let runs = group.runs();
-        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
+        let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect();
         // Values stay where they are: the new files name the value files of this group.
         let carried = carried(group, BTreeSet::new());
         let shape = Shape {

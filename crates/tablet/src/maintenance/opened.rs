@@ -8,7 +8,7 @@
 
 use super::{hold_all, set_held};
 use crate::error::Result;
-use crate::state::HeldFile;
+use crate::held::HeldFile;
 use crate::tablet::Tablet;
 
 impl Tablet {

@@ -6,7 +6,8 @@
 
 use super::{decoded_row, largest_run};
 use crate::error::Result;
-use crate::state::{State, share};
+use crate::held::share;
+use crate::state::State;
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use stele_types::key;

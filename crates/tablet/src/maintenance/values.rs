@@ -3,8 +3,9 @@
 use super::READ;
 use super::compact::{Held, Plan};
 use crate::compaction::Carried;
-use crate::run;
-use crate::state::{GroupState, HeldFile, State};
+use crate::held::HeldFile;
+use crate::merging::run_source;
+use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use crate::values::HEADER_BYTES;
 use crate::values::collect::{self, Shared, Unit};
@@ -43,7 +44,7 @@ impl Tablet {
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let bottom_end = claimed(group, &inputs).end;
         let plan = Plan {
-            sources: run::source(files, &[], None, None, READ).into_iter().collect(),
+            sources: run_source(files, &[], None, None, READ).into_iter().collect(),
             inputs,
             cut: bottom_end..bottom_end,
             upper: None,

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a fence of a key is below that of another only if the key is.
 
-use crate::state::HeldFile;
+use crate::held::HeldFile;
 use std::cmp::Ordering;
 
 /// A row that is looked for.

@@ -10,9 +10,9 @@
 use super::row::{Finish, RowReader};
 use super::{Forward, malformed, read_forward};
 use crate::error::{Result, TabletError};
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Step};
 use crate::run::fences::RowLookup;
-use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;

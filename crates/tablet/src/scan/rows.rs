@@ -9,14 +9,14 @@
 //! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
 //! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
 
-use super::ahead::AheadShare;
 use super::backward::Gathered;
 use super::row::Finish;
 use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Step};
+use crate::readahead::AheadShare;
 use crate::run::fences::RowLookup;
-use crate::state::{ReadOptions, Times};
 use stele_types::key;
 
 /// Rows looked for ahead of one that waits: as many requests as keep a disk or an object store busy.

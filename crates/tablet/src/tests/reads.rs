@@ -1,7 +1,7 @@
 //! The ways of reading a row against each other.
 
 use super::*;
-use crate::state::{HeldFile, ReadOptions, Times};
+use crate::held::{HeldFile, ReadOptions, Times};
 use crate::{FileRef, PointRead, SpaceLimit, TabletError};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};

@@ -2,7 +2,7 @@
 
 use super::plan::row_of;
 use crate::error::Result;
-use crate::state::HeldFile;
+use crate::held::HeldFile;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;

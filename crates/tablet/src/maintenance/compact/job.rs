@@ -5,12 +5,13 @@ use super::plan::{Plan, Weighed};
 use super::summary::cells_of;
 use crate::compaction::{self, Carried, Job, JobReport};
 use crate::error::Result;
-use crate::maintenance::Progress;
-use crate::maintenance::compaction_stats::overlap_with;
+use crate::held::HeldFile;
+use crate::maintenance::overlap::overlap_with;
 use crate::maintenance::values::carried;
 use crate::manifest::{FileRef, Manifest};
 use crate::merging::Source;
-use crate::state::{GroupState, HeldFile};
+use crate::progress::Progress;
+use crate::state::GroupState;
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use std::ops::Range;
@@ -98,7 +99,7 @@ impl Tablet {
             if let Some(now) = self.state().group(group.id) {
                 group
                     .compaction_stats
-                    .note_overlap(now, upper_run_files.into_iter(), percent);
+                    .note_overlap(&now.file_ids(), upper_run_files.into_iter(), percent);
             }
         }
         self.note_debt();

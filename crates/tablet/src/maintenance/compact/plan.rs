@@ -4,13 +4,13 @@ use super::SpaceLimit;
 use super::cut::cut_to;
 use super::summary::{bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
+use crate::held::{HeldFile, ReadOptions};
 use crate::maintenance::READ;
 use crate::maintenance::values::gathered;
 use crate::manifest::FileRef;
-use crate::merging::{MergingIterator, Source, Step};
+use crate::merging::{MergingIterator, Source, Step, run_source};
 use crate::picker::{self, Pick, RunSummary};
-use crate::run;
-use crate::state::{GroupState, HeldFile, ReadOptions, State};
+use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -90,7 +90,7 @@ impl Tablet {
         let runs = group.runs();
         let is_bottom = !state.is_above_misplaced(group.id);
         Plan {
-            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            sources: runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect(),
             inputs: 0..group.files.len(),
             cut: group.files.len()..group.files.len(),
             upper: None,
@@ -139,7 +139,7 @@ impl Tablet {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let read = read_of(due.pick.runs.len());
         Plan {
-            sources: runs.filter_map(|run| run::source(run, &[], None, None, read)).collect(),
+            sources: runs.filter_map(|run| run_source(run, &[], None, None, read)).collect(),
             cut: inputs.end..inputs.end,
             inputs,
             upper: None,
@@ -188,8 +188,8 @@ impl Tablet {
         let mut sources: Vec<Source> = Vec::new();
         let replaced = bottom.get(inputs.clone()).unwrap_or_default();
         let read = read_of(due.pick.runs.len());
-        sources.extend(run::source(replaced, &[], upper.as_deref(), None, read));
-        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, read)));
+        sources.extend(run_source(replaced, &[], upper.as_deref(), None, read));
+        sources.extend(runs.filter_map(|run| run_source(run, &[], upper.as_deref(), None, read)));
         let first = replaced.first().map(|file| row_of(file.first_key()));
         let first = match (begins, first) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -322,7 +322,7 @@ struct UpperRuns {
 impl UpperRuns {
     fn new(files: &[HeldFile]) -> Self {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
-        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
+        let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ));
         UpperRuns {
             merge: MergingIterator::new(sources.collect()),
         }

@@ -1,9 +1,10 @@
 //! What the picker is told of a group's runs.
 
-use crate::maintenance::compaction_stats::CompactionStats;
+use crate::held::HeldFile;
 use crate::manifest::FileRef;
 use crate::picker::RunSummary;
-use crate::state::{GroupState, HeldFile, State};
+use crate::state::{GroupState, State};
+use crate::statistics::CompactionStats;
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes fetched ahead of each run by scans of more than one row.
-pub(super) const RUN_BYTES: usize = 256 << 10;
+pub(crate) const RUN_BYTES: usize = 256 << 10;
 /// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
 /// scans as ever are to have room.
 const SCAN_BYTES_MAX: usize = 8 << 20;
