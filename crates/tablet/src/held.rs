@@ -7,7 +7,7 @@
 
 use crate::error::{Result, TabletError};
 use crate::files::{FileRegistry, Opening};
-use crate::manifest::{FileRef, StoredFile};
+use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::values::file::ValueFile;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use stele_filter::{CompiledFilter, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
 use stele_types::key;
-use stele_types::{Family, GcRule, TableSchema};
+use stele_types::{Family, GcRule, GroupId, TableSchema};
 
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
@@ -341,4 +341,23 @@ fn overlap(held: &[HeldFile]) -> Option<TabletError> {
         path: Arc::from(FileRef::path(file.reference.id())),
         detail: format!("overlaps {} in the same sorted run", last.reference.file),
     })
+}
+
+/// Opens all files of a manifest, by group. On an error no reference is kept.
+pub(crate) async fn hold_manifest(
+    manifest: &Manifest,
+    files: &FileRegistry,
+    made: &[StoredFile],
+) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
+    let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
+    for group in &manifest.groups {
+        match hold(&group.files, files, made).await {
+            Ok(files) => held.push((GroupId(group.group), files)),
+            Err(error) => {
+                held.iter().for_each(|(_, held)| release(held, files));
+                return Err(error);
+            }
+        }
+    }
+    Ok(held)
 }

@@ -3,6 +3,8 @@
 //! A [`State`] is immutable but for the active memtables, which only grow; a change makes a new one. A reader holds the
 //! state it began with, so flushes and compactions never disturb it.
 
+mod migration;
+
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::held::{HeldFile, ReadOptions, hold, release};
@@ -14,6 +16,7 @@ use crate::run::fences::{Fences, RowLookup};
 use crate::statistics::CompactionStats;
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
+pub(crate) use migration::Leavers;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -213,6 +216,18 @@ impl State {
             *group = group.of_files(account);
         }
         files
+    }
+
+    /// Makes the groups consist of these files, and of no others.
+    pub(crate) fn replace_files(&mut self, held: Vec<(GroupId, Vec<HeldFile>)>) {
+        for group in &mut self.groups {
+            group.set_files(Vec::new());
+        }
+        for (id, files) in held {
+            if let Some(group) = self.groups.iter_mut().find(|g| g.id == id) {
+                group.set_files(files);
+            }
+        }
     }
 
     /// Follows a change of the schema: new groups begin empty. When a family has moved, what was written to its former

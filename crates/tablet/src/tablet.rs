@@ -13,19 +13,23 @@
 //! * A manifest is durable before the state it describes is published, and before anything it no longer needs is freed.
 //! * `flushed_through` in the manifest never exceeds what its files hold.
 
+mod commit;
+
 use crate::batch::Batch;
+use crate::claims::Claims;
+use crate::detached::{DetachedScans, Pinned};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
-use crate::maintenance::{Claims, Committer};
 use crate::manifest::{Manifest, ManifestLog};
 use crate::metrics::TabletMetrics;
-use crate::scan::{Detached, Pinned};
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
+use crate::summary::Debt;
 use arc_swap::ArcSwap;
+use commit::Committer;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_env::{Env, PlantedBug};
 use stele_memtable::{MemoryAccount, Memtable};
@@ -92,17 +96,17 @@ pub struct Tablet {
     /// The runs that compactions are at.
     pub(crate) claims: Claims,
     /// Held while a manifest is committed and its state published.
-    pub(crate) committer: tokio::sync::Mutex<Committer>,
+    committer: tokio::sync::Mutex<Committer>,
     /// `flushed_through` of the committed manifest.
     flushed: AtomicU64,
     /// What compactions are behind, in bytes; brought up to date by flushes and compactions.
-    pub(crate) debt: AtomicU64,
+    debt: AtomicU64,
     /// What merges are expected to free, in thousandths; likewise.
-    pub(crate) garbage_share: AtomicU64,
+    garbage_share: AtomicU64,
     /// How far merges are behind; likewise.
-    pub(crate) compaction_pressure: AtomicU64,
-    /// Where scans stand that wait for their readers.
-    detached: Mutex<Vec<Weak<Detached>>>,
+    compaction_pressure: AtomicU64,
+    /// Scans that wait for their readers.
+    pub(crate) detached: DetachedScans,
 }
 
 impl Tablet {
@@ -196,7 +200,7 @@ impl Tablet {
             garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
             compaction_pressure: AtomicU64::new(0),
-            detached: Mutex::default(),
+            detached: DetachedScans::default(),
             context,
         });
         tablet.note_debt();
@@ -454,41 +458,58 @@ impl Tablet {
         self.unpark();
     }
 
-    /// Has the place of a waiting scan given up when the state changes.
-    pub(crate) fn register_detached(&self, place: &Arc<Detached>) {
-        let mut detached = self.detached.lock();
-        if detached.len() == detached.capacity() {
-            detached.retain(|place| place.strong_count() > 0);
-        }
-        detached.push(Arc::downgrade(place));
-    }
-
     /// Scans that wait for their readers within a row, and keep memtables that are flushed already.
     pub fn pinned(&self) -> Vec<Pinned> {
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        if detached.is_empty() {
+        let scans = self.detached.all();
+        if scans.is_empty() {
             return Vec::new();
         }
         let current = self.state();
-        detached.iter().filter_map(|place| place.pinned(&current)).collect()
+        scans.into_iter().filter_map(|scan| scan.pinned(&current)).collect()
     }
 
     /// Gives back the memory of what scans have read ahead whose readers have not come for so long; how many bytes. They read
     /// it again when they go on. So with their shares of what may be read ahead, but for scans within a row.
     pub fn drop_readahead(&self, idle: Duration) -> usize {
         let before = self.env().now().saturating_sub(idle);
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        detached.iter().map(|place| place.drop_readahead(before)).sum()
+        self.detached.all().iter().map(|scan| scan.drop_readahead(before)).sum()
     }
 
     /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it
     /// when the tablet is closed: their readers go on elsewhere.
     fn unpark(&self) {
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        match self.check_open() {
-            Ok(()) => detached.iter().for_each(|place| place.release(self.env())),
-            Err(_) => detached.iter().for_each(|place| drop(place.take())),
+        let is_open = self.check_open().is_ok();
+        for scan in self.detached.all() {
+            match is_open {
+                true => scan.release(self.env()),
+                false => scan.discard(),
+            }
         }
+    }
+
+    /// The states of the tablet, as readers see them.
+    pub(crate) fn states(&self) -> &ArcSwap<State> {
+        &self.current
+    }
+
+    /// Works out what writers are slowed by, after a change of files.
+    pub(crate) fn note_debt(&self) {
+        let debt = Debt::of(&self.state(), &self.range.start, self.env());
+        self.debt.store(debt.bytes, Ordering::Relaxed);
+        self.garbage_share.store(debt.garbage_share, Ordering::Relaxed);
+        self.compaction_pressure
+            .store(debt.compaction_pressure, Ordering::Relaxed);
+    }
+
+    /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
+    /// compaction.
+    pub fn compaction_debt(&self) -> u64 {
+        self.debt.load(Ordering::Relaxed)
+    }
+
+    /// Of a thousand bytes of files, how many merges are expected to free. As of the last flush or compaction.
+    pub fn garbage_share(&self) -> u64 {
+        self.garbage_share.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_flushed(&self, through: SeqNo) {

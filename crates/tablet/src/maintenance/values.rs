@@ -1,19 +1,20 @@
 //! Which value files a compaction deals with, and when they are collected or gathered (`values::collect`).
 
 use super::READ;
-use super::compact::{Held, Plan};
+use super::compact::Plan;
+use super::context::CompactionContext;
+use crate::claims::Held;
 use crate::compaction::Carried;
 use crate::held::HeldFile;
 use crate::merging::run_source;
 use crate::state::{GroupState, State};
-use crate::tablet::Tablet;
 use crate::values::HEADER_BYTES;
 use crate::values::collect::{self, Shared, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use stele_types::FileId;
 
-impl Tablet {
+impl CompactionContext<'_> {
     /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
     /// run, by itself. Not in a group where a merge is due, for which there may be no room: it may be in the middle of the runs.
     /// What is claimed is left alone as well.
@@ -48,12 +49,17 @@ impl Tablet {
             inputs,
             cut: bottom_end..bottom_end,
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom,
             major: false,
             collected,
         };
         Some((group, plan))
+    }
+
+    /// Whether a merge is due in a group, or runs.
+    fn is_due(&self, state: &State, group: &GroupState) -> bool {
+        self.due(state, group, &BTreeSet::new()).is_some()
     }
 }
 

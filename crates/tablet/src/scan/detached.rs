@@ -6,9 +6,10 @@
 //! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
 
 use super::{Position, TabletScanner};
+use crate::detached::{Detached, Pinned};
 use crate::state::State;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_env::Env;
 use stele_memtable::Memtable;
@@ -28,22 +29,6 @@ struct Place {
     since: Duration,
 }
 
-/// A position that pins memtables which are its tablet's no more.
-pub struct Pinned {
-    place: Arc<Detached>,
-    /// Since when its reader has not come.
-    pub since: Duration,
-    /// The memtables, by where they are in memory, with their bytes. Others may pin them, too.
-    pub memtables: Vec<(usize, u64)>,
-}
-
-impl Pinned {
-    /// Takes the position away: its reader begins the row again.
-    pub fn release(&self) {
-        drop(self.place.take());
-    }
-}
-
 impl Detached {
     /// Takes the position, whoever needs it.
     pub(crate) fn take(&self) -> Option<Position> {
@@ -52,8 +37,25 @@ impl Detached {
         place.position.take()
     }
 
+    fn release_later(self: &Arc<Self>, wait: Duration, env: &Env) {
+        let (place, later) = (Arc::downgrade(self), env.clone());
+        env.spawn("release of a pinned state", async move {
+            later.sleep(wait).await;
+            if let Some(place) = place.upgrade() {
+                place.0.lock().is_timed = false;
+                place.release(&later);
+            }
+        });
+    }
+}
+
+impl Detached for Detached {
+    fn discard(&self) {
+        drop(self.take());
+    }
+
     /// The memtables that are pinned here beside those of the current state, if any are.
-    pub(crate) fn pinned(self: &Arc<Self>, current: &State) -> Option<Pinned> {
+    fn pinned(self: Arc<Self>, current: &State) -> Option<Pinned> {
         let place = self.0.lock();
         place.pinned_until?;
         let state = &place.position.as_ref()?.state;
@@ -63,7 +65,7 @@ impl Detached {
             .map(|memtable| (Arc::as_ptr(memtable).addr(), memtable.bytes()))
             .collect();
         (!memtables.is_empty()).then(|| Pinned {
-            place: self.clone(),
+            scan: self.clone(),
             since: place.since,
             memtables,
         })
@@ -72,7 +74,7 @@ impl Detached {
     /// Gives back the memory of what the position has read ahead, if its reader has not come since `before`; how many bytes.
     /// Between rows the position goes with it, or its share of what scans may read ahead would be nobody else's for as long as
     /// the reader stays away: it costs a seek to get another one.
-    pub(crate) fn drop_readahead(&self, before: Duration) -> usize {
+    fn drop_readahead(&self, before: Duration) -> usize {
         let (bytes, given_up) = {
             let mut place = self.0.lock();
             if place.since > before {
@@ -88,7 +90,7 @@ impl Detached {
     }
 
     /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.
-    pub(crate) fn release(self: &Arc<Self>, env: &Env) {
+    fn release(self: Arc<Self>, env: &Env) {
         let now = env.now();
         let released = {
             let mut place = self.0.lock();
@@ -108,17 +110,6 @@ impl Detached {
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
         drop(released);
     }
-
-    fn release_later(self: &Arc<Self>, wait: Duration, env: &Env) {
-        let (place, later) = (Arc::downgrade(self), env.clone());
-        env.spawn("release of a pinned state", async move {
-            later.sleep(wait).await;
-            if let Some(place) = place.upgrade() {
-                place.0.lock().is_timed = false;
-                place.release(&later);
-            }
-        });
-    }
 }
 
 impl TabletScanner {
@@ -129,7 +120,8 @@ impl TabletScanner {
         let tablet = &self.tablet;
         let place = self.detached.get_or_insert_with(|| {
             let place = Arc::<Detached>::default();
-            tablet.register_detached(&place);
+            let scan: Weak<dyn Detached> = Arc::downgrade(&(Arc::clone(&place) as Arc<dyn Detached>));
+            tablet.detached.register(scan);
             place
         });
         {
@@ -142,7 +134,7 @@ impl TabletScanner {
         if tablet.check_open().is_err() {
             drop(place.take());
         } else if tablet.generation() != generation {
-            place.release(tablet.env());
+            place.clone().release(tablet.env());
         }
     }
 }

@@ -1,18 +1,15 @@
 //! A job: what it writes, and how its files take the place of those it has read.
 
-use super::Compacted;
-use super::plan::{Plan, Weighed};
-use super::summary::cells_of;
+use super::plan::Plan;
 use crate::compaction::{self, Carried, Job, JobReport};
 use crate::error::Result;
 use crate::held::HeldFile;
-use crate::maintenance::overlap::overlap_with;
-use crate::maintenance::values::carried;
+use crate::maintenance::context::CompactionContext;
 use crate::manifest::{FileRef, Manifest};
 use crate::merging::Source;
 use crate::progress::Progress;
 use crate::state::GroupState;
-use crate::tablet::Tablet;
+use crate::summary::cells_of;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,75 +36,11 @@ pub(in crate::maintenance) struct Shape {
     pub(in crate::maintenance) loose: bool,
 }
 
-impl Tablet {
+impl CompactionContext<'_> {
     /// Bytes at which a file of the group is ended.
     pub(super) fn file_bytes(&self, group: GroupId) -> u64 {
-        let own = self.with_schema(|schema| schema.group_options(group).file_bytes);
-        own.unwrap_or_else(|| self.context.files.file_bytes())
-    }
-
-    pub(super) async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
-        let Weighed {
-            mut plan,
-            left,
-            kept,
-            bytes_in,
-            ..
-        } = weighed;
-        self.settle().await?;
-        let (start, schema) = (self.env().now(), self.schema());
-        let files = &group.files;
-        let carried = carried(group, std::mem::take(&mut plan.collected));
-        let sources = std::mem::take(&mut plan.sources);
-        let progress = Progress::of_compaction(
-            &self.context.metrics.moved,
-            bytes_in,
-            cells_in(files, &plan, left.iter().chain(&kept)),
-        );
-        let reach = self.state().newest_before(group, plan.inputs.start);
-        let report = self
-            .run_job(
-                group.id,
-                schema.clone(),
-                sources,
-                plan.upper.clone(),
-                Shape {
-                    bottom: plan.bottom,
-                    major: plan.major,
-                    older_until: reach,
-                    loose: false,
-                },
-                (carried, Some(progress)),
-            )
-            .await?;
-        let metrics = &self.context.metrics;
-        metrics.compaction_read_bytes.inc_by(bytes_in);
-        metrics.compaction_written_bytes.inc_by(report.bytes());
-        learn(group, &plan, &left, &report);
-        let upper_run_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
-        let (made, older) = (report.made(), plan.inputs.start);
-        let mut output = report.files;
-        output.extend(kept);
-        let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
-        self.commit((&made, Some(&schema)), change, |_| {}).await?;
-        metrics.compactions.inc();
-        metrics
-            .compaction_seconds
-            .observe((self.env().now() - start).as_secs_f64());
-        if !plan.bottom {
-            let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
-            if let Some(now) = self.state().group(group.id) {
-                group
-                    .compaction_stats
-                    .note_overlap(&now.file_ids(), upper_run_files.into_iter(), percent);
-            }
-        }
-        self.note_debt();
-        Ok(Compacted {
-            group: group.id,
-            rows: plan.rows,
-            major: plan.major,
-        })
+        let own = self.schema().group_options(group).file_bytes;
+        own.unwrap_or_else(|| self.files.file_bytes())
     }
 
     /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`.
@@ -129,7 +62,7 @@ impl Tablet {
         let options = schema.group_options(group);
         // The writer gives every file its own id.
         let mut write = WriteOptions::new(FileId(0));
-        write.created_micros = self.wall_micros();
+        write.created_micros = self.env.wall_micros();
         write.compression = options.compression;
         write.zstd_level = options.zstd_level;
         write.dictionary_bytes = options.dictionary_bytes as usize;
@@ -139,7 +72,7 @@ impl Tablet {
             // A dictionary would be made of what is to be stored without it.
             (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
         }
-        let file_bytes = options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes());
+        let file_bytes = options.file_bytes.unwrap_or_else(|| self.files.file_bytes());
         let job = Job {
             schema,
             sources,
@@ -156,14 +89,14 @@ impl Tablet {
             progress,
             carried,
         };
-        let mut report = compaction::run(job, self.env(), &self.context.files).await?;
+        let mut report = compaction::run(job, self.env, self.files).await?;
         number_run(&mut report.files, 0);
         Ok(report)
     }
 }
 
 /// Takes what a job has shown to the experience with the group.
-fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
+pub(super) fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
     let compaction_stats = &group.compaction_stats;
     compaction_stats.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
@@ -185,7 +118,7 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
 
 /// The change of a manifest that puts a job's output into place. Since the job began flushes have appended to the list, and
 /// other jobs have replaced what was before or behind what this one claimed.
-fn replacement(
+pub(super) fn replacement(
     group: GroupId,
     files: &[HeldFile],
     (inputs, cut): (Range<usize>, Range<usize>),
@@ -233,7 +166,7 @@ pub(in crate::maintenance) fn number_run(run: &mut [FileRef], number: u64) {
 }
 
 /// About how many entries a job reads.
-fn cells_in<'a>(files: &[HeldFile], plan: &Plan, left: impl Iterator<Item = &'a FileRef>) -> u64 {
+pub(super) fn cells_in<'a>(files: &[HeldFile], plan: &Plan, left: impl Iterator<Item = &'a FileRef>) -> u64 {
     let read = [plan.inputs.clone(), plan.cut.clone()].into_iter();
     let read = read.filter_map(|range| files.get(range)).flatten();
     let before: u64 = read.map(|file| cells_of(&file.reference)).sum();

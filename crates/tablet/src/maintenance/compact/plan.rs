@@ -2,16 +2,16 @@
 
 use super::SpaceLimit;
 use super::cut::cut_to;
-use super::summary::{bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::held::{HeldFile, ReadOptions};
 use crate::maintenance::READ;
+use crate::maintenance::context::CompactionContext;
 use crate::maintenance::values::gathered;
 use crate::manifest::FileRef;
 use crate::merging::{MergingIterator, Source, Step, run_source};
 use crate::picker::{self, Pick, RunSummary};
 use crate::state::{GroupState, State};
-use crate::tablet::Tablet;
+use crate::summary::{Expiry, bounds_to_spare, has_bottom, mark_busy, summaries, summarize};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,34 +43,34 @@ pub(in crate::maintenance) struct Plan {
 }
 
 /// A plan, and what it comes to.
-pub(super) struct Weighed {
-    pub(super) plan: Plan,
+pub(in crate::maintenance) struct Weighed {
+    pub(in crate::maintenance) plan: Plan,
     /// What is left of the files of the tiers that are cut.
-    pub(super) left: Vec<FileRef>,
+    pub(in crate::maintenance) left: Vec<FileRef>,
     /// What is left of the last input, if the job ends within it.
-    pub(super) kept: Option<FileRef>,
+    pub(in crate::maintenance) kept: Option<FileRef>,
     /// Bytes of sstables to be read.
-    pub(super) bytes_in: u64,
+    pub(in crate::maintenance) bytes_in: u64,
     /// Bytes that are written at most, about: those, and the values that are moved.
-    pub(super) needs: u64,
+    pub(in crate::maintenance) needs: u64,
 }
 
 /// A pick, and where its runs are in the list of files.
-pub(super) struct Due {
-    pub(super) pick: Pick,
+pub(in crate::maintenance) struct Due {
+    pub(in crate::maintenance) pick: Pick,
     /// The list's runs that the picker saw, as positions of files.
-    pub(super) runs: Vec<Range<usize>>,
+    pub(in crate::maintenance) runs: Vec<Range<usize>>,
     /// The first of these runs is the oldest.
-    pub(super) has_bottom: bool,
+    pub(in crate::maintenance) has_bottom: bool,
 }
 
 impl Due {
-    pub(super) fn is_into_bottom(&self) -> bool {
+    pub(in crate::maintenance) fn is_into_bottom(&self) -> bool {
         self.has_bottom && self.pick.runs.start == 0
     }
 
     /// The files that its job replaces or cuts.
-    pub(super) fn claimed(&self, group: &GroupState) -> BTreeSet<FileId> {
+    pub(in crate::maintenance) fn claimed(&self, group: &GroupState) -> BTreeSet<FileId> {
         // Those of the first runs are the bottom's.
         let files = group.files.get(self.files()).unwrap_or_default();
         files.iter().map(|file| file.reference.id()).collect()
@@ -85,8 +85,13 @@ impl Due {
     }
 }
 
-impl Tablet {
-    pub(super) fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
+impl CompactionContext<'_> {
+    pub(in crate::maintenance) fn plan_all(
+        &self,
+        state: &State,
+        group: &GroupState,
+        collected: BTreeSet<FileId>,
+    ) -> Plan {
         let runs = group.runs();
         let is_bottom = !state.is_above_misplaced(group.id);
         Plan {
@@ -94,23 +99,37 @@ impl Tablet {
             inputs: 0..group.files.len(),
             cut: group.files.len()..group.files.len(),
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom: is_bottom,
             major: is_bottom,
             collected,
         }
     }
 
+    /// The group's runs that can be compacted.
+    pub(in crate::maintenance) fn summaries(
+        &self,
+        state: &State,
+        group: &GroupState,
+    ) -> (Vec<RunSummary>, Vec<Range<usize>>) {
+        summaries(state, group, &self.range.start, self.env.wall_micros())
+    }
+
     /// What is due in a group of which jobs have claimed these files.
-    pub(super) fn due(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
+    pub(in crate::maintenance) fn due(
+        &self,
+        state: &State,
+        group: &GroupState,
+        claimed: &BTreeSet<FileId>,
+    ) -> Option<Due> {
         if state.is_entangled(group.id) {
             return None;
         }
-        let (mut summaries, runs) = self.summaries(group);
+        let (mut summaries, runs) = self.summaries(state, group);
         mark_busy(&mut summaries, &runs, group, claimed);
         let has_bottom = has_bottom(state, group, &runs);
         let pick = if has_bottom {
-            picker::pick(&summaries, group.compaction_stats.picker_stats(self.env().now()))
+            picker::pick(&summaries, group.compaction_stats.picker_stats(self.env.now()))
         } else {
             picker::pick_above(&summaries)
         };
@@ -118,8 +137,13 @@ impl Tablet {
     }
 
     /// The merge into the bottom that is under way, or one of what there is, if nobody is at it.
-    pub(super) fn due_bottom(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
-        let (mut summaries, runs) = self.summaries(group);
+    pub(in crate::maintenance) fn due_bottom(
+        &self,
+        state: &State,
+        group: &GroupState,
+        claimed: &BTreeSet<FileId>,
+    ) -> Option<Due> {
+        let (mut summaries, runs) = self.summaries(state, group);
         mark_busy(&mut summaries, &runs, group, claimed);
         if !has_bottom(state, group, &runs) || state.is_entangled(group.id) {
             return None;
@@ -133,7 +157,7 @@ impl Tablet {
     }
 
     /// A merge of whole runs above the bottom.
-    pub(super) fn plan_upper_runs(&self, group: &GroupState, due: &Due) -> Plan {
+    pub(in crate::maintenance) fn plan_upper_runs(&self, group: &GroupState, due: &Due) -> Plan {
         let inputs = due.files();
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
@@ -143,7 +167,7 @@ impl Tablet {
             cut: inputs.end..inputs.end,
             inputs,
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom: false,
             major: false,
             collected: BTreeSet::new(),
@@ -152,7 +176,7 @@ impl Tablet {
 
     /// The next part of a merge into the bottom; `None` when there is nothing to do after all. What the tiers hold nothing
     /// over is left alone, unless `all_from` a row everything is to be rewritten.
-    pub(super) async fn plan_bottom(
+    pub(in crate::maintenance) async fn plan_bottom(
         &self,
         group: &GroupState,
         due: &Due,
@@ -202,7 +226,7 @@ impl Tablet {
             inputs,
             cut,
             upper,
-            rows: rows_between(self.range(), first.as_deref(), end.as_deref()),
+            rows: rows_between(self.range, first.as_deref(), end.as_deref()),
             bottom: true,
             major: due.pick.major,
             collected: BTreeSet::new(),
@@ -243,9 +267,10 @@ impl Tablet {
 
     /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
     fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
-        let expiry = self.expiry(group.id);
-        let picker_stats = group.compaction_stats.picker_stats(self.env().now());
-        let is_cut_up = self.with_state(State::is_cut_up);
+        let state = self.state();
+        let expiry = Expiry::of(&state, group.id, self.env.wall_micros());
+        let picker_stats = group.compaction_stats.picker_stats(self.env.now());
+        let is_cut_up = state.is_cut_up();
         let share = |partial_rows: &[HeldFile]| {
             let run = RunSummary {
                 bounds: bounds_to_spare(partial_rows, is_cut_up),
@@ -269,7 +294,12 @@ impl Tablet {
     /// Looks how much a job has to read. Where there is `reservation` of any kind for that, too, it gathers small value files on its way.
     /// Not in the reserve, whatever the job may have of it: what is gathered is freed only when other parts of the merge, and
     /// the other half of a tablet that was split, have moved theirs, and for these there would be nothing left.
-    pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, reservation: u64) -> Result<Weighed> {
+    pub(in crate::maintenance) async fn weigh(
+        &self,
+        group: &GroupState,
+        mut plan: Plan,
+        reservation: u64,
+    ) -> Result<Weighed> {
         let files = &group.files;
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
@@ -339,7 +369,7 @@ impl UpperRuns {
 }
 
 /// The encoded row a key begins with. A bound is one by itself.
-pub(super) fn row_of(key: &[u8]) -> Bytes {
+pub(in crate::maintenance) fn row_of(key: &[u8]) -> Bytes {
     let len = row_prefix_len(key).unwrap_or(key.len());
     Bytes::copy_from_slice(key.get(..len).unwrap_or(key))
 }
