@@ -182,6 +182,10 @@ impl Arena {
         let segment = unsafe { self.directory[segment].load(Ordering::Acquire).as_ref() }?;
         let chunk = segment.sealed[slot].get().filter(|chunk| chunk.len() <= bytes_max)?;
         let start = (cell.key as usize + cell.key_len as usize).checked_sub(chunk.as_ptr() as usize)?;
+        debug_assert!(
+            start + cell.value_len as usize <= chunk.len(),
+            "a cell lies in one chunk"
+        );
         Some(chunk.slice(start..start + cell.value_len as usize))
     }
 
@@ -200,6 +204,7 @@ impl Arena {
     /// # Safety
     /// As [`Arena::cell`] or [`Arena::node`].
     unsafe fn start(&self, at: Address) -> *const u8 {
+        debug_assert_ne!(at >> OFFSET_BITS, 0, "chunk 0 is never used");
         let (segment, slot) = split(at);
         let offset = (at as usize & ((1 << OFFSET_BITS) - 1)) * UNIT;
         // SAFETY: the chunk was entered before any of its addresses was handed out, which the caller learned of by an
@@ -232,6 +237,10 @@ impl Drop for Arena {
 impl<'a> Writer<'a> {
     /// Writes a cell.
     pub fn add_cell(&mut self, key: &[u8], value: &[u8]) -> Address {
+        assert!(
+            u32::try_from(key.len()).is_ok() && u32::try_from(value.len()).is_ok(),
+            "lengths fit into the header of a cell"
+        );
         let mut header = [0; 2 * VARINT_BYTES_MAX];
         let header_len = write_varint(&mut header, 0, key.len() as u32);
         let header_len = write_varint(&mut header, header_len, value.len() as u32);
@@ -282,6 +291,7 @@ impl<'a> Writer<'a> {
 
     /// Fresh memory for a cell, and its chunk when that is for this cell only: to be sealed when the cell is written.
     fn place_for_cell(&mut self, len: usize) -> (Address, *mut u8, Option<Filling>) {
+        debug_assert!(len.is_multiple_of(UNIT), "cells are padded to whole units");
         if let Some((at, start)) = self.tail.cells.as_mut().and_then(|filling| filling.take(len, UNIT)) {
             return (at, start, None);
         }
@@ -340,6 +350,7 @@ impl Filling {
     /// Fresh memory, unless the chunk has too little left.
     fn take(&mut self, len: usize, align: usize) -> Option<(Address, *mut u8)> {
         let offset = self.chunk.used.next_multiple_of(align);
+        debug_assert!(offset.is_multiple_of(UNIT), "addresses count in units");
         if offset + len > self.chunk.memory.len() {
             return None;
         }

@@ -80,17 +80,20 @@ impl MemoryAccount {
 
     /// So many of these bytes are written.
     pub fn flush_wrote(&self, bytes: u64) {
-        self.flushing.fetch_sub(bytes, Ordering::Relaxed);
+        let flushing = self.flushing.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(flushing >= bytes, "a flush writes no more than it has announced");
         self.flushed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The flush has ended without writing so many of them.
     pub fn flush_ends(&self, unwritten: u64) {
-        self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
+        let flushing = self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
+        assert!(flushing >= unwritten, "a flush ends with no more than it has announced");
     }
 
     fn add(&self, bytes: i64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        assert!(before + bytes >= 0, "memtables give back no more memory than they took");
     }
 }
 

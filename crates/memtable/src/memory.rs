@@ -37,6 +37,7 @@ impl Memory {
 
     /// So many bytes, at least one.
     pub fn new(len: usize) -> Self {
+        assert!(len > 0, "an allocation has at least one byte");
         let start = if is_mapped(len) {
             system::map(len)
         } else {
@@ -101,6 +102,10 @@ mod system {
             unsafe { unmap(start, len) };
             map_aligned(len)?
         };
+        debug_assert!(
+            start.addr().get().is_multiple_of(USUAL_BYTES),
+            "a mapping begins at a huge page"
+        );
         // Refused where there are no huge pages: then small ones it is.
         // SAFETY: changes nothing that can be read in memory which is all ours.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
@@ -183,6 +188,7 @@ impl Spare {
 
     /// Keeps memory of the usual size, if not too much is spare already for so many bytes `in_use`.
     pub fn give(&self, memory: Memory, in_use: u64) {
+        assert_eq!(memory.len(), USUAL_BYTES, "spare chunks have the usual size");
         let most = self.most(in_use);
         self.keep(most, Some(memory));
     }

@@ -228,6 +228,18 @@ impl Node {
     /// Puts a slot in front of the one at `index`. For the writer, when the node is not full.
     fn shift_in(&self, index: usize, content: u64) {
         let count = self.count();
+        debug_assert!(
+            count < SLOTS && index <= count,
+            "a slot is put into a node that has room, at its end at most"
+        );
+        debug_assert!(
+            index == 0 || prefix(self.slot(index - 1)) <= prefix(content),
+            "slots ascend: the one before"
+        );
+        debug_assert!(
+            index == count || prefix(content) <= prefix(self.slot(index)),
+            "slots ascend: the one behind"
+        );
         for at in (index..count).rev() {
             self.slots[at + 1].store(self.slots[at].load(Ordering::Relaxed), Ordering::Release);
         }
@@ -677,6 +689,7 @@ impl<'a> Writer<'a> {
                 arena::prefetch_all(node);
             }
         }
+        debug_assert_eq!(node.level, 0, "a path ends in a leaf");
         self.path[0] = (node, 0);
         self.last = Some(key);
         node
@@ -689,6 +702,7 @@ impl<'a> Writer<'a> {
         if node.count() < SLOTS {
             return node.shift_in(index, self.slot_in(node, item));
         }
+        debug_assert!(index <= SLOTS, "a place in a node is at most behind its last slot");
         let appends = appends && index == SLOTS;
         let at = if appends { SLOTS } else { SLOTS / 2 };
         let right = self.split(node, at, item);
@@ -779,6 +793,11 @@ impl<'a> Writer<'a> {
         let (first, last) = (
             self.first_cell(self.tree.node(old)),
             self.last_cell(self.tree.node(right)),
+        );
+        debug_assert_eq!(
+            self.tree.node(right).level + 1,
+            level,
+            "both children are of the level below"
         );
         let root = Node::empty(level, 0, self.skip_between(first, last, last));
         root.shift_in(0, slot(0, old));

@@ -172,11 +172,16 @@ impl BatchBuilder {
     pub fn push_rows_within(&mut self, rows: &RowWrites, bytes: usize) {
         self.bytes.reserve(bytes);
         let order = order::of(rows);
+        debug_assert!(
+            order.as_ref().is_none_or(|order| order.len() == rows.len()),
+            "the order names each row once"
+        );
         let index = |place: usize| match &order {
             None => place,
             Some(order) => order.get(place).map_or(usize::MAX, |index| *index as usize),
         };
-        for row in (0..rows.len()).filter_map(|place| rows.get(index(place))) {
+        for place in 0..rows.len() {
+            let row = rows.get(index(place)).expect("the order names rows of the batch");
             let mut number = 0;
             row.for_each(|mutation| {
                 let value = match apart_len(&mutation) {
@@ -266,6 +271,19 @@ impl BatchBuilder {
             value,
             apart,
         } = entry;
+        debug_assert!(
+            row.len() <= limits::ROW_KEY_BYTES_MAX,
+            "a row that is encoded can be decoded"
+        );
+        debug_assert!(
+            qualifier.len() <= limits::QUALIFIER_BYTES_MAX,
+            "a qualifier that is encoded can be decoded"
+        );
+        debug_assert!(
+            value.len() <= limits::VALUE_BYTES_MAX,
+            "a value that is encoded can be decoded"
+        );
+        debug_assert!(!kind.has_family() || family.0 != 0, "family 0 stands for none");
         let same_row = self.entries > 0 && self.bytes.get(self.row.clone()) == Some(row);
         let same_column =
             kind.has_qualifier() && family == self.family && self.bytes.get(self.qualifier.clone()) == Some(qualifier);
@@ -332,6 +350,10 @@ impl BatchBuilder {
         self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
         let bytes = Bytes::from(self.bytes).slice(unused..);
         self.apart.iter_mut().for_each(|apart| apart.at -= unused);
+        debug_assert!(
+            self.apart.is_sorted_by_key(|apart| apart.at),
+            "values apart are in the order of their entries"
+        );
         let mut rest = Vec::with_capacity(2 * self.apart.len());
         let ends = self.apart.iter().skip(1).map(|next| next.at);
         for (apart, end) in self.apart.iter().zip(ends.chain([bytes.len()])) {
@@ -444,7 +466,7 @@ impl Batch {
         let mut reader = Reader::new(input, self.bytes.len(), &self.apart);
         let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {
-            let Some(entry) = reader.next() else { return };
+            let entry = reader.next().expect("a batch is checked when it is decoded");
             if entry.row_begins {
                 key.set_row(reader.row);
             }
@@ -459,6 +481,7 @@ impl Batch {
                 visit(key.as_slice(), entry.value);
             }
         }
+        debug_assert!(reader.input.is_empty(), "all bytes of a batch are entries");
     }
 }
 

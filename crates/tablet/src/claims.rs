@@ -78,6 +78,7 @@ impl Claims {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.claims.held.lock().claims.remove(&self.number);
+        let claim = self.claims.held.lock().claims.remove(&self.number);
+        debug_assert!(claim.is_some(), "a claim ends once");
     }
 }

@@ -152,6 +152,10 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
     report.values = written.values;
     report.value_bytes = written.value_bytes;
     report.entries_out = written.entries;
+    assert!(
+        report.entries_out <= report.entries_in,
+        "a job writes no more entries than it reads"
+    );
     if let Err(error) = done {
         report.made().into_iter().for_each(|file| files.discard(file));
         return Err(error);
@@ -167,6 +171,10 @@ async fn pump(
     env: &Env,
     report: &mut JobReport,
 ) -> Result<()> {
+    debug_assert!(
+        job.lower.is_none() || job.upper.is_none() || job.lower < job.upper,
+        "the range of a job has rows"
+    );
     let each = readahead_of(job.sources.len(), readahead_bytes);
     job.sources.iter_mut().for_each(|source| source.limit_readahead(each));
     let mut merge = MergingIterator::new(job.sources);
@@ -192,6 +200,10 @@ async fn pump(
             }
             stream.output().ready_for_row().await?;
         }
+        debug_assert!(
+            job.lower.as_deref().is_none_or(|lower| key >= lower),
+            "a job begins at its lower bound"
+        );
         stream.push(&merge, common)?;
         report.entries_in += 1;
         if stream.output().wants_flush() {

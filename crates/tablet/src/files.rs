@@ -265,7 +265,9 @@ impl FileRegistry {
 
     /// A new file id.
     pub fn allocate(&self) -> FileId {
-        FileId::new(self.epoch, self.next.fetch_add(1, Ordering::Relaxed))
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(number, u32::MAX, "an epoch has file numbers left");
+        FileId::new(self.epoch, number)
     }
 
     /// The medium.
@@ -435,8 +437,10 @@ impl FileRegistry {
     pub fn release(&self, file: StoredFile) {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.files.get_mut(&file.id()) else {
+            debug_assert!(false, "only acquired files are released");
             return;
         };
+        assert!(entry.references > 0, "a registered file has a reference");
         entry.references -= 1;
         if entry.references == 0
             && let Some(entry) = inner.files.remove(&file.id())
@@ -451,6 +455,10 @@ impl FileRegistry {
     }
 
     fn note(&self, inner: &mut Inner, file: StoredFile, open: Option<OpenFile>) {
+        debug_assert!(
+            !inner.files.contains_key(&file.id()),
+            "an obsolete file has no reference"
+        );
         let bytes = open.as_ref().map_or(0, OpenFile::bytes);
         self.obsolete_bytes.fetch_add(bytes, Ordering::Relaxed);
         inner.obsolete.push(Obsolete { file, open, bytes });
@@ -489,7 +497,8 @@ impl FileRegistry {
                 match outcome {
                     Ok(()) => {
                         self.cache.remove_file(file.id().0);
-                        self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        let before = self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        assert!(before >= bytes, "deleted files were counted as obsolete");
                         deleted += 1;
                     }
                     Err(error) => {
@@ -513,7 +522,8 @@ impl FileRegistry {
         drop(inner);
         let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file));
         let kept = kept.iter().map(|it| it.bytes).sum();
-        self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
+        let before = self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
+        assert!(before >= kept, "files left to a later start were counted as obsolete");
         unheld
     }
 

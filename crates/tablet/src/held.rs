@@ -200,7 +200,7 @@ impl HeldFile {
     }
 
     /// Whether this may stand behind `last` in a list: in the same run only without overlap.
-    fn may_follow(&self, last: &HeldFile) -> bool {
+    pub(crate) fn may_follow(&self, last: &HeldFile) -> bool {
         !last.reference.continues_in(&self.reference) || last.ends_before(self.first_key())
     }
 
@@ -251,7 +251,10 @@ pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFi
     bound_damaged(&mut held);
     let failure = failure.or_else(|| overlap(&held));
     match failure {
-        None => Ok(held),
+        None => {
+            assert_eq!(held.len(), references.len(), "each reference is held");
+            Ok(held)
+        }
         Some(error) => {
             release(&held, files);
             Err(error)
@@ -284,11 +287,18 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
         Some(error) => Err(error),
     };
     match sstable {
-        Ok(sstable) => Ok(HeldFile {
-            reference: reference.clone(),
-            sstable,
-            values: values.into(),
-        }),
+        Ok(sstable) => {
+            assert_eq!(
+                values.len(),
+                reference.values.len(),
+                "each value file is held with its sstable"
+            );
+            Ok(HeldFile {
+                reference: reference.clone(),
+                sstable,
+                values: values.into(),
+            })
+        }
         Err(error) => {
             values
                 .iter()
@@ -305,9 +315,9 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
 fn bound_damaged(held: &mut [HeldFile]) {
     // From the last on, so that the end of one is that of all behind it at most.
     for at in (1..held.len()).rev() {
-        let Some(([.., file], [next, ..])) = held.split_at_mut_checked(at) else {
-            return;
-        };
+        let (before, behind) = held.split_at_mut(at);
+        let file = before.last_mut().expect("`at` is at least 1");
+        let next = behind.first().expect("`at` is within the list");
         if file.knows_keys() || !file.reference.continues_in(&next.reference) {
             continue;
         }
@@ -322,9 +332,9 @@ fn bound_damaged(held: &mut [HeldFile]) {
         };
     }
     for at in 1..held.len() {
-        let Some(([.., last], [file, ..])) = held.split_at_mut_checked(at) else {
-            return;
-        };
+        let (before, behind) = held.split_at_mut(at);
+        let last = before.last().expect("`at` is at least 1");
+        let file = behind.first_mut().expect("`at` is within the list");
         if !file.knows_keys() && last.reference.continues_in(&file.reference) {
             file.reference.lower = file.reference.lower.take().max(Some(last.key_after()));
         }

@@ -91,6 +91,10 @@ impl Tablet {
         let Some(newest) = state.frozen.iter().map(|f| f.newest).max() else {
             return Ok(false);
         };
+        assert!(
+            newest <= self.visible(),
+            "memtables are set aside with whole batches, which are visible"
+        );
         self.settle().await?;
         let (start, schema) = (self.env().now(), self.schema());
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
@@ -100,6 +104,13 @@ impl Tablet {
         for group in &state.groups {
             match self.flush_group(&state, &schema, group.id, urgency, &progress).await {
                 Ok(report) => {
+                    debug_assert!(
+                        report
+                            .files
+                            .iter()
+                            .all(|file| file.lower.is_none() && file.upper.is_none()),
+                        "new files are referenced as a whole"
+                    );
                     made.extend(report.made());
                     bytes += report.bytes();
                     if let Some(first) = report.files.first() {
@@ -119,6 +130,7 @@ impl Tablet {
             .moved
             .flushed(state.frozen_bytes(), added.iter().map(|(_, file)| file.len).sum());
         let flushed = state.frozen.len();
+        assert!(flushed > 0, "a flush has memtables to write");
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
             for (group, file) in added {

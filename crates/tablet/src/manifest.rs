@@ -219,6 +219,7 @@ impl FileRef {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        debug_assert!(cut.lower >= self.lower, "a cut reference begins no earlier");
         let empty = matches!((&cut.lower, &cut.upper), (Some(l), Some(u)) if l >= u);
         (!empty).then_some(cut)
     }
@@ -261,6 +262,12 @@ impl Manifest {
         self.groups.retain(|g| g.group != group.0);
         self.groups.push(GroupFiles { group: group.0, files });
         self.groups.sort_by_key(|g| g.group);
+        debug_assert!(
+            self.groups
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.group < b.group)),
+            "each group is listed once"
+        );
     }
 
     /// Every reference, over all groups.
@@ -303,6 +310,7 @@ impl Manifest {
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
         let payload = self.encode_to_vec();
+        debug_assert!(payload.len() <= BYTES_MAX, "a manifest that is written can be read");
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
         out.put_slice(&MAGIC);
         // Who does not know of value files must not take this for a manifest it understands.
@@ -629,6 +637,11 @@ impl ManifestLog {
     }
 
     fn advance(&mut self, number: u64) {
+        assert_eq!(
+            number,
+            self.number + 1,
+            "versions of a manifest are numbered without gaps"
+        );
         self.stale.push(self.number);
         self.number = number;
     }

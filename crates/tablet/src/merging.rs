@@ -308,6 +308,10 @@ pub fn source_of_run(
     options: ReadOptions,
     wants: impl Fn(&HeldFile) -> bool,
 ) -> Option<Source> {
+    debug_assert!(
+        upper.is_none_or(|upper| lower <= upper),
+        "the range of a source is not upside down"
+    );
     let start = run.partition_point(|file| file.ends_before(lower));
     let run = run.get(start..)?;
     // Of one row's keys more than one file rarely has some.
@@ -430,6 +434,7 @@ impl MergingIterator {
     #[inline]
     pub fn advance(&mut self) -> Result<Step> {
         debug_assert!(!self.backward, "advanced on the way back");
+        debug_assert!(!self.waiting, "a merge that waits is loaded before it moves");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -440,6 +445,7 @@ impl MergingIterator {
     /// Moves to the key before. The merge must be on one, and its moves go backward.
     pub fn retreat(&mut self) -> Result<Step> {
         debug_assert!(self.backward, "retreated on the way forward");
+        debug_assert!(!self.waiting, "a merge that waits is loaded before it moves");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -460,6 +466,7 @@ impl MergingIterator {
 
     /// The lone cursor has come to `step` on the way forward; what the merge has come to.
     pub(crate) fn lone_moved(&mut self, step: Step) -> Result<Step> {
+        debug_assert_eq!(self.heap.len(), 1, "a lone cursor is the only one left");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -514,6 +521,7 @@ impl MergingIterator {
 
     /// Like [`Merge::seek`], for a target ahead of the current key on the way forward: sources already there stay.
     pub fn skip_to(&mut self, target: &[u8]) -> Result<Step> {
+        debug_assert!(!self.backward, "skipped on the way back");
         for source in &mut self.sources {
             if source.step == Step::Ready && source.key() < target {
                 source.seek(target)?;

@@ -94,6 +94,7 @@ pub(crate) fn other_families(schema: &TableSchema) -> Arc<[(GroupId, FamilyRange
             }
             goes_on = is_other;
         }
+        debug_assert!(ranges.is_sorted(), "ranges of families ascend");
         let together = ranges.len().div_ceil(OTHER_FAMILY_RANGES_MAX).max(1);
         let ends = |some: &[(FamilyId, FamilyId)]| Some((some.first()?.0, some.last()?.1));
         ranges.chunks(together).filter_map(ends).collect::<FamilyRanges>()

@@ -279,6 +279,7 @@ fn shifted(upper_run: Range<usize>, by: usize) -> Pick {
 }
 
 fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
+    debug_assert!(end <= runs.len(), "a compaction takes runs that are there");
     let end = end.min(RUNS_MAX);
     Pick {
         runs: 0..end,
@@ -348,6 +349,7 @@ fn free_stretches(runs: &[RunSummary]) -> impl Iterator<Item = Range<usize>> {
         }
         let len = runs.get(..end)?.iter().rev().take_while(|run| !run.busy).count();
         let stretch = end - len..end;
+        debug_assert!(stretch.end <= runs.len(), "a stretch lies within the runs");
         end = stretch.start;
         (len > 0).then_some(stretch)
     })
@@ -381,6 +383,10 @@ fn pick_upper_runs(
                 upper_run.bytes += older.bytes;
                 largest = largest.max(lasting(older));
             }
+            debug_assert!(
+                stretch.start <= start && end - start <= RUNS_MAX,
+                "a tier lies in a free stretch"
+            );
             if end - start >= runs_min || is_paid_for(&upper_run, end - start, opened, picker_stats) {
                 return Some(start..end);
             }
@@ -414,6 +420,7 @@ fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
             start -= 1;
             largest = largest.max(lasting(older));
         }
+        debug_assert!(end - start <= RUNS_MAX, "a compaction takes a bounded number of runs");
         if 2 * (end - start) >= behind.len().min(RUNS_MAX) {
             return Some(start..end);
         }

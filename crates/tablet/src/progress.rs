@@ -110,6 +110,10 @@ impl Progress {
         // Not more than `bytes`, which is 64 bits.
         let written = u64::try_from(written).unwrap_or(self.bytes);
         let before = self.told.swap(written, Ordering::Relaxed);
+        debug_assert!(
+            before <= written && written <= self.bytes,
+            "progress only grows, to all bytes at most"
+        );
         let more = written.saturating_sub(before);
         match &self.told_to {
             ToldTo::Memory(account) => account.flush_wrote(more),
@@ -121,6 +125,10 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if let ToldTo::Memory(account) = &self.told_to {
+            debug_assert!(
+                self.told.load(Ordering::Relaxed) <= self.bytes,
+                "no more is told than was announced"
+            );
             account.flush_ends(self.bytes - self.told.load(Ordering::Relaxed));
         }
     }

@@ -65,6 +65,10 @@ impl ScanAhead {
                 Err(now) => taken = now,
             }
         };
+        assert!(
+            taken + bytes <= self.bytes_max.max(taken),
+            "shares are no more than there is"
+        );
         AheadShare {
             bytes,
             runs,
@@ -91,7 +95,8 @@ impl AheadShare {
 
 impl Drop for AheadShare {
     fn drop(&mut self) {
-        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        let taken = self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        assert!(taken >= self.bytes, "a share that is given back was taken");
     }
 }
 

@@ -245,6 +245,7 @@ impl Resolver {
             return Skip::Nothing;
         }
         let column = key.get(parts.row_end..parts.qualifier_end).unwrap_or_default();
+        debug_assert!(column >= &self.column[..], "columns of a row ascend");
         if column != self.column {
             let skip = self.end_version(sink);
             if skip == Skip::Row {
@@ -273,6 +274,7 @@ impl Resolver {
     }
 
     fn begin_family(&mut self, family: FamilyId, sink: &mut impl Sink) -> Skip {
+        debug_assert!(family > self.family, "families of a row ascend");
         self.skip = match self.end_version(sink) {
             Skip::Row => Skip::Row,
             _ => Skip::Nothing,
@@ -294,6 +296,10 @@ impl Resolver {
     #[inline]
     fn push_version<S: Sink>(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue, sink: &mut S) -> Skip {
         let same = self.version.active && self.version.timestamp == parts.timestamp;
+        debug_assert!(
+            !self.version.active || parts.timestamp <= self.version.timestamp,
+            "versions of a column come newest first"
+        );
         if same && self.version.complete {
             return Skip::Nothing;
         }

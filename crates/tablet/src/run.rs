@@ -31,6 +31,12 @@ pub struct RunCursor {
 impl RunCursor {
     /// A cursor without position. The files' keys ascend without overlap.
     pub fn new(files: Vec<HeldFile>, options: ReadOptions) -> Self {
+        debug_assert!(
+            files
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key())),
+            "files of a run ascend"
+        );
         RunCursor {
             files,
             options,
@@ -48,6 +54,7 @@ impl RunCursor {
 
     /// Reads no more than this ahead from now on, where it would read more. Before the first move.
     pub fn limit_readahead(&mut self, bytes: usize) {
+        debug_assert!(self.cursor.is_none(), "readahead is limited before the first move");
         self.options.readahead_bytes = self.options.readahead_bytes.min(bytes);
     }
 
@@ -113,6 +120,7 @@ impl RunCursor {
 
     /// Its cursor has been moved forward, to `step`.
     pub fn moved(&mut self, step: Step) -> Result<Step> {
+        debug_assert!(self.cursor.is_some(), "a cursor that has moved is there");
         self.backward = false;
         self.arrive(step)
     }
@@ -136,10 +144,8 @@ impl RunCursor {
     /// To the key before as many as are at hand.
     pub fn leave(&mut self, buffered: usize) -> Result<Step> {
         self.backward = true;
-        match &mut self.cursor {
-            Some(cursor) => cursor.leave(buffered),
-            None => return Ok(Step::End),
-        }
+        let cursor = self.cursor.as_mut().expect("buffered entries are those of a cursor");
+        cursor.leave(buffered);
         self.arrive(Step::Ready)
     }
 
@@ -147,10 +153,8 @@ impl RunCursor {
     pub async fn load(&mut self) -> Result<Step> {
         let mut step = Step::Pending;
         while step == Step::Pending {
-            step = match &mut self.cursor {
-                Some(cursor) => cursor.load().await?,
-                None => Step::End,
-            };
+            let cursor = self.cursor.as_mut().expect("a move that is pending is one of a cursor");
+            step = cursor.load().await?;
             step = self.arrive(step)?;
         }
         Ok(step)
@@ -158,10 +162,8 @@ impl RunCursor {
 
     /// Fetches one block of what a move that said `Pending` needs.
     pub async fn load_one(&mut self) -> Result<Step> {
-        let step = match &mut self.cursor {
-            Some(cursor) => cursor.load_one().await?,
-            None => Step::End,
-        };
+        let cursor = self.cursor.as_mut().expect("a move that is pending is one of a cursor");
+        let step = cursor.load_one().await?;
         self.arrive(step)
     }
 

@@ -233,6 +233,10 @@ impl TabletScanner {
             self.load().await?;
         }
         if self.reader.batch_refers() {
+            debug_assert!(
+                !self.states.0.is_empty(),
+                "states are held for value files of the batch"
+            );
             let cells = self.reader.batch_cells();
             load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
         }
@@ -250,6 +254,7 @@ impl TabletScanner {
         if self.ranges.is_empty() {
             return false;
         }
+        debug_assert!(self.finished.is_empty(), "finished ranges were put back");
         self.position = self.detached.as_ref().and_then(|place| place.take());
         // What a call that was dropped has left.
         self.reader.abandon();
@@ -295,9 +300,7 @@ impl TabletScanner {
 
     /// Fetches what a blocked read waits for.
     async fn load(&mut self) -> Result<()> {
-        let Some(position) = &mut self.position else {
-            return Ok(());
-        };
+        let position = self.position.as_mut().expect("a scan that waits has a position");
         let is_cut = position.at == At::Cut && position.merge.status() != Step::Pending;
         if !is_cut && position.at != At::Values {
             return self.load_rows().await;
@@ -434,6 +437,11 @@ impl TabletScanner {
             Some(_) if single => Some(key::row_prefix_end(&lower)),
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
+        debug_assert!(self.position.is_none(), "a scan has one position");
+        debug_assert!(
+            upper.as_ref().is_none_or(|upper| lower < *upper),
+            "a range that is opened has rows"
+        );
         self.row_before = None;
         let (merge, ahead) = self.seek_range(&state, &lower, upper.as_deref(), single)?;
         self.position = Some(Position {

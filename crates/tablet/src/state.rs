@@ -98,6 +98,12 @@ impl GroupState {
 
     /// Replaces the files.
     pub fn set_files(&mut self, files: Vec<HeldFile>) {
+        debug_assert!(
+            files
+                .windows(2)
+                .all(|pair| matches!(pair, [last, file] if file.may_follow(last))),
+            "files of a run do not overlap"
+        );
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let runs = runs.scan(0, |end, run| {
             *end += run.len();
@@ -105,6 +111,8 @@ impl GroupState {
             Some(Run { end: *end, fences })
         });
         self.runs = runs.collect();
+        let end = self.runs.last().map_or(0, |run| run.end);
+        assert_eq!(end, files.len(), "the runs cover all files");
         // Bounds of one of which the keys are unknown are mostly not the manifest's, and longer than any key at the end of a run.
         let known = files.iter().filter(|file| file.knows_keys());
         self.reference_bytes = known.map(|file| file.reference.encoded_len()).sum();
@@ -198,10 +206,15 @@ impl State {
         for group in self.groups.iter_mut().filter(|group| !group.active.is_empty()) {
             let empty = Arc::new(Memtable::new(account.clone()));
             let full = std::mem::replace(&mut group.active, empty);
+            debug_assert!(full.newest() > SeqNo::ZERO, "an entry has a sequence number");
             frozen.newest = frozen.newest.max(full.newest());
             frozen.memtables.push((group.id, full));
         }
         let any = !frozen.memtables.is_empty();
+        debug_assert!(
+            self.groups.iter().all(|group| group.active.is_empty()),
+            "all groups are set aside together"
+        );
         if any {
             self.frozen.push(Arc::new(frozen));
         }
@@ -224,6 +237,10 @@ impl State {
             group.set_files(Vec::new());
         }
         for (id, files) in held {
+            assert!(
+                files.is_empty() || self.group(id).is_some(),
+                "files are held for groups of the table"
+            );
             if let Some(group) = self.groups.iter_mut().find(|g| g.id == id) {
                 group.set_files(files);
             }

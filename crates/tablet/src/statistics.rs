@@ -66,6 +66,10 @@ impl Default for CompactionStats {
 impl CompactionStats {
     /// As the picker takes it.
     pub fn picker_stats(&self, now: Duration) -> PickerStats {
+        debug_assert!(
+            self.replaced_percent.load(Ordering::Relaxed) <= 100,
+            "a share is a part of a hundred"
+        );
         PickerStats {
             replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
             extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
@@ -146,6 +150,7 @@ impl CompactionStats {
 
     /// Notes the overlap of a new run; the group has the files `held` now, and the overlaps of other files are forgotten.
     pub(crate) fn note_overlap(&self, held: &BTreeSet<FileId>, made: impl Iterator<Item = FileId>, percent: u64) {
+        assert!(percent <= 100, "an overlap is a part of a hundred");
         let mut overlaps = self.overlaps.lock();
         overlaps.retain(|file, _| held.contains(file));
         overlaps.extend(made.map(|file| (file, percent)));
@@ -193,6 +198,7 @@ impl RowSample {
             });
             self.every *= 2;
         }
+        debug_assert!(self.rows.len() < 2 * SAMPLES, "a sample is bounded");
     }
 
     /// The encoded prefixes of those that were kept.

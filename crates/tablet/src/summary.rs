@@ -73,6 +73,7 @@ impl Debt {
                 debt.compaction_pressure
                     .max(picker::compaction_pressure(&runs, picker_stats, is_bottom));
         }
+        debug_assert!(garbage <= bytes, "garbage is a part of the files");
         debt.garbage_share = garbage.saturating_mul(1000) / bytes.max(1);
         debt
     }
@@ -85,6 +86,7 @@ pub(crate) fn mark_busy(
     group: &GroupState,
     claimed: &BTreeSet<FileId>,
 ) {
+    assert_eq!(summaries.len(), places.len(), "each run has a place");
     for (summary, place) in summaries.iter_mut().zip(places) {
         let files = group.files.get(place.clone()).unwrap_or_default();
         summary.busy = files.iter().any(|file| claimed.contains(&file.reference.id()));
@@ -138,6 +140,11 @@ pub(crate) fn summarize(
         }
         all.compressible += file.compressible_bytes();
     }
+    debug_assert!(
+        all.known_overlapping <= all.overlapping && all.overlapping <= all.bytes,
+        "the overlap is a part of the run"
+    );
+    debug_assert!(all.garbage <= all.cells, "garbage is a part of the run");
     let of_one_file = run.chunk_by(|a, b| a.reference.file == b.reference.file);
     all.partial_rows = of_one_file
         .map(|partial_rows| partial_rows.len() as u64)

@@ -350,13 +350,24 @@ impl Tablet {
         if !reused {
             *next = first.plus(count);
         }
+        assert_eq!(next.epoch(), first.epoch(), "all numbers of an owner are of its epoch");
         Ok(queue(first))
     }
 
     /// Applies a batch the log holds, and makes it visible. Called in the order of sequence numbers.
     pub fn apply(&self, batch: &Batch, first: SeqNo) {
+        let before = self.insert_batch(batch, first);
+        let reuses = self.context.env.planted(PlantedBug::ReuseSequence);
+        assert!(
+            batch.is_empty() || before < first.0 || reuses,
+            "batches are applied in ascending order"
+        );
+    }
+
+    /// Inserts a batch into the memtables and makes it visible; everything up to which number was visible before.
+    fn insert_batch(&self, batch: &Batch, first: SeqNo) -> u64 {
         if batch.is_empty() {
-            return;
+            return self.visible.load(Ordering::Acquire);
         }
         // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable; and until it is
         // visible, or a flush could drop what the batch replaces before any reader sees what replaces it.
@@ -377,14 +388,14 @@ impl Tablet {
                 }
             }
         }
-        self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel);
+        self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel)
     }
 
     /// At recovery: applies a record of the log unless files hold it already.
     pub fn replay(&self, batch: &Batch, first: SeqNo, last: SeqNo) {
         if last > self.flushed_through() {
             self.replayed.store(true, Ordering::Release);
-            self.apply(batch, first);
+            self.insert_batch(batch, first);
         }
     }
 
@@ -428,6 +439,12 @@ impl Tablet {
     /// visible while their writers share the lock. What was the state before, for the caller to drop without the lock.
     #[must_use = "it is dropped when nobody waits for the lock"]
     fn publish(&self, state: &mut RwLockWriteGuard<'_, Arc<State>>, next: State) -> Arc<State> {
+        assert_eq!(
+            next.generation,
+            state.generation + 1,
+            "each change makes the next generation"
+        );
+        debug_assert!(!next.groups.is_empty(), "a tablet has a locality group");
         let next = Arc::new(next);
         self.current.store(next.clone());
         std::mem::replace(&mut **state, next)
@@ -494,6 +511,10 @@ impl Tablet {
 
     /// Works out what writers are slowed by, after a change of files.
     pub(crate) fn note_debt(&self) {
+        debug_assert!(
+            self.range.end.as_ref().is_none_or(|end| self.range.start < *end),
+            "a tablet has rows"
+        );
         let debt = Debt::of(&self.state(), &self.range.start, self.env());
         self.debt.store(debt.bytes, Ordering::Relaxed);
         self.garbage_share.store(debt.garbage_share, Ordering::Relaxed);
@@ -525,7 +546,11 @@ impl Tablet {
 fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(FamilyId) -> bool) {
     table.insert_all(|insert| {
         batch.entries_of(first, wanted, |key, value| {
-            insert.insert(key, value, key::seq_of(key).unwrap_or(first));
+            insert.insert(
+                key,
+                value,
+                key::seq_of(key).expect("an entry of a batch has a sequence number"),
+            );
         });
     });
 }

@@ -59,6 +59,10 @@ pub struct ValueRef {
 impl ValueRef {
     /// As an entry's value.
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
+        debug_assert!(
+            self.payload_len as usize <= BLOCK_BYTES_MAX && self.value_len as usize <= VALUE_BYTES_MAX,
+            "a reference that is written can be read"
+        );
         let mut out = [0; REFERENCE_BYTES];
         out[..8].copy_from_slice(&self.file.0.to_le_bytes());
         out[8..16].copy_from_slice(&self.offset.to_le_bytes());

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_env::Env;
-use stele_sstable::{SstableError, SstableWriter, WriteOptions};
+use stele_sstable::{SstableWriter, WriteOptions};
 use stele_types::{CellKind, FileId, SeqNo, key};
 
 /// The value files that entries of a job's sources may refer to.
@@ -113,6 +113,10 @@ impl<'a> Output<'a> {
         if !self.waiting.is_empty() {
             self.write_waiting().await?;
         }
+        assert!(
+            self.waiting.is_empty(),
+            "a row begins when all entries before it are added"
+        );
         match &self.writer {
             Some(writer) if writer.estimated_bytes() < self.file_bytes => return Ok(()),
             Some(_) => self.end_file().await?,
@@ -154,6 +158,11 @@ impl<'a> Output<'a> {
 
     /// Adds a cell whose value goes to a value file. The caller flushes before it adds much more.
     pub fn add_apart(&mut self, key: &[u8], row_len: usize, value: Bytes) {
+        let kind = key.last().and_then(|kind| CellKind::from_byte(*kind));
+        debug_assert!(
+            kind.is_some_and(CellKind::is_put),
+            "only values of puts are in value files"
+        );
         self.wait(key, row_len, value, true);
     }
 
@@ -171,7 +180,7 @@ impl<'a> Output<'a> {
         if key.last() == Some(&(CellKind::Reference as u8)) {
             self.note_reference(value)?;
         }
-        let writer = self.writer.as_mut().ok_or(SstableError::Empty)?;
+        let writer = self.writer.as_mut().expect("`ready_for_row` has begun a file");
         if self.forgets_sequences {
             self.forgetful.clear();
             self.forgetful.extend_from_slice(key);
@@ -236,9 +245,7 @@ impl<'a> Output<'a> {
                 false => value,
             };
             let reference: [u8; REFERENCE_BYTES] = self.store(&value).await?.encode();
-            if let Some(kind) = key.last_mut() {
-                *kind = CellKind::Reference as u8;
-            }
+            *key.last_mut().expect("a cell key ends in its kind") = CellKind::Reference as u8;
             self.add_now(&key, row_len, &reference)?;
         }
         Ok(())
@@ -273,7 +280,7 @@ impl<'a> Output<'a> {
                 self.options.zstd_level,
             ));
         }
-        let values = self.values.as_mut().ok_or(SstableError::Empty)?;
+        let values = self.values.as_mut().expect("a value file was begun above");
         let reference = values.add(value);
         if values.wants_flush() {
             values.flush().await?;
@@ -288,6 +295,23 @@ impl<'a> Output<'a> {
         if self.writer.is_some() {
             self.end_file().await?;
         }
+        assert!(
+            self.waiting.is_empty() && self.writer.is_none() && self.values.is_none(),
+            "a finished output has written everything"
+        );
+        debug_assert!(
+            self.written.files.is_sorted_by_key(|file| file.file),
+            "files are numbered in their order"
+        );
+        debug_assert!(
+            self.written.values.is_sorted(),
+            "value files are numbered in their order"
+        );
+        debug_assert_eq!(
+            self.written.files.iter().map(|file| file.cells).sum::<u64>(),
+            self.written.entries,
+            "each entry is in one file"
+        );
         let links = self.written.files.iter_mut().flat_map(|file| &mut file.values);
         for link in links {
             if let Some(len) = self.new_values.get(&link.id()) {
@@ -327,6 +351,10 @@ impl<'a> Output<'a> {
             return Ok(());
         };
         let id = writer.file_id();
+        debug_assert!(
+            writer.cells() > 0 || links.is_empty(),
+            "a file without entries refers to nothing"
+        );
         if writer.cells() == 0 {
             self.files.discard(StoredFile::Sstable(id));
             return Ok(());

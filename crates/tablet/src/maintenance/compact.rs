@@ -133,6 +133,10 @@ impl Tablet {
             bytes_in,
             ..
         } = weighed;
+        assert!(
+            plan.upper.is_some() || (left.is_empty() && kept.is_none()),
+            "a job without an upper bound takes all of its inputs"
+        );
         self.settle().await?;
         let context = CompactionContext::of(self);
         let (start, schema) = (self.env().now(), self.schema());
@@ -306,6 +310,10 @@ impl Tablet {
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
+            debug_assert!(
+                upper.as_ref().is_none_or(|upper| *upper > from),
+                "each part begins behind the one before"
+            );
             let weighed = context.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
             self.carry_out(&group, weighed).await?;
             let Some(upper) = upper else { return Ok(()) };

@@ -17,6 +17,10 @@ impl Tablet {
     /// flushed, and makes the tablets.
     pub async fn divide(&self, row: &Bytes, left: TabletId, right: TabletId) -> Result<(Manifest, Manifest)> {
         let range = self.range();
+        assert!(
+            range.contains(row) && *row != range.start,
+            "a tablet is divided at a row inside of it"
+        );
         let at = Bytes::from(key::row_prefix(row));
         let below = RowRange {
             start: range.start.clone(),
@@ -50,6 +54,10 @@ impl Tablet {
             }
             part.set_files(group.id, files);
         }
+        debug_assert!(
+            part.start < *part.end.as_ref().unwrap_or(&part.start) || part.end.is_none(),
+            "a part has rows"
+        );
         part.keep_share_of(&self.manifest().await);
         Ok(part)
     }
@@ -90,6 +98,7 @@ impl Tablet {
             after += files.iter().map(FileRef::encoded_len).sum::<usize>();
             left.push((group.id, files));
         }
+        debug_assert_eq!(left.len(), self.state().groups.len(), "rows are dropped in all groups");
         manifest::check_cut(self.id(), before, after)?;
         let through = SeqNo(self.next_sequence().0.saturating_sub(1));
         let change = |manifest: &mut Manifest| {

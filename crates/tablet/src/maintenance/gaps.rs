@@ -36,6 +36,7 @@ pub(super) fn placed<'a>(held: &'a [HeldFile], stored: &'a [FileRef]) -> Vec<Pla
         });
         all.push(Placed { held, stored, begin });
     }
+    debug_assert_eq!(all.len(), held.len(), "each file has a place");
     all
 }
 

@@ -73,6 +73,7 @@ impl Tablet {
         let Some(group) = state.group(group) else {
             return Ok(None);
         };
+        assert!(!leavers.is_empty(), "a migration has families to move");
         self.settle().await?;
         let start = self.env().now();
         let bottom = !state.is_above_misplaced(group.id);
@@ -217,6 +218,7 @@ fn with_families(schema: &TableSchema, wanted: impl Fn(&FamilyId) -> bool) -> Ar
 /// since, and they append.
 fn replacement_of_all(state: &State, made: Vec<(GroupId, Vec<FileRef>)>) -> impl FnOnce(&mut Manifest) {
     let read: Vec<(GroupId, usize)> = state.groups.iter().map(|group| (group.id, group.files.len())).collect();
+    assert_eq!(read.len(), made.len(), "files of all groups are rewritten together");
     move |manifest| {
         for ((group, read), (_, mut files)) in read.into_iter().zip(made) {
             number_run(&mut files, 0);

@@ -49,6 +49,7 @@ pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, ro
     known += (unknown.len() * are_there)
         .checked_div(found.len())
         .unwrap_or(unknown.len());
+    debug_assert!(known <= rows.len(), "no more rows are found than are sampled");
     (known as u64 * 100).checked_div(rows.len() as u64).unwrap_or(100)
 }
 

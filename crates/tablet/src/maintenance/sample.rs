@@ -24,6 +24,7 @@ impl Tablet {
         let mut rows = state.sample_rows(every).await?;
         rows.retain(|row| self.range().contains(row));
         rows.truncate(rows_max);
+        debug_assert!(rows.is_sorted(), "sampled rows come in key order");
         for row in rows {
             let before = state.bytes_before(&row).await?;
             samples.push((row, before.min(bytes)));

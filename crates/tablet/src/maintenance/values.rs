@@ -41,6 +41,7 @@ impl CompactionContext<'_> {
         };
         let (first, collected) = collect::pick(&value_units(state), &value_shares(state), may_be)?;
         let (group, inputs) = places.get(first).cloned()?;
+        debug_assert!(!collected.is_empty(), "a collection has files to empty");
         let bottom = is_of_bottom(group, &inputs);
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let bottom_end = claimed(group, &inputs).end;
@@ -87,6 +88,7 @@ fn unit_places(group: &GroupState) -> Vec<Range<usize>> {
         }
         at += run.len();
     }
+    debug_assert_eq!(at, group.files.len(), "the units cover all files");
     places
 }
 

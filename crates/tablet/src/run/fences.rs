@@ -71,6 +71,11 @@ impl Fences {
             first: number(file.first_key(), common.len()),
             last: number(last_bound(file), common.len()),
         };
+        debug_assert!(
+            run.windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key() && last_bound(a) <= last_bound(b))),
+            "files of a run begin and end in ascending order"
+        );
         Fences {
             files: run.iter().map(fence).collect(),
             common: common.into(),
@@ -79,6 +84,7 @@ impl Fences {
 
     /// The files of the run that may have keys of the row.
     pub fn holders<'r>(&self, run: &'r [HeldFile], row: &RowLookup<'_>) -> &'r [HeldFile] {
+        debug_assert_eq!(self.files.len(), run.len(), "fences are asked about their own run");
         let skip = self.common.len();
         let Some((head, tail)) = row.prefix.split_at_checked(skip).filter(|(_, tail)| !tail.is_empty()) else {
             // All bounds begin with more than the row's prefix, or are of other rows.

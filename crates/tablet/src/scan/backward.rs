@@ -79,6 +79,12 @@ impl Gathered {
     /// Adds the entry that `merge` is on.
     #[inline]
     fn push(&mut self, merge: &MergingIterator) {
+        debug_assert!(
+            self.entries
+                .last()
+                .is_none_or(|last| self.bytes.get(last.key.clone()) >= Some(merge.key())),
+            "entries are gathered in descending order"
+        );
         let start = self.bytes.len();
         self.bytes.extend_from_slice(merge.key());
         let key = start..self.bytes.len();

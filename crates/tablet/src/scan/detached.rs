@@ -5,7 +5,7 @@
 //! state until a time that the row allows (`partial_rows`), and is taken away then, whether or not its reader ever comes back; sooner
 //! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
 
-use super::{Position, TabletScanner};
+use super::{At, Position, TabletScanner};
 use crate::detached::{Detached, Pinned};
 use crate::state::State;
 use parking_lot::Mutex;
@@ -116,6 +116,10 @@ impl TabletScanner {
     /// Leaves the position where the tablet can take it.
     pub(super) fn park(&mut self) {
         let Some(position) = self.position.take() else { return };
+        debug_assert!(
+            position.at == At::Boundary || self.reader.partial_rows.is_between(),
+            "a scan detaches between rows or between pieces of one"
+        );
         let generation = position.state.generation;
         let tablet = &self.tablet;
         let place = self.detached.get_or_insert_with(|| {
@@ -128,6 +132,7 @@ impl TabletScanner {
             let mut waiting = place.0.lock();
             waiting.pinned_until = self.reader.partial_rows.pinned_until();
             waiting.since = tablet.env().now();
+            debug_assert!(waiting.position.is_none(), "a scan leaves one position");
             waiting.position = Some(position);
         }
         // A change of state before that has not found it there.

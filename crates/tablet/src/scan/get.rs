@@ -185,6 +185,8 @@ impl Tablet {
         if reader.finish(self.env())? != Finish::Row || reader.batch_refers() {
             return Ok(PointRead::WouldBlock);
         }
-        Ok(PointRead::Batch(reader.take_batch()))
+        let batch = reader.take_batch();
+        debug_assert!(batch.len() <= 1, "a read of one row gives one row at most");
+        Ok(PointRead::Batch(batch))
     }
 }

@@ -148,6 +148,7 @@ impl Output {
         bytes: usize,
         filter: Option<Filtering<'_>>,
     ) -> Result<usize> {
+        debug_assert!(cells > 0, "a row that ends has cells");
         self.batch.seen.rows += 1;
         self.batch.seen.cells += cells as u64;
         let row = row.decoded();

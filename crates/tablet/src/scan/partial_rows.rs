@@ -154,6 +154,7 @@ impl RowReader {
 
     /// Ends a piece of the row.
     pub(super) fn cut(&mut self, env: &Env) -> Result<()> {
+        debug_assert_ne!(self.partial_rows.stage, Stage::Between, "a piece is cut within a batch");
         let mut cells = self.partial_row(env)?;
         let last = cells.pop();
         let held_back = match last {
@@ -176,6 +177,7 @@ impl RowReader {
 
     /// Ends the row, of which pieces have ended before.
     pub(super) fn end_partial_rows(&mut self, env: &Env) -> Result<()> {
+        debug_assert!(self.partial_rows.is_within(), "pieces of the row have ended before");
         let cells = self.partial_row(env)?;
         let held_back = self.partial_rows.held_back.take();
         if held_back.is_some() || !cells.is_empty() {
@@ -206,11 +208,10 @@ impl RowReader {
         let partial_rows = &mut self.partial_rows;
         let progress = match &mut partial_rows.progress {
             Some(progress) => progress,
-            none => match filter.progress() {
-                Some(progress) => none.insert(progress),
-                // Such a filter is given rows as a whole: `set_partial_rows`.
-                None => return Ok(cells),
-            },
+            none => {
+                let progress = filter.progress();
+                none.insert(progress.expect("only filters that can go on get pieces of rows: `set_partial_rows`"))
+            }
         };
         let row = self.sink.row.decoded();
         Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::rng(env))?)
@@ -229,6 +230,11 @@ impl RowReader {
 
     /// A batch begins within the row.
     fn resume(&mut self) {
+        assert_eq!(
+            self.partial_rows.stage,
+            Stage::Between,
+            "a row goes on behind a piece that has ended"
+        );
         self.partial_rows.stage = Stage::Within;
         (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
@@ -293,9 +299,8 @@ impl TabletScanner {
             return Ok(Progress::Blocked);
         }
         self.reader.cut(self.tablet.env())?;
-        if let Some(position) = &mut self.position {
-            position.at = At::Row;
-        }
+        let position = self.position.as_mut().expect("a row that is cut has a position");
+        position.at = At::Row;
         Ok(Progress::Batch)
     }
 }

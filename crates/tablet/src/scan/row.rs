@@ -273,6 +273,10 @@ impl RowReader {
     /// Takes the next entry of the row; what may be skipped behind it. `None` when the key is no cell key.
     #[inline]
     pub(super) fn take(&mut self, key: &[u8], value: impl StoredValue) -> Option<Skip> {
+        debug_assert!(
+            key.starts_with(self.sink.row.encoded()),
+            "entries are of the row that is read"
+        );
         let parts = self.splitter.split(key, self.sink.row.encoded().len())?;
         if self.raw {
             self.sink.push_raw(key, parts, value.into_bytes());
@@ -328,6 +332,7 @@ impl RowReader {
     /// Ends the row: what the filter makes of its cells goes to the batch.
     #[inline]
     pub(super) fn finish(&mut self, env: &Env) -> Result<Finish> {
+        debug_assert!(!self.partial_rows.is_between(), "a row ends within a batch");
         let may_be_same_column = self.filter.is_none() && !self.raw;
         self.same_column = may_be_same_column && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);

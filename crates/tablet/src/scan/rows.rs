@@ -132,9 +132,7 @@ impl TabletScanner {
         let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
         let probes_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;
         let mut ahead = if probes_ahead { self.rows_ahead() } else { Vec::new() };
-        let Some(position) = &mut self.position else {
-            return Ok(());
-        };
+        let position = self.position.as_mut().expect("a scan that waits has a position");
         let others = futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;
@@ -150,9 +148,8 @@ impl TabletScanner {
     /// Of the rows behind the front one those that lack a block, each another one.
     fn rows_ahead(&self) -> Vec<MergingIterator> {
         let mut ahead = Vec::new();
-        let Some(Position { state, merge, .. }) = &self.position else {
-            return ahead;
-        };
+        let position = self.position.as_ref().expect("a scan that waits has a position");
+        let Position { state, merge, .. } = position;
         let mut fetched: Vec<_> = merge.missing().collect();
         for range in self.ranges.iter().skip(1).take(ROWS_AHEAD) {
             let Some(row) = range.as_single() else { break };
@@ -170,6 +167,7 @@ impl TabletScanner {
                 ahead.push(merge);
             }
         }
+        debug_assert!(ahead.len() <= ROWS_AHEAD, "a bounded number of rows is fetched ahead");
         ahead
     }
 }

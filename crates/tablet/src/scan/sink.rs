@@ -131,6 +131,10 @@ impl ReadSink {
 
     /// The row, of which pieces have ended, has ended as well.
     pub(super) fn end_partial_rows(&mut self) {
+        debug_assert!(
+            self.cut.cells <= self.cut.cells_of_row.saturating_add(1),
+            "pieces use up the row's cells"
+        );
         self.cut.cells = self.cut.cells_of_row;
     }
 

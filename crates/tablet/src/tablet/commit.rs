@@ -67,6 +67,15 @@ impl Tablet {
         let mut next = manifest.clone();
         change(&mut next);
         next.written_micros = self.wall_micros();
+        assert_eq!(
+            (next.tablet, next.epoch),
+            (manifest.tablet, manifest.epoch),
+            "an owner commits for its tablet and under its epoch"
+        );
+        assert!(
+            next.flushed_through >= manifest.flushed_through,
+            "files never hold less than before"
+        );
         let used: BTreeSet<StoredFile> = next.stored().collect();
         let unused = |file: &&StoredFile| !used.contains(file);
         made.iter().filter(unused).for_each(|file| files.discard(*file));
@@ -88,6 +97,11 @@ impl Tablet {
             }
             return Err(self.not_committed(error));
         }
+        debug_assert_eq!(
+            held.iter().map(|(_, files)| files.len()).sum::<usize>(),
+            next.all_files().count(),
+            "each reference of the manifest is held"
+        );
         self.update_state(made_under, |state| {
             state.replace_files(held);
             publish(state);

@@ -70,6 +70,7 @@ pub fn pick(
     let rewritten: u64 = units.iter().filter(|unit| refers(unit)).map(|unit| unit.bytes).sum();
     let mut referring = units.iter().enumerate().filter(|(_, unit)| refers(unit));
     let (first, _) = referring.find(|(at, _)| may_be(*at))?;
+    debug_assert!(first < units.len(), "a unit that is rewritten is there");
     // What is moved is freed and written again.
     (freed >= moved.saturating_mul(2).saturating_add(rewritten)).then_some((first, collected))
 }

@@ -53,7 +53,8 @@ impl<'a> Wanted<'a> {
 
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
+        let wanted = self.0.fetch_sub(self.1, Ordering::Relaxed);
+        assert!(wanted >= self.1, "a load that has waited was counted");
     }
 }
 
@@ -171,6 +172,10 @@ pub async fn load(
         cell.value = value.cloned().ok_or_else(|| unknown(reference))?;
         cell.kind = CellKind::Put;
     }
+    debug_assert!(
+        !cells.iter().any(Cell::is_reference),
+        "each reference has got its value"
+    );
     Ok(())
 }
 

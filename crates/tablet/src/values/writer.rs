@@ -8,6 +8,7 @@ use crate::error::Result;
 use bytes::Bytes;
 use stele_sstable::compress::Compressor;
 use stele_storage::{AppendFile, StorageError};
+use stele_types::limits::VALUE_BYTES_MAX;
 use stele_types::{Compression, FileId};
 
 /// Queued bytes at which the caller should write.
@@ -57,6 +58,7 @@ impl ValueWriter {
 
     /// Queues a value; where it will be.
     pub fn add(&mut self, value: &Bytes) -> ValueRef {
+        assert!(value.len() <= VALUE_BYTES_MAX, "a value that is written can be read");
         let compressed = match value.len() <= COMPRESSED_BYTES_MAX {
             true => self.compressor.compress(value).map(Bytes::from),
             false => None,
@@ -96,6 +98,11 @@ impl ValueWriter {
             operation: "append",
             message: "an earlier write was interrupted".to_owned(),
         });
+        debug_assert_eq!(
+            self.queued.iter().map(Bytes::len).sum::<usize>(),
+            self.queued_bytes,
+            "what is queued is counted"
+        );
         let written = self.file.append(&self.queued).await;
         self.failure = written.as_ref().err().cloned();
         written?;

@@ -90,6 +90,10 @@ impl CompactionContext<'_> {
             carried,
         };
         let mut report = compaction::run(job, self.env, self.files).await?;
+        debug_assert!(
+            report.files.iter().all(|file| file.referenced == file.len),
+            "new files are referenced as a whole"
+        );
         number_run(&mut report.files, 0);
         Ok(report)
     }
@@ -138,6 +142,10 @@ pub(super) fn replacement(
         let Some(at) = at else { return };
         let moved = |place: Range<usize>| place.start - read.start + at..place.end - read.start + at;
         let (inputs, cut) = (moved(inputs), moved(cut));
+        debug_assert!(
+            inputs.end <= cut.start && cut.end <= now.len(),
+            "tiers lie behind the files of the bottom"
+        );
         let last_of_bottom = cut.start - inputs.len() + output.len();
         now.splice(cut, left);
         now.splice(inputs, output);
@@ -162,6 +170,7 @@ pub(in crate::maintenance) fn number_run(run: &mut [FileRef], number: u64) {
         [first, ..] if number == 0 => first.file,
         _ => number,
     };
+    debug_assert!(number == 0 || run.len() > 1, "a run of one file has no number");
     run.iter_mut().for_each(|file| file.run = number);
 }
 

@@ -133,6 +133,14 @@ impl CompactionContext<'_> {
         } else {
             picker::pick_above(&summaries)
         };
+        if let Some(pick) = &pick {
+            let picked = summaries.get(pick.runs.clone());
+            debug_assert!(
+                picked.is_some_and(|picked| !picked.is_empty() && picked.iter().all(|run| !run.busy)),
+                "a compaction takes runs that no other has claimed"
+            );
+            assert!(!pick.major || has_bottom, "a major compaction is at the bottom");
+        }
         pick.map(|pick| Due { pick, runs, has_bottom })
     }
 
@@ -184,7 +192,8 @@ impl CompactionContext<'_> {
         all_from: Option<&[u8]>,
     ) -> Result<Option<Plan>> {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
-        let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
+        assert!(bottom_len <= group.files.len(), "the bottom is a part of its group");
+        let (bottom, above) = group.files.split_at(bottom_len);
         let cut = bottom_len..due.files().end;
         let upper_runs = above.get(..cut.len()).unwrap_or_default();
         let mut next = match all_from {
@@ -246,6 +255,12 @@ impl CompactionContext<'_> {
         let before = after.checked_sub(1).and_then(|at| bottom.get(at));
         // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
         let takes_before = before.is_some_and(|file| !file.ends_before(row) || file.bytes() < file_bytes / 2);
+        debug_assert!(
+            bottom
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key())),
+            "files of the bottom ascend"
+        );
         let start = after - usize::from(takes_before);
         let mut bytes = before.filter(|_| takes_before).map_or(0, HeldFile::bytes);
         let mut end = after;
@@ -301,6 +316,11 @@ impl CompactionContext<'_> {
         reservation: u64,
     ) -> Result<Weighed> {
         let files = &group.files;
+        assert!(
+            plan.inputs.end <= plan.cut.start && plan.cut.end <= files.len(),
+            "a plan names files of its group, tiers behind inputs"
+        );
+        assert!(plan.bottom || !plan.major, "a major compaction is at the bottom");
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
             for file in files.get(plan.cut.clone()).unwrap_or_default() {
@@ -323,6 +343,7 @@ impl CompactionContext<'_> {
         let gathered = gathered(&read, self.file_bytes(group.id));
         let with_those = needs.saturating_add(gathered.values().sum());
         if with_those <= reservation {
+            debug_assert!(with_those >= needs, "gathering adds to what a job needs");
             needs = with_those;
             plan.collected.extend(gathered.into_keys());
         }
