@@ -1,18 +1,18 @@
 //! Memory that only grows: the cells and nodes of one memtable, at 32-bit addresses.
 //!
-//! A *chunk* is one allocation; it never moves and lives until the arena goes and nobody shares it. An *address* is a chunk's
-//! number and an offset in units of four bytes, so that a slot of a node has room for an address and four bytes of the key.
-//! A *cell* is `key length (varint) | value length (varint) | key | value`, padded to a unit.
+//! A *chunk* is one allocation; it never moves and lives until the arena is dropped and no share of it is left. An *address* is
+//! a chunk's number and an offset in units of four bytes, so that a slot of a node has 32 bits for it and 32 for four bytes of
+//! the key. A *cell* is `key length (varint) | value length (varint) | key | value`, padded to a unit.
 //!
-//! Cells and nodes come from different chunks, because cells never change after they were written and nodes do: a chunk that
-//! is full of cells (*sealed*) can therefore be shared as [`Bytes`].
+//! Cells and nodes come from different chunks, because cells never change after they were written and nodes do. A full chunk of
+//! cells (*sealed*) can therefore be shared as [`Bytes`].
 //!
 //! Invariants:
 //! * An address handed out names a complete cell or node, and readers get addresses through release stores only.
-//! * Memory of a cell is written once, before its address is known to anyone.
+//! * Memory of a cell is written once, before its address is published.
 //! * One writer at a time: [`Arena::writer`] is the only way to add anything.
 //! * Every chunk is in the memory account for as long as it is in use.
-//! * Memory that comes back from a chunk (`spare`) belongs to nobody: whoever held a share of it is gone.
+//! * Memory that comes back from a chunk (`spare`) has no share left.
 #![allow(
     unsafe_code,
     reason = "things of variable size at 32-bit addresses cannot be expressed in safe Rust"
@@ -39,8 +39,8 @@ const _: () = assert!(CHUNK_BYTES_MAX == UNIT << OFFSET_BITS);
 const SEGMENT_CHUNKS: usize = 64;
 /// Segments of a directory. 2^13 chunks of 2 MiB hold 16 GiB.
 const SEGMENTS: usize = (1 << (32 - OFFSET_BITS)) / SEGMENT_CHUNKS;
-/// Chunks after which the arena says it is full. What is left holds one more batch, at worst 1 GiB of large values that
-/// take a chunk of 512 KiB each.
+/// Chunks after which the arena says it is full. The remaining chunks hold one more batch, at worst 1 GiB of large values
+/// that take a chunk of 512 KiB each.
 const CHUNKS_FULL: u32 = 3 << 11;
 /// A cell of at least this size gets a chunk of its own, or too much of the chunk before it might stay empty.
 const OWN_CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX / 4;
@@ -189,7 +189,7 @@ impl Arena {
         Some(chunk.slice(start..start + cell.value_len as usize))
     }
 
-    /// Has the processor fetch cache lines of what is at an address, counted from the one in which it begins.
+    /// Prefetches cache lines at an address, counted from the one in which it begins.
     ///
     /// # Safety
     /// As [`Arena::cell`] or [`Arena::node`].
@@ -409,7 +409,7 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-// SAFETY: a chunk owns its memory; who may touch what in it is said in the header.
+// SAFETY: a chunk owns its memory; the header says which thread may access which part.
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
@@ -446,7 +446,7 @@ impl RawCell {
     }
 }
 
-// SAFETY: only dereferenced by callers who vouch for the arena; what it points to never changes.
+// SAFETY: only dereferenced by callers who vouch for the arena; the cell never changes.
 unsafe impl Send for RawCell {}
 // SAFETY: as above.
 unsafe impl Sync for RawCell {}

@@ -1,17 +1,17 @@
-//! Which runs the jobs of a tablet are at, so that several go on at once.
+//! Claims: the files that the compactions of a tablet work on, so that several can run concurrently.
 //!
-//! A job *claims* the files that its commit replaces or cuts: the runs it merges, or, of a merge into the bottom, the bottom
-//! and the tiers that go into it. What is claimed is nobody else's until the claim is dropped, which a job does when its state
-//! is published, or when it fails.
+//! A job *claims* the files that its commit replaces or cuts: the runs it compacts or, for a compaction into the bottom, the
+//! bottom and the runs that go into it. No other job takes claimed files. A job drops its claim when its state is published, or
+//! when it fails.
 //!
 //! Invariants, and why two jobs of a group need no more than these:
-//! * Claims of a group have no file in common, and what a job claims is adjacent in age. Each job puts its output where its
-//!   inputs were, so newer runs stay above older ones whichever commits first; only positions move, and a commit looks for
-//!   its inputs by what they are.
-//! * One job of a group at most is at the bottom: it claims all of it. A job that makes markers go claims everything that is
-//!   older than its inputs, so nobody brings anything to where the markers were.
-//! * A claim is made together with a look at a state that all former holders have published to. What it names is still
-//!   there, unchanged, when the job commits.
+//! * Claims of a group have no file in common, and the files of a claim are adjacent in age. Each job puts its output in the
+//!   place of its inputs, so newer runs stay above older ones whichever commits first. Only positions move, and a commit finds
+//!   its inputs by their references.
+//! * At most one job of a group is at the bottom: it claims all of it. A job that drops markers claims everything older
+//!   than its inputs, so no other job brings entries below the dropped markers.
+//! * A claim is made under the lock of all claims, on a state that all former holders have published to. Its files are
+//!   still there, unchanged, when the job commits.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,13 +48,13 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claims {
-    /// Looks at what is claimed. `look` is short, and claims nothing.
+    /// Calls `look` with the claims. It is short, and claims nothing.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Held) -> R) -> R {
         look(&self.held.lock())
     }
 
-    /// Claims the files that `choose` names, if it does; with whatever else it found. Nothing is claimed or given back
-    /// meanwhile.
+    /// Claims the files that `choose` names, if it names any, and returns its other result with the claim. Claims do not
+    /// change meanwhile.
     pub(crate) fn make<R>(
         &self,
         group: GroupId,

@@ -1,31 +1,32 @@
-//! Turns sources into one sorted run: flushes and compactions alike.
+//! Turns sources into one sorted run, for flushes and compactions.
 //!
-//! Bigtable §5.4. What may be left out depends on what the inputs are known to be complete for:
+//! Bigtable §5.4. The entries that may be dropped depend on what the inputs are known to be complete for:
 //!
-//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker go.
-//! * A marker itself goes only when no older entry can exist elsewhere (`bottom`): of the job's range of rows, the inputs
-//!   include the oldest run of the group. The bottom is thus a matter of the range: a job over some rows is at the bottom
-//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule it also hides what is written later, until a major compaction by
-//!   definition; a flush therefore keeps it.
-//! * Versions past the family's rule go. What a rule says of a version's position among its column's counts at the bottom
-//!   only: elsewhere an older entry of the same version may lie below, which would come back in its stead when the newer
-//!   versions are deleted. What it says of age counts elsewhere, too, where no older entry reaches that timestamp. Below
-//!   might be a value of the same version that was overwritten, which would come back when the rule is loosened, or the
-//!   clock put right. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come
-//!   back when newer versions are deleted.
-//! * Families that the schema no longer has go.
+//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker are dropped.
+//! * A marker is dropped only when no older entry can exist elsewhere (`bottom`): for the job's range of rows, the inputs
+//!   include the oldest run of the group. The bottom thus depends on the range: a job over some rows is at the bottom
+//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule a marker also
+//!   hides later writes, until a major compaction by definition; a flush therefore writes it.
+//! * Versions past the family's rule are dropped. A rule that counts versions counts at the bottom only. Elsewhere an older
+//!   entry of the same version may lie below, which would come back when the newer versions are deleted.
+//!   A rule about age counts elsewhere, too, where no older entry reaches that timestamp. Otherwise an overwritten value of
+//!   the same version might lie below, which would come back when the rule is loosened, or the clock is corrected. An expired
+//!   delete-version marker stays, unless at the bottom: the values it hides might otherwise come back when newer versions
+//!   are deleted.
+//! * Families that the schema no longer has are dropped.
 //! * Sequence numbers say which of two entries of a version is newer, and which entries a marker is newer than. Where
-//!   markers go, one entry of each version is left, and whatever comes to be merged with it is newer: its number goes, and
-//!   takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all that is in them.
-//!   Not so in a tablet of several groups: each has a copy of the markers of rows, and where one has let go of its copy
-//!   another may not have. (A group that is made later has none of what was written before.) And not by flushes: what they
-//!   write is merged soon enough, and until then the numbers are right whatever order memtables are flushed in.
+//!   markers are dropped, one entry of each version is left, and all entries merged with it later are newer. Its number is
+//!   set to 0, which takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all
+//!   entries in them.
+//!   A tablet of several groups keeps the numbers: each group has a copy of the markers of rows, and where one has dropped its
+//!   copy another may not have. (A group that is made later has no earlier entries.) Flushes keep them, too: their output is
+//!   compacted soon, and until then the numbers are right whatever order memtables are flushed in.
 //!
 //! Readers are not harmed: each holds the files it began with.
 //!
-//! Cells stream from the merge to the block builder: `stream` decides, `output` writes. Nothing is allocated or awaited
-//! for a cell; a megabyte of finished blocks is, and a value that goes to a value file (`values`): what has one already
-//! is carried as a reference.
+//! Cells stream from the merge to the block builder: `stream` decides, `output` writes. No cell causes an allocation or an
+//! await; a megabyte of finished blocks does, and a value that goes to a value file (`values`). A value that is in one already
+//! is passed on as a reference.
 
 mod output;
 mod stream;

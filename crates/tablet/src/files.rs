@@ -1,13 +1,16 @@
 //! The sstables and value files a server has open, shared by the tablets that refer to them.
 //!
-//! A split leaves both children referring to the parent's files, so files are counted by references from *committed
-//! manifests* over all tablets of the server. A file without any is obsolete; it is deleted when no reader holds it any
+//! A split leaves both children with references to the parent's files, so a file has one count of references from *committed
+//! manifests* over all tablets of the server. A file without any is obsolete. It is deleted when no reader holds it any
 //! more, a few at a time. A crash in between leaves an orphan, which the sweep at start finds.
 //!
 //! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless ([`Opening::EvenDamaged`]):
-//! the rest of the tablet goes on, and whoever needs the file gets an error that names it. While a manifest cannot be
-//! read, nobody knows which files it refers to; then no file of an earlier process is deleted
-//! ([`FileRegistry::keep_former_files`]).
+//! the rest of the tablet is served, and a read that needs the file gets an error that names it. While a manifest cannot be
+//! read, its files are unknown; then no file of an earlier process is deleted ([`FileRegistry::keep_former_files`]).
+//!
+//! Invariants:
+//! * A registered file has at least one reference; an obsolete file has none.
+//! * `obsolete_bytes` is the sum over the obsolete files that this process will delete.
 
 use crate::error::{Result, TabletError};
 use crate::manifest::{FileRef, StoredFile, ValueLink};

@@ -20,7 +20,7 @@ use stele_types::{Family, GcRule, GroupId, TableSchema};
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
 pub struct HeldFile {
-    /// What the manifest says; the bounds of a damaged file in a run are narrower where its neighbours' are known.
+    /// The reference of the manifest; the bounds of a damaged file in a run are narrower where its neighbours' are known.
     pub reference: FileRef,
     /// The open file.
     pub sstable: Arc<Sstable>,
@@ -37,7 +37,7 @@ pub struct ReadOptions {
     pub readahead_bytes: usize,
     /// See [`CursorOptions::single_row`].
     pub single_row: bool,
-    /// What the reader wants of a row's cells.
+    /// The timestamps that the reader wants.
     pub times: Times,
 }
 
@@ -45,7 +45,7 @@ pub struct ReadOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     bounds: TimestampBounds,
-    /// What is newer than the bounds decides about what is within, because some rule counts versions.
+    /// Newer cells than the bounds decide about cells within, because some rule counts versions.
     newer_count: bool,
 }
 
@@ -56,7 +56,7 @@ impl Times {
         newer_count: true,
     };
 
-    /// Those that the filter wants, for a read that resolves what is stored.
+    /// The timestamps that the filter wants, for a read that resolves versions.
     pub fn of(filter: Option<&CompiledFilter>, schema: &TableSchema) -> Times {
         let Some(bounds) = filter.map(|f| f.pushdown().timestamps) else {
             return Times::ALL;
@@ -68,9 +68,9 @@ impl Times {
         }
     }
 
-    /// Whether a file with these properties may change what the reader gets. Markers always may. Cells below the bounds
-    /// never do: neither they nor what is at their timestamps is wanted, and rules look only at age and at how many
-    /// versions are newer.
+    /// Whether a file with these properties may change the result of the read. Markers always may. Cells below the bounds
+    /// never do: neither they nor other cells at their timestamps are wanted, and rules depend only on age and on the
+    /// number of newer versions.
     pub(crate) fn may_want(&self, properties: &Properties) -> bool {
         if self.bounds == TimestampBounds::ALL {
             // Most reads, which need not look at any file for that.
@@ -99,8 +99,8 @@ impl HeldFile {
         Cursor::new(self.sstable.clone(), options)
     }
 
-    /// The lower bound of the referenced part, where the file has keys below it, or may have. Most files of a tablet that was split
-    /// have bounds that cut nothing off, and who moves over such a file need not compare each key with them.
+    /// The lower bound of the referenced part, where the file has keys below it, or may have. Most files of a tablet that
+    /// was split have bounds that cut nothing off; a cursor over such a file need not compare each key with them.
     pub(crate) fn lower(&self) -> Option<&Bytes> {
         // No key is empty, so those of a file that does not say which it has are kept.
         let cuts = |lower: &&Bytes| lower[..] > self.sstable.properties().smallest_key[..];
@@ -138,7 +138,7 @@ impl HeldFile {
 
     /// Whether the sstable says where its keys begin and end, if perhaps nothing else. If not, its neighbours tell at best.
     pub(crate) fn knows_keys(&self) -> bool {
-        // No key is empty, but what stands for an unknown one.
+        // No key is empty; an empty one stands for an unknown key.
         !self.sstable.properties().smallest_key.is_empty()
     }
 
@@ -234,7 +234,7 @@ const HELD_CONCURRENTLY: usize = 32;
 
 /// Opens references, those of `made` only when they are intact. On an error none is kept.
 pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
-    // To the end also after a failure: what the others hold must be released.
+    // To the end also after a failure: the references that other files have got must be released.
     let holding: Vec<_> = references.iter().map(|it| hold_one(it, files, made)).collect();
     let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding)
         .buffered(HELD_CONCURRENTLY)
@@ -308,10 +308,10 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
     }
 }
 
-/// Of a file that cannot be opened the keys may be unknown, but in a run its neighbours' are not: it is cut down to the gap
-/// between their rows, and what it says fails no further than that. Of several in a row each has what those before it leave of the
-/// gap, down to nothing; whoever writes references goes by `maintenance::gaps` because of that. Like those of other files,
-/// where they begin and where they end ascends: rows are found by that.
+/// Bounds files whose keys are unknown because they cannot be opened. In a run the keys of the neighbours are known: such a
+/// file is cut down to the gap between their rows, and its errors concern no rows beyond that. Of several in succession
+/// each gets the rest of the gap that those before it leave, down to nothing; code that writes references goes by
+/// `maintenance::gaps` because of that. Files still begin and end in ascending order: rows are found by that.
 fn bound_damaged(held: &mut [HeldFile]) {
     // From the last on, so that the end of one is that of all behind it at most.
     for at in (1..held.len()).rev() {

@@ -1,7 +1,7 @@
-//! Flush, compaction, division of one tablet.
+//! Flush, compaction, migration, division of one tablet.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
-//! the state. Two commits never overlap ([`Committer`]), and each changes what the manifest has by then, so a flush or another
+//! the state. Two commits never overlap (`tablet::commit`). Each changes the newest manifest, so a flush or another
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;

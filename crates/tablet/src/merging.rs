@@ -1,11 +1,11 @@
 //! One ordered view over memtables and sstables.
 //!
 //! A [`Merge`] holds one cursor per source in a heap ordered by key: ascending after [`Merge::seek`], descending after
-//! [`Merge::seek_before`]. Keys are unique over all sources: they end in a sequence number, and where that was forgotten no other
-//! source has forgotten the same version's. Of equal keys all would be shown, and the resolver takes the first.
+//! [`Merge::seek_before`]. Keys are unique over all sources. They end in a sequence number; where a compaction has dropped it,
+//! no other source has the same version without one. Of equal keys all would be shown, and the resolver takes the first.
 //!
 //! Moving is synchronous. When a source needs a block that is not in memory the merge reports [`Step::Pending`];
-//! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
+//! [`Merge::load`] fetches the missing blocks of all waiting sources concurrently, and completes the move.
 
 use crate::error::Result;
 use crate::held::{HeldFile, ReadOptions};

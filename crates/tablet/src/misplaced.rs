@@ -12,10 +12,10 @@ use stele_types::{FamilyId, GroupId, TableSchema};
 /// Families from the first to the last of each pair, ascending.
 pub(crate) type FamilyRanges = Vec<(FamilyId, FamilyId)>;
 
-/// A family may have entries in files of a group that is not its own. As long as there is a residue, reads of the family look
-/// into both groups, and nothing of its own group is at the bottom.
+/// A family may have entries in files of a group that is not its own. As long as there is a residue, reads of the family
+/// search both groups, and nothing of its own group is at the bottom.
 ///
-/// What is in the files decides, not what the catalog says of moves: a catalog that was restored may have forgotten some.
+/// The content of the files decides, not the catalog's record of moves: a restored catalog may have forgotten some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misplaced {
     /// Which family.

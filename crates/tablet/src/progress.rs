@@ -1,4 +1,4 @@
-//! How far flushes and merges are: what paces writers goes by it.
+//! Counts the bytes that flushes and compactions have moved; pacing of writers uses the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ struct Counters {
     compacted: AtomicU64,
 }
 
-/// What [`Moved`] had counted at a moment.
+/// The counters of [`Moved`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedBytes {
     /// Of memtables that were flushed.
@@ -29,7 +29,7 @@ pub struct MovedBytes {
 }
 
 impl Moved {
-    /// What has been moved by now.
+    /// The bytes moved so far.
     pub fn bytes(&self) -> MovedBytes {
         let Counters {
             memtables,
@@ -55,11 +55,11 @@ impl Moved {
     }
 }
 
-/// A flush or a merge under way. Who counts its bytes is told of its end when this is dropped, however it ends.
+/// A flush or a compaction in progress. Its counter learns of its end when this is dropped, however it ends.
 #[derive(Debug)]
 pub struct Progress {
     told_to: ToldTo,
-    /// Of what is read.
+    /// Bytes to be read.
     bytes: u64,
     entries: u64,
     /// Entries read so far, and the bytes that were told.
@@ -67,7 +67,7 @@ pub struct Progress {
     told: AtomicU64,
 }
 
-/// Who counts the bytes.
+/// The counter of the bytes.
 #[derive(Debug)]
 enum ToldTo {
     /// Of memtables being flushed.
@@ -88,7 +88,7 @@ impl Progress {
         Arc::new(Progress::new(ToldTo::Memory(account.clone()), bytes, entries))
     }
 
-    /// A merge of sstables with about so many bytes and entries begins.
+    /// A compaction of sstables with about this many bytes and entries begins.
     pub fn of_compaction(moved: &Moved, bytes: u64, entries: u64) -> Arc<Progress> {
         Arc::new(Progress::new(ToldTo::Moved(moved.clone()), bytes, entries))
     }

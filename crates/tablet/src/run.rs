@@ -1,14 +1,14 @@
 //! One sorted run as one source of a merge.
 //!
 //! A *run* is a sequence of file references whose keys ascend without overlap (`manifest`). A merge needs one cursor for
-//! it, not one per file: [`RunCursor`] stands in one file at a time and goes on to its neighbour at either end. Files
-//! are entered when they are reached, so a short scan over a long run reads one of them.
+//! it, not one per file: [`RunCursor`] stands in one file at a time and moves on to its neighbour at either end. Files
+//! are opened when they are reached, so a short scan over a long run reads one of them.
 //!
 //! Invariants:
 //! * No row is in two files of a run: files are ended, and references cut, between rows.
-//! * A reference is not cut above its file's last key, so where files end ascends with where they begin.
+//! * A reference is not cut above its file's last key, so files end in the order in which they begin.
 //! * `at` is the file of `cursor`; the cursor's keys count only within the file's bounds.
-//! * After `Pending`, `backward` tells which way the interrupted move went on.
+//! * After `Pending`, `backward` tells the direction of the interrupted move.
 
 pub mod fences;
 

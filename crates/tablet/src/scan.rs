@@ -1,10 +1,10 @@
 //! Reads rows of one tablet.
 //!
-//! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and hands out
-//! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
-//! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
-//! next batch pins none at all: its position is [`Detached`] meanwhile, where the tablet takes it when its state changes; only
-//! within a row that is given in [`partial_rows`] it is kept for a time.
+//! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and returns
+//! batches. A row is always read at one snapshot; a scan as a whole is not. At each batch it moves on to the newest
+//! state, so that a slow reader pins neither memtables nor obsolete files for long. Between two batches the scan is detached:
+//! its position is [`Detached`], where the tablet frees it when the state changes. Only within a row that is read in [`partial_rows`]
+//! the position is pinned for a time.
 
 mod backward;
 mod detached;

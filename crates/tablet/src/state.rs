@@ -1,4 +1,4 @@
-//! What a tablet consists of at one moment.
+//! The content of a tablet at one moment.
 //!
 //! A [`State`] is immutable but for the active memtables, which only grow; a change makes a new one. A reader holds the
 //! state it began with, so flushes and compactions never disturb it.
@@ -34,11 +34,11 @@ pub struct GroupState {
     pub active: Arc<Memtable>,
     /// Run by run, oldest first (see [`GroupState::runs`]); changed by [`GroupState::set_files`].
     pub files: Vec<HeldFile>,
-    /// A read looks at all runs, and should not look at all files for that.
+    /// The runs. A read probes all runs, and should not probe all files for that.
     runs: Arc<[Run]>,
     /// Bytes of the references in a manifest to the files that say which keys they have: others are not rewritten.
     reference_bytes: usize,
-    /// What compactions go by.
+    /// Statistics that compactions go by.
     pub compaction_stats: Arc<CompactionStats>,
 }
 
@@ -124,7 +124,7 @@ impl GroupState {
 pub struct Frozen {
     /// By group; empty memtables left out.
     pub memtables: Vec<(GroupId, Arc<Memtable>)>,
-    /// What they were filled by.
+    /// The schema by which they were filled.
     pub schema: Arc<TableSchema>,
     /// Everything up to this is in them or in files.
     pub newest: SeqNo,
@@ -133,13 +133,13 @@ pub struct Frozen {
 /// The whole.
 #[derive(Clone)]
 pub struct State {
-    /// What says which group an entry goes to: the active memtables were filled by this one alone.
+    /// The schema, which assigns entries to groups: the active memtables were filled by this one alone.
     pub schema: Arc<TableSchema>,
     /// Never empty; those of the schema.
     pub groups: Vec<GroupState>,
     /// Oldest first.
     pub frozen: Vec<Arc<Frozen>>,
-    /// What families may have in groups that are not theirs; see [`Misplaced`].
+    /// Misplaced cells: families with entries in groups of others; see [`Misplaced`].
     misplaced: Vec<Misplaced>,
     /// Of each group of the schema, ranges that the families of the others are in.
     other_families: Arc<[(GroupId, FamilyRanges)]>,
@@ -247,8 +247,8 @@ impl State {
         }
     }
 
-    /// Follows a change of the schema: new groups begin empty. When a family has moved, what was written to its former
-    /// group must have been set aside.
+    /// Follows a change of the schema: new groups begin empty. When a family has moved, the memtables of its former group
+    /// must have been set aside.
     pub(crate) fn adopt(&mut self, schema: Arc<TableSchema>, account: &MemoryAccount) {
         for group in &schema.groups {
             if self.group(group.id).is_none() {
@@ -265,7 +265,7 @@ impl State {
         self.other_families.iter().map(|(_, ranges)| ranges.len()).sum()
     }
 
-    /// Brings what follows from the schema, the files and the memtables up to date; after every change.
+    /// Updates everything that is derived from the schema, the files and the memtables; after every change.
     pub(crate) fn refresh(&mut self) {
         let files = |id: GroupId| self.group(id).map_or(&[][..], |group| &group.files);
         let in_memtables = |id: GroupId, family: FamilyId| {
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    /// What families may have in groups that are not theirs.
+    /// Misplaced cells: families with entries in groups of others.
     pub fn misplaced(&self) -> &[Misplaced] {
         &self.misplaced
     }
@@ -326,10 +326,10 @@ impl State {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    /// Adds all sources that may have keys of the row, as far as the filter wants anything of them: memtables that have
-    /// some, at the first of them, and files that may have some, not yet positioned: by cursors of `before` where those are in
-    /// the same files, and read with the same options. As with [`State::add_sources`], nothing is missed of what was visible
-    /// before.
+    /// Adds all sources that may have keys of the row, as far as the filter wants anything of them. Memtables that have
+    /// some are positioned at the first of them. Files that may have some are not yet positioned; cursors of `before` are
+    /// reused where they are in the same files and were made with the same options. As with [`State::add_sources`], nothing
+    /// is missed that was visible before.
     pub(crate) fn add_sources_of_row(
         &self,
         filter: Option<&CompiledFilter>,
@@ -372,8 +372,8 @@ impl State {
     }
 
     /// Adds all sources that may have keys in `[lower, upper)` and, when `row` is given, that row, as far as the filter
-    /// wants anything of them; without one all count. Who reads as of a sequence number that was visible before this call
-    /// misses nothing of it: what is applied later, perhaps to a memtable that was empty and is left out, is newer.
+    /// wants anything of them; without one all count. A read as of a sequence number that was visible before this call
+    /// misses nothing: a batch that is applied later, perhaps to a memtable that was empty and is left out, is newer.
     pub fn add_sources(
         &self,
         filter: Option<&CompiledFilter>,
@@ -445,7 +445,7 @@ impl State {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
     }
 
-    /// About how many that will be when merges have compressed what flushes did not.
+    /// About how many bytes that will be when compactions have compressed the blocks that flushes did not.
     pub fn lasting_bytes(&self) -> u64 {
         let files = self.groups.iter().flat_map(|g| &g.files);
         files.map(|file| file.size() - file.compressible_bytes()).sum()
@@ -459,7 +459,7 @@ impl ValueFiles for State {
     }
 }
 
-/// What a read wants of a state. Takes no memory: most reads want one family, of which one group or two are asked.
+/// The part of a state that a read wants. Takes no memory: most reads want one family, which is in one group or two.
 struct Wanted<'a> {
     state: &'a State,
     /// Absent when everything is wanted.

@@ -18,13 +18,14 @@ use stele_types::FileId;
 
 /// Time without a flush after which a group may be quiet: longer than a pause between two batches of a load.
 const QUIET: Duration = Duration::from_secs(10);
-/// Rows that are kept of a job at least, if there are so many; twice as many at most. Their share is off by 6 in a hundred
-/// as a rule.
+/// Sampled rows of a job at least, if it has as many; twice as many at most. Their share is off by 6 in a hundred as a
+/// rule.
 const SAMPLES: usize = 64;
-/// Of what a merge moves, the part in a hundred that must be of rows older runs have, or nothing is learnt from it: each filter takes
-/// one row in a hundred for one it knows, so of 24 tiers of new rows an eighth seems to be in older ones. To learn from those
-/// that nothing is replaced would keep a table from being merged that is loaded first and then overwritten. While a group is
-/// written, below this share no merge is due for the sake of what was replaced.
+/// The least share, in percent, of overlapping rows among the entries that a compaction moves; below it nothing is
+/// measured. Each filter reports one row in a hundred as present although it is not, so of 24 runs of new rows an eighth
+/// seems to overlap. Measuring with those that nothing is replaced would keep a table from being compacted that is loaded
+/// first and then overwritten. While a group is written, no compaction is due below this share for the sake of replaced
+/// entries.
 const OVERLAP_MIN: u64 = 25;
 
 /// Shared by all states of the tablet.
@@ -77,9 +78,9 @@ impl CompactionStats {
         }
     }
 
-    /// Whether nothing was flushed for twice as long as it took the tiers to gather, or the last of them. Who writes steadily is
-    /// never quiet, also when a merge has just taken the tiers; nor is what was not written since the start, or all tablets would
-    /// be merged after it.
+    /// Whether nothing was flushed for twice the time in which the upper runs gathered, or the last of them. A group that
+    /// is written steadily is never quiet, also when a compaction has just consumed its upper runs. Nor is a group that was
+    /// not written since the start, or all tablets would be compacted after it.
     fn is_quiet(&self, now: Duration) -> bool {
         let Flushes { first, last, apart } = *self.flushes.lock();
         let (Some(first), Some(last)) = (first, last) else {
@@ -89,7 +90,7 @@ impl CompactionStats {
         now.saturating_sub(last) >= QUIET.max(2 * gathered_in)
     }
 
-    /// Takes over what is known of a group that this one is a part of, with parts of the same files.
+    /// Inherits the statistics of a group that this one is a part of, with parts of the same files.
     pub(crate) fn take_over(&self, whole: &CompactionStats) {
         let PickerStats {
             replaced_percent,
@@ -130,8 +131,8 @@ impl CompactionStats {
         flushes.first = flushes.last;
     }
 
-    /// A merge took to the bottom so many entries of rows that older runs had, of `moved` in all, and made `dropped` go.
-    /// Half of what was known before stays.
+    /// A compaction moved `moved` entries to the bottom, of which `overlapping` are of rows that older runs had, and
+    /// dropped `dropped`. The former estimate counts for half.
     pub(crate) fn compacted(&self, overlapping: u64, moved: u64, dropped: u64) {
         if overlapping.saturating_mul(100) < moved.saturating_mul(OVERLAP_MIN) {
             return;

@@ -12,9 +12,9 @@ use stele_sstable::Properties;
 use stele_types::key::row_prefix;
 use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
-/// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
-/// older: merging over it would make markers and versions go that still decide over what is in it, and trying to
-/// merge it would fail again and again.
+/// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older runs. A
+/// compaction over it would drop markers and versions that still decide over its entries, and would fail again at each
+/// attempt to read it.
 ///
 /// The tablet begins with the row `start`; `now_micros` is wall-clock time.
 pub(crate) fn summaries(
@@ -93,7 +93,8 @@ pub(crate) fn mark_busy(
     }
 }
 
-/// Whether the first of these runs is the oldest of all: what a family has left in another group is below all that is here.
+/// Whether the first of these runs is the oldest of all. The misplaced cells of a family in another group are below all
+/// runs here.
 pub(crate) fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
     runs.first().is_some_and(|first| first.start == 0) && !state.is_above_misplaced(group.id)
 }
@@ -103,7 +104,7 @@ pub(crate) fn cells_of(file: &FileRef) -> u64 {
     scaled(file.cells, file)
 }
 
-/// The part of a number about the whole file that falls to what is referenced.
+/// The part of a number about the whole file that falls to the referenced part.
 fn scaled(number: u64, file: &FileRef) -> u64 {
     let part = u128::from(number) * u128::from(file.referenced) / u128::from(file.len.max(1));
     u64::try_from(part).unwrap_or(number).min(number)
@@ -150,13 +151,14 @@ pub(crate) fn summarize(
         .map(|partial_rows| partial_rows.len() as u64)
         .max()
         .unwrap_or(0);
-    // A merge takes from the front, and cuts all that is left. What is cut further behind has lost rows that were dropped.
+    // A compaction consumes a run from the front, and cuts the rest of it. Files cut further behind have lost rows that
+    // were dropped.
     let begins = run.first().and_then(|file| file.reference.lower.as_deref());
     all.advanced = begins.is_some_and(|lower| lower > tablet_start);
     all
 }
 
-/// Bytes of bounds that the manifest would be spared if the files were written anew, where that is wanted.
+/// Bytes of bounds that rewriting the files would remove from the manifest, where that is wanted.
 pub(crate) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     let bounds = |file: &HeldFile| {
         let bounds = [&file.reference.lower, &file.reference.upper];
@@ -168,7 +170,7 @@ pub(crate) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     }
 }
 
-/// What the rules say of the age of what a group's files have, and what no rule is needed for.
+/// The rules that expire cells of a group's files by age, and the families that are dropped without a rule.
 pub(crate) struct Expiry {
     /// Of all families that are there; empty when one has none, or there are too many to look at.
     rules: Vec<GcRule>,

@@ -1,8 +1,8 @@
 //! The files a job writes, one after the other.
 //!
-//! Large values go to value files of their own, and a reference to the sstable. That takes awaits, for which adding an
-//! entry has no time: such an entry *waits*, and all that is added behind it, until the caller flushes, which it is asked
-//! to do at once. So few ever wait.
+//! Large values go to value files, and a reference to the sstable. Writing a value file needs awaits, which adding an entry
+//! cannot do. Such an entry *waits*, with all entries behind it, until the caller flushes; the caller is asked to do so
+//! immediately, so few entries ever wait.
 
 use crate::error::Result;
 use crate::files::FileRegistry;

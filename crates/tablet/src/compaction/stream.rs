@@ -1,11 +1,11 @@
-//! Decides of one entry after another what becomes of it.
+//! Decides for each entry of a job whether it is written.
 //!
-//! Most entries are puts of plain families in rows without markers, and are decided by comparing them with the entry
-//! before: a put that begins its column, or its version, stands; an older put of the same version goes. Such a row never
-//! meets the resolver. The first entry of a row that is anything else hands the rest of the row to it. Nothing is lost by
+//! Most entries are puts of plain families in rows without markers, and a comparison with the previous entry decides: a put
+//! that begins its column, or its version, is kept; an older put of the same version is dropped. Such a row never meets the
+//! resolver. The first entry of a row that is anything else hands the rest of the row to the resolver. Nothing is lost by
 //! that: every marker that could hide an earlier entry of the row would have come before it.
 //!
-//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so there a put is held
+//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so a put is held
 //! back until the next entry is seen.
 
 use super::output::Output;

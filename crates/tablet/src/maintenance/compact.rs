@@ -1,15 +1,15 @@
-//! Compactions of one tablet: what is due, in parts of bounded size.
+//! Compactions of one tablet, in parts of bounded size.
 //!
-//! A merge of tiers is one job. A merge into the bottom is one job for every few files of the bottom, or for as much of the
-//! tiers, from the first row to the last; each commits. So is a compaction of everything. Its output takes the place of the files it read, and the tiers are cut to begin behind it:
-//! so the space for it is that of a job, and an owner that stops half-way leaves a state like any other, from which the
-//! picker goes on.
+//! A compaction of upper runs is one job. A compaction into the bottom is a sequence of jobs, each over a few files of the
+//! bottom, or over as many bytes of the upper runs, from the first row to the last; so is a compaction of everything. Each job
+//! commits: its output replaces the files it read, and the upper runs are cut to begin behind it. So the compaction needs free
+//! space for one job only, and an owner that stops half-way leaves a state like any other, from which the picker goes on.
 //!
-//! Jobs of a tablet that have no run in common go on at once (`claims`), as many as the server lets begin.
+//! Jobs of a tablet without a run in common run concurrently (`claims`), as many as the server starts.
 //!
 //! Invariants:
-//! * A job into the bottom begins and ends between rows, and reads all that the merged tiers have up to its end: what
-//!   they have before its first bottom file went down with earlier jobs.
+//! * A job into the bottom begins and ends between rows, and reads all entries of the compacted runs up to its end. Their
+//!   entries before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
 mod cut;

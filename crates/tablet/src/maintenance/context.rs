@@ -36,7 +36,8 @@ pub(super) struct CompactionContext<'a> {
 /// A compaction that is due, its runs claimed.
 pub(super) struct Claimed<'a> {
     pub(super) claim: Claim<'a>,
-    /// As it was when they were, without memtables: a job takes seconds, and must not keep those that are flushed meanwhile.
+    /// The group when its runs were claimed, without memtables: a job takes seconds, and must not hold memtables that are
+    /// flushed meanwhile.
     pub(super) group: GroupState,
     pub(super) due: Due,
 }
@@ -64,7 +65,7 @@ impl<'a> CompactionContext<'a> {
         self.states.load().schema.clone()
     }
 
-    /// What is due in a group beside what runs.
+    /// Claims the compaction that is due in a group concurrently with those that run.
     pub(super) fn claim_due(&self, group: GroupId) -> Option<Claimed<'a>> {
         self.claim(group, |state, group, claimed| self.due(state, group, claimed))
     }

@@ -1,8 +1,9 @@
-//! How the bytes of a tablet are distributed over its rows, for who divides a table among workers.
+//! Estimates how the bytes of a tablet are distributed over its rows.
 //!
-//! Invariant: a sample is of one state. A flush or compaction that ends while it is taken would otherwise be in the
-//! numbers of the later rows alone; and where it has dropped much, less would lie before a row than before the ones that
-//! it comes behind.
+//! Samples let a client divide a table among workers, and the server choose a row to split at.
+//!
+//! Invariant: a sample is of one state. A flush or compaction that ends meanwhile would otherwise count for the
+//! later rows alone; and where it has dropped many bytes, a later row would have fewer bytes before it than an earlier one.
 
 use crate::error::Result;
 use crate::held::{HeldFile, share};

@@ -1,9 +1,9 @@
-//! Frees memtables that were flushed, where nobody waits for it.
+//! Frees flushed memtables on a background task.
 //!
-//! Readers share what they read, and the last to let go frees it. Of a memtable that is a hundred megabytes which go back to the
-//! system, milliseconds: more than a thousand point reads take. So the flush keeps a share of its own until
-//! readers have let theirs go, and the memory is freed by background work. Not for good: whoever reads for longer
-//! than [`KEPT_MAX`] is a scan, or has stopped for a reason of his own, and will not notice.
+//! Readers share a memtable, and the last one frees it. A memtable has a hundred megabytes, and giving them back to the
+//! system takes milliseconds: as long as a thousand point reads. So the flush keeps a share of its own until
+//! readers have dropped theirs, and background work frees the memory. The flush waits for [`KEPT_MAX`] at most: a reader that
+//! takes longer is a scan, or is stopped for another reason, and does not notice.
 
 use crate::state::Frozen;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which value files a compaction deals with, and when they are collected or gathered (`values::collect`).
+//! Selects the value files that a compaction collects or gathers (`values::collect`).
 
 use super::READ;
 use super::compact::Plan;

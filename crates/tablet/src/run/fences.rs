@@ -1,9 +1,9 @@
-//! Which files of a run may have a row, found by comparing numbers.
+//! Finds the files of a run that may have a row, by comparing numbers.
 //!
-//! The keys of a run lie between its first and its last one, and mostly begin alike: the name of the table's kind of row, or
-//! the tablet's part of it. A *fence* is the eight bytes behind that common beginning, of a file's first or last possible
-//! key, as a number. Numbers decide about nearly every file, in one array and without touching what the files say about
-//! themselves; only where numbers are equal keys are compared.
+//! The keys of a run lie between its first and its last one, and mostly have a common prefix: the name of the table's kind of
+//! row, or the tablet's part of it. A *fence* is the eight bytes behind that prefix, of a file's first or last possible
+//! key, as a number. Numbers decide about nearly every file, in one array and without reading the files' properties. Keys are
+//! compared only where numbers are equal.
 //!
 //! Invariant: a fence of a key is below that of another only if the key is.
 

@@ -1,9 +1,8 @@
-//! Positions of scans whose readers have a batch and have not asked for the next.
+//! The position of a scan between two batches, while its reader has not asked for the next.
 //!
-//! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. Between
-//! rows it is only there to save seeking, and the tablet takes it away when its state changes. Within a row it *pins* that
-//! state until a time that the row allows (`partial_rows`), and is taken away then, whether or not its reader ever comes back; sooner
-//! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
+//! Between rows the position only saves a seek, and the tablet frees it when its state changes. Within a row it *pins* its
+//! state for a time that the row allows (`partial_rows`). It is freed then, whether or not its reader ever comes back; earlier
+//! when memory is short, because no flush frees pinned memory ([`Pinned`]).
 
 use super::{At, Position, TabletScanner};
 use crate::detached::{Detached, Pinned};

@@ -1,4 +1,4 @@
-//! Decides which misplaced cells can be migrated now, and what they keep compactions from.
+//! Decides which misplaced cells can be migrated now, and which compactions must wait for that.
 
 use super::{GroupState, State};
 use crate::held::HeldFile;
@@ -31,8 +31,8 @@ impl State {
         })
     }
 
-    /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
-    /// where they are. They may be older than what the group has.
+    /// Whether a group, or a family that has left it, has entries of which the catalog does not know why they are there.
+    /// They may be older than the other entries of the group.
     fn is_concurrent_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
         let mut mixed = self
             .misplaced()
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Whether the group's runs may be merged only together with those of another: what is in there may be of an age
+    /// Whether the group's runs may be compacted only together with those of another. Entries there may be of an age
     /// between theirs, and operands of an aggregate are combined in the order of age.
     pub(crate) fn is_entangled(&self, group: GroupId) -> bool {
         let is_aggregate = |family: &FamilyId| {

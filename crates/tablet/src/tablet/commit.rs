@@ -27,8 +27,8 @@ pub struct Committer {
     log: ManifestLog,
     /// The newest committed version.
     manifest: Manifest,
-    /// Files of commits whose outcome is unknown: the medium may hold a manifest that refers to them, until a later one
-    /// is durable.
+    /// Files of commits whose outcome is unknown: storage may hold a manifest that refers to them, until a later one is
+    /// durable.
     limbo: Vec<StoredFile>,
     /// The tablet is no more: whatever still runs for it must not take references again.
     released: bool,
@@ -92,7 +92,7 @@ impl Tablet {
                 TabletError::Storage(StorageError::NoSpace { .. }) | TabletError::ManifestTooLarge { .. } => {
                     references.for_each(|file| files.release(file));
                 }
-                // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
+                // The new manifest may be in storage: its files must stay until a later one replaces it.
                 _ => limbo.extend(references),
             }
             return Err(self.not_committed(error));
@@ -112,8 +112,8 @@ impl Tablet {
         Ok(())
     }
 
-    /// After a commit of unknown outcome: commits the manifest as it was, which decides. Before that no new file is
-    /// made, or a medium that fails for long would fill up with files that must be kept.
+    /// After a commit of unknown outcome: commits the manifest as it was, which decides. Before that no new file is made,
+    /// or storage that fails for long would fill up with files that must stay.
     pub(crate) async fn settle(&self) -> Result<()> {
         let mut committer = self.committer.lock().await;
         let Committer {
@@ -137,7 +137,7 @@ impl Tablet {
         error
     }
 
-    /// Holds its files anew, if one that could not be opened is open by now; whether one is.
+    /// Acquires its files again, if one that could not be opened is open by now; whether one is.
     pub async fn hold_opened(&self) -> Result<bool> {
         let files = &self.context.files;
         let is_opened = |file: &HeldFile| file.unopened().any(|file| files.is_open(file));
@@ -187,8 +187,8 @@ impl Tablet {
         self.committer.lock().await.manifest.clone()
     }
 
-    /// Fails when a listing of the tablet's manifests shows that another owner has it; what is superseded otherwise, to be
-    /// discarded by who still is the owner.
+    /// Fails when a listing of the tablet's manifests shows that another owner has it. Otherwise returns the superseded
+    /// versions, which only the present owner may delete.
     pub async fn superseded(&self, listed: &[u64]) -> Result<Vec<String>> {
         let mut committer = self.committer.lock().await;
         committer.log.check_newest(listed)?;

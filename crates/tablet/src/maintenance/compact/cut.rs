@@ -1,4 +1,4 @@
-//! Where a job into the bottom ends, so that it takes no more of the tiers than it may of the bottom.
+//! Ends a job into the bottom at a row, so that it reads a bounded part of the upper runs.
 
 use super::plan::row_of;
 use crate::error::Result;

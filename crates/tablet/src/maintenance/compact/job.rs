@@ -1,4 +1,4 @@
-//! A job: what it writes, and how its files take the place of those it has read.
+//! One job: its options, and how its files replace the files it has read.
 
 use super::plan::Plan;
 use crate::compaction::{self, Carried, Job, JobReport};

@@ -1,4 +1,4 @@
-//! What the next job of a compaction that is due reads, and what it takes.
+//! Plans the next job of a compaction: its inputs, its range of rows, its size.
 
 use super::SpaceLimit;
 use super::cut::cut_to;
