@@ -60,7 +60,7 @@ const BEGINNING_LINES: usize = 2;
 /// How many entries ahead a cursor has the rest of a cell fetched that is longer: one of a
 /// kilobyte takes about as long to be compressed as another takes to arrive.
 const VALUES_AHEAD: usize = 2;
-/// Cache lines of a long cell that are fetched ahead; once so many were read one after the other, the processor sees it.
+/// Cache lines of a long cell that are prefetched. After as many lines in sequence the processor prefetches by itself.
 const VALUE_LINES_MAX: usize = 18;
 
 #[repr(C, align(64))]
@@ -132,7 +132,7 @@ pub struct Writer<'a> {
     inserted: u64,
 }
 
-/// Stands in for what a path does not have yet.
+/// A placeholder for nodes that a path does not have yet.
 static NOT_FOUND: Node = Node::empty(0, 0, Skip::NOTHING);
 
 /// Where a node takes prefixes from.
@@ -146,7 +146,7 @@ impl Skip {
     const NOTHING: Skip = Skip { bytes: 0, anchor: 0 };
 }
 
-/// What is in a slot.
+/// The content of a slot.
 fn slot(prefix: u32, address: Address) -> u64 {
     u64::from(prefix) << 32 | u64::from(address)
 }
@@ -209,8 +209,8 @@ impl Node {
         self.first_where(start, end, |slot| prefix(slot) != target || !before(address(slot)))
     }
 
-    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is. There is no way to guess
-    /// what comes of a comparison, so nothing branches on it.
+    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is. The result of a
+    /// comparison cannot be predicted, so nothing branches on it.
     fn first_where(&self, from: usize, to: usize, wanted: impl Fn(u64) -> bool) -> usize {
         let (mut from, mut len) = (from, to.saturating_sub(from));
         let is_behind = |at: usize| {
@@ -806,7 +806,7 @@ impl<'a> Writer<'a> {
         self.tree.root.store(root, Ordering::Release);
     }
 
-    /// What the keys of two cells have in common is skipped, in a node with this anchor if it is to have one.
+    /// Skips the common prefix of the keys of two cells, in a node with this anchor if it is to have one.
     fn skip_between(&self, first: Address, last: Address, anchor: Address) -> Skip {
         match common_prefix(self.tree.key(first), self.tree.key(last)) {
             0 => Skip::NOTHING,
@@ -834,7 +834,7 @@ impl<'a> Writer<'a> {
         last(node)
     }
 
-    /// What stands for an item in a slot of this node.
+    /// The slot of an item in this node.
     fn slot_in(&self, node: &Node, item: Address) -> u64 {
         let key = match self.low_cell(node, item) {
             0 => &[],

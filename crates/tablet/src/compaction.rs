@@ -74,7 +74,7 @@ pub struct Job {
     pub carried: Carried,
 }
 
-/// What a job did.
+/// The result of a job.
 #[derive(Clone, Debug, Default)]
 pub struct JobReport {
     /// The new files, in the order of their keys; none when nothing was left.
@@ -106,17 +106,18 @@ impl JobReport {
     }
 }
 
-/// Longest that a job keeps its thread, about what a request behind it can bear; half of that is a typical wait.
+/// The longest time that a job occupies its thread: a request behind it can bear about as much, and a typical wait is half
+/// of that.
 const SLICE: Duration = Duration::from_millis(1);
 /// Ten blocks of the usual size.
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
-/// Entries between two looks at the clock: some 20 µs of small cells.
+/// Entries between two checks of the clock: some 20 µs of small cells.
 const ENTRIES_PER_PROBE: u64 = 128;
 /// Looks after which the thread is given up even if no time has passed, as in a simulation.
 const PROBES_PER_SLICE: u64 = 32;
 
-/// What each of so many sources may read ahead when all may read so much together. Not less than a few blocks: a merge of
-/// very many runs takes more rather than read each block by itself.
+/// The readahead of each of these sources when all share `bytes`. Not less than a few blocks: a merge of very many runs
+/// takes more memory rather than read each block by itself.
 fn readahead_of(sources: usize, bytes: usize) -> usize {
     (bytes / sources.max(1)).max(READAHEAD_BYTES_MIN)
 }

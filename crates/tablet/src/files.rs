@@ -69,7 +69,7 @@ pub struct FileRegistry {
     keeps_former: AtomicBool,
     /// Nor are these.
     kept: Mutex<BTreeSet<StoredFile>>,
-    /// Whoever opens a file waits for a turn.
+    /// An opening of a file waits for a turn.
     opening: Semaphore,
     /// Woken when a file becomes obsolete.
     noted: Notify,
@@ -87,7 +87,7 @@ struct Inner {
 /// A file that nothing refers to.
 struct Obsolete {
     file: StoredFile,
-    /// What readers may hold of it.
+    /// The open file, which readers may hold.
     open: Option<OpenFile>,
     /// Of the file, as far as that is known.
     bytes: u64,
@@ -133,7 +133,7 @@ impl OpenFile {
         }
     }
 
-    /// The device could not read what is needed to open it.
+    /// The device could not read the parts that opening needs.
     fn is_unopened(&self) -> bool {
         match self {
             OpenFile::Sstable(sstable) => sstable.is_unopened(),
@@ -141,7 +141,7 @@ impl OpenFile {
         }
     }
 
-    /// It is more than what stands for one that cannot be opened.
+    /// It is not a placeholder for a file that cannot be opened.
     fn is_open(&self) -> bool {
         match self {
             OpenFile::Sstable(sstable) => sstable.damage().of_everything().is_none(),
@@ -161,7 +161,7 @@ impl OpenFile {
     }
 }
 
-/// What to make of a file whose content is not what was written.
+/// How to treat a file whose content has changed since it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// It is an error: for files that have just been written.
@@ -240,7 +240,8 @@ impl FileRegistry {
         self
     }
 
-    /// The same registry with a bound on what row filters of open files take. Files whose filters find no room are read without them.
+    /// The same registry with a bound on the memory of row filters of open files. Files whose filters do not fit are read
+    /// without them.
     pub fn with_bloom_memory(mut self, bytes: usize) -> Self {
         self.filters = BloomMemory::new(bytes);
         self
@@ -251,7 +252,7 @@ impl FileRegistry {
         &self.filters
     }
 
-    /// What scans read ahead.
+    /// The readahead budget of scans.
     pub fn scan_ahead(&self) -> &ScanAhead {
         &self.scan_ahead
     }
@@ -273,7 +274,7 @@ impl FileRegistry {
         FileId::new(self.epoch, number)
     }
 
-    /// The medium.
+    /// The storage backend.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
@@ -354,7 +355,7 @@ impl FileRegistry {
         damaged.collect()
     }
 
-    /// Open sstables that are damaged in their cells: what a device cannot read is worth trying again.
+    /// Open sstables that are damaged in their cells: blocks that a device cannot read are worth another attempt.
     pub fn damaged_sstables(&self) -> Vec<Arc<Sstable>> {
         let inner = self.inner.lock();
         let damaged = inner.files.values().filter_map(|entry| match &entry.open {
@@ -374,15 +375,15 @@ impl FileRegistry {
         unread.collect()
     }
 
-    /// The files that are held, although the device could not read what is needed to open them.
+    /// The files that are held, although the device could not read the parts that opening needs.
     pub fn unopened(&self) -> Vec<StoredFile> {
         let inner = self.inner.lock();
         let unopened = inner.files.values().filter(|entry| entry.open.is_unopened());
         unopened.map(|entry| entry.open.stored()).collect()
     }
 
-    /// Tries once more to open such a file; whether it is open now. Tablets go on with what stands for it until they hold it
-    /// anew ([`crate::Tablet::hold_opened`]).
+    /// Tries once more to open such a file; whether it is open now. Tablets hold the placeholder until they acquire the
+    /// file again ([`crate::Tablet::hold_opened`]).
     pub async fn open_again(&self, file: StoredFile) -> bool {
         let path = file.path();
         let _turn = self.opening.acquire().await.ok();
@@ -421,8 +422,8 @@ impl FileRegistry {
         self.kept.lock().extend(files);
     }
 
-    /// From now on deletes no file that an earlier process wrote. What becomes obsolete of those is an orphan, for a start
-    /// that can read every manifest.
+    /// From now on deletes no file that an earlier process wrote. Such a file becomes an orphan instead of obsolete, for a
+    /// start that can read every manifest.
     pub fn keep_former_files(&self) {
         self.keeps_former.store(true, Ordering::Release);
     }

@@ -46,7 +46,7 @@ const LOOSE_PART: u64 = 2;
 /// Bytes that it may cost in any case: a large tablet begins small.
 const LOOSE_BYTES_MIN: u64 = 64 << 20;
 
-/// Whether a group of so many bytes can do with more that are not compressed, when compressing would save `compressible`.
+/// Whether a group of this many bytes may have more uncompressed blocks, when compressing would save `compressible`.
 fn is_little(compressible: u64, bytes: u64) -> bool {
     compressible < (bytes.saturating_sub(compressible) / LOOSE_PART).max(LOOSE_BYTES_MIN)
 }
@@ -65,8 +65,8 @@ impl Tablet {
         self.flush_as(Urgency::None).await
     }
 
-    /// As [`Tablet::flush`], while writers wait for the memory or will: most of it is not compressed, if there is room for
-    /// that. The merge that reads the files next makes up for it.
+    /// As [`Tablet::flush`], while writers wait for the memory or will: most blocks are not compressed, if space allows
+    /// that. The next compaction of the files compresses them.
     pub async fn flush_urgently(&self) -> Result<bool> {
         self.flush_as(Urgency::Some).await
     }
@@ -74,12 +74,12 @@ impl Tablet {
     async fn flush_as(&self, urgency: Urgency) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
         if self.take_replayed() {
-            // Records of a log need not come in the order of their numbers, and a manifest says up to which number files hold
-            // everything: no part of what was replayed may be in files without the rest.
+            // Records of a log need not come in the order of their numbers, and a manifest says up to which number files
+            // hold everything: no replayed batch may be in files without all others.
             self.freeze();
         }
-        // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
-        // every attempt would leave one more memtable for reads to look into.
+        // Memtables that a failed flush has set aside go first, by themselves. As long as they cannot be written, nothing
+        // is added to them, or every attempt would leave one more memtable for reads to search.
         let again = self.flush_frozen(urgency).await?;
         self.freeze();
         Ok(self.flush_frozen(urgency).await? || again)
@@ -87,7 +87,7 @@ impl Tablet {
 
     async fn flush_frozen(&self, urgency: Urgency) -> Result<bool> {
         let state = self.state();
-        // Of what was replayed the last need not have the newest.
+        // Of replayed memtables the last need not have the newest entry.
         let Some(newest) = state.frozen.iter().map(|f| f.newest).max() else {
             return Ok(false);
         };
@@ -147,13 +147,13 @@ impl Tablet {
         let unread = state.frozen.clone();
         drop((state, progress));
         free_when_unread(self.env(), unread);
-        // Writers may be waiting for that memory, and this may wait for a medium.
+        // Writers may be waiting for that memory, and this may wait for storage.
         self.learn_of_flush(&samples).await;
         self.note_debt();
         Ok(true)
     }
 
-    /// Takes what the rows of a flush say to the experience with their groups. The first file of each group is given.
+    /// Adds the overlap of the rows of a flush to the statistics of their groups. The first file of each group is given.
     async fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
         let now = self.env().now();
         // If it is not there any more, it is merged already.
@@ -175,8 +175,8 @@ impl Tablet {
         }
     }
 
-    /// Takes over what was learnt of the tablet that this one is a half of. Who knows nothing takes every tier to be overwritten
-    /// rows; so both halves would be rewritten after every split, whatever was to be gained.
+    /// Inherits the statistics of the tablet that this one is a half of. Without statistics every upper run counts as
+    /// overwritten rows, so both halves would be rewritten after every split, whatever there was to be gained.
     pub fn learn_from(&self, whole: &Tablet) {
         let known = whole.state();
         for group in &self.state().groups {
@@ -241,8 +241,8 @@ impl Tablet {
             return Ok(JobReport::default());
         }
         let sources = tables.into_iter().map(Source::memtable).collect();
-        // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
-        // a group that a family has left was complete there.
+        // Older entries can only be in files. A compaction that runs meanwhile makes no files where there were none, and
+        // files that it brings from a group that a family has left were complete there.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_misplaced(group);
         let of_group = state.group(group);
         let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));

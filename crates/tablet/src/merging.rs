@@ -202,7 +202,7 @@ impl Source {
     #[inline]
     fn leave(&mut self, buffered: usize) -> Result<Step> {
         let step = match &mut self.cursor {
-            // Has nothing at hand.
+            // A memtable buffers no entries.
             Cursor::Memtable(c) => found(c.is_valid()),
             Cursor::Sstable(c) => {
                 c.leave(buffered);
@@ -328,7 +328,7 @@ pub fn source_of_run(
             wanted.then(|| Source::file(file, options))
         }
         files => {
-            // What is left ascends as well.
+            // The remaining files ascend as well.
             let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
             (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
         }
@@ -370,7 +370,7 @@ impl MergingIterator {
         self.passed_before + self.sources.iter().map(Source::passed_bytes).sum::<u64>()
     }
 
-    /// Gives back the memory of what its sources have read ahead; how many bytes.
+    /// Frees the readahead of its sources; how many bytes.
     pub(crate) fn drop_readahead(&mut self) -> usize {
         self.sources.iter_mut().map(Source::drop_readahead).sum()
     }
@@ -464,7 +464,7 @@ impl MergingIterator {
         }
     }
 
-    /// The lone cursor has come to `step` on the way forward; what the merge has come to.
+    /// The lone cursor has come to `step` on the way forward; the step that the merge has come to.
     pub(crate) fn lone_moved(&mut self, step: Step) -> Result<Step> {
         debug_assert_eq!(self.heap.len(), 1, "a lone cursor is the only one left");
         let Some(&top) = self.heap.first() else {
@@ -541,7 +541,7 @@ impl MergingIterator {
         Ok(self.settle())
     }
 
-    /// Fetches what the waiting sources need and completes the interrupted move.
+    /// Fetches the blocks that the waiting sources need and completes the interrupted move.
     pub async fn load(&mut self) -> Result<Step> {
         let waiting = self
             .sources

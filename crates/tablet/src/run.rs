@@ -106,8 +106,8 @@ impl RunCursor {
         }
     }
 
-    /// The cursor of the current file, if no bound cuts anything off it in the direction of the moves: until it comes to an
-    /// end, what it does is what the run does. Then [`RunCursor::moved`] must be told.
+    /// The cursor of the current file, if no bound cuts anything off it in the direction of the moves. Until it comes to an
+    /// end, its moves are the run's moves. Then [`RunCursor::moved`] must be called.
     #[inline]
     pub fn unbounded(&mut self, backward: bool) -> Option<&mut Cursor> {
         let file = self.files.get(self.at)?;
@@ -141,7 +141,7 @@ impl RunCursor {
         self.cursor.as_ref()?.buffered(belongs)
     }
 
-    /// To the key before as many as are at hand.
+    /// Moves before this many buffered entries.
     pub fn leave(&mut self, buffered: usize) -> Result<Step> {
         self.backward = true;
         let cursor = self.cursor.as_mut().expect("buffered entries are those of a cursor");
@@ -160,7 +160,7 @@ impl RunCursor {
         Ok(step)
     }
 
-    /// Fetches one block of what a move that said `Pending` needs.
+    /// Fetches one of the blocks that a move lacks which said `Pending`.
     pub async fn load_one(&mut self) -> Result<Step> {
         let cursor = self.cursor.as_mut().expect("a move that is pending is one of a cursor");
         let step = cursor.load_one().await?;

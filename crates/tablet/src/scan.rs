@@ -65,7 +65,7 @@ const STEPS_BEFORE_SEEK: u32 = 16;
 pub struct TabletScanner {
     tablet: Arc<Tablet>,
     spec: ScanSpec,
-    /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
+    /// Ranges not finished; the front one is being read. In scan order. Cut to the unread part when a batch ends.
     ranges: VecDeque<RowRange>,
     /// Those finished since the batch began, for one that begins again.
     finished: Vec<RowRange>,
@@ -73,7 +73,7 @@ pub struct TabletScanner {
     position: Option<Position>,
     /// Of the row read last, while the next row to be read by itself has no position yet: its cursors are near it.
     row_before: Option<MergingIterator>,
-    /// So many ranges behind the front one have had fetched what they lacked.
+    /// Ranges behind the front one whose missing blocks have been fetched.
     rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
     detached: Option<Arc<Detached>>,
@@ -81,7 +81,7 @@ pub struct TabletScanner {
     /// The states that the batch is made of: they hold the value files that its cells refer to.
     states: States,
     schema: Arc<TableSchema>,
-    /// Batches handed out; the first may be all there is, and gets no more room than it needs.
+    /// Batches returned; the first may be the only one, and reserves no more memory than it needs.
     batches: u64,
     /// The batch in the making, or the cell held back before it, has values that were loaded.
     holds_values: bool,
@@ -89,7 +89,7 @@ pub struct TabletScanner {
     reader_holds: bool,
 }
 
-/// What a scan has drawn of the row that it was in when it was given up.
+/// The sampling decision of a scan about the row that it was in when it was given up.
 #[derive(Debug, Default)]
 pub struct Sampled(Vec<u8>);
 
@@ -112,7 +112,7 @@ pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
     merge: MergingIterator,
-    /// Held for what the merge reads ahead.
+    /// Held for the readahead of the merge.
     _ahead: AheadShare,
     /// Encoded bounds of the front range as it was when the position was opened.
     lower: Vec<u8>,
@@ -213,7 +213,7 @@ impl TabletScanner {
         Sampled(self.reader.take_admitted())
     }
 
-    /// What a scan before, with the same filter, has drawn. Before the first batch.
+    /// The sampling decision of an earlier scan with the same filter. Before the first batch.
     pub fn set_sampled(&mut self, sampled: Sampled) {
         self.reader.set_admitted(sampled.0);
     }
@@ -247,7 +247,7 @@ impl TabletScanner {
 
     /// Begins a batch with the next row; false when there is none.
     fn begin_batch(&mut self) -> bool {
-        // What a call that was dropped, or failed, had come past.
+        // Ranges that a call which was dropped, or failed, had passed.
         while let Some(range) = self.finished.pop() {
             self.ranges.push_front(range);
         }
@@ -256,7 +256,7 @@ impl TabletScanner {
         }
         debug_assert!(self.finished.is_empty(), "finished ranges were put back");
         self.position = self.detached.as_ref().and_then(|place| place.take());
-        // What a call that was dropped has left.
+        // The row in which a call was dropped.
         self.reader.abandon();
         drop(self.reader.take_batch());
         self.holds_values = self.reader_holds;
@@ -268,7 +268,7 @@ impl TabletScanner {
         true
     }
 
-    /// Lets go of what a call that failed has read.
+    /// Frees the rows that a failed call has read.
     pub fn drop_batch(&mut self) {
         // It has not begun: there was no room for what it is to begin with.
         if self.reader.partial_rows.is_between() {
@@ -281,7 +281,7 @@ impl TabletScanner {
         self.states.0.clear();
     }
 
-    /// Takes the batch, and cuts the ranges to what is left behind it.
+    /// Takes the batch, and cuts the ranges to the part behind it.
     fn end_batch(&mut self) -> RowBatch {
         let row = self.pass_batch();
         let (continues, unfinished) = (self.reader.partial_rows.continues, self.reader.partial_rows.unfinished);
@@ -298,7 +298,7 @@ impl TabletScanner {
         batch
     }
 
-    /// Fetches what a blocked read waits for.
+    /// Fetches the blocks or values that a blocked read waits for.
     async fn load(&mut self) -> Result<()> {
         let position = self.position.as_mut().expect("a scan that waits has a position");
         let is_cut = position.at == At::Cut && position.merge.status() != Step::Pending;
@@ -372,7 +372,7 @@ impl TabletScanner {
         }
     }
 
-    /// Cuts the ranges to what is left behind the batch; the last row that was looked at, if one was.
+    /// Cuts the ranges to the part behind the batch; the last row that was read, if one was.
     fn pass_batch(&mut self) -> Option<Bytes> {
         let mut row = None;
         if self.reader.rows_begun > 0 {
@@ -401,8 +401,8 @@ impl TabletScanner {
         }
     }
 
-    /// Moves to the newest state and snapshot, at a row boundary. That takes a new position: cursors that stand where
-    /// the old snapshot left them may have passed a part of what the new one shows of a row.
+    /// Moves to the newest state and snapshot, at a row boundary. That takes a new position: cursors that stand where the
+    /// old snapshot left them may have passed entries of a row that are visible in the new one.
     fn refresh(&mut self) {
         let (generation, visible) = (self.tablet.generation(), self.tablet.visible());
         let current = |p: &Position| p.state.generation == generation && p.snapshot == visible && p.at == At::Boundary;
@@ -692,7 +692,7 @@ fn malformed(tablet: &Tablet) -> TabletError {
     }
 }
 
-/// The first key behind what is skipped.
+/// The first key behind the skipped part.
 fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
     let parts = KeyParts::parse_after_row(key, row_end)?;
     let family_end = parts.qualifier_start.checked_sub(1)?;

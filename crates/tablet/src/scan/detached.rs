@@ -29,7 +29,7 @@ struct Place {
 }
 
 impl Detached {
-    /// Takes the position, whoever needs it.
+    /// Takes the position, pinned or not.
     pub(crate) fn take(&self) -> Option<Position> {
         let mut place = self.0.lock();
         place.pinned_until = None;
