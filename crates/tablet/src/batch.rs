@@ -1,4 +1,4 @@
-//! Mutation batches: what a commit log record carries and a memtable takes in.
+//! Mutation batches: the content of commit log records, and the input of memtables.
 //!
 //! A batch is encoded once, before its place in the commit order is known: an entry's sequence number is its place in the
 //! batch, and [`Batch::entries`] adds the first sequence number of the record. What entries share with the one before them is
@@ -29,8 +29,8 @@ const SAME_ROW: u8 = 0x10;
 const SAME_COLUMN: u8 = 0x20;
 const SAME_TIME: u8 = 0x40;
 
-/// What an entry takes at most besides row, qualifier and value, if its timestamp is not far from the last and lengths are usual: the
-/// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
+/// The most bytes of an entry besides row, qualifier and value, if its timestamp is near the last one and lengths are
+/// usual: the first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
 /// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a copy; and
@@ -47,7 +47,7 @@ pub struct Batch {
     bytes: Bytes,
     /// In the order of their entries.
     apart: Vec<Apart>,
-    /// What is behind the first piece: a value that is apart, what is between it and the next one, and so on. Slices.
+    /// The bytes behind the first piece: a value that is apart, the bytes between it and the next one, and so on. Slices.
     rest: Vec<Bytes>,
     entries: u32,
 }
@@ -145,13 +145,13 @@ impl WriteSize {
         self.row_tombstones > 0
     }
 
-    /// Of what memtables of so many locality groups take, what is not in the batch.
+    /// The bytes that memtables of this many locality groups take and the batch does not.
     pub fn repeated(&self, groups: usize) -> usize {
         let tombstones = self.row_tombstones.saturating_mul(groups.saturating_sub(1));
         self.repeated.saturating_add(tombstones)
     }
 
-    /// What memtables of so many locality groups take for it.
+    /// The bytes that memtables of this many locality groups take for it.
     pub fn in_memtables(&self, groups: usize) -> usize {
         self.apart.saturating_add(self.without_apart(groups))
     }
@@ -168,7 +168,7 @@ impl BatchBuilder {
         self.push_rows_within(rows, WriteSize::of(rows).batch());
     }
 
-    /// The same where [`WriteSize::of`] has said what they take.
+    /// The same with the size that [`WriteSize::of`] has computed.
     pub fn push_rows_within(&mut self, rows: &RowWrites, bytes: usize) {
         self.bytes.reserve(bytes);
         let order = order::of(rows);
@@ -335,7 +335,7 @@ impl BatchBuilder {
         if self.bytes.is_empty() {
             self.bytes.resize(HEADER_BYTES_MAX, 0);
         }
-        // Version and number go to the end of the room in front.
+        // Version and number go to the end of the reserved bytes in front.
         let mut header = [0; HEADER_BYTES_MAX];
         let (mut rest, mut len) = (self.entries, 0);
         while rest >= 0x80 {
@@ -368,7 +368,7 @@ impl BatchBuilder {
     }
 }
 
-/// What is added.
+/// An entry that is added.
 struct NewEntry<'a> {
     family: FamilyId,
     qualifier: &'a [u8],
@@ -487,7 +487,7 @@ impl Batch {
 
 /// Reads one entry after another.
 struct Reader<'a> {
-    /// What is left.
+    /// The unread bytes.
     input: &'a [u8],
     /// Bytes of the batch, of which those that are left are the last.
     len: usize,

@@ -1,4 +1,4 @@
-//! Decides what of a row's stored entries exists: deletes, overwrites, aggregates.
+//! Resolves a row: which of its stored entries exist, by deletes, overwrites and aggregates.
 //!
 //! Entries of a row arrive in key order (see `stele_types::key`): every marker that can hide a cell comes before it. A
 //! *version* is all entries of one column at one timestamp; it is resolved as a whole, because under the by-timestamp rule
@@ -16,7 +16,7 @@ use stele_types::key::{self, CellKind, KeyParts};
 use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
 use tombstones::{Tombstone, Tombstones};
 
-/// What may be skipped from here on: the caller may jump there or keep pushing, the outcome is the same.
+/// The entries that may be skipped from here on: the caller may jump behind them or keep pushing, the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// Nothing.
@@ -29,7 +29,7 @@ pub enum Skip {
     Row,
 }
 
-/// What a version came to.
+/// The result of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A value: a put, or operands on a put or on nothing that can still change.
@@ -58,7 +58,7 @@ pub struct Version<'a> {
     pub key: &'a [u8],
     /// The parts of that key.
     pub parts: KeyParts,
-    /// What it came to.
+    /// Its result.
     pub outcome: Outcome,
 }
 
@@ -82,7 +82,7 @@ impl<F: FnOnce() -> Bytes> StoredValue for F {
     }
 }
 
-/// Takes what the resolver finds.
+/// Receives the results of the resolver.
 pub trait Sink {
     /// Whether [`Version::key`] matters: a version that is not settled by its first entry costs a copy of its key then.
     const WANTS_KEYS: bool = true;

@@ -21,16 +21,16 @@ use stele_types::{CellKind, FileId, SeqNo, key};
 /// The value files that entries of a job's sources may refer to.
 #[derive(Clone, Default)]
 pub struct Carried {
-    /// All of them, with what a link to them says but for its bytes.
+    /// All of them, with links whose bytes are not filled in.
     pub files: BTreeMap<FileId, (ValueLink, Arc<ValueFile>)>,
     /// Those whose values are moved.
     pub collected: BTreeSet<FileId>,
 }
 
-/// What a job has written.
+/// The output of a job.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Complete sstables, with what they refer to.
+    /// Complete sstables, with links to their value files.
     pub files: Vec<FileRef>,
     /// New value files.
     pub values: Vec<FileId>,
@@ -45,7 +45,7 @@ struct Waiting {
     key: Vec<u8>,
     row_len: usize,
     value: Bytes,
-    /// The value, or what the reference refers to, goes to a new value file.
+    /// The value, or the value that the reference names, goes to a new value file.
     is_apart: bool,
 }
 
@@ -193,7 +193,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Counts what the file being written refers to.
+    /// Counts the bytes of a record that the file being written refers to.
     fn note_reference(&mut self, value: &[u8]) -> Result<()> {
         let reference = decoded(value)?;
         let file = reference.file;
@@ -212,7 +212,7 @@ impl<'a> Output<'a> {
         !self.waiting.is_empty() || self.writer.as_ref().is_some_and(SstableWriter::wants_flush)
     }
 
-    /// Adds what waits, and hands finished blocks to the file.
+    /// Adds the waiting entries, and hands finished blocks to the file.
     pub async fn flush(&mut self) -> Result<()> {
         self.write_waiting().await?;
         match &mut self.writer {
@@ -321,7 +321,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// What was written. Files that were not completed are discarded.
+    /// The complete files. Files that were not completed are discarded.
     pub fn take(&mut self) -> Written {
         if let Some(writer) = self.writer.take() {
             self.files.discard(StoredFile::Sstable(writer.file_id()));
@@ -368,7 +368,7 @@ impl<'a> Output<'a> {
                 file: file.0,
                 ..ValueLink::default()
             });
-            // A split has estimated the share. What is referred to is the tablet's in any case.
+            // A split has estimated the share. The referenced bytes are the tablet's in any case.
             let share = link.share.max(bytes);
             ValueLink { bytes, share, ..link }
         };

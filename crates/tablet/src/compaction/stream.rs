@@ -270,7 +270,7 @@ fn malformed() -> TabletError {
     }
 }
 
-/// Keeps what the resolver finds to be still needed.
+/// Writes the entries that the resolver finds to be still needed.
 struct Keep<'a> {
     schema: Arc<TableSchema>,
     now_micros: i64,

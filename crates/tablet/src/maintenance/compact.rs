@@ -49,7 +49,7 @@ pub struct Compacted {
     pub major: bool,
 }
 
-/// Bytes that a compaction may write. What it reads is deleted when it is done, not before.
+/// Bytes that a compaction may write. Its inputs are deleted when it is done, not before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceLimit {
     /// Of any kind.
@@ -59,7 +59,7 @@ pub struct SpaceLimit {
 }
 
 impl SpaceLimit {
-    /// As on a medium without an end.
+    /// No bound.
     pub const UNLIMITED: SpaceLimit = SpaceLimit {
         any: u64::MAX,
         into_bottom: u64::MAX,
@@ -105,7 +105,7 @@ impl Tablet {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
                 drop(job);
-                // For what is cut into parts there may be.
+                // There may be space for a compaction that is cut into parts.
                 let Some(bottom) = context.claim_bottom(id) else {
                     continue;
                 };
@@ -124,7 +124,7 @@ impl Tablet {
         Ok(None)
     }
 
-    /// Runs the job of a plan, and commits what it has made.
+    /// Runs the job of a plan, and commits its output.
     async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
         let Weighed {
             mut plan,
@@ -278,7 +278,7 @@ impl Tablet {
     /// Rewrites a group; no compaction runs meanwhile.
     async fn rewrite_all(&self, group: &GroupState, collected: &BTreeSet<FileId>) -> Result<()> {
         let context = CompactionContext::of(self);
-        // What is flushed meanwhile has rows that are behind us already.
+        // Files that are flushed meanwhile have rows that the loop has passed.
         let ids = |files: &[HeldFile]| files.iter().map(|file| file.reference.id()).collect::<Vec<FileId>>();
         let known: BTreeSet<FileId> = ids(&group.files).into_iter().collect();
         let mut from = Bytes::new();
@@ -321,7 +321,7 @@ impl Tablet {
         }
     }
 
-    /// Whether a compaction is due beside those that run.
+    /// Whether a compaction is due in addition to those that run.
     pub fn compaction_due(&self) -> bool {
         let context = CompactionContext::of(self);
         self.claims.with(|held| {

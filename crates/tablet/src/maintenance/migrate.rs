@@ -1,29 +1,29 @@
-//! Takes what families have left behind to the groups that they were moved to.
+//! Moves misplaced cells to the groups that their families belong to.
 //!
-//! A family that is moved to another locality group has its new entries there at once; its old ones stay in files of the
+//! A family that is moved to another locality group has its new entries there immediately; its old ones stay in files of the
 //! group it has left: its *residue*. A relocation rewrites all files of that group, once without the families that have
 //! left it, and once for every group that they are in now, with them alone. It commits all of that in one manifest.
 //!
 //! Why this is right:
 //! * The residue of a family is all of its oldest entries. A family leaves a residue in at most one group (the master
 //!   moves it again only when no tablet has one), and while a tablet has it, no compaction of the family's group is at
-//!   the bottom. So within the files that are rewritten, what decides over an entry of the family by deleting or
-//!   replacing it is either there, too, or in the family's own group, which keeps it.
+//!   the bottom. So within the files that are rewritten, an entry that deletes or replaces an entry of the family is either
+//!   there, too, or in the family's own group, which keeps it.
 //! * Memtables were set aside when the family was moved, and a relocation waits until they are flushed. After it no
 //!   entry of the family can come to the group it has left.
 //! * The files that are made for the family's group are older, as far as they decide over anything, than all files there:
 //!   they become its oldest run. Markers of rows stay where they are: each group that existed when one was written has
 //!   its own copy.
 //!
-//! *What the catalog does not know of.* After a catalog was restored to an older state, entries of a family may be in a group
-//! of which nobody knows whether the family was moved there or away, so neither which are older. Then all files of the
-//! tablet are rewritten together, each group's from everything there is: that is right whatever their ages. Until
-//! then, reads look into all of them, and where such a family is an aggregate, whose operands are combined in the order of
-//! age, its groups are not compacted.
+//! *Moves that the catalog does not know.* After a catalog was restored to an older state, entries of a family may be in a
+//! group although nothing says whether the family was moved there or away, so neither which are older. Then all files of the
+//! tablet are rewritten together, each group's from all files: that is right whatever their ages. Until then, reads search
+//! all of them. Where such a family is an aggregate, whose operands are combined in the order of age, its groups are not
+//! compacted.
 //!
-//! A group of which a file is damaged is left as it is, residue included: what is in it can still be read as far as it
+//! A group with a damaged file is left as it is, residue included: its entries can still be read as far as they
 //! could before. While files cannot be rewritten together, because one is damaged or a memtable waits, known residues are
-//! relocated nevertheless where nothing unknown has to do with the group or the families.
+//! relocated nevertheless where no unknown move concerns the group or the families.
 
 use super::READ;
 use super::compact::{Compacted, Shape, number_run};
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_types::{FamilyId, GroupId, TableSchema, Timestamp};
 
-/// What the parts of a rewrite have made, one after the other.
+/// The files that the parts of a rewrite have made.
 #[derive(Default)]
 struct Made {
     /// Of each group, until the manifest gets them.
@@ -52,8 +52,8 @@ struct Made {
 }
 
 impl Tablet {
-    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. What waits in memtables decides
-    /// whether that is possible; what is rewritten are files, and takes too long to keep the memtables for.
+    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. Waiting memtables decide whether
+    /// that is possible. Only files are rewritten, and that takes too long to hold the memtables meanwhile.
     pub(super) async fn migrate_next(&self) -> Result<Option<Compacted>> {
         let (is_to_sort_out, movable, files) = self.with_state(|state| {
             let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
@@ -97,7 +97,7 @@ impl Tablet {
         }))
     }
 
-    /// Takes what a part came to. When it failed, all of them are let go.
+    /// Adds the files of a part. When it failed, the files of all parts are discarded.
     fn add_part(&self, made: &mut Made, group: GroupId, outcome: Result<JobReport>) -> Result<()> {
         match outcome {
             Ok(report) => {
@@ -197,7 +197,8 @@ impl Tablet {
     }
 }
 
-/// What is written: for the group itself everything but the families that have left it, for others what has come to them.
+/// The outputs: for the group itself everything but the families that have left it, for other groups the families that have
+/// come to them.
 fn parts(schema: &TableSchema, group: GroupId, leavers: &Leavers) -> Leavers {
     let left = leavers
         .iter()
@@ -214,8 +215,8 @@ fn with_families(schema: &TableSchema, wanted: impl Fn(&FamilyId) -> bool) -> Ar
     Arc::new(part)
 }
 
-/// The change of a manifest that puts what was made of all groups into their place. Only flushes have changed the lists
-/// since, and they append.
+/// The change of a manifest that puts the new files of all groups into place. Only flushes have changed the lists since,
+/// and they append.
 fn replacement_of_all(state: &State, made: Vec<(GroupId, Vec<FileRef>)>) -> impl FnOnce(&mut Manifest) {
     let read: Vec<(GroupId, usize)> = state.groups.iter().map(|group| (group.id, group.files.len())).collect();
     assert_eq!(read.len(), made.len(), "files of all groups are rewritten together");

@@ -14,7 +14,7 @@ use stele_env::Env;
 
 /// Rows that are looked for in files whose filters are not in memory: each costs an index block and a data block.
 const SEARCHED_MAX: usize = 16;
-/// How long that may take: an object store answers within some tenths of that, and whoever waits for a flush waits for this.
+/// The time limit: an object store answers within some tenths of that, and a caller that waits for a flush waits for this.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 /// How that is read.
 const LOOK: ReadOptions = ReadOptions {

@@ -122,7 +122,8 @@ pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
             .iter()
             .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
         for (link, file) in links {
-            // A file's header is nobody's garbage: a file of one tiny value would be collected, and so would what it moves to.
+            // A file's header is not garbage: a file of one tiny value would be collected, and so would the file that it
+            // moves to.
             let records = link.share.saturating_sub(HEADER_BYTES as u64);
             let shared = shares.entry(link.id()).or_insert(Shared {
                 bytes: records,
@@ -151,7 +152,7 @@ pub(super) fn gathered(files: &[&HeldFile], full_bytes: u64) -> BTreeMap<FileId,
     referred
 }
 
-/// What a job over files of the group has to know of value files.
+/// The value files that a job over files of the group may meet.
 pub(super) fn carried(group: &GroupState, collected: BTreeSet<FileId>) -> Carried {
     let links = group
         .files

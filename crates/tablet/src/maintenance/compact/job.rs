@@ -20,11 +20,11 @@ use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 /// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
 const UPPER_RUN_FILE_BYTES: u64 = 16 << 20;
 
-/// Of so many blocks of a flush that nobody has time to compress one is all the same, to know what that would save: a thirtieth
-/// of the time, and known within a few percent for a file of some megabytes.
+/// One block in this many of an urgent flush is compressed nevertheless, to estimate the saving: a thirtieth of the time,
+/// and exact within a few percent for a file of some megabytes.
 const LOOSE_ONE_IN: u32 = 32;
 
-/// What a job's output is.
+/// The properties of a job's output.
 pub(in crate::maintenance) struct Shape {
     /// As in [`Job`].
     pub(in crate::maintenance) bottom: bool,
@@ -69,7 +69,7 @@ impl CompactionContext<'_> {
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
         if loose {
-            // A dictionary would be made of what is to be stored without it.
+            // A dictionary would be made of blocks that are stored without it.
             (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
         }
         let file_bytes = options.file_bytes.unwrap_or_else(|| self.files.file_bytes());
@@ -99,7 +99,7 @@ impl CompactionContext<'_> {
     }
 }
 
-/// Takes what a job has shown to the experience with the group.
+/// Adds the result of a job to the statistics of the group.
 pub(super) fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
     let compaction_stats = &group.compaction_stats;
     compaction_stats.forget_reads();
@@ -121,7 +121,7 @@ pub(super) fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &
 }
 
 /// The change of a manifest that puts a job's output into place. Since the job began flushes have appended to the list, and
-/// other jobs have replaced what was before or behind what this one claimed.
+/// other jobs have replaced files before or behind the claimed ones.
 pub(super) fn replacement(
     group: GroupId,
     files: &[HeldFile],

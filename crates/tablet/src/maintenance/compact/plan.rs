@@ -26,12 +26,12 @@ const JOB_FILES: u64 = 4;
 /// still is a thousandth of a second of a disk that reads 500 MB/s.
 const READAHEAD_BYTES_MAX: usize = 32 << 20;
 
-/// What a job replaces. Positions are of the group's list of files.
+/// The files that a job replaces. Positions are of the group's list of files.
 pub(in crate::maintenance) struct Plan {
     pub(in crate::maintenance) sources: Vec<Source>,
     /// Replaced by the output.
     pub(in crate::maintenance) inputs: Range<usize>,
-    /// Files of the tiers that lose what the job takes; behind `inputs`, or empty.
+    /// Files of the tiers that the job consumes in part or as a whole; behind `inputs`, or empty.
     pub(in crate::maintenance) cut: Range<usize>,
     /// Keys from this on are not the job's.
     pub(in crate::maintenance) upper: Option<Bytes>,
@@ -42,12 +42,12 @@ pub(in crate::maintenance) struct Plan {
     pub(in crate::maintenance) collected: BTreeSet<FileId>,
 }
 
-/// A plan, and what it comes to.
+/// A plan, and its cost.
 pub(in crate::maintenance) struct Weighed {
     pub(in crate::maintenance) plan: Plan,
-    /// What is left of the files of the tiers that are cut.
+    /// The rest of the files of the tiers that are cut.
     pub(in crate::maintenance) left: Vec<FileRef>,
-    /// What is left of the last input, if the job ends within it.
+    /// The rest of the last input, if the job ends within it.
     pub(in crate::maintenance) kept: Option<FileRef>,
     /// Bytes of sstables to be read.
     pub(in crate::maintenance) bytes_in: u64,
@@ -115,7 +115,7 @@ impl CompactionContext<'_> {
         summaries(state, group, &self.range.start, self.env.wall_micros())
     }
 
-    /// What is due in a group of which jobs have claimed these files.
+    /// The compaction that is due in a group of which jobs have claimed these files.
     pub(in crate::maintenance) fn due(
         &self,
         state: &State,
@@ -144,7 +144,7 @@ impl CompactionContext<'_> {
         pick.map(|pick| Due { pick, runs, has_bottom })
     }
 
-    /// The merge into the bottom that is under way, or one of what there is, if nobody is at it.
+    /// The merge into the bottom that is in progress, or one of all runs, unless a job has claimed them.
     pub(in crate::maintenance) fn due_bottom(
         &self,
         state: &State,
@@ -253,7 +253,7 @@ impl CompactionContext<'_> {
     ) -> Result<(Range<usize>, Option<Bytes>)> {
         let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
         let before = after.checked_sub(1).and_then(|at| bottom.get(at));
-        // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
+        // A file that ends before the row is left alone, unless it is small: the rows behind it may fill it up.
         let takes_before = before.is_some_and(|file| !file.ends_before(row) || file.bytes() < file_bytes / 2);
         debug_assert!(
             bottom
@@ -357,7 +357,7 @@ impl CompactionContext<'_> {
     }
 }
 
-/// How so many runs are read together.
+/// The readahead of each run when this many are read together.
 fn read_of(runs: usize) -> ReadOptions {
     ReadOptions {
         readahead_bytes: (READAHEAD_BYTES_MAX / runs.max(1)).min(READ.readahead_bytes),
