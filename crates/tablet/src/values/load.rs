@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that one load may take without room: a batch.
 const FREE_BYTES: usize = 1 << 20;
-/// Values of one load read at once: a medium far away takes as long for eight as for one.
+/// Values of one load that are read concurrently: distant storage takes as long for eight as for one.
 const READS_CONCURRENT: usize = 8;
 /// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
 /// does not get more of them by waiting.
@@ -41,7 +41,7 @@ pub struct ValueMemory {
     wanted: Arc<AtomicUsize>,
 }
 
-/// Counts what is waited for, as long as it is.
+/// Counts the bytes that a load waits for, as long as it waits.
 struct Wanted<'a>(&'a AtomicUsize, usize);
 
 impl<'a> Wanted<'a> {

@@ -1,7 +1,7 @@
 //! Writes a value file front to back.
 //!
-//! `add` is synchronous and only queues: a value that is not compressed is not copied on its way to the medium. The
-//! caller writes with `flush` when [`ValueWriter::wants_flush`] says so.
+//! `add` is synchronous and only queues: an uncompressed value is not copied on its way to storage. The caller writes with
+//! `flush` when [`ValueWriter::wants_flush`] says so.
 
 use super::{HEADER_BYTES, ValueRef, encode_header, frame};
 use crate::error::Result;
@@ -27,7 +27,7 @@ pub struct ValueWriter {
     offset: u64,
     queued: Vec<Bytes>,
     queued_bytes: usize,
-    /// After a failed write nobody knows what the file holds: every later call fails the same way.
+    /// After a failed write the content of the file is unknown: every later call fails the same way.
     failure: Option<StorageError>,
 }
 
@@ -87,7 +87,7 @@ impl ValueWriter {
         self.queued_bytes >= FLUSH_BYTES
     }
 
-    /// Hands what is queued to the file. It is durable only after `finish`.
+    /// Writes the queue to the file. It is durable only after `finish`.
     pub async fn flush(&mut self) -> Result<()> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone().into());
