@@ -1,9 +1,9 @@
 //! Rows in descending order.
 //!
-//! The merge goes backward, and each row is resolved from its first entry, because markers come before what they hide. Most
-//! rows are at hand: one source has them as a whole and has put their entries together on its way back. Of others, what
-//! the merge passes is gathered first. A row of very many entries is not gathered: the merge seeks its first entry, the row
-//! is read forward like any other, and the merge seeks back to where it came from.
+//! The merge goes backward, and each row is resolved from its first entry, because markers come before the cells they hide.
+//! Most rows are buffered: one source has all of the row and has decoded its entries on its way back. Of other rows, the
+//! entries that the merge passes are gathered first. A row of very many entries is not gathered: the merge seeks its first
+//! entry, the row is read forward like any other, and the merge seeks back to the place it came from.
 
 use super::row::{Finish, RowReader};
 use super::{At, Position, malformed};

@@ -1,24 +1,24 @@
-//! Rows that are given in pieces.
+//! Rows that are returned in pieces.
 //!
-//! A row may have millions of cells or hundreds of megabytes, and a reader that can put it together itself need not have the
-//! server do that. So where a scan is told that its reader takes pieces, a row that has come to a *piece's* bytes is handed
-//! out as far as it has come, and the scan goes on in the middle of it with the next batch. What is kept meanwhile is what the
-//! rest of the row depends on: where the cursors stand, the markers, how many versions of the column and cells of the row there were,
-//! what the filter has counted (`stele_filter::RowProgress`).
+//! A row may have millions of cells or hundreds of megabytes, and a reader that can assemble it itself need not have the
+//! server do that. So a scan for such a reader returns a row that has come to a *piece's* bytes as far as it was read, and
+//! goes on in the middle of it with the next batch. It retains the state that the rest of the row depends on: the positions
+//! of the cursors, the markers, the number of versions of the column and of cells of the row, and the counts of the filter
+//! (`stele_filter::RowProgress`).
 //!
-//! Terms: a piece is *given* when a batch with cells of it has been handed out. The cell *held back* is the last that passed
-//! the filter: who ends a row must have a cell to end it with. The cell *set aside* has not been filtered: it is larger
-//! than the room that is left, and the next batch begins with it in as much room as it takes.
+//! Terms: a piece is *given* when a batch with cells of it has been returned. The cell *held back* is the last that passed
+//! the filter: the end of a row needs a cell to carry it. The cell *set aside* has not been filtered: it is larger than the
+//! rest of the memory, and the next batch begins with it in as much memory as it takes.
 //!
 //! Invariants:
 //! * A row is read as of one snapshot, in one state of the tablet and at one time, from its first piece to its last. So its
-//!   position *pins* memtables and files that may be obsolete; how long is bounded: [`pinned_until`]. When that is over, and the
-//!   tablet has another state by then, the row is begun again, and the batch says so by not saying that it continues
+//!   position *pins* memtables and files that may be obsolete, for a bounded time: [`pinned_until`]. If the tablet has
+//!   another state when that is over, the row is begun again, and the batch does not say that it continues
 //!   (`RowBatch::continues`). Once too often is an error ([`RESTARTS_MAX`]).
-//! * A batch that begins within a row ends with it at the latest: what comes behind is read as of a newer snapshot.
-//! * Of a row in pieces what is between them weighs a cell or two.
-//! * Rows are given whole where the filter must see them as a whole, and where everything stored is read, unresolved.
-//! * The cells of a row, without what they take in memory beside their own bytes, are at most `limits::ROW_BYTES_MAX`.
+//! * A batch that begins within a row ends with it at the latest: later rows are read as of a newer snapshot.
+//! * Between two pieces a row retains no more than a cell or two.
+//! * Rows are returned whole where the filter needs them as a whole, and where stored entries are read unresolved.
+//! * The cells of a row, without their overhead in memory, are at most `limits::ROW_BYTES_MAX`.
 
 use super::row::RowReader;
 use super::sink::weight;
@@ -34,12 +34,13 @@ const PINNED: Duration = Duration::from_secs(10);
 /// Speed at which it is to be taken beyond that: eight megabits a second. The largest row may pin a state for less than five
 /// minutes.
 const TAKEN_BYTES_PER_SECOND: usize = 1 << 20;
-/// How often a row is begun again because its position was taken away. Who is too slow thrice in turn is always too slow.
+/// How often a row is begun again because its position was freed. A reader that is too slow three times in succession is
+/// always too slow.
 const RESTARTS_MAX: u32 = 2;
 
 /// Of a scan, how it gives rows in pieces, and of the row being read what the rest of it depends on.
 pub(super) struct PartialRows {
-    /// What a piece is to take; `None` gives rows as a whole.
+    /// The bytes of a piece; `None` returns rows as a whole.
     pub(super) bytes: Option<usize>,
     /// [`PINNED`].
     pinned: Duration,
@@ -117,7 +118,7 @@ impl PartialRows {
         self.held_back.as_ref().is_some_and(|cell| !cell.is_reference())
     }
 
-    /// Until when what the row pins is kept for it.
+    /// The time until which the row pins its state.
     pub(super) fn pinned_until(&self) -> Option<Duration> {
         let taking = Duration::from_secs((self.bytes_before / TAKEN_BYTES_PER_SECOND) as u64);
         self.is_between().then(|| self.began + self.pinned + taking)
@@ -194,7 +195,7 @@ impl RowReader {
         Ok(())
     }
 
-    /// What the filter makes of the cells since the last piece.
+    /// The cells since the last piece that pass the filter.
     fn partial_row(&mut self, env: &Env) -> Result<Vec<Cell>> {
         let cells = self.sink.output.take_piece();
         let own = |cell: &Cell| weight(cell) - size_of::<Cell>();

@@ -1,7 +1,7 @@
 //! Reads one row after the other from its stored entries.
 //!
-//! The entries of a row are given in key order, wherever they come from; what the read returns of the row goes to a
-//! batch. Shared by scans in both directions and by reads of single rows.
+//! The caller passes the entries of a row in key order, from any source; the cells that the read returns go to a
+//! batch. Scans in both directions and reads of single rows use it.
 
 use super::BATCH_BYTES;
 use super::partial_rows::PartialRows;
@@ -25,7 +25,7 @@ const CELL_COST: usize = size_of::<Cell>() + 40;
 /// sixteen kilobytes, or many patterns, to come to that sooner than to [`super::BATCH_ROWS`]; a single row may be more.
 const SCANNED_BYTES_MAX: usize = 64 << 20;
 
-/// What the end of a row came to.
+/// The result of the end of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// The row is in the batch.
@@ -117,7 +117,7 @@ impl RowReader {
         self.partial_rows.bytes.unwrap_or(usize::MAX).min(self.reservation)
     }
 
-    /// What rows are read as of from now on.
+    /// The snapshot and the time as of which rows are read from now on.
     pub(super) fn set_time(&mut self, snapshot: SeqNo, now_micros: i64) {
         self.resolver.set_snapshot(snapshot);
         self.sink.set_now(now_micros);
@@ -293,7 +293,7 @@ impl RowReader {
         Some(skip)
     }
 
-    /// What the row, or the piece of it that is being read, takes so far.
+    /// The memory that the row, or the piece of it that is being read, takes so far.
     #[inline]
     pub(super) fn cost(&self) -> usize {
         let cells = self.sink.cells().saturating_mul(self.cell_cost);

@@ -1,13 +1,13 @@
 //! Reads of many single rows: a request for a list of keys.
 //!
-//! The keys come in order. Each row is found as by a read of it alone, but from where the one before was found: a cursor that
-//! stands in a file goes on to the next row in it, which costs no look for the index block, and none for the data block when
-//! the two are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
-//! and as of one snapshot; a row that waits gets a position as the first row of any other range has. When a row has to wait for the medium, those that come next are looked for too, and what they lack
-//! is fetched at the same time.
+//! The keys come in order. Each row is found as by a read of it alone, but from the place of the previous one: a cursor in a
+//! file moves on to the next row in it without a lookup of the index block, and without one of the data block when the two
+//! rows are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
+//! and as of one snapshot. A row that waits for storage gets a position, like the first row of any other range. The next
+//! rows are probed meanwhile, and the blocks that they lack are fetched concurrently.
 //!
-//! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
-//! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
+//! Invariant: for at most [`ROWS_AHEAD`] later rows two blocks of each file that may have them are fetched, none of more than
+//! [`AHEAD_BYTES_MAX`]. They go to the cache; an error of such a fetch is found when the row is read.
 
 use super::backward::Gathered;
 use super::row::Finish;

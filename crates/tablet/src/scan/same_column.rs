@@ -1,8 +1,8 @@
-//! Rows of one cell each in the same column, one after the other, of one source: what most scans of small rows meet.
+//! Fast path for rows of one cell each in the same column and from the same source: most rows of scans over small rows.
 //!
-//! Merging, resolving and cutting cost several times what such a row takes, and come to the same for each of them. Here only
-//! what can differ is looked at: row, timestamp, sequence, kind. Whatever else turns up is left to the general way, with the
-//! position where that expects it.
+//! Merging, resolving and cutting cost several times as much as copying such a row, and have the same result for each of them.
+//! The fast path checks only the parts that can differ: row, timestamp, sequence, kind. Any other row is left to the general
+//! path, with the position where that expects it.
 
 use super::row::RowReader;
 use super::{At, Position};

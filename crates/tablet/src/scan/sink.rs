@@ -42,7 +42,7 @@ pub(super) struct ReadSink {
     pub(super) output: Output,
 }
 
-/// What the filter's pushdown leaves out.
+/// The cells that the filter's pushdown leaves out.
 struct Cut {
     /// Absent when every column matters.
     columns: Option<ColumnCut>,
@@ -167,7 +167,7 @@ impl ReadSink {
         self.bytes
     }
 
-    /// Adds what is stored, whatever it is.
+    /// Adds a stored entry of any kind.
     pub(super) fn push_raw(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
         let qualifier = parts.qualifier(key);
         let column_level = !matches!(
@@ -336,7 +336,7 @@ impl Sink for ReadSink {
     }
 }
 
-/// What a cell weighs when it has its value.
+/// The weight of a cell when it has its value.
 pub(super) fn weight(cell: &Cell) -> usize {
     match cell.kind {
         CellKind::Reference => cell.weight() + ValueRef::value_len_of(&cell.value),
