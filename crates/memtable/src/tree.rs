@@ -6,31 +6,31 @@
 //! keys between the node's bounds have in common. So nearly all comparisons of a search read only the node's own
 //! cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first cell below it.
 //!
-//! A node without a bound on one side (the root; what is at the edge) may get any key. It skips what the keys that it begins
-//! with have in common all the same, and has one of them for its *anchor*: a key that begins otherwise has the least or the
-//! greatest prefix, as it comes before or after all that begin so. Prefixes thus never disagree with the order of keys; equal
-//! ones say nothing.
+//! A node without a bound on one side (the root; a node at the edge) may get any key. It skips the common prefix of its first
+//! keys all the same, and has one of them for its *anchor*: a key with another prefix has the least or the greatest slot
+//! prefix, as it comes before or after all keys with that prefix. Slot prefixes thus never disagree with the order of keys;
+//! equal ones say nothing.
 //!
-//! What makes reading safe while the writer changes a node are four rules it keeps (after FAST & FAIR B+ trees, Hwang et
+//! Four rules of the writer make reading safe while it changes a node (after FAST & FAIR B+ trees, Hwang et
 //! al., and B-link trees, Lehman and Yao):
 //!
 //! * **Cells and nodes are complete before their slot is stored** (release), and neither they nor `low`, `skip` and `anchor`
-//!   change afterwards. Whatever a reader finds in a slot (acquire) is good, if perhaps no longer the place to be.
+//!   change afterwards. An address that a reader finds in a slot (acquire) is good, if perhaps no longer the right place.
 //! * **An insertion shifts slots to the right, beginning with the last.** At any moment the slots are sorted with at
-//!   most one of them twice, none is missing, and what stands in a slot only gets smaller.
+//!   most one of them twice, none is missing, and the content of a slot only gets smaller.
 //! * **A split copies the upper half to a new right neighbour, links that (`next`), then clears the upper half,
 //!   beginning with the last.** A reader that does not find its target in a node follows `next`.
-//! * **What left a slot by a split never comes back to that node**, because the node now ends below it.
+//! * **An entry that left a slot by a split never comes back to that node**, because the node now ends below it.
 //!
 //! From these: if a reader saw a key below its target in slot i, then the slots up to i hold only keys below the target
 //! from then on. So a search may err to the left only: of a node, which `next` mends, or within it, which going on
-//! mends. And if a slot still holds what a cursor stands on, then what its right neighbour held a moment earlier is the
-//! next entry; if that was empty, the first of the next node is, unless it is not behind the cursor: then the cursor is where a
-//! split is clearing. In this case, and when its slot holds something else, it looks for its place again.
+//! mends. And if a slot still holds the entry of a cursor, then the content of its right neighbour a moment earlier is the
+//! next entry. If that was empty, the first entry of the next node is the next one, unless it is not behind the cursor: then
+//! the cursor is where a split is clearing. In this case, and when its slot holds something else, the cursor seeks again.
 //!
-//! Common parts are trusted without looking at them: the writer's search is exact, so its key lies between the
+//! Common prefixes are trusted without a comparison: the writer's search is exact, so its key lies between the
 //! bounds of the nodes it passes. A reader's target may lie beyond the upper bound of a node when it meets a split; it
-//! compares what it finds with its whole target before it believes it.
+//! compares the key it finds with its whole target before it uses it.
 #![allow(
     unsafe_code,
     reason = "the arena's addresses are good as long as this module puts only its own into slots"
