@@ -46,9 +46,7 @@ fn main() -> io::Result<()> {
     cell_keys(&mut seeds);
     let batch = batch();
     add(&mut seeds, "mutation_batch", batch.to_bytes());
-    for golden in ["v1.batch", "v2.batch"] {
-        add(&mut seeds, "mutation_batch", golden_file("tablet", golden)?);
-    }
+    add(&mut seeds, "mutation_batch", golden_file("tablet", "v2.batch")?);
     add(&mut seeds, "manifest", golden_file("tablet", "v1.manifest")?);
     segment(&mut seeds, &batch);
     manifests(&mut seeds);

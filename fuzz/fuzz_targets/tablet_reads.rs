@@ -19,8 +19,8 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
-    BatchBuilder, CellRef, CellVisitor, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
-    TabletMetrics, TabletScanner, TabletVisit,
+    BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
+    TabletMetrics, TabletScanner,
 };
 use stele_types::{
     Cell, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TimeUnit, Timestamp,
@@ -185,10 +185,6 @@ impl Table {
         let whole = scan(tablet, &spec(None, false)).await.rows;
         self.check_model(&whole);
         agree(tablet, None, part, &whole).await;
-        assert_eq!(visit(tablet, false).await, whole, "shown");
-        let mut shown = visit(tablet, true).await;
-        shown.reverse();
-        assert_eq!(shown, whole, "shown backward");
         let Some(filter) = filter else {
             return;
         };
@@ -383,29 +379,6 @@ async fn in_partial_rows(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Rows {
     }
     assert!(!goes_on, "a scan ends behind a row");
     rows
-}
-
-async fn visit(tablet: &Arc<Tablet>, reversed: bool) -> Rows {
-    let mut seen = Seen::default();
-    let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
-    while visit.next().await.expect("memory does not fail") {}
-    drop(visit);
-    seen.0
-}
-
-#[derive(Default)]
-struct Seen(Rows);
-
-impl CellVisitor for Seen {
-    fn row(&mut self, row: &[u8]) {
-        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
-    }
-
-    fn cell(&mut self, cell: CellRef<'_>) {
-        let [qualifier, value] = [cell.qualifier, cell.value].map(Bytes::copy_from_slice);
-        let (_, cells) = self.0.last_mut().expect("a row begins before its cells");
-        cells.push(Cell::put(cell.family, qualifier, cell.timestamp, value));
-    }
 }
 
 /// The row, read on this thread, or by a scan where its values are elsewhere.

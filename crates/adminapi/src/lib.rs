@@ -2,6 +2,7 @@
 //!
 //! gRPC services of its own beside Google's, on the same port. The messages are written out here for both sides; the documents
 //! named in each module describe them for clients in other languages. Numbers are never reused.
+#![forbid(unsafe_code)]
 
 mod groups;
 mod settings;

@@ -10,6 +10,7 @@
 //! * [`bundle`], [`report`]: what is left for another person to check and to read.
 //!
 //! This is a client: it speaks public protocols only, and depends on no part of the database but the wire codec.
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

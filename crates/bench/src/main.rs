@@ -1,4 +1,5 @@
 //! The program `stele-bench`: reproduces the published evaluations of the Bigtable family against any server.
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -15,6 +15,7 @@
 //! ReadRows, MutateRow and MutateRows are nearly all of the load. They work from the bytes of the request (`messages`,
 //! `protobuf`, `zero_copy`) to the bytes of the response (`chunks`, `outcomes`). `reads` produces rows within
 //! reservations of `response_memory`. Errors get their gRPC code in `status` only.
+#![forbid(unsafe_code)]
 
 mod accounting;
 mod app_profiles;

@@ -17,6 +17,7 @@
 //! * An entry that exceeds the share is not admitted.
 //!
 //! [`Profile`] simulates other capacities; [`S3Fifo`] is the policy by itself, for caches of other things.
+#![forbid(unsafe_code)]
 
 mod policy;
 mod profile;

@@ -8,6 +8,7 @@
 //!   [`view::TableEntry`] checks whenever it is built.
 //!
 //! [`Catalog`] keeps the whole in memory as an immutable [`CatalogView`] that readers share.
+#![forbid(unsafe_code)]
 
 pub mod catalog;
 pub mod error;

@@ -8,7 +8,7 @@
 //! [`show`], [`schema`], [`groups`] and [`settings`] are the commands. `docs/import-export.md` is the reference for users.
 //!
 //! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
-
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -4,6 +4,7 @@
 //! its data half: it finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns
 //! each, and goes on where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
 //! leases, for protocols whose scans span requests.
+#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod request;

@@ -15,6 +15,7 @@
 //!   for the segment before it ([`retention`]).
 //!
 //! This crate does not know the meaning of a record.
+#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod format;

@@ -11,6 +11,7 @@
 //! catalog, epochs, the election of a master. Nothing large does: see [`limits`].
 //!
 //! Backend: [`embedded`], one process over [`stele_storage::Storage`]. [`conformance`] is one suite over all backends.
+#![forbid(unsafe_code)]
 
 pub mod conformance;
 mod coord;

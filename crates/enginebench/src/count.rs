@@ -41,12 +41,10 @@ pub enum HotPath {
     MultiGet,
     /// A row that is not there.
     GetAbsent,
-    /// A row of a scan over cached blocks.
-    Scan,
-    /// The same backward.
-    ScanReverse,
-    /// A row of a scan in batches, as requests have it.
+    /// A row of a scan over cached blocks, in batches as requests have it.
     ScanServed,
+    /// The same backward.
+    ScanServedReverse,
 }
 
 impl FromStr for HotPath {
@@ -60,11 +58,10 @@ impl FromStr for HotPath {
             "get-kept" => HotPath::GetKept,
             "multi-get" => HotPath::MultiGet,
             "get-absent" => HotPath::GetAbsent,
-            "scan" => HotPath::Scan,
-            "scan-reverse" => HotPath::ScanReverse,
             "scan-served" => HotPath::ScanServed,
+            "scan-served-reverse" => HotPath::ScanServedReverse,
             _ => bail!(
-                "{name:?} is none of put, put-batch, get, get-kept, multi-get, get-absent, scan, scan-reverse, scan-served"
+                "{name:?} is none of put, put-batch, get, get-kept, multi-get, get-absent, scan-served, scan-served-reverse"
             ),
         })
     }
@@ -89,15 +86,14 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
             | HotPath::GetKept
             | HotPath::MultiGet
             | HotPath::GetAbsent
-            | HotPath::Scan
-            | HotPath::ScanReverse
-            | HotPath::ScanServed => {
+            | HotPath::ScanServed
+            | HotPath::ScanServedReverse => {
                 write(&server, ROWS, BATCH).await?;
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
                 }
                 // Once before, so that blocks are cached whatever is counted.
-                scan(&server, false).await?;
+                stele::scan(&server, false).await?;
                 if path == HotPath::GetKept {
                     for number in 0..ROWS {
                         stele::value_bytes(&server, &data::key(number)).await?;
@@ -126,13 +122,10 @@ async fn write(server: &Arc<TabletServer>, rows: u64, batch: u64) -> anyhow::Res
 }
 
 async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> anyhow::Result<()> {
-    if matches!(path, HotPath::Scan | HotPath::ScanReverse | HotPath::ScanServed) {
+    if matches!(path, HotPath::ScanServed | HotPath::ScanServedReverse) {
         let mut done = 0;
         while done < operations {
-            done += match path {
-                HotPath::ScanServed => stele::scan_batches(server).await?.0,
-                path => scan(server, path == HotPath::ScanReverse).await?,
-            };
+            done += stele::scan(server, path == HotPath::ScanServedReverse).await?.0;
         }
         return Ok(());
     }
@@ -154,11 +147,4 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
         ensure!(found.is_none() == absent, "row {number}: found {found:?}");
     }
     Ok(())
-}
-
-async fn scan(server: &Arc<TabletServer>, reversed: bool) -> anyhow::Result<u64> {
-    let mut sum = stele::Sum::default();
-    let seen = server.visit_cells(TABLET, stele::all_rows(), reversed, &mut sum).await;
-    seen.map_err(|e| anyhow!("{e}"))?;
-    Ok(sum.rows)
 }

@@ -23,13 +23,8 @@ pub trait Engine: Sync {
     /// How many of these rows there are, and bytes of their values, all of which were at hand. The keys ascend.
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)>;
 
-    /// Rows, and bytes of their values, of a scan over everything.
+    /// Rows, and bytes of their values, of a scan over everything: in batches of cells, as requests are served.
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)>;
-
-    /// The same of a scan whose cells are the caller's, as those of a request are; where the engine only lends them, `scan`.
-    fn scan_served(&self) -> anyhow::Result<(u64, u64)> {
-        self.scan(false)
-    }
 
     /// Writes out what is in memory and waits until no compaction is due.
     fn settle(&self) -> anyhow::Result<()>;

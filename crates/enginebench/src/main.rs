@@ -6,6 +6,7 @@
 //! noisy machine harms both alike, and what is reported is the median of the ratios of neighbouring runs.
 //!
 //! `docs/benchmarking.md` describes the workloads and what is and is not equal between the two.
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -61,7 +62,7 @@ struct Arguments {
     memory_mib: u64,
     /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
     /// instructions can be counted. The paths are put, put-batch, get, get-kept, multi-get, get-absent,
-    /// scan, scan-reverse, scan-served.
+    /// scan-served, scan-served-reverse.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,
     /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.

@@ -18,7 +18,6 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
-use stele_tablet::{CellRef, CellVisitor};
 use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{
     Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowRange,
@@ -155,14 +154,7 @@ impl Engine for SteleEngine {
     }
 
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
-        let mut sum = Sum::default();
-        // Lends what it shows, as the rival's iterator does.
-        block_on(self.server.visit_cells(TABLET, all_rows(), reversed, &mut sum)).map_err(|e| anyhow!("{e}"))?;
-        Ok((sum.rows, sum.bytes))
-    }
-
-    fn scan_served(&self) -> anyhow::Result<(u64, u64)> {
-        block_on(scan_batches(&self.server))
+        block_on(scan(&self.server, reversed))
     }
 
     fn settle(&self) -> anyhow::Result<()> {
@@ -218,11 +210,7 @@ fn value_of(batch: &RowBatch) -> Option<usize> {
 /// Bytes of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
 fn value_without_waiting(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
     let row = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
-    Ok(row.map(|row| {
-        let mut found = None;
-        row.each_cell(|cell| found = Some(cell.value.len()));
-        found
-    }))
+    Ok(row.map(|row| value_of(&row.into_batch())))
 }
 
 /// Bytes of a row's value, read on the calling thread if that does not have to wait.
@@ -260,13 +248,12 @@ pub async fn list(server: &TabletServer, keys: &[[u8; KEY_BYTES]]) -> anyhow::Re
     sums(server, request).await
 }
 
-/// How many rows there are, and bytes of their values, as a front end reads all of them: in batches, which are whose who asked for
-/// them.
-pub async fn scan_batches(server: &TabletServer) -> anyhow::Result<(u64, u64)> {
+/// How many rows there are, and bytes of their values, as a front end reads all of them: in batches that the caller owns.
+pub async fn scan(server: &TabletServer, reversed: bool) -> anyhow::Result<(u64, u64)> {
     let request = TabletRead {
-        rows: all_rows(),
+        rows: RowSet::all(),
         filter: None,
-        reversed: false,
+        reversed,
         raw: false,
         rows_limit: None,
         waits: false,
@@ -283,30 +270,6 @@ async fn sums(server: &TabletServer, request: TabletRead) -> anyhow::Result<(u64
         bytes += cells.map(|cell| cell.value.len() as u64).sum::<u64>();
     }
     Ok((rows, bytes))
-}
-
-/// The range of all rows.
-pub fn all_rows() -> RowSet {
-    RowSet::new(vec![RowRange::all()])
-}
-
-/// Counts rows and the bytes of their values.
-#[derive(Debug, Default)]
-pub struct Sum {
-    /// Rows.
-    pub rows: u64,
-    /// Bytes of values.
-    pub bytes: u64,
-}
-
-impl CellVisitor for Sum {
-    fn row(&mut self, _: &[u8]) {
-        self.rows += 1;
-    }
-
-    fn cell(&mut self, cell: CellRef<'_>) {
-        self.bytes += cell.value.len() as u64;
-    }
 }
 
 /// Rows of one cell each, as a front end lays them over the bytes of its request.

@@ -74,10 +74,8 @@ pub enum Kind {
     Absent,
     /// Point reads, Zipf-distributed with exponent 0.99.
     ZipfGet,
-    /// One scan over all rows.
+    /// One scan over all rows, in batches as requests have them.
     Scan { reversed: bool },
-    /// The same forward, in batches as requests have them.
-    ServedScan,
     /// What the files weigh.
     DiskBytes,
     /// Point reads by one thread while another overwrites this many rows a second.
@@ -154,7 +152,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 33] = [
+pub const ALL: [Workload; 30] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -186,15 +184,12 @@ pub const ALL: [Workload; 33] = [
         against: Against::NoRowCache,
         ..get("zipf-read-row-cache", Kind::ZipfGet, 1000, 1_000_000)
     },
-    scan("scan-1000", 1000, 1_000_000, false),
-    scan("scan-100", 100, 2_000_000, false),
-    scan("scan-10", 10, 3_000_000, false),
-    scan("reverse-scan-1000", 1000, 1_000_000, true),
-    scan("reverse-scan-100", 100, 2_000_000, true),
-    scan("reverse-scan-10", 10, 3_000_000, true),
-    get("served-scan-1000", Kind::ServedScan, 1000, 1_000_000),
-    get("served-scan-100", Kind::ServedScan, 100, 2_000_000),
-    get("served-scan-10", Kind::ServedScan, 10, 3_000_000),
+    scan("served-scan-1000", 1000, 1_000_000, false),
+    scan("served-scan-100", 100, 2_000_000, false),
+    scan("served-scan-10", 10, 3_000_000, false),
+    scan("served-reverse-scan-1000", 1000, 1_000_000, true),
+    scan("served-reverse-scan-100", 100, 2_000_000, true),
+    scan("served-reverse-scan-10", 10, 3_000_000, true),
     w("disk-bytes-1000", Kind::DiskBytes, 1000, 500_000, Unit::BytesPerRow),
     w("disk-bytes-100", Kind::DiskBytes, 100, 1_000_000, Unit::BytesPerRow),
     w("disk-bytes-10", Kind::DiskBytes, 10, 2_000_000, Unit::BytesPerRow),
@@ -324,13 +319,7 @@ impl Workload {
     pub fn reads(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Get
-                | Kind::GetList { .. }
-                | Kind::Absent
-                | Kind::ZipfGet
-                | Kind::Scan { .. }
-                | Kind::ServedScan
-                | Kind::DiskBytes
+            Kind::Get | Kind::GetList { .. } | Kind::Absent | Kind::ZipfGet | Kind::Scan { .. } | Kind::DiskBytes
         )
     }
 
@@ -407,8 +396,7 @@ impl Workload {
             Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
             Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows, round),
             Kind::GetList { rows: list } => self.lists(engine, rows, list, round),
-            Kind::Scan { reversed } => self.scan(engine, rows, &|| engine.scan(reversed)),
-            Kind::ServedScan => self.scan(engine, rows, &|| engine.scan_served()),
+            Kind::Scan { reversed } => self.scan(engine, rows, reversed),
             Kind::GetDuringWrites {
                 rows_per_second,
                 seconds,
@@ -429,16 +417,11 @@ impl Workload {
         }
     }
 
-    fn scan(
-        &self,
-        engine: &dyn Engine,
-        rows: u64,
-        scan: &dyn Fn() -> anyhow::Result<(u64, u64)>,
-    ) -> anyhow::Result<Measured> {
+    fn scan(&self, engine: &dyn Engine, rows: u64, reversed: bool) -> anyhow::Result<Measured> {
         let clock = Clock::start();
         let mut seen = (0, 0);
         engine.on_this_thread(&mut || {
-            seen = scan()?;
+            seen = engine.scan(reversed)?;
             Ok(())
         })?;
         ensure!(
@@ -723,13 +706,9 @@ mod tests {
         };
         assert_eq!(names(&["random-read"]), ["random-read"]);
         assert_eq!(names(&["batch"]).len(), 3);
-        assert_eq!(
-            names(&["scan"]).len(),
-            3,
-            "what is lent; what is served is `served-scan`"
-        );
-        assert_eq!(names(&["served"]).len(), 3);
-        assert_eq!(names(&["scan-10", "sync"]), ["sync-write-64", "scan-10"]);
+        assert_eq!(names(&["served-scan"]).len(), 3);
+        assert_eq!(names(&["served"]).len(), 6);
+        assert_eq!(names(&["served-scan-10", "sync"]), ["sync-write-64", "served-scan-10"]);
         assert!(!names(&[]).contains(&"sustained-write-10"));
         assert!(choose(&["nothing".to_owned()]).is_err());
     }

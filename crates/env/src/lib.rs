@@ -3,6 +3,7 @@
 //! All code above this crate reaches time, randomness and concurrency through an [`Env`]. In production that is a tokio
 //! runtime. In simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
 //! server. Files are behind `stele-storage`, coordination behind `stele-coord`, sockets belong to the binary.
+#![forbid(unsafe_code)]
 
 pub mod metrics;
 pub mod planted;

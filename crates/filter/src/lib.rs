@@ -13,6 +13,7 @@
 //!
 //! The kinds are those of Bigtable's `RowFilter` (`google.bigtable.v2`, data.proto); `docs/filters.md` is the reference
 //! of their meaning. Everything here is pure: no I/O, no async, no clock; randomness is an argument.
+#![forbid(unsafe_code)]
 
 mod ast;
 mod cell_order;

@@ -15,6 +15,7 @@
 //! * Chunks that were read are cached in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
 //!
 //! The local disk holds only that cache. Every operation is bounded in time and in retries.
+#![forbid(unsafe_code)]
 
 mod address;
 mod cluster;

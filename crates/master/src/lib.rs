@@ -4,6 +4,7 @@
 //! what it needs (manifests of new tablets) and followed by what it makes superfluous (files of dropped ones). [`split`]
 //! carries out splits, the one change nobody asks for. Bigtable §5.2; here the master holds no state of its own: all truth
 //! is in the catalog and the manifests.
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod schema;

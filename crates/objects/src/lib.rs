@@ -15,6 +15,7 @@
 //!   ([`stele_storage::remote::cache`]).
 //!
 //! The local disk holds only that cache. Every request is bounded in time and in retries ([`store`]).
+#![forbid(unsafe_code)]
 
 mod address;
 pub mod fuzzing;

@@ -7,6 +7,7 @@
 //!   [`simulation`] is all of it together for one seed.
 //!
 //! `docs/simulation.md` tells how to run a simulation and how to read its verdict.
+#![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod bucket;

@@ -1,4 +1,5 @@
 //! `stele-sim`: runs simulations, and proves that they find bugs.
+#![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};

@@ -12,6 +12,7 @@
 //!
 //! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`], [`dictionary`]) are pure
 //! functions over bytes. They never panic and never allocate more than a stated limit, so that each can be fuzzed.
+#![forbid(unsafe_code)]
 
 pub mod block;
 pub mod check;

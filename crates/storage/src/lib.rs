@@ -22,6 +22,7 @@
 //! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written and synced bytes, torn
 //! writes, injected errors and latency. Object stores and HDFS are in crates of their own, `stele-objects` and
 //! `stele-hdfs`, over [`remote`]. [`conformance`] is one test suite for all of them.
+#![forbid(unsafe_code)]
 
 pub mod conformance;
 pub mod faulty;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::Arc;
-use stele_tablet::memtable::{MemoryAccount, Memtable, MemtableCursor};
+use stele_memtable::{MemoryAccount, Memtable, MemtableCursor};
 use stele_tablet::{Batch, BatchBuilder};
 use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, key};
 

@@ -1,4 +1,4 @@
-//! Mutation batches: what a commit log record carries and a memtable takes in.
+//! Mutation batches: the content of commit log records, and the input of memtables.
 //!
 //! A batch is encoded once, before its place in the commit order is known: an entry's sequence number is its place in the
 //! batch, and [`Batch::entries`] adds the first sequence number of the record. What entries share with the one before them is
@@ -12,7 +12,6 @@
 //!   mutations of the same row, the only order between mutations that means anything.
 
 mod order;
-mod version1;
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -30,8 +29,8 @@ const SAME_ROW: u8 = 0x10;
 const SAME_COLUMN: u8 = 0x20;
 const SAME_TIME: u8 = 0x40;
 
-/// What an entry takes at most besides row, qualifier and value, if its timestamp is not far from the last and lengths are usual: the
-/// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
+/// The most bytes of an entry besides row, qualifier and value, if its timestamp is near the last one and lengths are
+/// usual: the first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
 /// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a copy; and
@@ -48,7 +47,7 @@ pub struct Batch {
     bytes: Bytes,
     /// In the order of their entries.
     apart: Vec<Apart>,
-    /// What is behind the first piece: a value that is apart, what is between it and the next one, and so on. Slices.
+    /// The bytes behind the first piece: a value that is apart, the bytes between it and the next one, and so on. Slices.
     rest: Vec<Bytes>,
     entries: u32,
 }
@@ -146,13 +145,13 @@ impl WriteSize {
         self.row_tombstones > 0
     }
 
-    /// Of what memtables of so many locality groups take, what is not in the batch.
+    /// The bytes that memtables of this many locality groups take and the batch does not.
     pub fn repeated(&self, groups: usize) -> usize {
         let tombstones = self.row_tombstones.saturating_mul(groups.saturating_sub(1));
         self.repeated.saturating_add(tombstones)
     }
 
-    /// What memtables of so many locality groups take for it.
+    /// The bytes that memtables of this many locality groups take for it.
     pub fn in_memtables(&self, groups: usize) -> usize {
         self.apart.saturating_add(self.without_apart(groups))
     }
@@ -169,15 +168,20 @@ impl BatchBuilder {
         self.push_rows_within(rows, WriteSize::of(rows).batch());
     }
 
-    /// The same where [`WriteSize::of`] has said what they take.
+    /// The same with the size that [`WriteSize::of`] has computed.
     pub fn push_rows_within(&mut self, rows: &RowWrites, bytes: usize) {
         self.bytes.reserve(bytes);
         let order = order::of(rows);
+        debug_assert!(
+            order.as_ref().is_none_or(|order| order.len() == rows.len()),
+            "the order names each row once"
+        );
         let index = |place: usize| match &order {
             None => place,
             Some(order) => order.get(place).map_or(usize::MAX, |index| *index as usize),
         };
-        for row in (0..rows.len()).filter_map(|place| rows.get(index(place))) {
+        for place in 0..rows.len() {
+            let row = rows.get(index(place)).expect("the order names rows of the batch");
             let mut number = 0;
             row.for_each(|mutation| {
                 let value = match apart_len(&mutation) {
@@ -267,6 +271,19 @@ impl BatchBuilder {
             value,
             apart,
         } = entry;
+        debug_assert!(
+            row.len() <= limits::ROW_KEY_BYTES_MAX,
+            "a row that is encoded can be decoded"
+        );
+        debug_assert!(
+            qualifier.len() <= limits::QUALIFIER_BYTES_MAX,
+            "a qualifier that is encoded can be decoded"
+        );
+        debug_assert!(
+            value.len() <= limits::VALUE_BYTES_MAX,
+            "a value that is encoded can be decoded"
+        );
+        debug_assert!(!kind.has_family() || family.0 != 0, "family 0 stands for none");
         let same_row = self.entries > 0 && self.bytes.get(self.row.clone()) == Some(row);
         let same_column =
             kind.has_qualifier() && family == self.family && self.bytes.get(self.qualifier.clone()) == Some(qualifier);
@@ -318,7 +335,7 @@ impl BatchBuilder {
         if self.bytes.is_empty() {
             self.bytes.resize(HEADER_BYTES_MAX, 0);
         }
-        // Version and number go to the end of the room in front.
+        // Version and number go to the end of the reserved bytes in front.
         let mut header = [0; HEADER_BYTES_MAX];
         let (mut rest, mut len) = (self.entries, 0);
         while rest >= 0x80 {
@@ -333,6 +350,10 @@ impl BatchBuilder {
         self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
         let bytes = Bytes::from(self.bytes).slice(unused..);
         self.apart.iter_mut().for_each(|apart| apart.at -= unused);
+        debug_assert!(
+            self.apart.is_sorted_by_key(|apart| apart.at),
+            "values apart are in the order of their entries"
+        );
         let mut rest = Vec::with_capacity(2 * self.apart.len());
         let ends = self.apart.iter().skip(1).map(|next| next.at);
         for (apart, end) in self.apart.iter().zip(ends.chain([bytes.len()])) {
@@ -347,7 +368,7 @@ impl BatchBuilder {
     }
 }
 
-/// What is added.
+/// An entry that is added.
 struct NewEntry<'a> {
     family: FamilyId,
     qualifier: &'a [u8],
@@ -371,14 +392,8 @@ impl Batch {
     pub fn decode(bytes: Bytes) -> Option<Batch> {
         let (&version, mut input) = bytes.split_first()?;
         let entries = varint::take_u32(&mut input)?;
-        let sound = match version {
-            VERSION => {
-                let mut reader = Reader::new(input, 0, &[]);
-                (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty()
-            }
-            version1::VERSION => version1::is_sound(input, entries),
-            _ => false,
-        };
+        let mut reader = Reader::new(input, 0, &[]);
+        let sound = version == VERSION && (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty();
         sound.then_some(Batch {
             bytes,
             apart: Vec::new(),
@@ -448,13 +463,10 @@ impl Batch {
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
         let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);
-        if self.bytes.first() == Some(&version1::VERSION) {
-            return version1::entries(input, first, wanted, visit);
-        }
         let mut reader = Reader::new(input, self.bytes.len(), &self.apart);
         let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {
-            let Some(entry) = reader.next() else { return };
+            let entry = reader.next().expect("a batch is checked when it is decoded");
             if entry.row_begins {
                 key.set_row(reader.row);
             }
@@ -469,12 +481,13 @@ impl Batch {
                 visit(key.as_slice(), entry.value);
             }
         }
+        debug_assert!(reader.input.is_empty(), "all bytes of a batch are entries");
     }
 }
 
 /// Reads one entry after another.
 struct Reader<'a> {
-    /// What is left.
+    /// The unread bytes.
     input: &'a [u8],
     /// Bytes of the batch, of which those that are left are the last.
     len: usize,

@@ -1,40 +1,42 @@
-//! Turns sources into one sorted run: flushes and compactions alike.
+//! Turns sources into one sorted run, for flushes and compactions.
 //!
-//! Bigtable §5.4. What may be left out depends on what the inputs are known to be complete for:
+//! Bigtable §5.4. The entries that may be dropped depend on what the inputs are known to be complete for:
 //!
-//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker go.
-//! * A marker itself goes only when no older entry can exist elsewhere (`bottom`): of the job's range of rows, the inputs
-//!   include the oldest run of the group. The bottom is thus a matter of the range: a job over some rows is at the bottom
-//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule it also hides what is written later, until a major compaction by
-//!   definition; a flush therefore keeps it.
-//! * Versions past the family's rule go. What a rule says of a version's position among its column's counts at the bottom
-//!   only: elsewhere an older entry of the same version may lie below, which would come back in its stead when the newer
-//!   versions are deleted. What it says of age counts elsewhere, too, where no older entry reaches that timestamp. Below
-//!   might be a value of the same version that was overwritten, which would come back when the rule is loosened, or the
-//!   clock put right. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come
-//!   back when newer versions are deleted.
-//! * Families that the schema no longer has go.
+//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker are dropped.
+//! * A marker is dropped only when no older entry can exist elsewhere (`bottom`): for the job's range of rows, the inputs
+//!   include the oldest run of the group. The bottom thus depends on the range: a job over some rows is at the bottom
+//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule a marker also
+//!   hides later writes, until a major compaction by definition; a flush therefore writes it.
+//! * Versions past the family's rule are dropped. A rule that counts versions counts at the bottom only. Elsewhere an older
+//!   entry of the same version may lie below, which would come back when the newer versions are deleted.
+//!   A rule about age counts elsewhere, too, where no older entry reaches that timestamp. Otherwise an overwritten value of
+//!   the same version might lie below, which would come back when the rule is loosened, or the clock is corrected. An expired
+//!   delete-version marker stays, unless at the bottom: the values it hides might otherwise come back when newer versions
+//!   are deleted.
+//! * Families that the schema no longer has are dropped.
 //! * Sequence numbers say which of two entries of a version is newer, and which entries a marker is newer than. Where
-//!   markers go, one entry of each version is left, and whatever comes to be merged with it is newer: its number goes, and
-//!   takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all that is in them.
-//!   Not so in a tablet of several groups: each has a copy of the markers of rows, and where one has let go of its copy
-//!   another may not have. (A group that is made later has none of what was written before.) And not by flushes: what they
-//!   write is merged soon enough, and until then the numbers are right whatever order memtables are flushed in.
+//!   markers are dropped, one entry of each version is left, and all entries merged with it later are newer. Its number is
+//!   set to 0, which takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all
+//!   entries in them.
+//!   A tablet of several groups keeps the numbers: each group has a copy of the markers of rows, and where one has dropped its
+//!   copy another may not have. (A group that is made later has no earlier entries.) Flushes keep them, too: their output is
+//!   compacted soon, and until then the numbers are right whatever order memtables are flushed in.
 //!
 //! Readers are not harmed: each holds the files it began with.
 //!
-//! Cells stream from the merge to the block builder: `stream` decides, `output` writes. Nothing is allocated or awaited
-//! for a cell; a megabyte of finished blocks is, and a value that goes to a value file (`values`): what has one already
-//! is carried as a reference.
+//! Cells stream from the merge to the block builder: `stream` decides, `output` writes. No cell causes an allocation or an
+//! await; a megabyte of finished blocks does, and a value that goes to a value file (`values`). A value that is in one already
+//! is passed on as a reference.
 
 mod output;
 mod stream;
 
 use crate::error::Result;
 use crate::files::FileRegistry;
-use crate::maintenance::{Progress, RowSample};
 use crate::manifest::{FileRef, StoredFile};
 use crate::merging::{MergingIterator, Source, Step};
+use crate::progress::Progress;
+use crate::statistics::RowSample;
 use bytes::Bytes;
 pub use output::Carried;
 use output::Output;
@@ -72,7 +74,7 @@ pub struct Job {
     pub carried: Carried,
 }
 
-/// What a job did.
+/// The result of a job.
 #[derive(Clone, Debug, Default)]
 pub struct JobReport {
     /// The new files, in the order of their keys; none when nothing was left.
@@ -104,17 +106,18 @@ impl JobReport {
     }
 }
 
-/// Longest that a job keeps its thread, about what a request behind it can bear; half of that is a typical wait.
+/// The longest time that a job occupies its thread: a request behind it can bear about as much, and a typical wait is half
+/// of that.
 const SLICE: Duration = Duration::from_millis(1);
 /// Ten blocks of the usual size.
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
-/// Entries between two looks at the clock: some 20 µs of small cells.
+/// Entries between two checks of the clock: some 20 µs of small cells.
 const ENTRIES_PER_PROBE: u64 = 128;
 /// Looks after which the thread is given up even if no time has passed, as in a simulation.
 const PROBES_PER_SLICE: u64 = 32;
 
-/// What each of so many sources may read ahead when all may read so much together. Not less than a few blocks: a merge of
-/// very many runs takes more rather than read each block by itself.
+/// The readahead of each of these sources when all share `bytes`. Not less than a few blocks: a merge of very many runs
+/// takes more memory rather than read each block by itself.
 fn readahead_of(sources: usize, bytes: usize) -> usize {
     (bytes / sources.max(1)).max(READAHEAD_BYTES_MIN)
 }
@@ -151,6 +154,10 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
     report.values = written.values;
     report.value_bytes = written.value_bytes;
     report.entries_out = written.entries;
+    assert!(
+        report.entries_out <= report.entries_in,
+        "a job writes no more entries than it reads"
+    );
     if let Err(error) = done {
         report.made().into_iter().for_each(|file| files.discard(file));
         return Err(error);
@@ -166,6 +173,10 @@ async fn pump(
     env: &Env,
     report: &mut JobReport,
 ) -> Result<()> {
+    debug_assert!(
+        job.lower.is_none() || job.upper.is_none() || job.lower < job.upper,
+        "the range of a job has rows"
+    );
     let each = readahead_of(job.sources.len(), readahead_bytes);
     job.sources.iter_mut().for_each(|source| source.limit_readahead(each));
     let mut merge = MergingIterator::new(job.sources);
@@ -191,6 +202,10 @@ async fn pump(
             }
             stream.output().ready_for_row().await?;
         }
+        debug_assert!(
+            job.lower.as_deref().is_none_or(|lower| key >= lower),
+            "a job begins at its lower bound"
+        );
         stream.push(&merge, common)?;
         report.entries_in += 1;
         if stream.output().wants_flush() {

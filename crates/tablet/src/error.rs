@@ -11,12 +11,12 @@ pub type Result<T> = std::result::Result<T, TabletError>;
 /// What went wrong.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TabletError {
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from those that were written.
     #[error("{path}: damaged: {detail}")]
     Corruption {
         /// The file.
         path: Arc<str>,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         detail: String,
     },
     /// A file was written by a newer version.
@@ -49,9 +49,9 @@ pub enum TabletError {
     ManifestTooLarge {
         /// Which tablet.
         tablet: TabletId,
-        /// What it would take.
+        /// Bytes of the description.
         bytes: usize,
-        /// What it may take.
+        /// The limit of these bytes.
         limit: usize,
     },
     /// The row is larger than a read will assemble.
@@ -66,13 +66,13 @@ pub enum TabletError {
     /// row once there is more room.
     #[error("a row takes {bytes} bytes of memory and more, which is more than there is room for")]
     NeedsMemory {
-        /// What is known of it so far.
+        /// Bytes found so far.
         bytes: usize,
     },
     /// The server cannot do it now.
     #[error("{detail}: retry later")]
     Busy {
-        /// What there is too much of.
+        /// The resource that is exhausted.
         detail: &'static str,
     },
     /// A filter refused the row.
@@ -81,13 +81,13 @@ pub enum TabletError {
     /// An sstable failed.
     #[error(transparent)]
     Sstable(#[from] SstableError),
-    /// The medium failed.
+    /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl TabletError {
-    /// What a caller can do about it.
+    /// The kind of error, which tells a caller how to react.
     pub fn kind(&self) -> ErrorKind {
         match self {
             TabletError::Corruption { .. } => ErrorKind::Corruption,

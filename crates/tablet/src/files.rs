@@ -1,17 +1,20 @@
 //! The sstables and value files a server has open, shared by the tablets that refer to them.
 //!
-//! A split leaves both children referring to the parent's files, so files are counted by references from *committed
-//! manifests* over all tablets of the server. A file without any is obsolete; it is deleted when no reader holds it any
+//! A split leaves both children with references to the parent's files, so a file has one count of references from *committed
+//! manifests* over all tablets of the server. A file without any is obsolete. It is deleted when no reader holds it any
 //! more, a few at a time. A crash in between leaves an orphan, which the sweep at start finds.
 //!
 //! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless ([`Opening::EvenDamaged`]):
-//! the rest of the tablet goes on, and whoever needs the file gets an error that names it. While a manifest cannot be
-//! read, nobody knows which files it refers to; then no file of an earlier process is deleted
-//! ([`FileRegistry::keep_former_files`]).
+//! the rest of the tablet is served, and a read that needs the file gets an error that names it. While a manifest cannot be
+//! read, its files are unknown; then no file of an earlier process is deleted ([`FileRegistry::keep_former_files`]).
+//!
+//! Invariants:
+//! * A registered file has at least one reference; an obsolete file has none.
+//! * `obsolete_bytes` is the sum over the obsolete files that this process will delete.
 
 use crate::error::{Result, TabletError};
 use crate::manifest::{FileRef, StoredFile, ValueLink};
-use crate::scan::ahead::ScanAhead;
+use crate::readahead::ScanAhead;
 use crate::values::SEPARATE_BYTES_MIN;
 use crate::values::file::ValueFile;
 use crate::values::load::ValueMemory;
@@ -67,7 +70,7 @@ pub struct FileRegistry {
     keeps_former: AtomicBool,
     /// Nor are these.
     kept: Mutex<BTreeSet<StoredFile>>,
-    /// Whoever opens a file waits for a turn.
+    /// An opening of a file waits for a turn.
     opening: Semaphore,
     /// Woken when a file becomes obsolete.
     noted: Notify,
@@ -85,7 +88,7 @@ struct Inner {
 /// A file that nothing refers to.
 struct Obsolete {
     file: StoredFile,
-    /// What readers may hold of it.
+    /// The open file, which readers may hold.
     open: Option<OpenFile>,
     /// Of the file, as far as that is known.
     bytes: u64,
@@ -131,7 +134,7 @@ impl OpenFile {
         }
     }
 
-    /// The device could not read what is needed to open it.
+    /// The device could not read the parts that opening needs.
     fn is_unopened(&self) -> bool {
         match self {
             OpenFile::Sstable(sstable) => sstable.is_unopened(),
@@ -139,7 +142,7 @@ impl OpenFile {
         }
     }
 
-    /// It is more than what stands for one that cannot be opened.
+    /// It is not a placeholder for a file that cannot be opened.
     fn is_open(&self) -> bool {
         match self {
             OpenFile::Sstable(sstable) => sstable.damage().of_everything().is_none(),
@@ -159,7 +162,7 @@ impl OpenFile {
     }
 }
 
-/// What to make of a file whose content is not what was written.
+/// How to treat a file whose content has changed since it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// It is an error: for files that have just been written.
@@ -247,7 +250,8 @@ impl FileRegistry {
         self
     }
 
-    /// The same registry with a bound on what row filters of open files take. Files whose filters find no room are read without them.
+    /// The same registry with a bound on the memory of row filters of open files. Files whose filters do not fit are read
+    /// without them.
     pub fn with_bloom_memory(mut self, bytes: usize) -> Self {
         self.filters = BloomMemory::new(bytes);
         self
@@ -258,7 +262,7 @@ impl FileRegistry {
         &self.filters
     }
 
-    /// What scans read ahead.
+    /// The readahead budget of scans.
     pub fn scan_ahead(&self) -> &ScanAhead {
         &self.scan_ahead
     }
@@ -275,10 +279,12 @@ impl FileRegistry {
 
     /// A new file id.
     pub fn allocate(&self) -> FileId {
-        FileId::new(self.epoch, self.next.fetch_add(1, Ordering::Relaxed))
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(number, u32::MAX, "an epoch has file numbers left");
+        FileId::new(self.epoch, number)
     }
 
-    /// The medium.
+    /// The storage backend.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
@@ -359,7 +365,7 @@ impl FileRegistry {
         damaged.collect()
     }
 
-    /// Open sstables that are damaged in their cells: what a device cannot read is worth trying again.
+    /// Open sstables that are damaged in their cells: blocks that a device cannot read are worth another attempt.
     pub fn damaged_sstables(&self) -> Vec<Arc<Sstable>> {
         let inner = self.inner.lock();
         let damaged = inner.files.values().filter_map(|entry| match &entry.open {
@@ -379,15 +385,15 @@ impl FileRegistry {
         unread.collect()
     }
 
-    /// The files that are held, although the device could not read what is needed to open them.
+    /// The files that are held, although the device could not read the parts that opening needs.
     pub fn unopened(&self) -> Vec<StoredFile> {
         let inner = self.inner.lock();
         let unopened = inner.files.values().filter(|entry| entry.open.is_unopened());
         unopened.map(|entry| entry.open.stored()).collect()
     }
 
-    /// Tries once more to open such a file; whether it is open now. Tablets go on with what stands for it until they hold it
-    /// anew ([`crate::Tablet::hold_opened`]).
+    /// Tries once more to open such a file; whether it is open now. Tablets hold the placeholder until they acquire the
+    /// file again ([`crate::Tablet::hold_opened`]).
     pub async fn open_again(&self, file: StoredFile) -> bool {
         let path = file.path();
         let _turn = self.opening.acquire().await.ok();
@@ -426,8 +432,8 @@ impl FileRegistry {
         self.kept.lock().extend(files);
     }
 
-    /// From now on deletes no file that an earlier process wrote. What becomes obsolete of those is an orphan, for a start
-    /// that can read every manifest.
+    /// From now on deletes no file that an earlier process wrote. Such a file becomes an orphan instead of obsolete, for a
+    /// start that can read every manifest.
     pub fn keep_former_files(&self) {
         self.keeps_former.store(true, Ordering::Release);
     }
@@ -445,8 +451,10 @@ impl FileRegistry {
     pub fn release(&self, file: StoredFile) {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.files.get_mut(&file.id()) else {
+            debug_assert!(false, "only acquired files are released");
             return;
         };
+        assert!(entry.references > 0, "a registered file has a reference");
         entry.references -= 1;
         if entry.references == 0
             && let Some(entry) = inner.files.remove(&file.id())
@@ -461,6 +469,10 @@ impl FileRegistry {
     }
 
     fn note(&self, inner: &mut Inner, file: StoredFile, open: Option<OpenFile>) {
+        debug_assert!(
+            !inner.files.contains_key(&file.id()),
+            "an obsolete file has no reference"
+        );
         let bytes = open.as_ref().map_or(0, OpenFile::bytes);
         self.obsolete_bytes.fetch_add(bytes, Ordering::Relaxed);
         inner.obsolete.push(Obsolete { file, open, bytes });
@@ -499,7 +511,8 @@ impl FileRegistry {
                 match outcome {
                     Ok(()) => {
                         self.cache.remove_file(file.id().0);
-                        self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        let before = self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        assert!(before >= bytes, "deleted files were counted as obsolete");
                         deleted += 1;
                     }
                     Err(error) => {
@@ -523,7 +536,8 @@ impl FileRegistry {
         drop(inner);
         let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file));
         let kept = kept.iter().map(|it| it.bytes).sum();
-        self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
+        let before = self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
+        assert!(before >= kept, "files left to a later start were counted as obsolete");
         unheld
     }
 

@@ -1,35 +1,55 @@
 //! The LSM of one tablet: memtables, sstables, reads over both, flushes and compactions (Bigtable §5.3–5.4).
 //!
-//! Knows no network, no cluster and no commit log: a tablet is told what to apply, in order, and says up to which sequence
-//! number its files hold everything. Start reading at [`tablet::Tablet`].
+//! Knows no network, no cluster and no commit log: callers apply batches in order, and the tablet reports up to which sequence
+//! number its files hold everything. Start reading at [`Tablet`].
+//!
+//! Modules, from the bottom up; none imports one that comes later in this list:
+//! * `error`, `schema_mark`, `progress` (counters of bytes moved), `metrics`, `readahead` (memory of scans).
+//! * [`batch`]: the encoding of mutations. [`manifest`]: the durable description of a tablet. [`values`]: value files.
+//! * `files`: open files and their reference counts. `held`: references with their open files.
+//! * `resolve`: versions, deletes, aggregates. `run`, `merge`: one ordered view over memtables and files.
+//! * [`picker`], `statistics`: the decision what to compact. `compaction`: runs one job.
+//! * `misplaced`, `state`: the immutable state that readers hold. `summary`: the picker's input.
+//! * `claims`, `detached`: bookkeeping of compactions and of waiting scans. `tablet`: sequence, apply, commit.
+//! * `scan`: reads. `maintenance`: flush, compaction, migration, division.
+#![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod compaction;
-pub mod error;
-pub mod files;
-pub mod maintenance;
+mod claims;
+mod compaction;
+mod detached;
+mod error;
+mod files;
+mod held;
+mod maintenance;
 pub mod manifest;
-pub mod memtable;
-pub mod merging;
-pub mod metrics;
+mod merging;
+mod metrics;
+mod misplaced;
 pub mod picker;
-pub mod resolve;
-pub mod run;
-pub mod scan;
+mod progress;
+mod readahead;
+mod resolve;
+mod run;
+mod scan;
 mod schema_mark;
-pub mod state;
-pub mod tablet;
+mod state;
+mod statistics;
+mod summary;
+mod tablet;
 pub mod values;
 
 pub use batch::{Batch, BatchBuilder, WriteSize};
+pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
-pub use maintenance::{Compacted, Moved, MovedBytes, SpaceLimit};
+pub use maintenance::{Compacted, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
-pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
-pub use scan::{CellRef, CellVisitor, Pinned, PointRead, Sampled, ScanSpec, TabletScanner, TabletVisit};
+pub use progress::{Moved, MovedBytes};
+pub use scan::{PointRead, Sampled, ScanSpec, TabletScanner};
 pub use schema_mark::SchemaMark;
+pub use stele_memtable::MemoryAccount;
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 
 #[cfg(test)]

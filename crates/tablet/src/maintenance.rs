@@ -1,66 +1,38 @@
-//! Flush, compaction, division of one tablet.
+//! Flush, compaction, migration, division of one tablet.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
-//! the state. Two commits never overlap ([`Committer`]), and each changes what the manifest has by then, so a flush or another
+//! the state. Two commits never overlap (`tablet::commit`). Each changes the newest manifest, so a flush or another
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
-mod compaction_stats;
+mod context;
+mod division;
 mod gaps;
 mod migrate;
-mod opened;
-mod progress;
+mod overlap;
 mod sample;
 mod unread;
 mod values;
 
-pub(crate) use compact::Claims;
+use compact::Shape;
 pub use compact::{Compacted, SpaceLimit};
-use compact::{Shape, number_run};
-pub use compaction_stats::{CompactionStats, RowSample};
-pub use progress::{Moved, MovedBytes, Progress};
 
 use crate::compaction::{Carried, JobReport};
-use crate::error::{Result, TabletError};
-use crate::files::FileRegistry;
-use crate::manifest::{self, FileRef, Manifest, ManifestLog, StoredFile};
+use crate::error::Result;
+use crate::held::{HeldFile, ReadOptions, Times};
+use crate::manifest::Manifest;
 use crate::merging::Source;
-use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
-use crate::tablet::{Stopped, Tablet};
-use bytes::Bytes;
-use compaction_stats::overlap_with;
-use gaps::placed;
-use prost::Message as _;
-use std::collections::BTreeSet;
+use crate::progress::Progress;
+use crate::state::{GroupState, State};
+use crate::statistics::RowSample;
+use crate::tablet::Tablet;
+use context::CompactionContext;
+use overlap::overlap_with;
 use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_sstable::Sstable;
-use stele_storage::StorageError;
-use stele_types::key;
-use stele_types::{FileId, GroupId, RowRange, SeqNo, TableSchema, TabletId, Timestamp};
-
-/// Writes the tablet's manifests.
-pub struct Committer {
-    log: ManifestLog,
-    /// The newest committed version.
-    manifest: Manifest,
-    /// Files of commits whose outcome is unknown: the medium may hold a manifest that refers to them, until a later one
-    /// is durable.
-    limbo: Vec<StoredFile>,
-    /// The tablet is no more: whatever still runs for it must not take references again.
-    released: bool,
-}
-
-impl Committer {
-    pub(crate) fn new(log: ManifestLog, manifest: Manifest) -> Self {
-        Committer {
-            log,
-            manifest,
-            limbo: Vec::new(),
-            released: false,
-        }
-    }
-}
+use stele_types::{FileId, GroupId, TableSchema, Timestamp};
+use unread::free_when_unread;
 
 /// Whether a flush has time to compress what it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +46,7 @@ const LOOSE_PART: u64 = 2;
 /// Bytes that it may cost in any case: a large tablet begins small.
 const LOOSE_BYTES_MIN: u64 = 64 << 20;
 
-/// Whether a group of so many bytes can do with more that are not compressed, when compressing would save `compressible`.
+/// Whether a group of this many bytes may have more uncompressed blocks, when compressing would save `compressible`.
 fn is_little(compressible: u64, bytes: u64) -> bool {
     compressible < (bytes.saturating_sub(compressible) / LOOSE_PART).max(LOOSE_BYTES_MIN)
 }
@@ -93,8 +65,8 @@ impl Tablet {
         self.flush_as(Urgency::None).await
     }
 
-    /// As [`Tablet::flush`], while writers wait for the memory or will: most of it is not compressed, if there is room for
-    /// that. The merge that reads the files next makes up for it.
+    /// As [`Tablet::flush`], while writers wait for the memory or will: most blocks are not compressed, if space allows
+    /// that. The next compaction of the files compresses them.
     pub async fn flush_urgently(&self) -> Result<bool> {
         self.flush_as(Urgency::Some).await
     }
@@ -102,12 +74,12 @@ impl Tablet {
     async fn flush_as(&self, urgency: Urgency) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
         if self.take_replayed() {
-            // Records of a log need not come in the order of their numbers, and a manifest says up to which number files hold
-            // everything: no part of what was replayed may be in files without the rest.
+            // Records of a log need not come in the order of their numbers, and a manifest says up to which number files
+            // hold everything: no replayed batch may be in files without all others.
             self.freeze();
         }
-        // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
-        // every attempt would leave one more memtable for reads to look into.
+        // Memtables that a failed flush has set aside go first, by themselves. As long as they cannot be written, nothing
+        // is added to them, or every attempt would leave one more memtable for reads to search.
         let again = self.flush_frozen(urgency).await?;
         self.freeze();
         Ok(self.flush_frozen(urgency).await? || again)
@@ -115,10 +87,14 @@ impl Tablet {
 
     async fn flush_frozen(&self, urgency: Urgency) -> Result<bool> {
         let state = self.state();
-        // Of what was replayed the last need not have the newest.
+        // Of replayed memtables the last need not have the newest entry.
         let Some(newest) = state.frozen.iter().map(|f| f.newest).max() else {
             return Ok(false);
         };
+        assert!(
+            newest <= self.visible(),
+            "memtables are set aside with whole batches, which are visible"
+        );
         self.settle().await?;
         let (start, schema) = (self.env().now(), self.schema());
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
@@ -128,6 +104,13 @@ impl Tablet {
         for group in &state.groups {
             match self.flush_group(&state, &schema, group.id, urgency, &progress).await {
                 Ok(report) => {
+                    debug_assert!(
+                        report
+                            .files
+                            .iter()
+                            .all(|file| file.lower.is_none() && file.upper.is_none()),
+                        "new files are referenced as a whole"
+                    );
                     made.extend(report.made());
                     bytes += report.bytes();
                     if let Some(first) = report.files.first() {
@@ -147,6 +130,7 @@ impl Tablet {
             .moved
             .flushed(state.frozen_bytes(), added.iter().map(|(_, file)| file.len).sum());
         let flushed = state.frozen.len();
+        assert!(flushed > 0, "a flush has memtables to write");
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
             for (group, file) in added {
@@ -162,14 +146,14 @@ impl Tablet {
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
         let unread = state.frozen.clone();
         drop((state, progress));
-        self.free_when_unread(unread);
-        // Writers may be waiting for that memory, and this may wait for a medium.
+        free_when_unread(self.env(), unread);
+        // Writers may be waiting for that memory, and this may wait for storage.
         self.learn_of_flush(&samples).await;
         self.note_debt();
         Ok(true)
     }
 
-    /// Takes what the rows of a flush say to the experience with their groups. The first file of each group is given.
+    /// Adds the overlap of the rows of a flush to the statistics of their groups. The first file of each group is given.
     async fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
         let now = self.env().now();
         // If it is not there any more, it is merged already.
@@ -186,13 +170,13 @@ impl Tablet {
             let group = state.group(*id).and_then(|group| Some((group, place(group, *first)?)));
             if let (Some((group, at)), Some(percent)) = (group, percent) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
-                group.compaction_stats.note_overlap(group, made, percent);
+                group.compaction_stats.note_overlap(&group.file_ids(), made, percent);
             }
         }
     }
 
-    /// Takes over what was learnt of the tablet that this one is a half of. Who knows nothing takes every tier to be overwritten
-    /// rows; so both halves would be rewritten after every split, whatever was to be gained.
+    /// Inherits the statistics of the tablet that this one is a half of. Without statistics every upper run counts as
+    /// overwritten rows, so both halves would be rewritten after every split, whatever there was to be gained.
     pub fn learn_from(&self, whole: &Tablet) {
         let known = whole.state();
         for group in &self.state().groups {
@@ -257,8 +241,8 @@ impl Tablet {
             return Ok(JobReport::default());
         }
         let sources = tables.into_iter().map(Source::memtable).collect();
-        // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
-        // a group that a family has left was complete there.
+        // Older entries can only be in files. A compaction that runs meanwhile makes no files where there were none, and
+        // files that it brings from a group that a family has left were complete there.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_misplaced(group);
         let of_group = state.group(group);
         let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));
@@ -269,7 +253,9 @@ impl Tablet {
             loose: urgency == Urgency::Some && self.may_be_loose(of_group),
         };
         let with = (Carried::default(), Some(progress.clone()));
-        self.run_job(group, schema.clone(), sources, None, shape, with).await
+        CompactionContext::of(self)
+            .run_job(group, schema.clone(), sources, None, shape, with)
+            .await
     }
 
     /// Whether a file of the group may be written without compressing it: where bytes cost no requests, and while those
@@ -280,285 +266,6 @@ impl Tablet {
         let compressible = files.iter().map(HeldFile::compressible_bytes).sum();
         is_little(compressible, bytes) && self.context.files.storage().keeps_appends()
     }
-
-    /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
-    /// of the state the manifest does not describe. `made` are the new files, with the schema that they were made under: those
-    /// that no manifest can come to refer to are discarded.
-    async fn commit(
-        &self,
-        (made, made_under): (&[StoredFile], Option<&Arc<TableSchema>>),
-        change: impl FnOnce(&mut Manifest),
-        publish: impl FnOnce(&mut State),
-    ) -> Result<()> {
-        let mut committer = self.committer.lock().await;
-        let files = &self.context.files;
-        if committer.released {
-            made.iter().for_each(|file| files.discard(*file));
-            return Err(TabletError::Closed { tablet: self.id() });
-        }
-        let Committer {
-            log, manifest, limbo, ..
-        } = &mut *committer;
-        let mut next = manifest.clone();
-        change(&mut next);
-        next.written_micros = self.wall_micros();
-        let used: BTreeSet<StoredFile> = next.stored().collect();
-        let unused = |file: &&StoredFile| !used.contains(file);
-        made.iter().filter(unused).for_each(|file| files.discard(*file));
-        let held = match hold_all(&next, files, made).await {
-            Ok(held) => held,
-            Err(error) => {
-                made.iter().for_each(|file| files.discard(*file));
-                return Err(error);
-            }
-        };
-        if let Err(error) = log.commit(&next).await {
-            let references = next.stored();
-            match &error {
-                TabletError::Storage(StorageError::NoSpace { .. }) | TabletError::ManifestTooLarge { .. } => {
-                    references.for_each(|file| files.release(file));
-                }
-                // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
-                _ => limbo.extend(references),
-            }
-            return Err(self.not_committed(error));
-        }
-        self.update_state(made_under, |state| {
-            set_held(state, held);
-            publish(state);
-        });
-        let replaced = std::mem::replace(manifest, next);
-        let released = replaced.stored().chain(limbo.drain(..));
-        released.for_each(|file| files.release(file));
-        Ok(())
-    }
-
-    /// After a commit of unknown outcome: commits the manifest as it was, which decides. Before that no new file is
-    /// made, or a medium that fails for long would fill up with files that must be kept.
-    async fn settle(&self) -> Result<()> {
-        let mut committer = self.committer.lock().await;
-        let Committer {
-            log,
-            manifest,
-            limbo,
-            released,
-        } = &mut *committer;
-        if limbo.is_empty() || *released {
-            return Ok(());
-        }
-        log.commit(manifest).await.map_err(|error| self.not_committed(error))?;
-        limbo.drain(..).for_each(|file| self.context.files.release(file));
-        Ok(())
-    }
-
-    fn not_committed(&self, error: TabletError) -> TabletError {
-        if matches!(error, TabletError::Fenced { .. }) {
-            self.close();
-        }
-        error
-    }
-
-    /// A row that divides the tablet into two halves of about equal size; `None` when there is none.
-    pub async fn split_row(&self) -> Result<Option<Bytes>> {
-        let state = self.state();
-        let Some(run) = largest_run(&state) else {
-            return Ok(None);
-        };
-        let half = run.iter().map(HeldFile::size).sum::<u64>() / 2;
-        let (mut before, mut at) = (0, 0);
-        while let Some(file) = run.get(at)
-            && before + file.size() < half
-        {
-            before += file.size();
-            at += 1;
-        }
-        let Some(file) = run.get(at) else { return Ok(None) };
-        // Of a file that reaches across the middle the nearest of its ends and of its own middle divides best.
-        let off = |place: u64| place.abs_diff(half);
-        let middle = off(before + file.size() / 2);
-        let mut ends = [(at, before), (at + 1, before + file.size())];
-        ends.sort_by_key(|(_, place)| off(*place));
-        let row_at = |end: usize| {
-            let next = run.get(end).filter(|_| end > 0);
-            next.and_then(|next| decoded_row(next.first_key()))
-        };
-        let [(nearest, place), _] = ends;
-        let row = match row_at(nearest).filter(|_| off(place) <= middle) {
-            Some(row) => Some(row),
-            None => {
-                let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-                let prefix = file.sstable.split_row(lower, upper).await?;
-                prefix.and_then(|prefix| decoded_row(&prefix))
-            }
-        };
-        // A file of a single row has no middle: then beside it, however small the other half will be.
-        let concurrent = ends.into_iter().filter_map(|(end, _)| row_at(end));
-        let divides = |row: &Bytes| self.range().contains(row) && *row != self.range().start;
-        Ok(row.into_iter().chain(concurrent).find(divides))
-    }
-
-    /// Manifests for two tablets that together are this one, divided before `row`. The caller has stopped writes and
-    /// flushed, and makes the tablets.
-    pub async fn divide(&self, row: &Bytes, left: TabletId, right: TabletId) -> Result<(Manifest, Manifest)> {
-        let range = self.range();
-        let at = Bytes::from(key::row_prefix(row));
-        let below = RowRange {
-            start: range.start.clone(),
-            end: Some(row.clone()),
-        };
-        let above = RowRange {
-            start: row.clone(),
-            end: range.end.clone(),
-        };
-        let left = self.part(left, below, None, Some(&at)).await?;
-        let right = self.part(right, above, Some(&at), None).await?;
-        Ok((left, right))
-    }
-
-    /// A manifest for a tablet over the part of this one's files between two keys.
-    async fn part(
-        &self,
-        tablet: TabletId,
-        range: RowRange,
-        lower: Option<&Bytes>,
-        upper: Option<&Bytes>,
-    ) -> Result<Manifest> {
-        let mut part = self.manifest().await;
-        part.tablet = tablet.0;
-        (part.start, part.end) = (range.start, range.end);
-        part.flushed_through = self.next_sequence().0;
-        for group in &self.state().groups {
-            let mut files = Vec::new();
-            for file in placed(&group.files, part.files(group.id)) {
-                files.extend(file.narrowed(lower, upper).await?);
-            }
-            part.set_files(group.id, files);
-        }
-        part.keep_share_of(&self.manifest().await);
-        Ok(part)
-    }
-
-    /// Drops all rows of a range by cutting the references to files around it. The caller has stopped compactions first
-    /// ([`Tablet::stop_compactions`] of this tablet), and writes then: one that runs takes seconds.
-    ///
-    /// A write that was refused before may be in the log nevertheless, behind all that files hold, and no marker would hide what
-    /// a recovery makes of it. So everything that has a sequence number by now counts as flushed, as it does for the halves of a
-    /// split.
-    pub async fn drop_rows(&self, range: &RowRange, _stopped: &Stopped<'_>) -> Result<()> {
-        self.flush().await?;
-        let _flushing = self.flushing.lock().await;
-        let lower = Bytes::from(key::row_prefix(&range.start));
-        let upper = range.end.as_ref().map(|end| Bytes::from(key::row_prefix(end)));
-        let (mut left, mut before, mut after) = (Vec::new(), 0, 0);
-        let stored = self.manifest().await;
-        for group in &self.state().groups {
-            let mut files: Vec<FileRef> = Vec::new();
-            for file in placed(&group.files, stored.files(group.id)) {
-                before += file.stored().encoded_len();
-                if !file.may_contain(&lower, upper.as_deref()) {
-                    // As it is: with a bound it would look like a tier of which a merge into the bottom has taken the front.
-                    files.push(file.stored().clone());
-                    continue;
-                }
-                let mut parts: Vec<FileRef> = Vec::with_capacity(2);
-                parts.extend(file.narrowed(None, Some(&lower)).await?);
-                if let Some(upper) = &upper {
-                    parts.extend(file.narrowed(Some(upper), None).await?);
-                }
-                if file.stored().run == 0 {
-                    // Of one age: as two runs they would be read and merged as if one were above the other.
-                    number_run(&mut parts, 0);
-                }
-                files.extend(parts);
-            }
-            after += files.iter().map(FileRef::encoded_len).sum::<usize>();
-            left.push((group.id, files));
-        }
-        manifest::check_cut(self.id(), before, after)?;
-        let through = SeqNo(self.next_sequence().0.saturating_sub(1));
-        let change = |manifest: &mut Manifest| {
-            manifest.flushed_through = manifest.flushed_through.max(through.0);
-            left.into_iter()
-                .for_each(|(group, files)| manifest.set_files(group, files));
-        };
-        self.commit((&[], None), change, |_| {}).await?;
-        self.set_flushed(through);
-        Ok(())
-    }
-
-    /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.
-    pub async fn release_files(&self) {
-        let mut committer = self.committer.lock().await;
-        let Committer {
-            manifest,
-            limbo,
-            released,
-            ..
-        } = &mut *committer;
-        *released = true;
-        let files: Vec<StoredFile> = manifest.stored().collect();
-        manifest.groups.clear();
-        files
-            .into_iter()
-            .chain(limbo.drain(..))
-            .for_each(|file| self.context.files.release(file));
-    }
-
-    /// The newest committed manifest.
-    pub async fn manifest(&self) -> Manifest {
-        self.committer.lock().await.manifest.clone()
-    }
-
-    /// Fails when a listing of the tablet's manifests shows that another owner has it; what is superseded otherwise, to be
-    /// discarded by who still is the owner.
-    pub async fn superseded(&self, listed: &[u64]) -> Result<Vec<String>> {
-        let mut committer = self.committer.lock().await;
-        committer.log.check_newest(listed)?;
-        Ok(committer.log.take_stale())
-    }
-}
-
-/// The run that holds the most bytes.
-fn largest_run(state: &State) -> Option<&[HeldFile]> {
-    let runs = state.groups.iter().flat_map(|group| group.runs());
-    runs.max_by_key(|run| run.iter().map(HeldFile::size).sum::<u64>())
-}
-
-/// The row a key or a row's encoded prefix begins with.
-fn decoded_row(key: &[u8]) -> Option<Bytes> {
-    let prefix = key.get(..key::row_prefix_len(key)?)?;
-    key::decode_row(prefix).map(|row| Bytes::copy_from_slice(&row))
-}
-
-/// Has the groups consist of these files, and of no others.
-fn set_held(state: &mut State, held: Vec<(GroupId, Vec<HeldFile>)>) {
-    for group in &mut state.groups {
-        group.set_files(Vec::new());
-    }
-    for (id, files) in held {
-        if let Some(group) = state.groups.iter_mut().find(|g| g.id == id) {
-            group.set_files(files);
-        }
-    }
-}
-
-/// Opens all files of a manifest, by group. On an error no reference is kept.
-async fn hold_all(
-    manifest: &Manifest,
-    files: &FileRegistry,
-    made: &[StoredFile],
-) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
-    let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
-    for group in &manifest.groups {
-        match state::hold(&group.files, files, made).await {
-            Ok(files) => held.push((GroupId(group.group), files)),
-            Err(error) => {
-                held.iter().for_each(|(_, held)| state::release(held, files));
-                return Err(error);
-            }
-        }
-    }
-    Ok(held)
 }
 
 #[cfg(test)]

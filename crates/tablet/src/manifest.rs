@@ -1,20 +1,20 @@
 //! Manifests: the durable description of a tablet.
 //!
-//! A manifest is a whole, immutable version of the tablet's state; versions are numbered and created with
+//! A manifest is a whole, immutable version of the tablet's state. Versions are numbered and created with
 //! create-if-absent, which makes each creation a compare-and-swap: of two owners only one can make version n + 1, and
-//! the other learns from it that it has been replaced. Fencing thus lives in storage. Byte table:
+//! the other learns from the collision that it has been replaced. Fencing thus lives in storage. Byte table:
 //! `docs/formats/manifest.md`.
 //!
 //! Invariants that make it safe against an owner that slept for any time at any point:
 //! * An owner passes a number only when the version of that number is known to be its own. So a former owner never gets
 //!   past the version that replaced it, whatever errors it meets.
-//! * Having made a version, an owner asks whether it still owns the medium before it acts on it (deletes what it replaces).
-//!   If it does, the next owner comes later and reads this version. The versions themselves could not tell: the new owner
-//!   deletes its older ones, the one that took the tablet among them, and all of a tablet that it has split, so that a
+//! * Having made a version, an owner asks whether it still owns the storage before it deletes the files that the version
+//!   replaces. If it does, the next owner comes later and reads this version. The versions themselves could not tell: the new
+//!   owner deletes its older ones, the one that took the tablet among them, and all of a tablet that it has split, so that a
 //!   former owner finds its number free again.
-//! * It looks, too, whether its version is the newest: so does a medium without owners notice two processes.
-//! * Having learnt that it was replaced, an owner deletes nothing any more.
-//! * A version of which the put failed may be there under a name that does not survive power loss. It is synced before
+//! * It also checks whether its version is the newest: so storage without owners notices two processes, too.
+//! * An owner that has learnt that it was replaced deletes nothing any more.
+//! * A version whose put failed may exist under a name that does not survive power loss. It is synced before
 //!   anything is built on it.
 
 use crate::error::{Result, TabletError};
@@ -32,12 +32,12 @@ const VERSION_WITHOUT_VALUES: u32 = 1;
 const HEADER_BYTES: usize = 20;
 /// Largest payload: 100,000 file references of 600 bytes. Nothing larger is read, so nothing larger is written.
 const BYTES_MAX: usize = 64 << 20;
-/// What of these is left to who takes the tablet over: its epoch and its time take 17 bytes at most, with their tags.
+/// Bytes of these that are reserved for the next owner: its epoch and its time take 17 bytes at most, with their tags.
 const CLAIM_BYTES: usize = 32;
 /// References that drops of rows may leave, in bytes of a payload: each cuts files into parts with bounds of up to two long rows.
 /// The other half is for flushes, without which memory would fill up, and for compactions, which make parts go.
 const CUT_BYTES_MAX: usize = BYTES_MAX / 2;
-/// The same above which compactions rewrite what drops have cut, though they had no other reason to: half of it, so that
+/// The bytes above which compactions rewrite files that drops have cut, without any other reason: half of that, so that
 /// drops go on meanwhile.
 pub(crate) const CUT_BYTES_EASY: usize = CUT_BYTES_MAX / 2;
 
@@ -219,6 +219,7 @@ impl FileRef {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        debug_assert!(cut.lower >= self.lower, "a cut reference begins no earlier");
         let empty = matches!((&cut.lower, &cut.upper), (Some(l), Some(u)) if l >= u);
         (!empty).then_some(cut)
     }
@@ -261,6 +262,12 @@ impl Manifest {
         self.groups.retain(|g| g.group != group.0);
         self.groups.push(GroupFiles { group: group.0, files });
         self.groups.sort_by_key(|g| g.group);
+        debug_assert!(
+            self.groups
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.group < b.group)),
+            "each group is listed once"
+        );
     }
 
     /// Every reference, over all groups.
@@ -273,8 +280,8 @@ impl Manifest {
         self.all_files().flat_map(FileRef::stored)
     }
 
-    /// Divides the shares of value files with another tablet: each keeps in proportion to what it refers to, of which
-    /// `whole` was all.
+    /// Divides the shares of value files with another tablet: each keeps a share in proportion to the bytes it refers to,
+    /// of which `whole` had all.
     pub(crate) fn keep_share_of(&mut self, whole: &Manifest) {
         let (all, own) = (whole.live_values(), self.live_values());
         for link in self
@@ -303,9 +310,10 @@ impl Manifest {
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
         let payload = self.encode_to_vec();
+        debug_assert!(payload.len() <= BYTES_MAX, "a manifest that is written can be read");
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
         out.put_slice(&MAGIC);
-        // Who does not know of value files must not take this for a manifest it understands.
+        // A program that does not know value files must not take this for a manifest it understands.
         let names_values = self.all_files().any(|file| !file.values.is_empty());
         out.put_u32_le(if names_values { VERSION } else { VERSION_WITHOUT_VALUES });
         out.put_u32_le(payload.len() as u32);
@@ -383,10 +391,10 @@ pub struct ManifestLog {
     stale: Vec<u64>,
 }
 
-/// Attempts at one commit when the medium fails.
+/// Attempts at one commit when storage fails.
 const ATTEMPTS: usize = 3;
 
-/// How often an owner that still works may get ahead of the one that takes over, or delete what it is about to read. Each
+/// How often an owner that still works may get ahead of the next one, or delete a version that it is about to read. Each
 /// time is a flush or a compaction of one tablet in the milliseconds between a listing and a put.
 const RACES_MAX: usize = 100;
 
@@ -449,8 +457,8 @@ impl ManifestLog {
         Ok(Some((log, manifest)))
     }
 
-    /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. What the
-    /// former owner commits before that counts; afterwards it learns that it has been replaced.
+    /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. Earlier
+    /// commits of the former owner count; at its next commit it learns that it has been replaced.
     pub async fn claim(
         storage: Arc<dyn Storage>,
         tablet: TabletId,
@@ -460,8 +468,8 @@ impl ManifestLog {
         Self::claim_after(storage, tablet, epoch, now_micros, None).await
     }
 
-    /// The same for who may have claimed the tablet already, in an attempt to open it that failed. Nobody else of this epoch has
-    /// it open.
+    /// The same for an owner that may have claimed the tablet already, in an attempt to open it that failed. No other owner
+    /// of this epoch has it open.
     pub async fn claim_again(
         storage: Arc<dyn Storage>,
         tablet: TabletId,
@@ -476,8 +484,9 @@ impl ManifestLog {
         Ok((log, manifest))
     }
 
-    /// The same as [`ManifestLog::claim`] with what a listing showed of the tablet, for who takes over many: two requests. Whether the version it makes
-    /// is the newest is for the caller to see, by another listing, before it relies on it ([`ManifestLog::check_newest`]).
+    /// The same as [`ManifestLog::claim`] with the versions that a listing showed, for an owner that takes over many
+    /// tablets: two requests. The caller checks by another listing whether the new version is the newest before it relies
+    /// on it ([`ManifestLog::check_newest`]).
     pub async fn claim_listed(
         storage: Arc<dyn Storage>,
         tablet: TabletId,
@@ -537,7 +546,7 @@ impl ManifestLog {
                     log.take_effect(number).await?;
                     return Ok((log, manifest));
                 }
-                // The former owner was faster, or it is ours: what it says decides.
+                // The former owner was faster, or it is ours: its content decides.
                 Err(StorageError::AlreadyExists { .. }) => {}
                 Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
                 Err(error) => {
@@ -552,9 +561,8 @@ impl ManifestLog {
         Err(contended(tablet, "claim"))
     }
 
-    /// The newest version, for a new owner who knows that it is durable and that no former owner is left: its epoch is
-    /// written with what it commits first.
-    /// `listed` is what a listing showed of the tablet.
+    /// The newest version, for a new owner that knows that it is durable and that no former owner is left. Its epoch is
+    /// written with its first commit. `listed` are the versions that a listing showed.
     pub async fn inherit(
         storage: Arc<dyn Storage>,
         tablet: TabletId,
@@ -571,9 +579,9 @@ impl ManifestLog {
         Ok((log, manifest))
     }
 
-    /// Makes `manifest` the newest version. After `NoSpace` and `ManifestTooLarge` the old one still is. After any other error
-    /// the old one or the new one may be the newest on the medium, so what either refers to must be kept; a later commit
-    /// settles it, unless the error was `Fenced`, after which this owner has no say any more.
+    /// Makes `manifest` the newest version. After `NoSpace` and `ManifestTooLarge` the old one still is. After any other
+    /// error the old one or the new one may be the newest in storage, so the files of both must stay. A later commit
+    /// settles it, unless the error was `Fenced`, after which this owner may do nothing any more.
     pub async fn commit(&mut self, manifest: &Manifest) -> Result<()> {
         check_size(self.tablet, manifest.encoded_len(), BYTES_MAX - CLAIM_BYTES)?;
         let content = manifest.encode_file();
@@ -589,7 +597,7 @@ impl ManifestLog {
                 Ok(()) => return self.take_effect_of_owner(number).await,
                 Err(StorageError::AlreadyExists { .. }) => {
                     let is_this = self.read_own(number, manifest).await? == content;
-                    // It is there, but whoever failed may have failed to make its name durable.
+                    // It exists, but the attempt that failed may have failed to make its name durable.
                     if let Err(error) = self.sync(number).await {
                         attempts += 1;
                         failure = Some(error);
@@ -614,7 +622,7 @@ impl ManifestLog {
         Err(failure.map_or(TabletError::Fenced { tablet: self.tablet }, TabletError::from))
     }
 
-    /// Makes a version that is there durable. `NoSpace` would say of a commit that it is not there, and what it refers to
+    /// Makes an existing version durable. `NoSpace` of a commit would say that the version does not exist, and its files
     /// would be deleted.
     async fn sync(&self, number: u64) -> std::result::Result<(), StorageError> {
         let synced = self.storage.sync_file(&path(self.tablet, number)).await;
@@ -629,6 +637,11 @@ impl ManifestLog {
     }
 
     fn advance(&mut self, number: u64) {
+        assert_eq!(
+            number,
+            self.number + 1,
+            "versions of a manifest are numbered without gaps"
+        );
         self.stale.push(self.number);
         self.number = number;
     }

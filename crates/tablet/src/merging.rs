@@ -1,19 +1,19 @@
 //! One ordered view over memtables and sstables.
 //!
 //! A [`Merge`] holds one cursor per source in a heap ordered by key: ascending after [`Merge::seek`], descending after
-//! [`Merge::seek_before`]. Keys are unique over all sources: they end in a sequence number, and where that was forgotten no other
-//! source has forgotten the same version's. Of equal keys all would be shown, and the resolver takes the first.
+//! [`Merge::seek_before`]. Keys are unique over all sources. They end in a sequence number; where a compaction has dropped it,
+//! no other source has the same version without one. Of equal keys all would be shown, and the resolver takes the first.
 //!
 //! Moving is synchronous. When a source needs a block that is not in memory the merge reports [`Step::Pending`];
-//! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
+//! [`Merge::load`] fetches the missing blocks of all waiting sources concurrently, and completes the move.
 
 use crate::error::Result;
-use crate::memtable::MemtableCursor;
+use crate::held::{HeldFile, ReadOptions};
 use crate::resolve::StoredValue;
 use crate::run::RunCursor;
-use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_memtable::MemtableCursor;
 use stele_sstable::Buffered;
 pub use stele_sstable::Step;
 
@@ -56,12 +56,12 @@ enum Cursor {
 
 impl Source {
     /// A memtable: all its keys.
-    pub fn memtable(table: std::sync::Arc<crate::memtable::Memtable>) -> Self {
+    pub fn memtable(table: std::sync::Arc<stele_memtable::Memtable>) -> Self {
         Self::new(Cursor::Memtable(MemtableCursor::new(table)), None, None)
     }
 
     /// A memtable that has keys of the row with this encoded prefix, on the first of them; `None` when it has none.
-    pub(crate) fn memtable_at_row(table: &std::sync::Arc<crate::memtable::Memtable>, prefix: &[u8]) -> Option<Self> {
+    pub(crate) fn memtable_at_row(table: &std::sync::Arc<stele_memtable::Memtable>, prefix: &[u8]) -> Option<Self> {
         let cursor = MemtableCursor::at_row(table, prefix)?;
         let mut source = Self::new(Cursor::Memtable(cursor), None, None);
         source.step = Step::Ready;
@@ -71,6 +71,11 @@ impl Source {
     /// Whether its keys are a memtable's.
     pub(crate) fn is_memtable(&self) -> bool {
         matches!(self.cursor, Cursor::Memtable(_))
+    }
+
+    /// The referenced part of a file.
+    pub fn file(file: &HeldFile, options: ReadOptions) -> Self {
+        Self::sstable(file.cursor(options), file.lower().cloned(), file.upper().cloned())
     }
 
     /// An sstable: its keys within the bounds.
@@ -85,7 +90,7 @@ impl Source {
             _ => false,
         };
         let Some(at) = before.iter().position(is_there) else {
-            return file.source(options);
+            return Source::file(file, options);
         };
         let mut source = before.swap_remove(at);
         // The same, unless the tablet has changed meanwhile.
@@ -197,7 +202,7 @@ impl Source {
     #[inline]
     fn leave(&mut self, buffered: usize) -> Result<Step> {
         let step = match &mut self.cursor {
-            // Has nothing at hand.
+            // A memtable buffers no entries.
             Cursor::Memtable(c) => found(c.is_valid()),
             Cursor::Sstable(c) => {
                 c.leave(buffered);
@@ -282,6 +287,54 @@ impl Source {
     }
 }
 
+/// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
+/// when none may.
+pub fn run_source(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+) -> Option<Source> {
+    source_of_run(run, lower, upper, row, options, |_| true)
+}
+
+/// The same without files that the reader does not want.
+pub fn source_of_run(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+    wants: impl Fn(&HeldFile) -> bool,
+) -> Option<Source> {
+    debug_assert!(
+        upper.is_none_or(|upper| lower <= upper),
+        "the range of a source is not upside down"
+    );
+    let start = run.partition_point(|file| file.ends_before(lower));
+    let run = run.get(start..)?;
+    // Of one row's keys more than one file rarely has some.
+    let within = |file: &HeldFile| upper.is_none_or(|upper| file.first_key() < upper);
+    let end = match run {
+        [] => 0,
+        [_, next, ..] if within(next) => run.partition_point(within),
+        [first, ..] => usize::from(within(first)),
+    };
+    match run.get(..end)? {
+        [] => None,
+        [file] => {
+            let wanted = wants(file) && row.is_none_or(|row| file.sstable.may_contain_row(row));
+            wanted.then(|| Source::file(file, options))
+        }
+        files => {
+            // The remaining files ascend as well.
+            let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
+            (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
+        }
+    }
+}
+
 #[inline]
 fn found(valid: bool) -> Step {
     if valid { Step::Ready } else { Step::End }
@@ -317,7 +370,7 @@ impl MergingIterator {
         self.passed_before + self.sources.iter().map(Source::passed_bytes).sum::<u64>()
     }
 
-    /// Gives back the memory of what its sources have read ahead; how many bytes.
+    /// Frees the readahead of its sources; how many bytes.
     pub(crate) fn drop_readahead(&mut self) -> usize {
         self.sources.iter_mut().map(Source::drop_readahead).sum()
     }
@@ -381,6 +434,7 @@ impl MergingIterator {
     #[inline]
     pub fn advance(&mut self) -> Result<Step> {
         debug_assert!(!self.backward, "advanced on the way back");
+        debug_assert!(!self.waiting, "a merge that waits is loaded before it moves");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -391,6 +445,7 @@ impl MergingIterator {
     /// Moves to the key before. The merge must be on one, and its moves go backward.
     pub fn retreat(&mut self) -> Result<Step> {
         debug_assert!(self.backward, "retreated on the way forward");
+        debug_assert!(!self.waiting, "a merge that waits is loaded before it moves");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -409,8 +464,9 @@ impl MergingIterator {
         }
     }
 
-    /// The lone cursor has come to `step` on the way forward; what the merge has come to.
+    /// The lone cursor has come to `step` on the way forward; the step that the merge has come to.
     pub(crate) fn lone_moved(&mut self, step: Step) -> Result<Step> {
+        debug_assert_eq!(self.heap.len(), 1, "a lone cursor is the only one left");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
@@ -465,6 +521,7 @@ impl MergingIterator {
 
     /// Like [`Merge::seek`], for a target ahead of the current key on the way forward: sources already there stay.
     pub fn skip_to(&mut self, target: &[u8]) -> Result<Step> {
+        debug_assert!(!self.backward, "skipped on the way back");
         for source in &mut self.sources {
             if source.step == Step::Ready && source.key() < target {
                 source.seek(target)?;
@@ -484,7 +541,7 @@ impl MergingIterator {
         Ok(self.settle())
     }
 
-    /// Fetches what the waiting sources need and completes the interrupted move.
+    /// Fetches the blocks that the waiting sources need and completes the interrupted move.
     pub async fn load(&mut self) -> Result<Step> {
         let waiting = self
             .sources

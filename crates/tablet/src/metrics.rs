@@ -1,6 +1,6 @@
 //! Instruments of the tablets of a server.
 
-use crate::maintenance::Moved;
+use crate::progress::Moved;
 use stele_env::metrics::{Histogram, IntCounter, IntGauge, Metrics};
 
 /// Shared by all tablets of a server.

@@ -1,34 +1,34 @@
-//! Decides what to compact next in one locality group.
+//! Picks the next compaction of one locality group.
 //!
 //! A group is a list of sorted runs, oldest first. The oldest is the *bottom*: one run of several files of bounded size,
 //! which holds most of the data. The runs above are *tiers*: whole flushes, and merges of flushes.
 //!
 //! * Tiers of about equal size, adjacent in age, are merged with each other, so an entry is rewritten once per tier
 //!   (Bigtable §5.4 bounds the number of files this way).
-//! * All tiers are merged into the bottom when what that would free is worth it. Of the tiers' bytes those of rows that
-//!   older runs have are expected to be garbage, as far as merges have found that to be true; past a quarter of the whole
-//!   the merge is due. Markers, expired cells and those of dropped families are garbage that is known of: of these a fifth
+//! * All tiers are merged into the bottom when that is expected to free enough. Of the tiers' bytes those of rows that
+//!   older runs have are expected to be garbage, in the measure that earlier merges have found; past a quarter of the whole
+//!   the merge is due. Markers, expired cells and those of dropped families are known garbage: of these a fifth
 //!   is enough, Hypertable's threshold. A table that is overwritten thus merges at a third of its size; one that only grows
-//!   waits until the bottom is a tier among others. Where nobody writes any more, a tenth is enough, once, and what
-//!   compressing would save of flushes that were not counts as well.
-//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier of which the front has gone
-//!   into the bottom already is *advanced*; the merge goes on with the tiers it began with.
-//! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
-//!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets that
-//!   are read much merge eagerly, those that are only written merge lazily.
-//! * Where the bounds of what drops of rows have cut take too much of the manifest, what has them is rewritten: of the
-//!   bottom file by file, as what is mostly garbage is; of a tier by merging it into the bottom.
-//! * Runs that a job is at are *busy*. What is picked beside it are runs that lie on one side of them: a merge of tiers behind
-//!   a merge into the bottom, of other tiers, or of what is older into the bottom.
+//!   waits until the bottom is a tier among others. Once writes have stopped, a tenth is enough, once, and the bytes that
+//!   compressing uncompressed flushes would save count as well.
+//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier is *advanced* when its front has
+//!   gone into the bottom already; the merge goes on with the tiers it began with.
+//! * Reads that had to open more than one run have paid for it. When they have paid as much as merging the runs
+//!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets with
+//!   many reads merge eagerly, those that are only written merge lazily.
+//! * Drops of rows cut references to files. Where the bounds of these references take too much of the manifest, their files
+//!   are rewritten: of the bottom file by file, like files that are mostly garbage; of a tier by merging it into the bottom.
+//! * Runs that a job has claimed are *busy*. A concurrent pick lies on one side of them: tiers behind a merge into the bottom,
+//!   other tiers, or older runs into the bottom.
 //!
 //! The trade between bytes written and bytes of space is in `docs/adr/0007-tiered-runs-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
 //!
-//! Pure: `tabletserver::maintenance` decides *when*, this module decides *what*.
+//! Pure: `tabletserver::maintenance` decides *when* to compact, this module picks the inputs.
 
 use std::ops::Range;
 
-/// What the picker knows of a run.
+/// The summary of a run that the picker works with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunSummary {
     /// About how many bytes are referenced.
@@ -47,15 +47,15 @@ pub struct RunSummary {
     pub partial_rows: u64,
     /// Bytes of their bounds, where the manifest has so many that they are to become fewer.
     pub bounds: u64,
-    /// About how many bytes fewer a merge would write for compressing what was not.
+    /// About how many bytes a merge would save by compressing uncompressed blocks.
     pub compressible: u64,
     /// A merge into the bottom has taken its front already.
     pub advanced: bool,
-    /// A job is at it.
+    /// A job has claimed it.
     pub busy: bool,
 }
 
-/// What has been learnt of a group while it was served.
+/// Statistics of a group, gathered while it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PickerStats {
     /// Of the entries of overlapping rows that merges took to the bottom, how many in a hundred made room for themselves.
@@ -96,7 +96,7 @@ const UPPER_RUNS_READ: usize = 4;
 /// then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many there are. Not as many
 /// as a merge takes: the first reads, until they are no longer rare, look at the filters of all.
 const UPPER_RUNS_UNREAD: usize = 24;
-/// Half of what slows writers: tiers of very different sizes do not gather to that.
+/// Half of the number that slows writers: tiers of very different sizes do not gather to that.
 const RUNS_UNREAD_MAX: usize = RUNS_EASY as usize / 2;
 /// Entries written for each further run that reads have opened, above which a group is rather written than read.
 const WRITES_PER_RUN_READ: u64 = 2;
@@ -151,7 +151,7 @@ pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
         let behind = runs.get(end..).unwrap_or_default();
         let mut upper_run = pick_behind(behind);
         if is_under_way {
-            // The next such merge takes what gathers meanwhile, but reads may have paid for not waiting.
+            // The next such merge takes the runs that gather meanwhile, but reads may have paid for not waiting.
             upper_run = upper_run.or_else(|| pick_upper_runs(behind, usize::MAX, runs.len(), picker_stats));
         }
         return match upper_run {
@@ -162,7 +162,7 @@ pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
         };
     }
     if free > 0 && runs.first().is_some_and(|bottom| bottom.bounds > 0) {
-        // First, for drops of rows may be waiting; alone, for what is above need not be read for that.
+        // First, because drops of rows may be waiting; alone, because the runs above need not be read for that.
         return Some(down_to_bottom(runs, 1));
     }
     if is_worth_compacting(runs.get(..free).unwrap_or_default(), picker_stats) {
@@ -198,8 +198,8 @@ pub fn is_worth_rewriting(file: &RunSummary, picker_stats: PickerStats) -> bool 
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
-/// Whether enough of it is known to be garbage, or not ours, or it is in too many pieces, or takes of the manifest what others
-/// need.
+/// Whether enough of it is known to be garbage, or not referenced, or it is in too many pieces, or its bounds take too much
+/// of the manifest.
 fn is_mostly_dead(run: &RunSummary) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
         || run.bytes.saturating_mul(OTHER_FAMILY_RATIO) < run.file_bytes
@@ -279,6 +279,7 @@ fn shifted(upper_run: Range<usize>, by: usize) -> Pick {
 }
 
 fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
+    debug_assert!(end <= runs.len(), "a compaction takes runs that are there");
     let end = end.min(RUNS_MAX);
     Pick {
         runs: 0..end,
@@ -348,12 +349,13 @@ fn free_stretches(runs: &[RunSummary]) -> impl Iterator<Item = Range<usize>> {
         }
         let len = runs.get(..end)?.iter().rev().take_while(|run| !run.busy).count();
         let stretch = end - len..end;
+        debug_assert!(stretch.end <= runs.len(), "a stretch lies within the runs");
         end = stretch.start;
         (len > 0).then_some(stretch)
     })
 }
 
-/// What a run will take when it is compressed: what was flushed in haste is the like of what was not.
+/// The bytes of a run once it is compressed: an uncompressed flush is compared with compressed ones by that.
 fn lasting(run: &RunSummary) -> u64 {
     run.bytes.saturating_sub(run.compressible)
 }
@@ -381,6 +383,10 @@ fn pick_upper_runs(
                 upper_run.bytes += older.bytes;
                 largest = largest.max(lasting(older));
             }
+            debug_assert!(
+                stretch.start <= start && end - start <= RUNS_MAX,
+                "a tier lies in a free stretch"
+            );
             if end - start >= runs_min || is_paid_for(&upper_run, end - start, opened, picker_stats) {
                 return Some(start..end);
             }
@@ -414,6 +420,7 @@ fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
             start -= 1;
             largest = largest.max(lasting(older));
         }
+        debug_assert!(end - start <= RUNS_MAX, "a compaction takes a bounded number of runs");
         if 2 * (end - start) >= behind.len().min(RUNS_MAX) {
             return Some(start..end);
         }

@@ -1,4 +1,4 @@
-//! Decides what of a row's stored entries exists: deletes, overwrites, aggregates.
+//! Resolves a row: which of its stored entries exist, by deletes, overwrites and aggregates.
 //!
 //! Entries of a row arrive in key order (see `stele_types::key`): every marker that can hide a cell comes before it. A
 //! *version* is all entries of one column at one timestamp; it is resolved as a whole, because under the by-timestamp rule
@@ -16,7 +16,7 @@ use stele_types::key::{self, CellKind, KeyParts};
 use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
 use tombstones::{Tombstone, Tombstones};
 
-/// What may be skipped from here on: the caller may jump there or keep pushing, the outcome is the same.
+/// The entries that may be skipped from here on: the caller may jump behind them or keep pushing, the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// Nothing.
@@ -29,7 +29,7 @@ pub enum Skip {
     Row,
 }
 
-/// What a version came to.
+/// The result of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A value: a put, or operands on a put or on nothing that can still change.
@@ -58,7 +58,7 @@ pub struct Version<'a> {
     pub key: &'a [u8],
     /// The parts of that key.
     pub parts: KeyParts,
-    /// What it came to.
+    /// Its result.
     pub outcome: Outcome,
 }
 
@@ -82,7 +82,7 @@ impl<F: FnOnce() -> Bytes> StoredValue for F {
     }
 }
 
-/// Takes what the resolver finds.
+/// Receives the results of the resolver.
 pub trait Sink {
     /// Whether [`Version::key`] matters: a version that is not settled by its first entry costs a copy of its key then.
     const WANTS_KEYS: bool = true;
@@ -245,6 +245,7 @@ impl Resolver {
             return Skip::Nothing;
         }
         let column = key.get(parts.row_end..parts.qualifier_end).unwrap_or_default();
+        debug_assert!(column >= &self.column[..], "columns of a row ascend");
         if column != self.column {
             let skip = self.end_version(sink);
             if skip == Skip::Row {
@@ -273,6 +274,7 @@ impl Resolver {
     }
 
     fn begin_family(&mut self, family: FamilyId, sink: &mut impl Sink) -> Skip {
+        debug_assert!(family > self.family, "families of a row ascend");
         self.skip = match self.end_version(sink) {
             Skip::Row => Skip::Row,
             _ => Skip::Nothing,
@@ -294,6 +296,10 @@ impl Resolver {
     #[inline]
     fn push_version<S: Sink>(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue, sink: &mut S) -> Skip {
         let same = self.version.active && self.version.timestamp == parts.timestamp;
+        debug_assert!(
+            !self.version.active || parts.timestamp <= self.version.timestamp,
+            "versions of a column come newest first"
+        );
         if same && self.version.complete {
             return Skip::Nothing;
         }

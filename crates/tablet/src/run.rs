@@ -1,22 +1,21 @@
 //! One sorted run as one source of a merge.
 //!
 //! A *run* is a sequence of file references whose keys ascend without overlap (`manifest`). A merge needs one cursor for
-//! it, not one per file: [`RunCursor`] stands in one file at a time and goes on to its neighbour at either end. Files
-//! are entered when they are reached, so a short scan over a long run reads one of them.
+//! it, not one per file: [`RunCursor`] stands in one file at a time and moves on to its neighbour at either end. Files
+//! are opened when they are reached, so a short scan over a long run reads one of them.
 //!
 //! Invariants:
 //! * No row is in two files of a run: files are ended, and references cut, between rows.
-//! * A reference is not cut above its file's last key, so where files end ascends with where they begin.
+//! * A reference is not cut above its file's last key, so files end in the order in which they begin.
 //! * `at` is the file of `cursor`; the cursor's keys count only within the file's bounds.
-//! * After `Pending`, `backward` tells which way the interrupted move went on.
+//! * After `Pending`, `backward` tells the direction of the interrupted move.
 
 pub mod fences;
 
 use crate::error::Result;
-use crate::merging::{Source, Step};
-use crate::state::{HeldFile, ReadOptions};
+use crate::held::{HeldFile, ReadOptions};
 use bytes::Bytes;
-use stele_sstable::{Buffered, Cursor};
+use stele_sstable::{Buffered, Cursor, Step};
 
 /// A position in a run.
 pub struct RunCursor {
@@ -29,53 +28,15 @@ pub struct RunCursor {
     passed_before: u64,
 }
 
-/// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
-/// when none may.
-pub fn source(
-    run: &[HeldFile],
-    lower: &[u8],
-    upper: Option<&[u8]>,
-    row: Option<&[u8]>,
-    options: ReadOptions,
-) -> Option<Source> {
-    source_of(run, lower, upper, row, options, |_| true)
-}
-
-/// The same without files that the reader does not want.
-pub fn source_of(
-    run: &[HeldFile],
-    lower: &[u8],
-    upper: Option<&[u8]>,
-    row: Option<&[u8]>,
-    options: ReadOptions,
-    wants: impl Fn(&HeldFile) -> bool,
-) -> Option<Source> {
-    let start = run.partition_point(|file| file.ends_before(lower));
-    let run = run.get(start..)?;
-    // Of one row's keys more than one file rarely has some.
-    let within = |file: &HeldFile| upper.is_none_or(|upper| file.first_key() < upper);
-    let end = match run {
-        [] => 0,
-        [_, next, ..] if within(next) => run.partition_point(within),
-        [first, ..] => usize::from(within(first)),
-    };
-    match run.get(..end)? {
-        [] => None,
-        [file] => {
-            let wanted = wants(file) && row.is_none_or(|row| file.sstable.may_contain_row(row));
-            wanted.then(|| file.source(options))
-        }
-        files => {
-            // What is left ascends as well.
-            let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
-            (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
-        }
-    }
-}
-
 impl RunCursor {
     /// A cursor without position. The files' keys ascend without overlap.
     pub fn new(files: Vec<HeldFile>, options: ReadOptions) -> Self {
+        debug_assert!(
+            files
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key())),
+            "files of a run ascend"
+        );
         RunCursor {
             files,
             options,
@@ -93,6 +54,7 @@ impl RunCursor {
 
     /// Reads no more than this ahead from now on, where it would read more. Before the first move.
     pub fn limit_readahead(&mut self, bytes: usize) {
+        debug_assert!(self.cursor.is_none(), "readahead is limited before the first move");
         self.options.readahead_bytes = self.options.readahead_bytes.min(bytes);
     }
 
@@ -144,8 +106,8 @@ impl RunCursor {
         }
     }
 
-    /// The cursor of the current file, if no bound cuts anything off it in the direction of the moves: until it comes to an
-    /// end, what it does is what the run does. Then [`RunCursor::moved`] must be told.
+    /// The cursor of the current file, if no bound cuts anything off it in the direction of the moves. Until it comes to an
+    /// end, its moves are the run's moves. Then [`RunCursor::moved`] must be called.
     #[inline]
     pub fn unbounded(&mut self, backward: bool) -> Option<&mut Cursor> {
         let file = self.files.get(self.at)?;
@@ -158,6 +120,7 @@ impl RunCursor {
 
     /// Its cursor has been moved forward, to `step`.
     pub fn moved(&mut self, step: Step) -> Result<Step> {
+        debug_assert!(self.cursor.is_some(), "a cursor that has moved is there");
         self.backward = false;
         self.arrive(step)
     }
@@ -178,13 +141,11 @@ impl RunCursor {
         self.cursor.as_ref()?.buffered(belongs)
     }
 
-    /// To the key before as many as are at hand.
+    /// Moves before this many buffered entries.
     pub fn leave(&mut self, buffered: usize) -> Result<Step> {
         self.backward = true;
-        match &mut self.cursor {
-            Some(cursor) => cursor.leave(buffered),
-            None => return Ok(Step::End),
-        }
+        let cursor = self.cursor.as_mut().expect("buffered entries are those of a cursor");
+        cursor.leave(buffered);
         self.arrive(Step::Ready)
     }
 
@@ -192,21 +153,17 @@ impl RunCursor {
     pub async fn load(&mut self) -> Result<Step> {
         let mut step = Step::Pending;
         while step == Step::Pending {
-            step = match &mut self.cursor {
-                Some(cursor) => cursor.load().await?,
-                None => Step::End,
-            };
+            let cursor = self.cursor.as_mut().expect("a move that is pending is one of a cursor");
+            step = cursor.load().await?;
             step = self.arrive(step)?;
         }
         Ok(step)
     }
 
-    /// Fetches one block of what a move that said `Pending` needs.
+    /// Fetches one of the blocks that a move lacks which said `Pending`.
     pub async fn load_one(&mut self) -> Result<Step> {
-        let step = match &mut self.cursor {
-            Some(cursor) => cursor.load_one().await?,
-            None => Step::End,
-        };
+        let cursor = self.cursor.as_mut().expect("a move that is pending is one of a cursor");
+        let step = cursor.load_one().await?;
         self.arrive(step)
     }
 

@@ -1,12 +1,11 @@
 //! Reads rows of one tablet.
 //!
-//! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and hands out
-//! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
-//! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
-//! next batch pins none at all: its position is [`Detached`] meanwhile, where the tablet takes it when its state changes; only
-//! within a row that is given in [`partial_rows`] it is kept for a time.
+//! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and returns
+//! batches. A row is always read at one snapshot; a scan as a whole is not. At each batch it moves on to the newest
+//! state, so that a slow reader pins neither memtables nor obsolete files for long. Between two batches the scan is detached:
+//! its position is [`Detached`], where the tablet frees it when the state changes. Only within a row that is read in [`partial_rows`]
+//! the position is pinned for a time.
 
-pub(crate) mod ahead;
 mod backward;
 mod detached;
 mod get;
@@ -17,25 +16,21 @@ mod rows;
 mod same_column;
 mod scattered;
 mod sink;
-mod visit;
-
-pub use visit::{CellRef, CellVisitor, TabletVisit};
 
 pub use get::PointRead;
 
 use crate::error::{Result, TabletError};
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Source, Step};
+use crate::readahead::{self, AheadShare};
 use crate::resolve::Skip;
-use crate::state::{ReadOptions, State, Times};
+use crate::state::State;
 use crate::tablet::Tablet;
 use crate::values::file::ValueFile;
 use crate::values::load::{self as values, ValueFiles};
-use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
-pub(crate) use detached::Detached;
-pub use detached::Pinned;
-use output::Output;
+use detached::DetachedScan;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,10 +62,10 @@ const BATCH_ROWS: usize = 4096;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
 /// A scan in progress.
-pub struct TabletScanner<O = RowBatch> {
+pub struct TabletScanner {
     tablet: Arc<Tablet>,
     spec: ScanSpec,
-    /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
+    /// Ranges not finished; the front one is being read. In scan order. Cut to the unread part when a batch ends.
     ranges: VecDeque<RowRange>,
     /// Those finished since the batch began, for one that begins again.
     finished: Vec<RowRange>,
@@ -78,15 +73,15 @@ pub struct TabletScanner<O = RowBatch> {
     position: Option<Position>,
     /// Of the row read last, while the next row to be read by itself has no position yet: its cursors are near it.
     row_before: Option<MergingIterator>,
-    /// So many ranges behind the front one have had fetched what they lacked.
+    /// Ranges behind the front one whose missing blocks have been fetched.
     rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
-    detached: Option<Arc<Detached>>,
-    reader: RowReader<O>,
+    detached: Option<Arc<DetachedScan>>,
+    reader: RowReader,
     /// The states that the batch is made of: they hold the value files that its cells refer to.
     states: States,
     schema: Arc<TableSchema>,
-    /// Batches handed out; the first may be all there is, and gets no more room than it needs.
+    /// Batches returned; the first may be the only one, and reserves no more memory than it needs.
     batches: u64,
     /// The batch in the making, or the cell held back before it, has values that were loaded.
     holds_values: bool,
@@ -94,7 +89,7 @@ pub struct TabletScanner<O = RowBatch> {
     reader_holds: bool,
 }
 
-/// What a scan has drawn of the row that it was in when it was given up.
+/// The sampling decision of a scan about the row that it was in when it was given up.
 #[derive(Debug, Default)]
 pub struct Sampled(Vec<u8>);
 
@@ -117,7 +112,7 @@ pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
     merge: MergingIterator,
-    /// Held for what the merge reads ahead.
+    /// Held for the readahead of the merge.
     _ahead: AheadShare,
     /// Encoded bounds of the front range as it was when the position was opened.
     lower: Vec<u8>,
@@ -159,13 +154,7 @@ enum Progress {
 
 impl TabletScanner {
     /// A scan over the tablet's part of `spec.rows`.
-    pub fn new(tablet: Arc<Tablet>, spec: ScanSpec) -> Self {
-        Self::with_output(tablet, spec, RowBatch::default())
-    }
-}
-
-impl<O: Output> TabletScanner<O> {
-    fn with_output(tablet: Arc<Tablet>, mut spec: ScanSpec, output: O) -> Self {
+    pub fn new(tablet: Arc<Tablet>, mut spec: ScanSpec) -> Self {
         let schema = tablet.schema();
         let rows = std::mem::replace(&mut spec.rows, RowSet::new(Vec::new()));
         let mut ranges: VecDeque<RowRange> = rows.cut_to(tablet.range()).into_ranges().into();
@@ -186,7 +175,7 @@ impl<O: Output> TabletScanner<O> {
         if spec.reversed {
             ranges.make_contiguous().reverse();
         }
-        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw, output);
+        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw);
         TabletScanner {
             reader,
             tablet,
@@ -224,7 +213,7 @@ impl<O: Output> TabletScanner<O> {
         Sampled(self.reader.take_admitted())
     }
 
-    /// What a scan before, with the same filter, has drawn. Before the first batch.
+    /// The sampling decision of an earlier scan with the same filter. Before the first batch.
     pub fn set_sampled(&mut self, sampled: Sampled) {
         self.reader.set_admitted(sampled.0);
     }
@@ -233,9 +222,7 @@ impl<O: Output> TabletScanner<O> {
     pub fn tablet(&self) -> &Arc<Tablet> {
         &self.tablet
     }
-}
 
-impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
     /// same batch again: after [`TabletError::NeedsMemory`] with more room, see [`TabletScanner::set_reservation`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
@@ -246,6 +233,10 @@ impl TabletScanner {
             self.load().await?;
         }
         if self.reader.batch_refers() {
+            debug_assert!(
+                !self.states.0.is_empty(),
+                "states are held for value files of the batch"
+            );
             let cells = self.reader.batch_cells();
             load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
         }
@@ -256,15 +247,16 @@ impl TabletScanner {
 
     /// Begins a batch with the next row; false when there is none.
     fn begin_batch(&mut self) -> bool {
-        // What a call that was dropped, or failed, had come past.
+        // Ranges that a call which was dropped, or failed, had passed.
         while let Some(range) = self.finished.pop() {
             self.ranges.push_front(range);
         }
         if self.ranges.is_empty() {
             return false;
         }
+        debug_assert!(self.finished.is_empty(), "finished ranges were put back");
         self.position = self.detached.as_ref().and_then(|place| place.take());
-        // What a call that was dropped has left.
+        // The row in which a call was dropped.
         self.reader.abandon();
         drop(self.reader.take_batch());
         self.holds_values = self.reader_holds;
@@ -276,7 +268,7 @@ impl TabletScanner {
         true
     }
 
-    /// Lets go of what a call that failed has read.
+    /// Frees the rows that a failed call has read.
     pub fn drop_batch(&mut self) {
         // It has not begun: there was no room for what it is to begin with.
         if self.reader.partial_rows.is_between() {
@@ -289,7 +281,7 @@ impl TabletScanner {
         self.states.0.clear();
     }
 
-    /// Takes the batch, and cuts the ranges to what is left behind it.
+    /// Takes the batch, and cuts the ranges to the part behind it.
     fn end_batch(&mut self) -> RowBatch {
         let row = self.pass_batch();
         let (continues, unfinished) = (self.reader.partial_rows.continues, self.reader.partial_rows.unfinished);
@@ -305,22 +297,17 @@ impl TabletScanner {
         self.count_rows(batch.complete_rows());
         batch
     }
-}
 
-impl<O: Output> TabletScanner<O> {
-    /// Fetches what a blocked read waits for.
+    /// Fetches the blocks or values that a blocked read waits for.
     async fn load(&mut self) -> Result<()> {
-        let Some(position) = &mut self.position else {
-            return Ok(());
-        };
+        let position = self.position.as_mut().expect("a scan that waits has a position");
         let is_cut = position.at == At::Cut && position.merge.status() != Step::Pending;
         if !is_cut && position.at != At::Values {
             return self.load_rows().await;
         }
         let cells = self.reader.needs_values();
         load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
-        // What is only looked at goes with its row.
-        self.holds_values = O::KEEPS_VALUES;
+        self.holds_values = true;
         if is_cut {
             return Ok(());
         }
@@ -385,7 +372,7 @@ impl<O: Output> TabletScanner<O> {
         }
     }
 
-    /// Cuts the ranges to what is left behind the batch; the last row that was looked at, if one was.
+    /// Cuts the ranges to the part behind the batch; the last row that was read, if one was.
     fn pass_batch(&mut self) -> Option<Bytes> {
         let mut row = None;
         if self.reader.rows_begun > 0 {
@@ -414,8 +401,8 @@ impl<O: Output> TabletScanner<O> {
         }
     }
 
-    /// Moves to the newest state and snapshot, at a row boundary. That takes a new position: cursors that stand where
-    /// the old snapshot left them may have passed a part of what the new one shows of a row.
+    /// Moves to the newest state and snapshot, at a row boundary. That takes a new position: cursors that stand where the
+    /// old snapshot left them may have passed entries of a row that are visible in the new one.
     fn refresh(&mut self) {
         let (generation, visible) = (self.tablet.generation(), self.tablet.visible());
         let current = |p: &Position| p.state.generation == generation && p.snapshot == visible && p.at == At::Boundary;
@@ -450,6 +437,11 @@ impl<O: Output> TabletScanner<O> {
             Some(_) if single => Some(key::row_prefix_end(&lower)),
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
+        debug_assert!(self.position.is_none(), "a scan has one position");
+        debug_assert!(
+            upper.as_ref().is_none_or(|upper| lower < *upper),
+            "a range that is opened has rows"
+        );
         self.row_before = None;
         let (merge, ahead) = self.seek_range(&state, &lower, upper.as_deref(), single)?;
         self.position = Some(Position {
@@ -504,7 +496,7 @@ impl<O: Output> TabletScanner<O> {
     ) -> Result<(MergingIterator, AheadShare)> {
         let options = ReadOptions {
             fill_cache: true,
-            readahead_bytes: if single { 0 } else { ahead::RUN_BYTES },
+            readahead_bytes: if single { 0 } else { readahead::RUN_BYTES },
             single_row: single && !self.spec.reversed,
             times: match self.spec.raw {
                 true => Times::ALL,
@@ -599,7 +591,7 @@ impl Position {
 
     /// Begins the row the merge is on, or leaves it behind when the filter wants nothing of it.
     #[inline]
-    fn begin_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    fn begin_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         if reader
             .begin(self.merge.key(), tablet.env())
             .ok_or_else(|| malformed(tablet))?
@@ -614,7 +606,7 @@ impl Position {
 
     /// Reads on in the row; at its end the position is at a boundary.
     #[inline]
-    fn read_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    fn read_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         match read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? {
             Forward::Pending => return Ok(()),
             Forward::Piece => {
@@ -654,11 +646,7 @@ enum Forward {
 
 /// Gives the reader the entries of its row, from the one the merge is on. `None` when a key is no cell key.
 #[inline]
-fn read_forward<O: Output>(
-    merge: &mut MergingIterator,
-    reader: &mut RowReader<O>,
-    steps: &mut u32,
-) -> Option<Result<Forward>> {
+fn read_forward(merge: &mut MergingIterator, reader: &mut RowReader, steps: &mut u32) -> Option<Result<Forward>> {
     let mut step = merge.status();
     loop {
         match step {
@@ -704,7 +692,7 @@ fn malformed(tablet: &Tablet) -> TabletError {
     }
 }
 
-/// The first key behind what is skipped.
+/// The first key behind the skipped part.
 fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
     let parts = KeyParts::parse_after_row(key, row_end)?;
     let family_end = parts.qualifier_start.checked_sub(1)?;

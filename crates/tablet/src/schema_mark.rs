@@ -1,8 +1,8 @@
-//! What reads of single rows ask a schema, in one word.
+//! The properties of a schema that reads of single rows check, in one word.
 //!
-//! A tablet has it beside its schema, for whoever must know under which version he reads, and should not take a lock for it.
+//! A tablet has it in addition to its schema, for readers that must know their version without a lock.
 //!
-//! It becomes another one, too, when files take their place that were made under a former version: they may lack cells that reads
+//! The mark also changes when files are published that were made under a former version: they may lack cells that reads
 //! under the present one have found.
 
 use stele_types::{GcRule, TableSchema};

@@ -1,38 +1,29 @@
-//! What a tablet consists of at one moment.
+//! The content of a tablet at one moment.
 //!
 //! A [`State`] is immutable but for the active memtables, which only grow; a change makes a new one. A reader holds the
 //! state it began with, so flushes and compactions never disturb it.
 
+mod migration;
+
 use crate::error::{Result, TabletError};
-use crate::files::{FileRegistry, Opening};
-use crate::maintenance::CompactionStats;
-use crate::manifest::{CUT_BYTES_EASY, FileRef, Manifest, StoredFile};
-use crate::memtable::{MemoryAccount, Memtable};
-use crate::merging::Source;
+use crate::files::FileRegistry;
+use crate::held::{HeldFile, ReadOptions, hold, release};
+use crate::manifest::{CUT_BYTES_EASY, Manifest};
+use crate::merging::{Source, source_of_run};
+use crate::misplaced::{self, FamilyRanges, Misplaced};
+use crate::run::RunCursor;
 use crate::run::fences::{Fences, RowLookup};
-use crate::run::{self, RunCursor};
+use crate::statistics::CompactionStats;
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
-use bytes::Bytes;
-use futures::StreamExt;
+pub(crate) use migration::Leavers;
 use prost::Message as _;
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
-use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
-use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
-use stele_types::key;
-use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema, Timestamp};
-
-/// A reference to an sstable, with the open file.
-#[derive(Clone)]
-pub struct HeldFile {
-    /// What the manifest says; the bounds of a damaged file in a run are narrower where its neighbours' are known.
-    pub reference: FileRef,
-    /// The open file.
-    pub sstable: Arc<Sstable>,
-    /// The value files it refers to.
-    pub values: Arc<[Arc<ValueFile>]>,
-}
+use std::sync::Arc;
+use stele_filter::{CompiledFilter, Pushdown};
+use stele_memtable::{MemoryAccount, Memtable};
+use stele_sstable::Properties;
+use stele_types::{FamilyId, FileId, GroupId, SeqNo, TableSchema, Timestamp};
 
 /// One locality group.
 #[derive(Clone)]
@@ -43,11 +34,11 @@ pub struct GroupState {
     pub active: Arc<Memtable>,
     /// Run by run, oldest first (see [`GroupState::runs`]); changed by [`GroupState::set_files`].
     pub files: Vec<HeldFile>,
-    /// A read looks at all runs, and should not look at all files for that.
+    /// The runs. A read probes all runs, and should not probe all files for that.
     runs: Arc<[Run]>,
     /// Bytes of the references in a manifest to the files that say which keys they have: others are not rewritten.
     reference_bytes: usize,
-    /// What compactions go by.
+    /// Statistics that compactions go by.
     pub compaction_stats: Arc<CompactionStats>,
 }
 
@@ -79,6 +70,11 @@ impl GroupState {
         }
     }
 
+    /// The files, by their numbers.
+    pub(crate) fn file_ids(&self) -> BTreeSet<FileId> {
+        self.files.iter().map(|file| file.reference.id()).collect()
+    }
+
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
         self.fenced_runs().map(|(run, _)| run)
@@ -102,6 +98,12 @@ impl GroupState {
 
     /// Replaces the files.
     pub fn set_files(&mut self, files: Vec<HeldFile>) {
+        debug_assert!(
+            files
+                .windows(2)
+                .all(|pair| matches!(pair, [last, file] if file.may_follow(last))),
+            "files of a run do not overlap"
+        );
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let runs = runs.scan(0, |end, run| {
             *end += run.len();
@@ -109,6 +111,8 @@ impl GroupState {
             Some(Run { end: *end, fences })
         });
         self.runs = runs.collect();
+        let end = self.runs.last().map_or(0, |run| run.end);
+        assert_eq!(end, files.len(), "the runs cover all files");
         // Bounds of one of which the keys are unknown are mostly not the manifest's, and longer than any key at the end of a run.
         let known = files.iter().filter(|file| file.knows_keys());
         self.reference_bytes = known.map(|file| file.reference.encoded_len()).sum();
@@ -120,7 +124,7 @@ impl GroupState {
 pub struct Frozen {
     /// By group; empty memtables left out.
     pub memtables: Vec<(GroupId, Arc<Memtable>)>,
-    /// What they were filled by.
+    /// The schema by which they were filled.
     pub schema: Arc<TableSchema>,
     /// Everything up to this is in them or in files.
     pub newest: SeqNo,
@@ -129,95 +133,18 @@ pub struct Frozen {
 /// The whole.
 #[derive(Clone)]
 pub struct State {
-    /// What says which group an entry goes to: the active memtables were filled by this one alone.
+    /// The schema, which assigns entries to groups: the active memtables were filled by this one alone.
     pub schema: Arc<TableSchema>,
     /// Never empty; those of the schema.
     pub groups: Vec<GroupState>,
     /// Oldest first.
     pub frozen: Vec<Arc<Frozen>>,
-    /// What families may have in groups that are not theirs; see [`Misplaced`].
+    /// Misplaced cells: families with entries in groups of others; see [`Misplaced`].
     misplaced: Vec<Misplaced>,
     /// Of each group of the schema, ranges that the families of the others are in.
     other_families: Arc<[(GroupId, FamilyRanges)]>,
     /// Grows with every change.
     pub generation: u64,
-}
-
-/// Families from the first to the last of each pair, ascending.
-type FamilyRanges = Vec<(FamilyId, FamilyId)>;
-
-/// A family may have entries in files of a group that is not its own. As long as there is a residue, reads of the family look
-/// into both groups, and nothing of its own group is at the bottom.
-///
-/// What is in the files decides, not what the catalog says of moves: a catalog that was restored may have forgotten some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misplaced {
-    /// Which family.
-    pub family: FamilyId,
-    /// Where it was.
-    pub left: GroupId,
-    /// Where it is.
-    pub group: GroupId,
-    /// The catalog knows of the move, and the family has a residue in no other group. Then all of this is older than whatever
-    /// else the family has.
-    pub is_oldest: bool,
-}
-
-/// How a reader moves over the sources.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadOptions {
-    /// Whether blocks read are worth caching.
-    pub fill_cache: bool,
-    /// Bytes to fetch ahead in sequential reads.
-    pub readahead_bytes: usize,
-    /// See [`CursorOptions::single_row`].
-    pub single_row: bool,
-    /// What the reader wants of a row's cells.
-    pub times: Times,
-}
-
-/// The timestamps that a reader wants, as far as files can be left out because of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Times {
-    bounds: TimestampBounds,
-    /// What is newer than the bounds decides about what is within, because some rule counts versions.
-    newer_count: bool,
-}
-
-impl Times {
-    /// All of them.
-    pub const ALL: Times = Times {
-        bounds: TimestampBounds::ALL,
-        newer_count: true,
-    };
-
-    /// Those that the filter wants, for a read that resolves what is stored.
-    pub fn of(filter: Option<&CompiledFilter>, schema: &TableSchema) -> Times {
-        let Some(bounds) = filter.map(|f| f.pushdown().timestamps) else {
-            return Times::ALL;
-        };
-        let counts = |family: &Family| family.gc_rule.as_ref().is_some_and(GcRule::counts_versions);
-        Times {
-            bounds,
-            newer_count: bounds.end.is_none() || schema.families.values().any(counts),
-        }
-    }
-
-    /// Whether a file with these properties may change what the reader gets. Markers always may. Cells below the bounds
-    /// never do: neither they nor what is at their timestamps is wanted, and rules look only at age and at how many
-    /// versions are newer.
-    fn may_want(&self, properties: &Properties) -> bool {
-        if self.bounds == TimestampBounds::ALL {
-            // Most reads, which need not look at any file for that.
-            return true;
-        }
-        let (Some(oldest), Some(newest)) = (properties.timestamp_min, properties.timestamp_max) else {
-            return true;
-        };
-        let below = newest < self.bounds.start.0;
-        let above = !self.newer_count && self.bounds.end.is_some_and(|end| oldest >= end.0);
-        properties.deletes() > 0 || !(below || above)
-    }
 }
 
 impl State {
@@ -264,7 +191,7 @@ impl State {
             other_families: Arc::default(),
             generation: 1,
         };
-        state.other_families = other_families(&state.schema);
+        state.other_families = misplaced::other_families(&state.schema);
         state.refresh();
         Ok(state)
     }
@@ -279,10 +206,15 @@ impl State {
         for group in self.groups.iter_mut().filter(|group| !group.active.is_empty()) {
             let empty = Arc::new(Memtable::new(account.clone()));
             let full = std::mem::replace(&mut group.active, empty);
+            debug_assert!(full.newest() > SeqNo::ZERO, "an entry has a sequence number");
             frozen.newest = frozen.newest.max(full.newest());
             frozen.memtables.push((group.id, full));
         }
         let any = !frozen.memtables.is_empty();
+        debug_assert!(
+            self.groups.iter().all(|group| group.active.is_empty()),
+            "all groups are set aside together"
+        );
         if any {
             self.frozen.push(Arc::new(frozen));
         }
@@ -299,8 +231,24 @@ impl State {
         files
     }
 
-    /// Follows a change of the schema: new groups begin empty. When a family has moved, what was written to its former
-    /// group must have been set aside.
+    /// Makes the groups consist of these files, and of no others.
+    pub(crate) fn replace_files(&mut self, held: Vec<(GroupId, Vec<HeldFile>)>) {
+        for group in &mut self.groups {
+            group.set_files(Vec::new());
+        }
+        for (id, files) in held {
+            assert!(
+                files.is_empty() || self.group(id).is_some(),
+                "files are held for groups of the table"
+            );
+            if let Some(group) = self.groups.iter_mut().find(|g| g.id == id) {
+                group.set_files(files);
+            }
+        }
+    }
+
+    /// Follows a change of the schema: new groups begin empty. When a family has moved, the memtables of its former group
+    /// must have been set aside.
     pub(crate) fn adopt(&mut self, schema: Arc<TableSchema>, account: &MemoryAccount) {
         for group in &schema.groups {
             if self.group(group.id).is_none() {
@@ -308,7 +256,7 @@ impl State {
             }
         }
         self.schema = schema;
-        self.other_families = other_families(&self.schema);
+        self.other_families = misplaced::other_families(&self.schema);
     }
 
     /// How many ranges of foreign families are kept.
@@ -317,57 +265,22 @@ impl State {
         self.other_families.iter().map(|(_, ranges)| ranges.len()).sum()
     }
 
-    fn find_misplaced(&mut self) {
-        let schema = &self.schema;
-        let mut misplaced = Vec::new();
-        for (id, other_families) in self.other_families.iter() {
-            let Some(group) = schema.groups.iter().find(|group| group.id == *id) else {
-                continue;
-            };
-            let files = self.group(*id).map_or(&[][..], |state| &state.files);
-            let mut found: BTreeSet<FamilyId> = files
-                .iter()
-                .flat_map(|file| misplaced_families(file, schema, *id, other_families))
-                .collect();
-            for &family in &group.left {
-                // Of a file that cannot be opened nobody knows more than the catalog does.
-                let in_file = |file: &HeldFile| file.sstable.properties().may_have_family(family);
-                let in_frozen = |frozen: &Arc<Frozen>| {
-                    frozen.schema.group_of(family) == *id && frozen.memtables.iter().any(|(of, _)| of == id)
-                };
-                if files.iter().any(in_file) || self.frozen.iter().any(in_frozen) {
-                    found.insert(family);
-                }
-            }
-            misplaced.extend(found.into_iter().map(|family| Misplaced {
-                family,
-                left: *id,
-                group: schema.group_of(family),
-                is_oldest: group.left.contains(&family),
-            }));
-        }
-        // Of several residues of one family the catalog knows one at most, and which of them is the oldest nobody does.
-        let families: Vec<FamilyId> = misplaced.iter().map(|misplaced_cells| misplaced_cells.family).collect();
-        for misplaced_cells in &mut misplaced {
-            let places = families
-                .iter()
-                .filter(|family| **family == misplaced_cells.family)
-                .count();
-            misplaced_cells.is_oldest &= places == 1;
-        }
-        self.misplaced = misplaced;
-    }
-
-    /// Brings what follows from the schema, the files and the memtables up to date; after every change.
+    /// Updates everything that is derived from the schema, the files and the memtables; after every change.
     pub(crate) fn refresh(&mut self) {
-        self.find_misplaced();
+        let files = |id: GroupId| self.group(id).map_or(&[][..], |group| &group.files);
+        let in_memtables = |id: GroupId, family: FamilyId| {
+            let has_group = |frozen: &Frozen| frozen.memtables.iter().any(|(of, _)| *of == id);
+            let mut frozen = self.frozen.iter();
+            frozen.any(|frozen| frozen.schema.group_of(family) == id && has_group(frozen))
+        };
+        self.misplaced = misplaced::find(&self.schema, &self.other_families, files, in_memtables);
         for group in &self.groups {
             let kept = self.schema.keeps_in_memory(group.id);
             group.files.iter().for_each(|file| file.sstable.keep(kept));
         }
     }
 
-    /// What families may have in groups that are not theirs.
+    /// Misplaced cells: families with entries in groups of others.
     pub fn misplaced(&self) -> &[Misplaced] {
         &self.misplaced
     }
@@ -413,10 +326,10 @@ impl State {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    /// Adds all sources that may have keys of the row, as far as the filter wants anything of them: memtables that have
-    /// some, at the first of them, and files that may have some, not yet positioned: by cursors of `before` where those are in
-    /// the same files, and read with the same options. As with [`State::add_sources`], nothing is missed of what was visible
-    /// before.
+    /// Adds all sources that may have keys of the row, as far as the filter wants anything of them. Memtables that have
+    /// some are positioned at the first of them. Files that may have some are not yet positioned; cursors of `before` are
+    /// reused where they are in the same files and were made with the same options. As with [`State::add_sources`], nothing
+    /// is missed that was visible before.
     pub(crate) fn add_sources_of_row(
         &self,
         filter: Option<&CompiledFilter>,
@@ -445,7 +358,7 @@ impl State {
                             continue;
                         }
                         if before.is_empty() {
-                            file.source(options)
+                            Source::file(file, options)
                         } else {
                             Source::sstable_again(before, file, options)
                         }
@@ -459,8 +372,8 @@ impl State {
     }
 
     /// Adds all sources that may have keys in `[lower, upper)` and, when `row` is given, that row, as far as the filter
-    /// wants anything of them; without one all count. Who reads as of a sequence number that was visible before this call
-    /// misses nothing of it: what is applied later, perhaps to a memtable that was empty and is left out, is newer.
+    /// wants anything of them; without one all count. A read as of a sequence number that was visible before this call
+    /// misses nothing: a batch that is applied later, perhaps to a memtable that was empty and is left out, is newer.
     pub fn add_sources(
         &self,
         filter: Option<&CompiledFilter>,
@@ -489,7 +402,7 @@ impl State {
             sources.extend(
                 group
                     .runs()
-                    .filter_map(|run| run::source_of(run, lower, upper, row, options, may_want)),
+                    .filter_map(|run| source_of_run(run, lower, upper, row, options, may_want)),
             );
             group.compaction_stats.read(sources.len() - before);
         }
@@ -532,64 +445,11 @@ impl State {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
     }
 
-    /// About how many that will be when merges have compressed what flushes did not.
+    /// About how many bytes that will be when compactions have compressed the blocks that flushes did not.
     pub fn lasting_bytes(&self) -> u64 {
         let files = self.groups.iter().flat_map(|g| &g.files);
         files.map(|file| file.size() - file.compressible_bytes()).sum()
     }
-}
-
-/// Ranges of a group's foreign families beyond which neighbours become one, with families of the group in between: every tablet of
-/// the table has them, and there may be thousands of families that are of one group and the other by turns.
-const OTHER_FAMILY_RANGES_MAX: usize = 64;
-
-/// Of each group, the families of the others, and where these are scattered some of its own.
-fn other_families(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
-    if schema.groups.len() < 2 {
-        return Arc::default();
-    }
-    let of_others = |group: GroupId| {
-        let mut ranges = FamilyRanges::new();
-        let mut goes_on = false;
-        for (id, family) in &schema.families {
-            let is_other = family.group != group;
-            match ranges.last_mut().filter(|_| goes_on && is_other) {
-                Some((_, last)) => *last = *id,
-                None if is_other => ranges.push((*id, *id)),
-                None => {}
-            }
-            goes_on = is_other;
-        }
-        let together = ranges.len().div_ceil(OTHER_FAMILY_RANGES_MAX).max(1);
-        let ends = |some: &[(FamilyId, FamilyId)]| Some((some.first()?.0, some.last()?.1));
-        ranges.chunks(together).filter_map(ends).collect::<FamilyRanges>()
-    };
-    schema
-        .groups
-        .iter()
-        .map(|group| (group.id, of_others(group.id)))
-        .collect()
-}
-
-/// The families of other groups that a file says it has entries of. One that cannot be opened says nothing, nor does one
-/// that does not say which it has: it is of the time before there were several groups, and what left its group since is in
-/// the catalog.
-fn misplaced_families(
-    file: &HeldFile,
-    schema: &TableSchema,
-    group: GroupId,
-    other_families: &FamilyRanges,
-) -> Vec<FamilyId> {
-    if file.sstable.damage().of_everything().is_some() {
-        return Vec::new();
-    }
-    let properties = file.sstable.properties();
-    let common = other_families
-        .iter()
-        .filter_map(|(first, last)| properties.families_within(*first, *last));
-    let known = common.flat_map(|(first, last)| schema.families.range(first..=last));
-    let misplaced_families = known.filter(|(id, family)| family.group != group && properties.may_have_family(**id));
-    misplaced_families.map(|(id, _)| *id).collect()
 }
 
 impl ValueFiles for State {
@@ -599,7 +459,7 @@ impl ValueFiles for State {
     }
 }
 
-/// What a read wants of a state. Takes no memory: most reads want one family, of which one group or two are asked.
+/// The part of a state that a read wants. Takes no memory: most reads want one family, which is in one group or two.
 struct Wanted<'a> {
     state: &'a State,
     /// Absent when everything is wanted.
@@ -629,268 +489,4 @@ impl Wanted<'_> {
         self.families()
             .is_none_or(|mut families| may_have(FamilyId(0)) || families.any(may_have))
     }
-}
-
-/// The least key above the largest that a file could have whose keys are unknown.
-static BEHIND_UNKNOWN: OnceLock<Bytes> = OnceLock::new();
-
-impl HeldFile {
-    /// A cursor over the whole file.
-    pub(crate) fn cursor(&self, options: ReadOptions) -> Cursor {
-        let options = CursorOptions {
-            fill_cache: options.fill_cache,
-            readahead_bytes: options.readahead_bytes,
-            single_row: options.single_row,
-        };
-        Cursor::new(self.sstable.clone(), options)
-    }
-
-    /// A source over the referenced part.
-    pub fn source(&self, options: ReadOptions) -> Source {
-        let cursor = self.cursor(options);
-        Source::sstable(cursor, self.lower().cloned(), self.upper().cloned())
-    }
-
-    /// The lower bound of the referenced part, where the file has keys below it, or may have. Most files of a tablet that was split
-    /// have bounds that cut nothing off, and who moves over such a file need not compare each key with them.
-    pub(crate) fn lower(&self) -> Option<&Bytes> {
-        // No key is empty, so those of a file that does not say which it has are kept.
-        let cuts = |lower: &&Bytes| lower[..] > self.sstable.properties().smallest_key[..];
-        self.reference.lower.as_ref().filter(cuts)
-    }
-
-    /// The same of the upper bound: the file has that key, or one behind it.
-    pub(crate) fn upper(&self) -> Option<&Bytes> {
-        let cuts = |upper: &&Bytes| !self.knows_keys() || upper[..] <= self.sstable.properties().largest_key[..];
-        self.reference.upper.as_ref().filter(cuts)
-    }
-
-    /// About how many bytes are referenced.
-    pub fn bytes(&self) -> u64 {
-        self.reference.referenced
-    }
-
-    /// About how many of these compressing all blocks would save.
-    pub fn compressible_bytes(&self) -> u64 {
-        let reference = &self.reference;
-        let part = u128::from(self.sstable.properties().compressible_bytes) * u128::from(reference.referenced);
-        let bytes = u64::try_from(part / u128::from(reference.len.max(1))).unwrap_or(u64::MAX);
-        bytes.min(reference.referenced)
-    }
-
-    /// The same with the values in value files.
-    pub fn size(&self) -> u64 {
-        self.reference.referenced + self.reference.value_bytes()
-    }
-
-    /// Whether merging it would meet damage that is known of.
-    pub fn is_damaged(&self) -> bool {
-        self.sstable.damage().of_cells().is_some()
-    }
-
-    /// Whether the sstable says where its keys begin and end, if perhaps nothing else. If not, its neighbours tell at best.
-    pub(crate) fn knows_keys(&self) -> bool {
-        // No key is empty, but what stands for an unknown one.
-        !self.sstable.properties().smallest_key.is_empty()
-    }
-
-    /// Of the sstable and its value files those that the device could not read when they were opened.
-    pub(crate) fn unopened(&self) -> impl Iterator<Item = StoredFile> {
-        let sstable = self.sstable.is_unopened();
-        let sstable = sstable.then(|| StoredFile::Sstable(self.reference.id()));
-        let values = self.values.iter().filter(|file| file.is_unopened());
-        sstable
-            .into_iter()
-            .chain(values.map(|file| StoredFile::Values(file.id())))
-    }
-
-    /// The reference cut down to keys in `[lower, upper)`; `None` when the file has no key there.
-    pub async fn narrowed(&self, lower: Option<&Bytes>, upper: Option<&Bytes>) -> Result<Option<FileRef>> {
-        let may = self.may_contain(lower.map_or(&[], |l| &l[..]), upper.map(|u| &u[..]));
-        let cut = self.reference.narrowed(lower.cloned(), upper.cloned()).filter(|_| may);
-        let Some(mut cut) = cut else { return Ok(None) };
-        let begins_within = lower.is_none_or(|lower| lower[..] <= *self.first_key());
-        let ends_within = upper.is_none_or(|upper| self.ends_before(upper));
-        if begins_within && ends_within && self.knows_keys() {
-            // All of it: most files of a large tier, of which a job takes a small part. Of one that has lost its index it
-            // could not be said how large a part is.
-            return Ok(Some(cut));
-        }
-        cut.referenced = self
-            .sstable
-            .approximate_bytes(cut.lower.as_deref(), cut.upper.as_deref())
-            .await?;
-        for link in &mut cut.values {
-            // Which entries refer to which file is not known any nearer.
-            link.bytes = share(link.bytes, cut.referenced, self.reference.referenced);
-        }
-        Ok(Some(cut))
-    }
-
-    /// Whether the referenced part may have keys in `[lower, upper)`.
-    pub fn may_contain(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
-        upper.is_none_or(|upper| self.first_key() < upper) && !self.ends_before(lower)
-    }
-
-    /// No key of the referenced part is below this.
-    pub fn first_key(&self) -> &[u8] {
-        let smallest = &self.sstable.properties().smallest_key[..];
-        self.reference.lower.as_deref().map_or(smallest, |l| l.max(smallest))
-    }
-
-    /// The least key above all rows of the referenced part: the next file of the run has nothing of them.
-    fn key_after(&self) -> Bytes {
-        let largest = &self.sstable.properties().largest_key[..];
-        let behind_unknown = || Bytes::from([largest, &[0]].concat());
-        let after = match self.knows_keys() {
-            true => Bytes::from(key::next_row_prefix(row_of(largest))),
-            // That of all such files is the same, and longer than any key.
-            false => BEHIND_UNKNOWN.get_or_init(behind_unknown).clone(),
-        };
-        let upper = self.reference.upper.clone();
-        upper.map_or(after.clone(), |upper| upper.min(after))
-    }
-
-    /// Whether this may stand behind `last` in a list: in the same run only without overlap.
-    fn may_follow(&self, last: &HeldFile) -> bool {
-        !last.reference.continues_in(&self.reference) || last.ends_before(self.first_key())
-    }
-
-    /// Whether all keys of the referenced part are below `key`.
-    pub fn ends_before(&self, key: &[u8]) -> bool {
-        let cut = self.reference.upper.as_deref().is_some_and(|upper| upper <= key);
-        cut || self.sstable.properties().largest_key[..] < *key
-    }
-}
-
-/// The row that a key is of, encoded. A bound is one by itself.
-fn row_of(key: &[u8]) -> &[u8] {
-    let row = key::row_prefix_len(key).and_then(|len| key.get(..len));
-    row.unwrap_or(key)
-}
-
-/// The part of `number` that falls to `part` of `whole`.
-pub(crate) fn share(number: u64, part: u64, whole: u64) -> u64 {
-    let share = u128::from(number) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(number).min(number)
-}
-
-/// Gives all references back.
-pub(crate) fn release(held: &[HeldFile], files: &FileRegistry) {
-    let stored = held.iter().flat_map(|file| file.reference.stored());
-    stored.for_each(|file| files.release(file));
-}
-
-/// Files of one group opened at once; those of all tablets are bounded together, by the registry.
-const HELD_CONCURRENTLY: usize = 32;
-
-/// Opens references, those of `made` only when they are intact. On an error none is kept.
-pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
-    // To the end also after a failure: what the others hold must be released.
-    let holding: Vec<_> = references.iter().map(|it| hold_one(it, files, made)).collect();
-    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding)
-        .buffered(HELD_CONCURRENTLY)
-        .collect()
-        .await;
-    let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
-    let mut failure = None;
-    for outcome in outcomes {
-        match outcome {
-            Ok(file) => held.push(file),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    bound_damaged(&mut held);
-    let failure = failure.or_else(|| overlap(&held));
-    match failure {
-        None => Ok(held),
-        Some(error) => {
-            release(&held, files);
-            Err(error)
-        }
-    }
-}
-
-async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]) -> Result<HeldFile> {
-    let opening = |file: StoredFile| match made.contains(&file) {
-        true => Opening::Intact,
-        false => Opening::EvenDamaged,
-    };
-    let mut values = Vec::with_capacity(reference.values.len());
-    let mut failure = None;
-    for link in &reference.values {
-        match files.acquire_values(link, opening(StoredFile::Values(link.id()))).await {
-            Ok(file) => values.push(file),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
-        }
-    }
-    let sstable = match failure {
-        None => {
-            files
-                .acquire(reference, opening(StoredFile::Sstable(reference.id())))
-                .await
-        }
-        Some(error) => Err(error),
-    };
-    match sstable {
-        Ok(sstable) => Ok(HeldFile {
-            reference: reference.clone(),
-            sstable,
-            values: values.into(),
-        }),
-        Err(error) => {
-            values
-                .iter()
-                .for_each(|file| files.release(StoredFile::Values(file.id())));
-            Err(error)
-        }
-    }
-}
-
-/// Of a file that cannot be opened the keys may be unknown, but in a run its neighbours' are not: it is cut down to the gap
-/// between their rows, and what it says fails no further than that. Of several in a row each has what those before it leave of the
-/// gap, down to nothing; whoever writes references goes by `maintenance::gaps` because of that. Like those of other files,
-/// where they begin and where they end ascends: rows are found by that.
-fn bound_damaged(held: &mut [HeldFile]) {
-    // From the last on, so that the end of one is that of all behind it at most.
-    for at in (1..held.len()).rev() {
-        let Some(([.., file], [next, ..])) = held.split_at_mut_checked(at) else {
-            return;
-        };
-        if file.knows_keys() || !file.reference.continues_in(&next.reference) {
-            continue;
-        }
-        let end = match next.knows_keys() {
-            true => Some(Bytes::copy_from_slice(row_of(next.first_key()))),
-            false => next.reference.upper.clone(),
-        };
-        let upper = file.reference.upper.take();
-        file.reference.upper = match (upper, end) {
-            (Some(upper), Some(end)) => Some(upper.min(end)),
-            (upper, end) => upper.or(end),
-        };
-    }
-    for at in 1..held.len() {
-        let Some(([.., last], [file, ..])) = held.split_at_mut_checked(at) else {
-            return;
-        };
-        if !file.knows_keys() && last.reference.continues_in(&file.reference) {
-            file.reference.lower = file.reference.lower.take().max(Some(last.key_after()));
-        }
-    }
-}
-
-/// The error for the first file that overlaps the one before it in the same run.
-fn overlap(held: &[HeldFile]) -> Option<TabletError> {
-    let overlaps = |pair: &&[HeldFile]| matches!(pair, [last, file] if !file.may_follow(last));
-    let [last, file] = held.windows(2).find(overlaps)? else {
-        return None;
-    };
-    Some(TabletError::Corruption {
-        path: Arc::from(FileRef::path(file.reference.id())),
-        detail: format!("overlaps {} in the same sorted run", last.reference.file),
-    })
 }

@@ -2,33 +2,38 @@
 //!
 //! Three things happen to a tablet, and each has its own order:
 //!
-//! * **Writes.** [`Tablet::sequence`] fixes a batch's place in the commit order while the caller queues it for the log;
-//!   [`Tablet::apply`] is called in that order when the log has it, and makes it visible.
+//! * **Writes.** [`Tablet::sequence`] fixes a batch's place in the commit order while the caller queues it for the log.
+//!   [`Tablet::apply`] is called in that order when the log has the batch, and makes it visible.
 //! * **Reads** hold an immutable state and a sequence number (`scan`).
-//! * **Maintenance**: flushes, compactions, splits. At most one flush runs at a time, and of compactions those that have no
-//!   run in common; each commits a manifest and then publishes the state it describes, under one lock (`maintenance`).
+//! * **Maintenance**: flushes, compactions, splits. One flush runs at a time, and only compactions without a run in common run
+//!   concurrently. Each commits a manifest and then publishes the state it describes, under one lock (`commit`).
 //!
 //! Invariants:
-//! * The visible sequence number only grows, and everything at or below it that was ever applied is in the state.
-//! * A manifest is durable before the state it describes is published, and before anything it no longer needs is freed.
-//! * `flushed_through` in the manifest never exceeds what its files hold.
+//! * The visible sequence number only grows. All batches applied at or below it are in the state.
+//! * Batches are applied in ascending order; only recovery applies them in another ([`Tablet::replay`]).
+//! * A manifest is durable before the state it describes is published, and before any file it no longer names is freed.
+//! * `flushed_through` in the manifest never exceeds the content of its files.
+
+mod commit;
 
 use crate::batch::Batch;
+use crate::claims::Claims;
+use crate::detached::{DetachedScans, Pinned};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
-use crate::maintenance::{Claims, Committer};
 use crate::manifest::{Manifest, ManifestLog};
-use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
-use crate::scan::{Detached, Pinned};
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
+use crate::summary::Debt;
 use arc_swap::ArcSwap;
+use commit::Committer;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_env::{Env, PlantedBug};
+use stele_memtable::{MemoryAccount, Memtable};
 use stele_storage::Storage;
 use stele_types::key;
 use stele_types::{Durability, Epoch, FamilyId, RowRange, SeqNo, TableSchema, TabletId};
@@ -38,7 +43,7 @@ use stele_types::{Durability, Epoch, FamilyId, RowRange, SeqNo, TableSchema, Tab
 pub struct TabletContext {
     /// Clock, chance, tasks.
     pub env: Env,
-    /// The medium.
+    /// The storage backend.
     pub storage: Arc<dyn Storage>,
     /// The open sstables.
     pub files: Arc<FileRegistry>,
@@ -72,8 +77,8 @@ pub struct Tablet {
     schema: RwLock<Arc<TableSchema>>,
     /// Where the schema is in memory, to recognize it by without the lock. Changed under it.
     schema_address: AtomicUsize,
-    /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one. Changed under the lock of the
-    /// state.
+    /// Its mark, changed after the address: a reader of a mark reads under that schema or a newer one. Changed under the
+    /// lock of the state.
     schema_mark: AtomicU64,
     /// Writers of batches share it, and changes have it alone ([`Tablet::publish`]).
     state: RwLock<Arc<State>>,
@@ -87,22 +92,22 @@ pub struct Tablet {
     closed: AtomicBool,
     /// Held while a flush writes.
     pub(crate) flushing: tokio::sync::Mutex<()>,
-    /// Compactions share it while they write; who replaces files of whole groups has it alone.
+    /// Compactions share it while they write; a job that replaces files of whole groups has it alone.
     pub(crate) compacting: tokio::sync::RwLock<()>,
     /// The runs that compactions are at.
     pub(crate) claims: Claims,
     /// Held while a manifest is committed and its state published.
-    pub(crate) committer: tokio::sync::Mutex<Committer>,
+    committer: tokio::sync::Mutex<Committer>,
     /// `flushed_through` of the committed manifest.
     flushed: AtomicU64,
-    /// What compactions are behind, in bytes; brought up to date by flushes and compactions.
-    pub(crate) debt: AtomicU64,
-    /// What merges are expected to free, in thousandths; likewise.
-    pub(crate) garbage_share: AtomicU64,
+    /// The compaction debt in bytes; updated by flushes and compactions.
+    debt: AtomicU64,
+    /// The share of bytes that compactions are expected to free, in thousandths; likewise.
+    garbage_share: AtomicU64,
     /// How far merges are behind; likewise.
-    pub(crate) compaction_pressure: AtomicU64,
-    /// Where scans stand that wait for their readers.
-    detached: Mutex<Vec<Weak<Detached>>>,
+    compaction_pressure: AtomicU64,
+    /// Scans that wait for their readers.
+    pub(crate) detached: DetachedScans,
 }
 
 impl Tablet {
@@ -138,7 +143,7 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
-    /// The same with what a listing showed of its manifests ([`ManifestLog::claim_listed`]).
+    /// The same with the versions of its manifest that a listing showed ([`ManifestLog::claim_listed`]).
     pub async fn open_listed(
         context: TabletContext,
         schema: Arc<TableSchema>,
@@ -196,7 +201,7 @@ impl Tablet {
             garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
             compaction_pressure: AtomicU64::new(0),
-            detached: Mutex::default(),
+            detached: DetachedScans::default(),
             context,
         });
         tablet.note_debt();
@@ -218,18 +223,19 @@ impl Tablet {
         self.schema.read().clone()
     }
 
-    /// Looks at the current schema without taking a reference to it. `look` must be short, and call nothing of the tablet.
+    /// Calls `look` with the current schema without taking a reference to it. `look` is short, and calls nothing of the
+    /// tablet.
     pub fn with_schema<R>(&self, look: impl FnOnce(&Arc<TableSchema>) -> R) -> R {
         look(&self.schema.read())
     }
 
-    /// The mark of the current schema. A read that begins afterwards is under that schema or a newer one. It becomes another one as
-    /// well where a job drops what a read under this schema may have found.
+    /// The mark of the current schema. A read that begins afterwards is under that schema or a newer one. The mark also
+    /// changes where a job drops cells that a read under this schema may have found.
     pub fn schema_mark(&self) -> SchemaMark {
         SchemaMark::from_word(self.schema_mark.load(Ordering::Acquire))
     }
 
-    /// Whether this is the current schema. Whoever asks holds it, so no other can have its address.
+    /// Whether this is the current schema. The caller holds it, so no other can have its address.
     pub(crate) fn has_schema(&self, schema: &Arc<TableSchema>) -> bool {
         self.schema_address.load(Ordering::Acquire) == Arc::as_ptr(schema).addr()
     }
@@ -239,7 +245,7 @@ impl Tablet {
         self.schema.read().durability
     }
 
-    /// What admission looks at with every write. Takes no reference to the state.
+    /// The load that admission checks with every write. Takes no reference to the state.
     pub fn write_load(&self) -> WriteLoad {
         let state = self.current.load();
         WriteLoad {
@@ -300,12 +306,12 @@ impl Tablet {
         SeqNo(self.flushed.load(Ordering::Acquire))
     }
 
-    /// What the tablet consists of now.
+    /// The current state.
     pub fn state(&self) -> Arc<State> {
         self.current.load_full()
     }
 
-    /// Looks at what the tablet consists of now without taking a reference to it; likewise short.
+    /// Calls `look` with the current state without taking a reference to it. `look` is short.
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.current.load())
     }
@@ -315,7 +321,7 @@ impl Tablet {
         self.current.load().generation
     }
 
-    /// Refuses everything from now on. What is queued in the log still gets applied.
+    /// Refuses everything from now on. Batches in the log's queue are still applied.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.context.metrics.open_tablets.dec();
@@ -346,16 +352,27 @@ impl Tablet {
         if !reused {
             *next = first.plus(count);
         }
+        assert_eq!(next.epoch(), first.epoch(), "all numbers of an owner are of its epoch");
         Ok(queue(first))
     }
 
     /// Applies a batch the log holds, and makes it visible. Called in the order of sequence numbers.
     pub fn apply(&self, batch: &Batch, first: SeqNo) {
+        let before = self.insert_batch(batch, first);
+        let reuses = self.context.env.planted(PlantedBug::ReuseSequence);
+        assert!(
+            batch.is_empty() || before < first.0 || reuses,
+            "batches are applied in ascending order"
+        );
+    }
+
+    /// Inserts a batch into the memtables and makes it visible; everything up to which number was visible before.
+    fn insert_batch(&self, batch: &Batch, first: SeqNo) -> u64 {
         if batch.is_empty() {
-            return;
+            return self.visible.load(Ordering::Acquire);
         }
-        // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable; and until it is
-        // visible, or a flush could drop what the batch replaces before any reader sees what replaces it.
+        // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable. Held until the batch
+        // is visible, or a flush could drop entries that the batch replaces before any reader sees the batch.
         let mut state = self.state.read();
         if state.groups.iter().any(|group| group.active.is_full()) {
             // Long past the size at which it should have been flushed.
@@ -373,14 +390,14 @@ impl Tablet {
                 }
             }
         }
-        self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel);
+        self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel)
     }
 
     /// At recovery: applies a record of the log unless files hold it already.
     pub fn replay(&self, batch: &Batch, first: SeqNo, last: SeqNo) {
         if last > self.flushed_through() {
             self.replayed.store(true, Ordering::Release);
-            self.apply(batch, first);
+            self.insert_batch(batch, first);
         }
     }
 
@@ -389,7 +406,7 @@ impl Tablet {
         self.replayed.swap(false, Ordering::AcqRel)
     }
 
-    /// At recovery: forgets what was replayed, for who replays it again, all of it. Nobody has seen it.
+    /// At recovery: forgets all replayed batches, for a caller that replays them again. No reader has seen them.
     pub fn forget_replayed(&self) {
         self.freeze();
         self.update_state(None, |state| state.frozen.clear());
@@ -421,17 +438,23 @@ impl Tablet {
     }
 
     /// Makes `next` the state, for readers and for writers. Everything in it is visible: batches are applied and made
-    /// visible while their writers share the lock. What was the state before, for the caller to drop without the lock.
+    /// visible while their writers share the lock. Returns the former state, for the caller to drop without the lock.
     #[must_use = "it is dropped when nobody waits for the lock"]
     fn publish(&self, state: &mut RwLockWriteGuard<'_, Arc<State>>, next: State) -> Arc<State> {
+        assert_eq!(
+            next.generation,
+            state.generation + 1,
+            "each change makes the next generation"
+        );
+        debug_assert!(!next.groups.is_empty(), "a tablet has a locality group");
         let next = Arc::new(next);
         self.current.store(next.clone());
         std::mem::replace(&mut **state, next)
     }
 
-    /// Publishes a changed state. `made_under` is the schema that its new files were made under, if it has any: a rule that has
-    /// been loosened since would have kept more. Then the mark is another one afterwards, and nothing that was read before is
-    /// given for what is there now.
+    /// Publishes a changed state. `made_under` is the schema that its new files were made under, if it has any: a rule that
+    /// has been loosened since would have retained more. Then the mark changes, so that no earlier result of a read is
+    /// taken for the present one.
     pub(crate) fn update_state(&self, made_under: Option<&Arc<TableSchema>>, change: impl FnOnce(&mut State)) {
         let mut state = self.state.write();
         let mut next = State::clone(&state);
@@ -454,41 +477,62 @@ impl Tablet {
         self.unpark();
     }
 
-    /// Has the place of a waiting scan given up when the state changes.
-    pub(crate) fn register_detached(&self, place: &Arc<Detached>) {
-        let mut detached = self.detached.lock();
-        if detached.len() == detached.capacity() {
-            detached.retain(|place| place.strong_count() > 0);
-        }
-        detached.push(Arc::downgrade(place));
-    }
-
     /// Scans that wait for their readers within a row, and keep memtables that are flushed already.
     pub fn pinned(&self) -> Vec<Pinned> {
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        if detached.is_empty() {
+        let scans = self.detached.all();
+        if scans.is_empty() {
             return Vec::new();
         }
         let current = self.state();
-        detached.iter().filter_map(|place| place.pinned(&current)).collect()
+        scans.into_iter().filter_map(|scan| scan.pinned(&current)).collect()
     }
 
-    /// Gives back the memory of what scans have read ahead whose readers have not come for so long; how many bytes. They read
-    /// it again when they go on. So with their shares of what may be read ahead, but for scans within a row.
+    /// Frees the readahead of scans whose readers have not come for so long; how many bytes. They read it again when they
+    /// go on. Frees their shares of the readahead budget, too, except for scans within a row.
     pub fn drop_readahead(&self, idle: Duration) -> usize {
         let before = self.env().now().saturating_sub(idle);
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        detached.iter().map(|place| place.drop_readahead(before)).sum()
+        self.detached.all().iter().map(|scan| scan.drop_readahead(before)).sum()
     }
 
-    /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it
-    /// when the tablet is closed: their readers go on elsewhere.
+    /// Frees the positions of detached scans in a former state, except for those that are pinned for a time. Frees all of
+    /// them when the tablet is closed: their readers go on elsewhere.
     fn unpark(&self) {
-        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
-        match self.check_open() {
-            Ok(()) => detached.iter().for_each(|place| place.release(self.env())),
-            Err(_) => detached.iter().for_each(|place| drop(place.take())),
+        let is_open = self.check_open().is_ok();
+        for scan in self.detached.all() {
+            match is_open {
+                true => scan.release(self.env()),
+                false => scan.discard(),
+            }
         }
+    }
+
+    /// The states of the tablet, as readers see them.
+    pub(crate) fn states(&self) -> &ArcSwap<State> {
+        &self.current
+    }
+
+    /// Recomputes the compaction debt that writers are slowed by, after a change of files.
+    pub(crate) fn note_debt(&self) {
+        debug_assert!(
+            self.range.end.as_ref().is_none_or(|end| self.range.start < *end),
+            "a tablet has rows"
+        );
+        let debt = Debt::of(&self.state(), &self.range.start, self.env());
+        self.debt.store(debt.bytes, Ordering::Relaxed);
+        self.garbage_share.store(debt.garbage_share, Ordering::Relaxed);
+        self.compaction_pressure
+            .store(debt.compaction_pressure, Ordering::Relaxed);
+    }
+
+    /// The compaction debt: bytes that compactions have to read until nothing is due any more. As of the last flush or
+    /// compaction.
+    pub fn compaction_debt(&self) -> u64 {
+        self.debt.load(Ordering::Relaxed)
+    }
+
+    /// Of a thousand bytes of files, how many merges are expected to free. As of the last flush or compaction.
+    pub fn garbage_share(&self) -> u64 {
+        self.garbage_share.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_flushed(&self, through: SeqNo) {
@@ -504,7 +548,11 @@ impl Tablet {
 fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(FamilyId) -> bool) {
     table.insert_all(|insert| {
         batch.entries_of(first, wanted, |key, value| {
-            insert.insert(key, value, key::seq_of(key).unwrap_or(first));
+            insert.insert(
+                key,
+                value,
+                key::seq_of(key).expect("an entry of a batch has a sequence number"),
+            );
         });
     });
 }

@@ -1,4 +1,4 @@
-//! Tablets without a server: what the simulation's model has found, as small cases; and the files of version 1.
+//! Tablets without a server: cases that the simulation has found, in small, and golden files.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 mod compaction;

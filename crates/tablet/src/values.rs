@@ -1,18 +1,18 @@
 //! Value files: large values, kept out of the way of merges. Byte table: `docs/formats/value-file.md`; why and how:
 //! `docs/adr/0011-value-files.md`.
 //!
-//! Terms: a *record* is one value in a value file; a *reference* is what an sstable holds instead of the value, as an entry
-//! of kind `Reference`. A *link* is a manifest's statement that the entries of an sstable refer to a value file.
+//! Terms: a *record* is one value in a value file; a *reference* is the entry of kind `Reference` that an sstable holds instead
+//! of the value. A *link* is a manifest's statement that the entries of an sstable refer to a value file.
 //!
-//! * [`writer`] writes a file, [`file`] reads one, [`load`] fetches the values of cells that a read gives out, [`collect`]
+//! * [`writer`] writes a file, [`file`] reads one, [`load`] fetches the values of cells that a read returns, [`collect`]
 //!   decides when the live values of files that are mostly garbage, or small and many, are moved. This module is the
 //!   encoding: pure functions over bytes, which never panic and never allocate more than a stated limit.
 //!
 //! Invariants:
 //! * A value file is complete and synced before a manifest names it, and every manifest that names an sstable names all
 //!   value files its entries refer to. So a value file is needed as long as any manifest names it, and no longer.
-//! * Merges hand references on as they are. They read values only of files that are being collected or gathered.
-//! * References never leave a tablet: a cell that is given out has its value.
+//! * Merges pass references on unchanged. They read values only of files that are being collected or gathered.
+//! * References never leave a tablet: a cell that is returned has its value.
 
 pub mod collect;
 pub mod file;
@@ -59,6 +59,10 @@ pub struct ValueRef {
 impl ValueRef {
     /// As an entry's value.
     pub fn encode(self) -> [u8; REFERENCE_BYTES] {
+        debug_assert!(
+            self.payload_len as usize <= BLOCK_BYTES_MAX && self.value_len as usize <= VALUE_BYTES_MAX,
+            "a reference that is written can be read"
+        );
         let mut out = [0; REFERENCE_BYTES];
         out[..8].copy_from_slice(&self.file.0.to_le_bytes());
         out[8..16].copy_from_slice(&self.offset.to_le_bytes());
@@ -94,10 +98,10 @@ impl ValueRef {
     }
 }
 
-/// What is wrong with a header.
+/// An error in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// It is not what was written.
+    /// It differs from the written one.
     Corrupt(DecodeError),
     /// A later program wrote the file, in this version.
     TooNew(u32),
@@ -156,7 +160,7 @@ fn record_checksum(file: FileId, offset: u64, len: u32, payload: &[u8], compress
     hasher.finalize()
 }
 
-/// What stands before and behind a payload that is written at `offset`, and the record's checksum.
+/// The bytes before and behind a payload that is written at `offset`, and the record's checksum.
 pub fn frame(
     file: FileId,
     offset: u64,
@@ -174,7 +178,7 @@ pub fn frame(
 /// A record that has passed its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The value, or what a codec made of it.
+    /// The value, or its compressed form.
     pub payload: &'a [u8],
     /// Which codec.
     pub compression: u8,

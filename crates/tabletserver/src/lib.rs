@@ -7,6 +7,7 @@
 //! * [`maintenance`] decides when tablets are flushed and compacted.
 //! * [`governor`] divides memory.
 //! * [`recovery`] turns a data root into a running server.
+#![forbid(unsafe_code)]
 
 pub mod admission;
 pub mod error;

@@ -13,9 +13,7 @@ use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
 use stele_memory::Reservation;
-use stele_tablet::{
-    CellRef, CellVisitor, PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit,
-};
+use stele_tablet::{PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -42,24 +40,6 @@ impl OneRow {
         match self {
             OneRow::Own(batch) => batch,
             OneRow::Shared(kept) => kept.to_batch(),
-        }
-    }
-
-    /// Shows the cells in order, for who takes none of them with him.
-    #[inline]
-    pub fn each_cell(&self, mut look: impl FnMut(CellRef<'_>)) {
-        match self {
-            OneRow::Own(batch) => {
-                for cell in batch.rows().flat_map(|(_, cells)| cells) {
-                    look(CellRef {
-                        family: cell.family,
-                        qualifier: &cell.qualifier,
-                        timestamp: cell.timestamp,
-                        value: &cell.value,
-                    });
-                }
-            }
-            OneRow::Shared(kept) => kept.cells().for_each(look),
         }
     }
 }
@@ -156,29 +136,6 @@ impl TabletServer {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
             keep,
         }))
-    }
-
-    /// Shows a visitor all cells of the tablet's part of `rows`, resolved, without handing any out: for who counts, sums,
-    /// exports or compares. Cells are shown on the task that waits for this, which lets others run now and then. Of a
-    /// visit that fails, the visitor has seen a part; nothing of it is shown twice.
-    pub async fn visit_cells(
-        &self,
-        tablet: TabletId,
-        rows: RowSet,
-        reversed: bool,
-        visitor: &mut (impl CellVisitor + Send),
-    ) -> ServiceResult<()> {
-        let served = self.served(tablet)?.tablet.clone();
-        let mut visit = TabletVisit::new(served.clone(), rows, reversed, visitor);
-        loop {
-            if served.check_open().is_err() {
-                return Err(not_here(tablet));
-            }
-            if !visit.next().await.map_err(from_tablet)? {
-                return Ok(());
-            }
-            served.env().yield_now().await;
-        }
     }
 
     /// How a tablet's bytes are distributed.

@@ -2,6 +2,7 @@
 //!
 //! A cell is (row, family, qualifier, timestamp) → value; see `docs/data-model.md`. This crate does no I/O, knows no
 //! clock and no async, so everything in it can be tested exhaustively and fuzzed.
+#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod gc;

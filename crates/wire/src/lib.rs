@@ -13,6 +13,7 @@
 //! * What is decoded refers to the frame that it came from; values are never copied.
 //!
 //! `docs/protocols/hbase-wire.md` describes the bytes.
+#![forbid(unsafe_code)]
 
 pub mod cell;
 pub mod exception;

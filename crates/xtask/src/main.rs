@@ -6,6 +6,7 @@
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
 //! This program is not part of the database: it uses processes, files and the clock directly.
+#![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

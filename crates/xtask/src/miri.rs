@@ -1,5 +1,5 @@
-//! Runs under Miri what has unsafe code, and what depends on the order of memory accesses: the memtable's arena and tree,
-//! and the row cache's gate. Not what maps memory for chunks, of which Miri knows nothing. Miri finds undefined behaviour
+//! Runs the tests of unsafe code under Miri, and of code that depends on the order of memory accesses: the crate `memtable`,
+//! and the row cache's gate. Memory of chunks is not mapped there: Miri does not know mappings. Miri finds undefined behaviour
 //! and, by trying interleavings and orders that this processor never shows, races.
 
 use crate::shell::Run;
@@ -8,7 +8,7 @@ use anyhow::Result;
 /// Packages, the tests of theirs that are run, and further flags: where locks are contended, `parking_lot` makes pointers of
 /// numbers, and Miri warns of each place at length.
 const TESTS: [(&str, &str, &str); 2] = [
-    ("stele-tablet", "memtable::tests", ""),
+    ("stele-memtable", "tests", ""),
     (
         "stele-tabletserver",
         "row_cache::tests::threads",

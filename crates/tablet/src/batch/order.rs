@@ -29,6 +29,12 @@ pub fn of(rows: &RowWrites) -> Option<Vec<u32>> {
         Ordering::Equal => key(a.1).cmp(key(b.1)).then(a.1.cmp(&b.1)),
         different => different,
     });
+    debug_assert!(
+        order
+            .windows(2)
+            .all(|pair| matches!(pair, [a, b] if key(a.1) <= key(b.1))),
+        "rows are in key order"
+    );
     Some(order.into_iter().map(|(_, index)| index).collect())
 }
 

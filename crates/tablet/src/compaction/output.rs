@@ -1,8 +1,8 @@
 //! The files a job writes, one after the other.
 //!
-//! Large values go to value files of their own, and a reference to the sstable. That takes awaits, for which adding an
-//! entry has no time: such an entry *waits*, and all that is added behind it, until the caller flushes, which it is asked
-//! to do at once. So few ever wait.
+//! Large values go to value files, and a reference to the sstable. Writing a value file needs awaits, which adding an entry
+//! cannot do. Such an entry *waits*, with all entries behind it, until the caller flushes; the caller is asked to do so
+//! immediately, so few entries ever wait.
 
 use crate::error::Result;
 use crate::files::FileRegistry;
@@ -15,22 +15,22 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_env::Env;
-use stele_sstable::{SstableError, SstableWriter, WriteOptions};
+use stele_sstable::{SstableWriter, WriteOptions};
 use stele_types::{CellKind, FileId, SeqNo, key};
 
 /// The value files that entries of a job's sources may refer to.
 #[derive(Clone, Default)]
 pub struct Carried {
-    /// All of them, with what a link to them says but for its bytes.
+    /// All of them, with links whose bytes are not filled in.
     pub files: BTreeMap<FileId, (ValueLink, Arc<ValueFile>)>,
     /// Those whose values are moved.
     pub collected: BTreeSet<FileId>,
 }
 
-/// What a job has written.
+/// The output of a job.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Complete sstables, with what they refer to.
+    /// Complete sstables, with links to their value files.
     pub files: Vec<FileRef>,
     /// New value files.
     pub values: Vec<FileId>,
@@ -45,7 +45,7 @@ struct Waiting {
     key: Vec<u8>,
     row_len: usize,
     value: Bytes,
-    /// The value, or what the reference refers to, goes to a new value file.
+    /// The value, or the value that the reference names, goes to a new value file.
     is_apart: bool,
 }
 
@@ -113,6 +113,10 @@ impl<'a> Output<'a> {
         if !self.waiting.is_empty() {
             self.write_waiting().await?;
         }
+        assert!(
+            self.waiting.is_empty(),
+            "a row begins when all entries before it are added"
+        );
         match &self.writer {
             Some(writer) if writer.estimated_bytes() < self.file_bytes => return Ok(()),
             Some(_) => self.end_file().await?,
@@ -154,6 +158,11 @@ impl<'a> Output<'a> {
 
     /// Adds a cell whose value goes to a value file. The caller flushes before it adds much more.
     pub fn add_apart(&mut self, key: &[u8], row_len: usize, value: Bytes) {
+        let kind = key.last().and_then(|kind| CellKind::from_byte(*kind));
+        debug_assert!(
+            kind.is_some_and(CellKind::is_put),
+            "only values of puts are in value files"
+        );
         self.wait(key, row_len, value, true);
     }
 
@@ -171,7 +180,7 @@ impl<'a> Output<'a> {
         if key.last() == Some(&(CellKind::Reference as u8)) {
             self.note_reference(value)?;
         }
-        let writer = self.writer.as_mut().ok_or(SstableError::Empty)?;
+        let writer = self.writer.as_mut().expect("`ready_for_row` has begun a file");
         if self.forgets_sequences {
             self.forgetful.clear();
             self.forgetful.extend_from_slice(key);
@@ -184,7 +193,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Counts what the file being written refers to.
+    /// Counts the bytes of a record that the file being written refers to.
     fn note_reference(&mut self, value: &[u8]) -> Result<()> {
         let reference = decoded(value)?;
         let file = reference.file;
@@ -203,7 +212,7 @@ impl<'a> Output<'a> {
         !self.waiting.is_empty() || self.writer.as_ref().is_some_and(SstableWriter::wants_flush)
     }
 
-    /// Adds what waits, and hands finished blocks to the file.
+    /// Adds the waiting entries, and hands finished blocks to the file.
     pub async fn flush(&mut self) -> Result<()> {
         self.write_waiting().await?;
         match &mut self.writer {
@@ -236,9 +245,7 @@ impl<'a> Output<'a> {
                 false => value,
             };
             let reference: [u8; REFERENCE_BYTES] = self.store(&value).await?.encode();
-            if let Some(kind) = key.last_mut() {
-                *kind = CellKind::Reference as u8;
-            }
+            *key.last_mut().expect("a cell key ends in its kind") = CellKind::Reference as u8;
             self.add_now(&key, row_len, &reference)?;
         }
         Ok(())
@@ -273,7 +280,7 @@ impl<'a> Output<'a> {
                 self.options.zstd_level,
             ));
         }
-        let values = self.values.as_mut().ok_or(SstableError::Empty)?;
+        let values = self.values.as_mut().expect("a value file was begun above");
         let reference = values.add(value);
         if values.wants_flush() {
             values.flush().await?;
@@ -288,6 +295,23 @@ impl<'a> Output<'a> {
         if self.writer.is_some() {
             self.end_file().await?;
         }
+        assert!(
+            self.waiting.is_empty() && self.writer.is_none() && self.values.is_none(),
+            "a finished output has written everything"
+        );
+        debug_assert!(
+            self.written.files.is_sorted_by_key(|file| file.file),
+            "files are numbered in their order"
+        );
+        debug_assert!(
+            self.written.values.is_sorted(),
+            "value files are numbered in their order"
+        );
+        debug_assert_eq!(
+            self.written.files.iter().map(|file| file.cells).sum::<u64>(),
+            self.written.entries,
+            "each entry is in one file"
+        );
         let links = self.written.files.iter_mut().flat_map(|file| &mut file.values);
         for link in links {
             if let Some(len) = self.new_values.get(&link.id()) {
@@ -297,7 +321,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// What was written. Files that were not completed are discarded.
+    /// The complete files. Files that were not completed are discarded.
     pub fn take(&mut self) -> Written {
         if let Some(writer) = self.writer.take() {
             self.files.discard(StoredFile::Sstable(writer.file_id()));
@@ -327,6 +351,10 @@ impl<'a> Output<'a> {
             return Ok(());
         };
         let id = writer.file_id();
+        debug_assert!(
+            writer.cells() > 0 || links.is_empty(),
+            "a file without entries refers to nothing"
+        );
         if writer.cells() == 0 {
             self.files.discard(StoredFile::Sstable(id));
             return Ok(());
@@ -340,7 +368,7 @@ impl<'a> Output<'a> {
                 file: file.0,
                 ..ValueLink::default()
             });
-            // A split has estimated the share. What is referred to is the tablet's in any case.
+            // A split has estimated the share. The referenced bytes are the tablet's in any case.
             let share = link.share.max(bytes);
             ValueLink { bytes, share, ..link }
         };

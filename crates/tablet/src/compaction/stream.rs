@@ -1,11 +1,11 @@
-//! Decides of one entry after another what becomes of it.
+//! Decides for each entry of a job whether it is written.
 //!
-//! Most entries are puts of plain families in rows without markers, and are decided by comparing them with the entry
-//! before: a put that begins its column, or its version, stands; an older put of the same version goes. Such a row never
-//! meets the resolver. The first entry of a row that is anything else hands the rest of the row to it. Nothing is lost by
+//! Most entries are puts of plain families in rows without markers, and a comparison with the previous entry decides: a put
+//! that begins its column, or its version, is kept; an older put of the same version is dropped. Such a row never meets the
+//! resolver. The first entry of a row that is anything else hands the rest of the row to the resolver. Nothing is lost by
 //! that: every marker that could hide an earlier entry of the row would have come before it.
 //!
-//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so there a put is held
+//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so a put is held
 //! back until the next entry is seen.
 
 use super::output::Output;
@@ -113,6 +113,7 @@ impl<'a> Stream<'a> {
         if std::mem::take(&mut self.is_general) {
             self.resolver.end_row(&mut self.keep);
         }
+        debug_assert!(!self.is_held, "a row ends with all of its entries written");
         self.row_len = 0;
         self.keep.failure.take().map_or(Ok(()), Err)
     }
@@ -124,7 +125,9 @@ impl<'a> Stream<'a> {
         let Some(body_len) = key.len().checked_sub(TRAILER_BYTES) else {
             return Err(malformed());
         };
+        debug_assert!(self.last.as_slice() <= key, "entries come in key order");
         let begins_row = self.row_len == 0;
+        debug_assert!(!begins_row || !self.is_general, "the resolver has ended the row before");
         if begins_row {
             self.row_len = row_prefix_len(key).ok_or_else(malformed)?;
             self.keep.row_len = self.row_len;
@@ -185,6 +188,7 @@ impl<'a> Stream<'a> {
             }
             return Ok(true);
         }
+        debug_assert!(!self.is_held, "one put is held at a time");
         self.held.clear();
         self.held_large = is_apart.then(|| merge.value());
         if !is_apart {
@@ -199,6 +203,7 @@ impl<'a> Stream<'a> {
         if !std::mem::take(&mut self.is_held) {
             return Ok(());
         }
+        debug_assert!(!self.last.is_empty(), "a put that is held has a key");
         match self.held_large.take() {
             Some(value) => self.keep.output.add_apart(&self.last, self.row_len, value),
             None => self.keep.output.add(&self.last, self.row_len, &self.held)?,
@@ -209,6 +214,7 @@ impl<'a> Stream<'a> {
     /// From here on the row is the resolver's. Of the entry before it must know when it is of the same version; of the
     /// same column, how many versions there were.
     fn begin_general(&mut self, same_column: bool, same_version: bool) -> Result<()> {
+        debug_assert!(!self.is_general, "a row is handed to the resolver once");
         self.is_general = true;
         self.resolver.begin_row();
         // Of a family that is no more the resolver begins no column.
@@ -264,7 +270,7 @@ fn malformed() -> TabletError {
     }
 }
 
-/// Keeps what the resolver finds to be still needed.
+/// Writes the entries that the resolver finds to be still needed.
 struct Keep<'a> {
     schema: Arc<TableSchema>,
     now_micros: i64,
@@ -360,9 +366,8 @@ impl Sink for Keep<'_> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
         key.extend_from_slice(version.key);
-        if let Some(last) = key.last_mut() {
-            *last = kind as u8;
-        }
+        *key.last_mut()
+            .expect("this sink wants keys, and a cell key ends in its kind") = kind as u8;
         let is_new = kind == CellKind::Put && self.is_plain_family();
         if (is_new || kind == CellKind::Reference) && self.output.keeps_apart(is_new, &value) {
             self.output.add_apart(&key, self.row_len, value);

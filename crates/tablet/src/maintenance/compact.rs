@@ -1,42 +1,42 @@
-//! Compactions of one tablet: what is due, in parts of bounded size.
+//! Compactions of one tablet, in parts of bounded size.
 //!
-//! A merge of tiers is one job. A merge into the bottom is one job for every few files of the bottom, or for as much of the
-//! tiers, from the first row to the last; each commits. So is a compaction of everything. Its output takes the place of the files it read, and the tiers are cut to begin behind it:
-//! so the space for it is that of a job, and an owner that stops half-way leaves a state like any other, from which the
-//! picker goes on.
+//! A compaction of upper runs is one job. A compaction into the bottom is a sequence of jobs, each over a few files of the
+//! bottom, or over as many bytes of the upper runs, from the first row to the last; so is a compaction of everything. Each job
+//! commits: its output replaces the files it read, and the upper runs are cut to begin behind it. So the compaction needs free
+//! space for one job only, and an owner that stops half-way leaves a state like any other, from which the picker goes on.
 //!
-//! Jobs of a tablet that have no run in common go on at once (`claims`), as many as the server lets begin.
+//! Jobs of a tablet without a run in common run concurrently (`claims`), as many as the server starts.
 //!
 //! Invariants:
-//! * A job into the bottom begins and ends between rows, and reads all that the merged tiers have up to its end: what
-//!   they have before its first bottom file went down with earlier jobs.
+//! * A job into the bottom begins and ends between rows, and reads all entries of the compacted runs up to its end. Their
+//!   entries before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
-mod claims;
 mod cut;
 mod job;
 mod plan;
-mod summary;
 
-pub(crate) use claims::Claims;
-pub(super) use claims::Held;
 pub(super) use job::{Shape, number_run};
-pub(super) use plan::Plan;
+pub(super) use plan::{Due, Plan};
 
-use super::values::{value_shares, value_units};
+use super::context::{Claimed, CompactionContext};
+use super::overlap::overlap_with;
+use super::values::{carried, value_shares, value_units};
+use crate::claims::Claim;
 use crate::error::Result;
-use crate::picker::{self, Pick};
-use crate::state::{GroupState, HeldFile, State};
+use crate::held::HeldFile;
+use crate::manifest::FileRef;
+use crate::picker::Pick;
+use crate::progress::Progress;
+use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use crate::values::collect;
 use bytes::Bytes;
-use claims::{Claim, Claimed};
-use plan::{Due, Weighed};
+use job::{cells_in, learn, replacement};
+use plan::Weighed;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use stele_types::{FileId, GroupId, RowRange};
-use summary::has_bottom;
 
 /// A compaction that was carried out, or a part of one.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Compacted {
     pub major: bool,
 }
 
-/// Bytes that a compaction may write. What it reads is deleted when it is done, not before.
+/// Bytes that a compaction may write. Its inputs are deleted when it is done, not before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceLimit {
     /// Of any kind.
@@ -59,7 +59,7 @@ pub struct SpaceLimit {
 }
 
 impl SpaceLimit {
-    /// As on a medium without an end.
+    /// No bound.
     pub const UNLIMITED: SpaceLimit = SpaceLimit {
         any: u64::MAX,
         into_bottom: u64::MAX,
@@ -80,6 +80,7 @@ impl Tablet {
     /// Runs the compaction that is most due, or a part of it, of those for which there is room. Merges into the bottom
     /// are cut smaller where there is little, and made instead of merges of tiers, which are not cut.
     pub async fn compact_within(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
+        let context = CompactionContext::of(self);
         if self
             .with_state(State::movable_bytes)
             .is_some_and(|bytes| bytes <= reservation.any)
@@ -96,29 +97,101 @@ impl Tablet {
             return Ok(None);
         };
         for id in self.group_ids() {
-            let Some(mut job) = self.claim_due(id) else { continue };
+            let Some(mut job) = context.claim_due(id) else { continue };
             if !job.due.is_into_bottom() {
-                let plan = self.plan_upper_runs(&job.group, &job.due);
-                let weighed = self.weigh(&job.group, plan, reservation.any).await?;
+                let plan = context.plan_upper_runs(&job.group, &job.due);
+                let weighed = context.weigh(&job.group, plan, reservation.any).await?;
                 if weighed.needs <= reservation.any {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
                 drop(job);
-                // For what is cut into parts there may be.
-                let Some(bottom) = self.claim_bottom(id) else { continue };
+                // There may be space for a compaction that is cut into parts.
+                let Some(bottom) = context.claim_bottom(id) else {
+                    continue;
+                };
                 job = bottom;
             }
             if let Some(weighed) = self.weighed_bottom(&job, reservation).await? {
                 return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
             }
         }
-        if let Some((claim, (group, plan))) = self.claim_collection() {
-            let weighed = self.weigh(&group, plan, reservation.any).await?;
+        if let Some((claim, (group, plan))) = context.claim_collection() {
+            let weighed = context.weigh(&group, plan, reservation.any).await?;
             if weighed.needs <= reservation.into_bottom {
                 return self.carry_out_claimed(&claim, &group, weighed).await;
             }
         }
         Ok(None)
+    }
+
+    /// Runs the job of a plan, and commits its output.
+    async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
+        let Weighed {
+            mut plan,
+            left,
+            kept,
+            bytes_in,
+            ..
+        } = weighed;
+        assert!(
+            plan.upper.is_some() || (left.is_empty() && kept.is_none()),
+            "a job without an upper bound takes all of its inputs"
+        );
+        self.settle().await?;
+        let context = CompactionContext::of(self);
+        let (start, schema) = (self.env().now(), self.schema());
+        let files = &group.files;
+        let carried = carried(group, std::mem::take(&mut plan.collected));
+        let sources = std::mem::take(&mut plan.sources);
+        let progress = Progress::of_compaction(
+            &self.context.metrics.moved,
+            bytes_in,
+            cells_in(files, &plan, left.iter().chain(&kept)),
+        );
+        let reach = self.state().newest_before(group, plan.inputs.start);
+        let report = context
+            .run_job(
+                group.id,
+                schema.clone(),
+                sources,
+                plan.upper.clone(),
+                Shape {
+                    bottom: plan.bottom,
+                    major: plan.major,
+                    older_until: reach,
+                    loose: false,
+                },
+                (carried, Some(progress)),
+            )
+            .await?;
+        let metrics = &self.context.metrics;
+        metrics.compaction_read_bytes.inc_by(bytes_in);
+        metrics.compaction_written_bytes.inc_by(report.bytes());
+        learn(group, &plan, &left, &report);
+        let upper_run_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
+        let (made, older) = (report.made(), plan.inputs.start);
+        let mut output = report.files;
+        output.extend(kept);
+        let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
+        self.commit((&made, Some(&schema)), change, |_| {}).await?;
+        metrics.compactions.inc();
+        metrics
+            .compaction_seconds
+            .observe((self.env().now() - start).as_secs_f64());
+        if !plan.bottom {
+            let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
+            if let Some(now) = self.state().group(group.id) {
+                group
+                    .compaction_stats
+                    .note_overlap(&now.file_ids(), upper_run_files.into_iter(), percent);
+            }
+        }
+        self.note_debt();
+        Ok(Compacted {
+            group: group.id,
+            rows: plan.rows,
+            major: plan.major,
+        })
     }
 
     async fn carry_out_claimed(
@@ -135,10 +208,11 @@ impl Tablet {
 
     /// The next part of a claimed merge into the bottom, if there is one and room for it.
     async fn weighed_bottom(&self, job: &Claimed<'_>, reservation: SpaceLimit) -> Result<Option<Weighed>> {
-        let Some(plan) = self.plan_bottom(&job.group, &job.due, reservation, None).await? else {
+        let context = CompactionContext::of(self);
+        let Some(plan) = context.plan_bottom(&job.group, &job.due, reservation, None).await? else {
             return Ok(None);
         };
-        let weighed = self.weigh(&job.group, plan, reservation.any).await?;
+        let weighed = context.weigh(&job.group, plan, reservation.any).await?;
         Ok((weighed.needs <= reservation.into_bottom).then_some(weighed))
     }
 
@@ -150,6 +224,7 @@ impl Tablet {
     /// the bottom. For a medium that is full: most of what is on it may be garbage, too little in each tablet to be worth
     /// a merge otherwise. It ends when each group is one run.
     pub async fn compact_for_space(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
+        let context = CompactionContext::of(self);
         if let Some(compacted) = self.compact_within(reservation).await? {
             return Ok(Some(compacted));
         }
@@ -157,7 +232,9 @@ impl Tablet {
             return Ok(None);
         };
         for id in self.group_ids() {
-            let Some(mut job) = self.claim_bottom(id) else { continue };
+            let Some(mut job) = context.claim_bottom(id) else {
+                continue;
+            };
             // Rather a few of the tiers than none.
             while job.due.pick.runs.len() > 1 {
                 if let Some(weighed) = self.weighed_bottom(&job, reservation).await? {
@@ -173,11 +250,6 @@ impl Tablet {
     /// Whether [`Tablet::compact_for_space`] may find something to do.
     pub fn may_shrink(&self) -> bool {
         self.state().groups.iter().any(|group| group.runs().nth(1).is_some())
-    }
-
-    /// Of a thousand bytes of files, how many merges are expected to free. As of the last flush or compaction.
-    pub fn garbage_share(&self) -> u64 {
-        self.garbage_share.load(Ordering::Relaxed)
     }
 
     /// Flushes, then rewrites all files of every group into one run, in parts that commit. What value files lose by that is given
@@ -205,7 +277,8 @@ impl Tablet {
 
     /// Rewrites a group; no compaction runs meanwhile.
     async fn rewrite_all(&self, group: &GroupState, collected: &BTreeSet<FileId>) -> Result<()> {
-        // What is flushed meanwhile has rows that are behind us already.
+        let context = CompactionContext::of(self);
+        // Files that are flushed meanwhile have rows that the loop has passed.
         let ids = |files: &[HeldFile]| files.iter().map(|file| file.reference.id()).collect::<Vec<FileId>>();
         let known: BTreeSet<FileId> = ids(&group.files).into_iter().collect();
         let mut from = Bytes::new();
@@ -216,11 +289,11 @@ impl Tablet {
             };
             // Of a damaged file nobody may know which rows it has.
             if state.is_above_misplaced(group.id) || group.files.iter().any(HeldFile::is_damaged) {
-                let plan = self.plan_all(&state, &group, collected.clone());
-                let weighed = self.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
+                let plan = context.plan_all(&state, &group, collected.clone());
+                let weighed = context.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
                 return self.carry_out(&group, weighed).await.map(drop);
             }
-            let (_, runs) = self.summaries(&group);
+            let (_, runs) = context.summaries(&state, &group);
             let is_known = |run: &&Range<usize>| {
                 let files = group.files.get((*run).clone()).unwrap_or_default();
                 run.start == 0 || ids(files).iter().all(|file| known.contains(file))
@@ -231,58 +304,32 @@ impl Tablet {
             };
             let has_bottom = true;
             let due = Due { pick, runs, has_bottom };
-            let part = self
+            let part = context
                 .plan_bottom(&group, &due, SpaceLimit::UNLIMITED, Some(&from))
                 .await?;
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
-            let weighed = self.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
+            debug_assert!(
+                upper.as_ref().is_none_or(|upper| *upper > from),
+                "each part begins behind the one before"
+            );
+            let weighed = context.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
             self.carry_out(&group, weighed).await?;
             let Some(upper) = upper else { return Ok(()) };
             from = upper;
         }
     }
 
-    /// Whether a compaction is due beside those that run.
+    /// Whether a compaction is due in addition to those that run.
     pub fn compaction_due(&self) -> bool {
+        let context = CompactionContext::of(self);
         self.claims.with(|held| {
             let state = self.state();
-            let due = |group: &GroupState| self.due(&state, group, &held.files(group.id)).is_some();
+            let due = |group: &GroupState| context.due(&state, group, &held.files(group.id)).is_some();
             state.movable_bytes().is_some()
                 || state.groups.iter().any(due)
-                || self.collection_due(&state, held).is_some()
+                || context.collection_due(&state, held).is_some()
         })
-    }
-
-    /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
-    /// compaction.
-    pub fn compaction_debt(&self) -> u64 {
-        self.debt.load(Ordering::Relaxed)
-    }
-
-    /// Works out what writers are slowed by, after a change of files.
-    pub(crate) fn note_debt(&self) {
-        let state = self.state();
-        let (mut debt, mut compaction_pressure) = (0, 0);
-        let (mut garbage, mut bytes) = (0, 0);
-        for group in &state.groups {
-            let (runs, places) = self.summaries(group);
-            let picker_stats = group.compaction_stats.picker_stats(self.env().now());
-            debt += picker::debt(&runs, picker_stats);
-            garbage += picker::expected_garbage(&runs, picker_stats);
-            bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
-            let is_bottom = has_bottom(&state, group, &places) && !state.is_entangled(group.id);
-            compaction_pressure = compaction_pressure.max(picker::compaction_pressure(&runs, picker_stats, is_bottom));
-        }
-        self.debt.store(debt, Ordering::Relaxed);
-        let share = garbage.saturating_mul(1000) / bytes.max(1);
-        self.garbage_share.store(share, Ordering::Relaxed);
-        self.compaction_pressure.store(compaction_pressure, Ordering::Relaxed);
-    }
-
-    /// Whether a merge is due in a group, or runs.
-    pub(super) fn is_due(&self, state: &State, group: &GroupState) -> bool {
-        self.due(state, group, &BTreeSet::new()).is_some()
     }
 }

@@ -1,15 +1,15 @@
-//! Cuts the references of a group at rows, for who writes them to a manifest.
+//! Cuts the references of a group at rows, for code that writes them to a manifest.
 //!
-//! Where the keys of a file lie that cannot be opened only its neighbours in the run tell, if it does not say itself. Those who
-//! read find such files side by side: each is held cut down to what those before it leave of the gap, which may be nothing. A
-//! manifest must not say that: when they can be read again, or are restored, they would have no rows. What is known of each of
-//! them is that its keys are between the nearest neighbours of which the keys are known, and within the bounds that the manifest
-//! has for it and those beside it. So such a file is written as it was, where what is written has all of that; it is left out,
-//! where that has nothing of it; and what would cut it fails.
+//! The keys of a file that cannot be opened are known from its neighbours in the run only, if its header does not say them.
+//! Readers find such files next to each other: each is held cut down to the rest of the gap that those before it leave, which
+//! may be nothing. A manifest must not say that: when the files can be read again, or are restored, they would have no rows.
+//! Known of each of them is that its keys are between the nearest neighbours with known keys, and within the bounds that the
+//! manifest has for it and its unreadable neighbours. So such a file is written unchanged, where the new references cover all
+//! of that; it is left out, where they cover none of it; and a cut through it fails.
 
 use crate::error::Result;
+use crate::held::HeldFile;
 use crate::manifest::FileRef;
-use crate::state::HeldFile;
 use bytes::Bytes;
 
 /// A file of a group, and where its keys may lie.
@@ -36,6 +36,7 @@ pub(super) fn placed<'a>(held: &'a [HeldFile], stored: &'a [FileRef]) -> Vec<Pla
         });
         all.push(Placed { held, stored, begin });
     }
+    debug_assert_eq!(all.len(), held.len(), "each file has a place");
     all
 }
 

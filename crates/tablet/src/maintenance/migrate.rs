@@ -1,132 +1,47 @@
-//! Takes what families have left behind to the groups that they were moved to.
+//! Moves misplaced cells to the groups that their families belong to.
 //!
-//! A family that is moved to another locality group has its new entries there at once; its old ones stay in files of the
+//! A family that is moved to another locality group has its new entries there immediately; its old ones stay in files of the
 //! group it has left: its *residue*. A relocation rewrites all files of that group, once without the families that have
 //! left it, and once for every group that they are in now, with them alone. It commits all of that in one manifest.
 //!
 //! Why this is right:
 //! * The residue of a family is all of its oldest entries. A family leaves a residue in at most one group (the master
 //!   moves it again only when no tablet has one), and while a tablet has it, no compaction of the family's group is at
-//!   the bottom. So within the files that are rewritten, what decides over an entry of the family by deleting or
-//!   replacing it is either there, too, or in the family's own group, which keeps it.
+//!   the bottom. So within the files that are rewritten, an entry that deletes or replaces an entry of the family is either
+//!   there, too, or in the family's own group, which keeps it.
 //! * Memtables were set aside when the family was moved, and a relocation waits until they are flushed. After it no
 //!   entry of the family can come to the group it has left.
 //! * The files that are made for the family's group are older, as far as they decide over anything, than all files there:
 //!   they become its oldest run. Markers of rows stay where they are: each group that existed when one was written has
 //!   its own copy.
 //!
-//! *What the catalog does not know of.* After a catalog was restored to an older state, entries of a family may be in a group
-//! of which nobody knows whether the family was moved there or away, so neither which are older. Then all files of the
-//! tablet are rewritten together, each group's from everything there is: that is right whatever their ages. Until
-//! then, reads look into all of them, and where such a family is an aggregate, whose operands are combined in the order of
-//! age, its groups are not compacted.
+//! *Moves that the catalog does not know.* After a catalog was restored to an older state, entries of a family may be in a
+//! group although nothing says whether the family was moved there or away, so neither which are older. Then all files of the
+//! tablet are rewritten together, each group's from all files: that is right whatever their ages. Until then, reads search
+//! all of them. Where such a family is an aggregate, whose operands are combined in the order of age, its groups are not
+//! compacted.
 //!
-//! A group of which a file is damaged is left as it is, residue included: what is in it can still be read as far as it
+//! A group with a damaged file is left as it is, residue included: its entries can still be read as far as they
 //! could before. While files cannot be rewritten together, because one is damaged or a memtable waits, known residues are
-//! relocated nevertheless where nothing unknown has to do with the group or the families.
+//! relocated nevertheless where no unknown move concerns the group or the families.
 
 use super::READ;
 use super::compact::{Compacted, Shape, number_run};
+use super::context::CompactionContext;
 use super::values::carried;
 use crate::compaction::{Carried, JobReport};
 use crate::error::Result;
+use crate::held::HeldFile;
 use crate::manifest::{FileRef, Manifest, StoredFile};
-use crate::run;
-use crate::state::{GroupState, HeldFile, Misplaced, State};
+use crate::merging::run_source;
+use crate::state::{GroupState, Leavers, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_types::{FamilyId, GroupId, TableSchema, Timestamp, ValueType};
+use stele_types::{FamilyId, GroupId, TableSchema, Timestamp};
 
-/// The families that have left a group, by the group they are in now.
-type Leavers = Vec<(GroupId, BTreeSet<FamilyId>)>;
-
-impl State {
-    /// A group with residues that can be taken away now, and whose they are.
-    fn movable(&self) -> Option<(&GroupState, Leavers)> {
-        self.groups.iter().find_map(|group| {
-            let mut leavers = Leavers::new();
-            for misplaced_cells in self
-                .misplaced()
-                .iter()
-                .filter(|misplaced_cells| misplaced_cells.left == group.id)
-            {
-                match leavers.iter_mut().find(|(to, _)| *to == misplaced_cells.group) {
-                    Some((_, families)) => drop(families.insert(misplaced_cells.family)),
-                    None => leavers.push((misplaced_cells.group, [misplaced_cells.family].into())),
-                }
-            }
-            let mut waiting = self.frozen.iter().flat_map(|frozen| &frozen.memtables);
-            let is_ready = !waiting.any(|(id, _)| *id == group.id) && !group.files.iter().any(HeldFile::is_damaged);
-            let is_known = !self.is_concurrent_mixed(group.id, &leavers);
-            (is_ready && is_known && !leavers.is_empty()).then_some((group, leavers))
-        })
-    }
-
-    /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
-    /// where they are. They may be older than what the group has.
-    fn is_concurrent_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
-        let mut mixed = self
-            .misplaced()
-            .iter()
-            .filter(|misplaced_cells| !misplaced_cells.is_oldest);
-        mixed.any(|misplaced_cells| {
-            let has_left = leavers
-                .iter()
-                .any(|(_, families)| families.contains(&misplaced_cells.family));
-            misplaced_cells.left == group || misplaced_cells.group == group || has_left
-        })
-    }
-
-    /// Whether entries are in a group of which the catalog does not know why.
-    fn is_mixed(&self) -> bool {
-        self.misplaced()
-            .iter()
-            .any(|misplaced_cells| !misplaced_cells.is_oldest)
-    }
-
-    /// Whether all files are to be rewritten together, and can be.
-    fn is_to_sort_out(&self) -> bool {
-        let mut files = self.groups.iter().flat_map(|group| &group.files);
-        self.is_mixed() && self.frozen.is_empty() && !files.any(HeldFile::is_damaged)
-    }
-
-    /// Bytes of the files that a relocation rewrites, if there can be one now.
-    pub(crate) fn movable_bytes(&self) -> Option<u64> {
-        let bytes = |group: &GroupState| group.files.iter().map(HeldFile::bytes).sum::<u64>();
-        match self.is_to_sort_out() {
-            true => Some(self.groups.iter().map(bytes).sum()),
-            false => self.movable().map(|(group, _)| bytes(group)),
-        }
-    }
-
-    /// Whether the group's runs may be merged only together with those of another: what is in there may be of an age
-    /// between theirs, and operands of an aggregate are combined in the order of age.
-    pub(crate) fn is_entangled(&self, group: GroupId) -> bool {
-        let is_aggregate = |family: &FamilyId| {
-            let family = self.schema.families.get(family);
-            family.is_some_and(|family| matches!(family.value_type, ValueType::Aggregate(_)))
-        };
-        let of_group = |misplaced_cells: &&Misplaced| misplaced_cells.group == group || misplaced_cells.left == group;
-        let mut mixed = self
-            .misplaced()
-            .iter()
-            .filter(|misplaced_cells| !misplaced_cells.is_oldest)
-            .filter(of_group);
-        mixed.any(|misplaced_cells| is_aggregate(&misplaced_cells.family))
-    }
-
-    /// Whether all of a family is in its own group.
-    pub fn is_settled(&self, family: FamilyId) -> bool {
-        !self
-            .misplaced()
-            .iter()
-            .any(|misplaced_cells| misplaced_cells.family == family)
-    }
-}
-
-/// What the parts of a rewrite have made, one after the other.
+/// The files that the parts of a rewrite have made.
 #[derive(Default)]
 struct Made {
     /// Of each group, until the manifest gets them.
@@ -137,8 +52,8 @@ struct Made {
 }
 
 impl Tablet {
-    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. What waits in memtables decides
-    /// whether that is possible; what is rewritten are files, and takes too long to keep the memtables for.
+    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. Waiting memtables decide whether
+    /// that is possible. Only files are rewritten, and that takes too long to hold the memtables meanwhile.
     pub(super) async fn migrate_next(&self) -> Result<Option<Compacted>> {
         let (is_to_sort_out, movable, files) = self.with_state(|state| {
             let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
@@ -158,6 +73,7 @@ impl Tablet {
         let Some(group) = state.group(group) else {
             return Ok(None);
         };
+        assert!(!leavers.is_empty(), "a migration has families to move");
         self.settle().await?;
         let start = self.env().now();
         let bottom = !state.is_above_misplaced(group.id);
@@ -181,7 +97,7 @@ impl Tablet {
         }))
     }
 
-    /// Takes what a part came to. When it failed, all of them are let go.
+    /// Adds the files of a part. When it failed, the files of all parts are discarded.
     fn add_part(&self, made: &mut Made, group: GroupId, outcome: Result<JobReport>) -> Result<()> {
         match outcome {
             Ok(report) => {
@@ -233,7 +149,7 @@ impl Tablet {
         for group in &state.groups {
             let schema = with_families(&state.schema, |family| state.schema.group_of(*family) == group.id);
             let runs = state.groups.iter().flat_map(GroupState::runs);
-            let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
+            let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect();
             let with = (all.clone(), None);
             let shape = Shape {
                 bottom: true,
@@ -241,7 +157,9 @@ impl Tablet {
                 older_until: Timestamp::MIN,
                 loose: false,
             };
-            let outcome = self.run_job(group.id, schema, sources, None, shape, with).await;
+            let outcome = CompactionContext::of(self)
+                .run_job(group.id, schema, sources, None, shape, with)
+                .await;
             self.add_part(&mut made, group.id, outcome)?;
         }
         let all = state.groups.iter().flat_map(|group| &group.files);
@@ -264,7 +182,7 @@ impl Tablet {
         bottom: bool,
     ) -> Result<JobReport> {
         let runs = group.runs();
-        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
+        let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect();
         // Values stay where they are: the new files name the value files of this group.
         let carried = carried(group, BTreeSet::new());
         let shape = Shape {
@@ -273,12 +191,14 @@ impl Tablet {
             older_until: Timestamp::MAX,
             loose: false,
         };
-        self.run_job(target, schema, sources, None, shape, (carried, None))
+        CompactionContext::of(self)
+            .run_job(target, schema, sources, None, shape, (carried, None))
             .await
     }
 }
 
-/// What is written: for the group itself everything but the families that have left it, for others what has come to them.
+/// The outputs: for the group itself everything but the families that have left it, for other groups the families that have
+/// come to them.
 fn parts(schema: &TableSchema, group: GroupId, leavers: &Leavers) -> Leavers {
     let left = leavers
         .iter()
@@ -295,10 +215,11 @@ fn with_families(schema: &TableSchema, wanted: impl Fn(&FamilyId) -> bool) -> Ar
     Arc::new(part)
 }
 
-/// The change of a manifest that puts what was made of all groups into their place. Only flushes have changed the lists
-/// since, and they append.
+/// The change of a manifest that puts the new files of all groups into place. Only flushes have changed the lists since,
+/// and they append.
 fn replacement_of_all(state: &State, made: Vec<(GroupId, Vec<FileRef>)>) -> impl FnOnce(&mut Manifest) {
     let read: Vec<(GroupId, usize)> = state.groups.iter().map(|group| (group.id, group.files.len())).collect();
+    assert_eq!(read.len(), made.len(), "files of all groups are rewritten together");
     move |manifest| {
         for ((group, read), (_, mut files)) in read.into_iter().zip(made) {
             number_run(&mut files, 0);

@@ -1,12 +1,13 @@
-//! How the bytes of a tablet are distributed over its rows, for who divides a table among workers.
+//! Estimates how the bytes of a tablet are distributed over its rows.
 //!
-//! Invariant: a sample is of one state. A flush or compaction that ends while it is taken would otherwise be in the
-//! numbers of the later rows alone; and where it has dropped much, less would lie before a row than before the ones that
-//! it comes behind.
+//! Samples let a client divide a table among workers, and the server choose a row to split at.
+//!
+//! Invariant: a sample is of one state. A flush or compaction that ends meanwhile would otherwise count for the
+//! later rows alone; and where it has dropped many bytes, a later row would have fewer bytes before it than an earlier one.
 
-use super::{decoded_row, largest_run};
 use crate::error::Result;
-use crate::state::{State, share};
+use crate::held::{HeldFile, share};
+use crate::state::State;
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use stele_types::key;
@@ -24,11 +25,51 @@ impl Tablet {
         let mut rows = state.sample_rows(every).await?;
         rows.retain(|row| self.range().contains(row));
         rows.truncate(rows_max);
+        debug_assert!(rows.is_sorted(), "sampled rows come in key order");
         for row in rows {
             let before = state.bytes_before(&row).await?;
             samples.push((row, before.min(bytes)));
         }
         Ok((bytes, samples))
+    }
+
+    /// A row that divides the tablet into two halves of about equal size; `None` when there is none.
+    pub async fn split_row(&self) -> Result<Option<Bytes>> {
+        let state = self.state();
+        let Some(run) = largest_run(&state) else {
+            return Ok(None);
+        };
+        let half = run.iter().map(HeldFile::size).sum::<u64>() / 2;
+        let (mut before, mut at) = (0, 0);
+        while let Some(file) = run.get(at)
+            && before + file.size() < half
+        {
+            before += file.size();
+            at += 1;
+        }
+        let Some(file) = run.get(at) else { return Ok(None) };
+        // Of a file that reaches across the middle the nearest of its ends and of its own middle divides best.
+        let off = |place: u64| place.abs_diff(half);
+        let middle = off(before + file.size() / 2);
+        let mut ends = [(at, before), (at + 1, before + file.size())];
+        ends.sort_by_key(|(_, place)| off(*place));
+        let row_at = |end: usize| {
+            let next = run.get(end).filter(|_| end > 0);
+            next.and_then(|next| decoded_row(next.first_key()))
+        };
+        let [(nearest, place), _] = ends;
+        let row = match row_at(nearest).filter(|_| off(place) <= middle) {
+            Some(row) => Some(row),
+            None => {
+                let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+                let prefix = file.sstable.split_row(lower, upper).await?;
+                prefix.and_then(|prefix| decoded_row(&prefix))
+            }
+        };
+        // A file of a single row has no middle: then beside it, however small the other half will be.
+        let concurrent = ends.into_iter().filter_map(|(end, _)| row_at(end));
+        let divides = |row: &Bytes| self.range().contains(row) && *row != self.range().start;
+        Ok(row.into_iter().chain(concurrent).find(divides))
     }
 }
 
@@ -69,4 +110,16 @@ impl State {
         }
         Ok(rows)
     }
+}
+
+/// The run that holds the most bytes.
+fn largest_run(state: &State) -> Option<&[HeldFile]> {
+    let runs = state.groups.iter().flat_map(|group| group.runs());
+    runs.max_by_key(|run| run.iter().map(HeldFile::size).sum::<u64>())
+}
+
+/// The row a key or a row's encoded prefix begins with.
+fn decoded_row(key: &[u8]) -> Option<Bytes> {
+    let prefix = key.get(..key::row_prefix_len(key)?)?;
+    key::decode_row(prefix).map(|row| Bytes::copy_from_slice(&row))
 }

@@ -1,8 +1,11 @@
 //! What is left on the medium when a commit fails, of a tablet that is no more, and in memory when a reader waits.
 
 use super::*;
+use crate::error::TabletError;
+use crate::manifest::{FileRef, ManifestLog};
 use crate::{BatchBuilder, FileRegistry, MemoryAccount, ScanSpec, TabletContext, TabletMetrics, TabletScanner};
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +13,10 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Storage};
+use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
 use stele_types::{
-    Compression, DeleteRule, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowSet, TableId, TableName,
-    TableSchema, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TableId,
+    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 mod cuts;
@@ -250,11 +253,11 @@ async fn a_commit_without_space_gives_its_files_back() {
 async fn a_manifest_that_is_too_large_gives_its_files_back() {
     let mut bench = Bench::new().await;
     bench.write();
-    bench.tablet.committer.lock().await.manifest.start = Bytes::from(vec![0; 64 << 20]);
+    bench.tablet.set_committed_start(Bytes::from(vec![0; 64 << 20])).await;
     let refused = bench.tablet.flush().await.unwrap_err();
     assert!(matches!(refused, TabletError::ManifestTooLarge { .. }), "{refused}");
     assert_eq!(bench.sstables().await, 0);
-    bench.tablet.committer.lock().await.manifest.start = Bytes::new();
+    bench.tablet.set_committed_start(Bytes::new()).await;
     bench.tablet.flush().await.unwrap();
     assert_eq!(bench.sstables().await, 1);
 }

@@ -1,14 +1,14 @@
-//! Frees memtables that were flushed, where nobody waits for it.
+//! Frees flushed memtables on a background task.
 //!
-//! Readers share what they read, and the last to let go frees it. Of a memtable that is a hundred megabytes which go back to the
-//! system, milliseconds: more than a thousand point reads take. So the flush keeps a share of its own until
-//! readers have let theirs go, and the memory is freed by background work. Not for good: whoever reads for longer
-//! than [`KEPT_MAX`] is a scan, or has stopped for a reason of his own, and will not notice.
+//! Readers share a memtable, and the last one frees it. A memtable has a hundred megabytes, and giving them back to the
+//! system takes milliseconds: as long as a thousand point reads. So the flush keeps a share of its own until
+//! readers have dropped theirs, and background work frees the memory. The flush waits for [`KEPT_MAX`] at most: a reader that
+//! takes longer is a scan, or is stopped for another reason, and does not notice.
 
 use crate::state::Frozen;
-use crate::tablet::Tablet;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_env::Env;
 
 /// How often it is looked whether there are readers left; a point read takes microseconds, but its thread may be without a core
 /// for as long.
@@ -16,25 +16,22 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How long memory is kept for the sake of readers.
 const KEPT_MAX: Duration = Duration::from_secs(1);
 
-impl Tablet {
-    /// Frees what was flushed: now if nobody reads it, or when its readers have let go.
-    pub(super) fn free_when_unread(&self, flushed: Vec<Arc<Frozen>>) {
-        if is_unread(&flushed) {
-            return;
-        }
-        let env = self.env().clone();
-        let freed = {
-            let env = env.clone();
-            async move {
-                let until = env.now() + KEPT_MAX;
-                while !is_unread(&flushed) && env.now() < until {
-                    env.sleep(POLL_EVERY).await;
-                }
-                drop(flushed);
-            }
-        };
-        env.spawn_background("free memtables", freed);
+/// Frees flushed memtables: immediately if nobody reads them, or when their readers have let go.
+pub(super) fn free_when_unread(env: &Env, flushed: Vec<Arc<Frozen>>) {
+    if is_unread(&flushed) {
+        return;
     }
+    let freed = {
+        let env = env.clone();
+        async move {
+            let until = env.now() + KEPT_MAX;
+            while !is_unread(&flushed) && env.now() < until {
+                env.sleep(POLL_EVERY).await;
+            }
+            drop(flushed);
+        }
+    };
+    env.spawn_background("free memtables", freed);
 }
 
 /// Nobody else has a share, so nobody can take one.

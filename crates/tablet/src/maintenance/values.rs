@@ -1,18 +1,20 @@
-//! Which value files a compaction deals with, and when they are collected or gathered (`values::collect`).
+//! Selects the value files that a compaction collects or gathers (`values::collect`).
 
 use super::READ;
-use super::compact::{Held, Plan};
+use super::compact::Plan;
+use super::context::CompactionContext;
+use crate::claims::Held;
 use crate::compaction::Carried;
-use crate::run;
-use crate::state::{GroupState, HeldFile, State};
-use crate::tablet::Tablet;
+use crate::held::HeldFile;
+use crate::merging::run_source;
+use crate::state::{GroupState, State};
 use crate::values::HEADER_BYTES;
 use crate::values::collect::{self, Shared, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use stele_types::FileId;
 
-impl Tablet {
+impl CompactionContext<'_> {
     /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
     /// run, by itself. Not in a group where a merge is due, for which there may be no room: it may be in the middle of the runs.
     /// What is claimed is left alone as well.
@@ -39,20 +41,26 @@ impl Tablet {
         };
         let (first, collected) = collect::pick(&value_units(state), &value_shares(state), may_be)?;
         let (group, inputs) = places.get(first).cloned()?;
+        debug_assert!(!collected.is_empty(), "a collection has files to empty");
         let bottom = is_of_bottom(group, &inputs);
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let bottom_end = claimed(group, &inputs).end;
         let plan = Plan {
-            sources: run::source(files, &[], None, None, READ).into_iter().collect(),
+            sources: run_source(files, &[], None, None, READ).into_iter().collect(),
             inputs,
             cut: bottom_end..bottom_end,
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom,
             major: false,
             collected,
         };
         Some((group, plan))
+    }
+
+    /// Whether a merge is due in a group, or runs.
+    fn is_due(&self, state: &State, group: &GroupState) -> bool {
+        self.due(state, group, &BTreeSet::new()).is_some()
     }
 }
 
@@ -80,6 +88,7 @@ fn unit_places(group: &GroupState) -> Vec<Range<usize>> {
         }
         at += run.len();
     }
+    debug_assert_eq!(at, group.files.len(), "the units cover all files");
     places
 }
 
@@ -113,7 +122,8 @@ pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
             .iter()
             .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
         for (link, file) in links {
-            // A file's header is nobody's garbage: a file of one tiny value would be collected, and so would what it moves to.
+            // A file's header is not garbage: a file of one tiny value would be collected, and so would the file that it
+            // moves to.
             let records = link.share.saturating_sub(HEADER_BYTES as u64);
             let shared = shares.entry(link.id()).or_insert(Shared {
                 bytes: records,
@@ -142,7 +152,7 @@ pub(super) fn gathered(files: &[&HeldFile], full_bytes: u64) -> BTreeMap<FileId,
     referred
 }
 
-/// What a job over files of the group has to know of value files.
+/// The value files that a job over files of the group may meet.
 pub(super) fn carried(group: &GroupState, collected: BTreeSet<FileId>) -> Carried {
     let links = group
         .files

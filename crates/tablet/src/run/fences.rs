@@ -1,13 +1,13 @@
-//! Which files of a run may have a row, found by comparing numbers.
+//! Finds the files of a run that may have a row, by comparing numbers.
 //!
-//! The keys of a run lie between its first and its last one, and mostly begin alike: the name of the table's kind of row, or
-//! the tablet's part of it. A *fence* is the eight bytes behind that common beginning, of a file's first or last possible
-//! key, as a number. Numbers decide about nearly every file, in one array and without touching what the files say about
-//! themselves; only where numbers are equal keys are compared.
+//! The keys of a run lie between its first and its last one, and mostly have a common prefix: the name of the table's kind of
+//! row, or the tablet's part of it. A *fence* is the eight bytes behind that prefix, of a file's first or last possible
+//! key, as a number. Numbers decide about nearly every file, in one array and without reading the files' properties. Keys are
+//! compared only where numbers are equal.
 //!
 //! Invariant: a fence of a key is below that of another only if the key is.
 
-use crate::state::HeldFile;
+use crate::held::HeldFile;
 use std::cmp::Ordering;
 
 /// A row that is looked for.
@@ -71,6 +71,11 @@ impl Fences {
             first: number(file.first_key(), common.len()),
             last: number(last_bound(file), common.len()),
         };
+        debug_assert!(
+            run.windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key() && last_bound(a) <= last_bound(b))),
+            "files of a run begin and end in ascending order"
+        );
         Fences {
             files: run.iter().map(fence).collect(),
             common: common.into(),
@@ -79,6 +84,7 @@ impl Fences {
 
     /// The files of the run that may have keys of the row.
     pub fn holders<'r>(&self, run: &'r [HeldFile], row: &RowLookup<'_>) -> &'r [HeldFile] {
+        debug_assert_eq!(self.files.len(), run.len(), "fences are asked about their own run");
         let skip = self.common.len();
         let Some((head, tail)) = row.prefix.split_at_checked(skip).filter(|(_, tail)| !tail.is_empty()) else {
             // All bounds begin with more than the row's prefix, or are of other rows.

@@ -2,9 +2,9 @@
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 use super::*;
+use crate::held::Times;
 use crate::manifest::FileRef;
-use crate::merging::MergingIterator;
-use crate::state::Times;
+use crate::merging::{MergingIterator, run_source};
 use proptest::prelude::*;
 use std::sync::Arc;
 use stele_env::tokio_env::TokioRuntime;
@@ -83,7 +83,7 @@ async fn check(cuts: &[(u32, u32)], read_miss: f64, range: (u32, u32), targets: 
         .map(|(n, row)| 20 * n + 2 * row)
         .collect();
     let (lower, upper) = (bound(range.0), bound(range.1));
-    let Some(source) = source(&files, &lower, Some(&upper), None, READ) else {
+    let Some(source) = run_source(&files, &lower, Some(&upper), None, READ) else {
         assert!(!all.iter().any(|row| (range.0..range.1).contains(row)));
         return;
     };

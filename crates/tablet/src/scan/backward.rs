@@ -1,11 +1,10 @@
 //! Rows in descending order.
 //!
-//! The merge goes backward, and each row is resolved from its first entry, because markers come before what they hide. Most
-//! rows are at hand: one source has them as a whole and has put their entries together on its way back. Of others, what
-//! the merge passes is gathered first. A row of very many entries is not gathered: the merge seeks its first entry, the row
-//! is read forward like any other, and the merge seeks back to where it came from.
+//! The merge goes backward, and each row is resolved from its first entry, because markers come before the cells they hide.
+//! Most rows are buffered: one source has all of the row and has decoded its entries on its way back. Of other rows, the
+//! entries that the merge passes are gathered first. A row of very many entries is not gathered: the merge seeks its first
+//! entry, the row is read forward like any other, and the merge seeks back to the place it came from.
 
-use super::output::Output;
 use super::row::{Finish, RowReader};
 use super::{At, Position, malformed};
 use crate::error::Result;
@@ -24,26 +23,20 @@ const ENTRIES_MAX: usize = 4096;
 /// Bytes of their keys and values, also of those in value files. A row of more is read forward, where it can be given in pieces.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Values up to this size are copied where the output only looks at them: that costs less than a reference to their block and
-/// giving it back, which are atomic operations.
-const COPIED_VALUE_BYTES_MAX: usize = 256;
-
 /// Entries of one row, the last one first. The buffers are reused from row to row.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// The keys, one after the other, each with its value behind it if that is copied.
+    /// The keys, one after the other.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// Bytes of the values that are not copied, or in value files.
-    separate_value_bytes: usize,
+    /// Bytes of the values, also of those in value files.
+    value_bytes: usize,
 }
 
 struct Entry {
-    /// Where the key is in `bytes`, and where a copied value behind it ends.
+    /// Where the key is in `bytes`.
     key: Range<usize>,
-    end: usize,
-    /// The value, unless it is copied.
-    shared: Option<Bytes>,
+    value: Bytes,
 }
 
 /// A value of a row at hand.
@@ -62,20 +55,17 @@ impl StoredValue for HeldValue<'_> {
 }
 
 /// A value that was gathered.
-struct GatheredValue<'a> {
-    copied: &'a [u8],
-    shared: Option<Bytes>,
-}
+struct GatheredValue(Bytes);
 
-impl StoredValue for GatheredValue<'_> {
+impl StoredValue for GatheredValue {
     #[inline]
     fn into_bytes(self) -> Bytes {
-        self.shared.unwrap_or_else(|| Bytes::copy_from_slice(self.copied))
+        self.0
     }
 
     #[inline]
     fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
-        look(self.shared.as_deref().unwrap_or(self.copied))
+        look(&self.0)
     }
 }
 
@@ -83,42 +73,39 @@ impl Gathered {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.separate_value_bytes = 0;
+        self.value_bytes = 0;
     }
 
     /// Adds the entry that `merge` is on.
     #[inline]
-    fn push<O: Output>(&mut self, merge: &MergingIterator) {
+    fn push(&mut self, merge: &MergingIterator) {
+        debug_assert!(
+            self.entries
+                .last()
+                .is_none_or(|last| self.bytes.get(last.key.clone()) >= Some(merge.key())),
+            "entries are gathered in descending order"
+        );
         let start = self.bytes.len();
         self.bytes.extend_from_slice(merge.key());
         let key = start..self.bytes.len();
         let value = merge.value_slice();
-        self.separate_value_bytes += apart_bytes(merge.key(), value);
-        let shared = if O::KEEPS_VALUES || value.len() > COPIED_VALUE_BYTES_MAX {
-            self.separate_value_bytes += value.len();
-            Some(merge.value())
-        } else {
-            self.bytes.extend_from_slice(value);
-            None
-        };
-        let end = self.bytes.len();
-        self.entries.push(Entry { key, end, shared });
+        self.value_bytes += apart_bytes(merge.key(), value);
+        self.value_bytes += value.len();
+        self.entries.push(Entry {
+            key,
+            value: merge.value(),
+        });
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.separate_value_bytes >= BYTES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.value_bytes >= BYTES_MAX
     }
 
     /// The entries in key order, each once.
-    fn drain_in_order(&mut self) -> impl Iterator<Item = (&[u8], GatheredValue<'_>)> {
+    fn drain_in_order(&mut self) -> impl Iterator<Item = (&[u8], GatheredValue)> {
         let bytes = self.bytes.as_slice();
-        self.entries
-            .drain(..)
-            .rev()
-            .filter_map(move |Entry { key, end, shared }| {
-                let copied = bytes.get(key.end..end)?;
-                Some((bytes.get(key)?, GatheredValue { copied, shared }))
-            })
+        let entries = self.entries.drain(..).rev();
+        entries.filter_map(move |Entry { key, value }| Some((bytes.get(key)?, GatheredValue(value))))
     }
 }
 
@@ -133,14 +120,14 @@ fn apart_bytes(key: &[u8], value: &[u8]) -> usize {
 
 impl Position {
     /// Whether a row at hand has so much in value files that it must be read in pieces.
-    fn is_large_buffered<O: Output>(&self, reader: &RowReader<O>) -> bool {
+    fn is_large_buffered(&self, reader: &RowReader) -> bool {
         let entries = self.merge.buffered_row(|key| reader.holds(key));
         let bytes = entries.map(|entries| entries.map(|(key, value)| apart_bytes(key, value.as_slice())).sum());
         bytes.is_some_and(|bytes: usize| bytes > BYTES_MAX)
     }
 
     /// Begins the row whose last entry the merge is on, or leaves it behind when the filter wants nothing of it.
-    pub(super) fn begin_row_backward<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    pub(super) fn begin_row_backward(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         let wanted = reader.begin(self.merge.key(), tablet.env());
         let wanted = wanted.ok_or_else(|| malformed(tablet))?;
         let is_large = wanted && self.refers && self.is_large_buffered(reader);
@@ -168,7 +155,7 @@ impl Position {
 
     /// The reader has all entries of its row.
     #[inline]
-    fn end_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    fn end_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         self.at = match reader.finish(tablet.env())? {
             Finish::Row => At::Boundary,
             Finish::Values => At::Values,
@@ -178,7 +165,7 @@ impl Position {
     }
 
     /// Gathers the row; when that is complete, reads it.
-    pub(super) fn gather_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+    pub(super) fn gather_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         match gather(&mut self.merge, reader, &mut self.gathered)? {
             Step::Pending => return Ok(()),
             Step::Ready => {
@@ -200,7 +187,7 @@ impl Position {
 
 /// Gathers entries of the reader's row. `End` when it has all of them, `Ready` when they are too many, `Pending` when the
 /// merge must load first.
-fn gather<O: Output>(merge: &mut MergingIterator, reader: &RowReader<O>, gathered: &mut Gathered) -> Result<Step> {
+fn gather(merge: &mut MergingIterator, reader: &RowReader, gathered: &mut Gathered) -> Result<Step> {
     let mut step = merge.status();
     loop {
         if step != Step::Ready {
@@ -213,7 +200,7 @@ fn gather<O: Output>(merge: &mut MergingIterator, reader: &RowReader<O>, gathere
         if gathered.is_full() {
             return Ok(Step::Ready);
         }
-        gathered.push::<O>(merge);
+        gathered.push(merge);
         step = merge.retreat()?;
     }
 }

@@ -1,22 +1,21 @@
-//! Positions of scans whose readers have a batch and have not asked for the next.
+//! The position of a scan between two batches, while its reader has not asked for the next.
 //!
-//! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. Between
-//! rows it is only there to save seeking, and the tablet takes it away when its state changes. Within a row it *pins* that
-//! state until a time that the row allows (`partial_rows`), and is taken away then, whether or not its reader ever comes back; sooner
-//! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
+//! Between rows the position only saves a seek, and the tablet frees it when its state changes. Within a row it *pins* its
+//! state for a time that the row allows (`partial_rows`). It is freed then, whether or not its reader ever comes back; earlier
+//! when memory is short, because no flush frees pinned memory ([`Pinned`]).
 
-use super::output::Output;
-use super::{Position, TabletScanner};
-use crate::memtable::Memtable;
+use super::{At, Position, TabletScanner};
+use crate::detached::{Detached, Pinned};
 use crate::state::State;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_env::Env;
+use stele_memtable::Memtable;
 
 /// Where a position waits for its reader.
 #[derive(Default)]
-pub(crate) struct Detached(Mutex<Place>);
+pub(crate) struct DetachedScan(Mutex<Place>);
 
 #[derive(Default)]
 struct Place {
@@ -29,32 +28,33 @@ struct Place {
     since: Duration,
 }
 
-/// A position that pins memtables which are its tablet's no more.
-pub struct Pinned {
-    place: Arc<Detached>,
-    /// Since when its reader has not come.
-    pub since: Duration,
-    /// The memtables, by where they are in memory, with their bytes. Others may pin them, too.
-    pub memtables: Vec<(usize, u64)>,
-}
-
-impl Pinned {
-    /// Takes the position away: its reader begins the row again.
-    pub fn release(&self) {
-        drop(self.place.take());
-    }
-}
-
-impl Detached {
-    /// Takes the position, whoever needs it.
+impl DetachedScan {
+    /// Takes the position, pinned or not.
     pub(crate) fn take(&self) -> Option<Position> {
         let mut place = self.0.lock();
         place.pinned_until = None;
         place.position.take()
     }
 
+    fn release_later(self: &Arc<Self>, wait: Duration, env: &Env) {
+        let (place, later) = (Arc::downgrade(self), env.clone());
+        env.spawn("release of a pinned state", async move {
+            later.sleep(wait).await;
+            if let Some(place) = place.upgrade() {
+                place.0.lock().is_timed = false;
+                place.release(&later);
+            }
+        });
+    }
+}
+
+impl Detached for DetachedScan {
+    fn discard(&self) {
+        drop(self.take());
+    }
+
     /// The memtables that are pinned here beside those of the current state, if any are.
-    pub(crate) fn pinned(self: &Arc<Self>, current: &State) -> Option<Pinned> {
+    fn pinned(self: Arc<Self>, current: &State) -> Option<Pinned> {
         let place = self.0.lock();
         place.pinned_until?;
         let state = &place.position.as_ref()?.state;
@@ -64,7 +64,7 @@ impl Detached {
             .map(|memtable| (Arc::as_ptr(memtable).addr(), memtable.bytes()))
             .collect();
         (!memtables.is_empty()).then(|| Pinned {
-            place: self.clone(),
+            scan: self.clone(),
             since: place.since,
             memtables,
         })
@@ -73,7 +73,7 @@ impl Detached {
     /// Gives back the memory of what the position has read ahead, if its reader has not come since `before`; how many bytes.
     /// Between rows the position goes with it, or its share of what scans may read ahead would be nobody else's for as long as
     /// the reader stays away: it costs a seek to get another one.
-    pub(crate) fn drop_readahead(&self, before: Duration) -> usize {
+    fn drop_readahead(&self, before: Duration) -> usize {
         let (bytes, given_up) = {
             let mut place = self.0.lock();
             if place.since > before {
@@ -89,7 +89,7 @@ impl Detached {
     }
 
     /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.
-    pub(crate) fn release(self: &Arc<Self>, env: &Env) {
+    fn release(self: Arc<Self>, env: &Env) {
         let now = env.now();
         let released = {
             let mut place = self.0.lock();
@@ -109,41 +109,36 @@ impl Detached {
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
         drop(released);
     }
-
-    fn release_later(self: &Arc<Self>, wait: Duration, env: &Env) {
-        let (place, later) = (Arc::downgrade(self), env.clone());
-        env.spawn("release of a pinned state", async move {
-            later.sleep(wait).await;
-            if let Some(place) = place.upgrade() {
-                place.0.lock().is_timed = false;
-                place.release(&later);
-            }
-        });
-    }
 }
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Leaves the position where the tablet can take it.
     pub(super) fn park(&mut self) {
         let Some(position) = self.position.take() else { return };
+        debug_assert!(
+            position.at == At::Boundary || self.reader.partial_rows.is_between(),
+            "a scan detaches between rows or between pieces of one"
+        );
         let generation = position.state.generation;
         let tablet = &self.tablet;
         let place = self.detached.get_or_insert_with(|| {
-            let place = Arc::<Detached>::default();
-            tablet.register_detached(&place);
+            let place = Arc::<DetachedScan>::default();
+            let scan: Weak<dyn Detached> = Arc::downgrade(&(Arc::clone(&place) as Arc<dyn Detached>));
+            tablet.detached.register(scan);
             place
         });
         {
             let mut waiting = place.0.lock();
             waiting.pinned_until = self.reader.partial_rows.pinned_until();
             waiting.since = tablet.env().now();
+            debug_assert!(waiting.position.is_none(), "a scan leaves one position");
             waiting.position = Some(position);
         }
         // A change of state before that has not found it there.
         if tablet.check_open().is_err() {
             drop(place.take());
         } else if tablet.generation() != generation {
-            place.release(tablet.env());
+            place.clone().release(tablet.env());
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Reads one row at once, when everything it takes is in memory.
+//! Reads one row without waiting, when all blocks it needs are in memory.
 //!
-//! What can rule the row out comes first, cheapest first: the tablet's range, memtables, the fences of each run of files
-//! (`run::fences`), row filters, which are asked by one hash of the row. Only what is left takes a reference to anything
-//! shared. The clock is read where a rule asks for it.
+//! The checks that can rule the row out come first, cheapest first: the tablet's range, memtables, the fences of each run of
+//! files (`run::fences`), bloom filters, which are probed by one hash of the row. Only the remaining sources take a reference to
+//! anything shared. The clock is read where a rule needs it.
 //!
-//! The buffers of a read are kept for the next one of the same thread, under the same filter if there is one: filters are
-//! shared between requests (`Filter::compile_shared`). They hold nothing of the tablet between reads but the schema.
+//! A thread retains the buffers of a read for its next one under the same filter; filters are shared between requests
+//! (`Filter::compile_shared`). Between reads the buffers hold nothing of the tablet but the schema.
 
 use super::row::{Finish, RowReader};
 use super::{Forward, malformed, read_forward};
 use crate::error::{Result, TabletError};
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Step};
 use crate::run::fences::RowLookup;
-use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
 use stele_types::{GcRule, RowBatch, SeqNo, TableSchema, key};
 
-/// What a read works with.
+/// The buffers of a read.
 struct Scratch {
     schema: Arc<TableSchema>,
     /// Part of the reader.
@@ -56,7 +56,7 @@ impl Scratch {
         same_filter && tablet.has_schema(&self.schema)
     }
 
-    /// Lets go of what a read has met: blocks, memtables, files, and the cells of one that was broken off.
+    /// Drops the blocks, memtables and files of a read, and the cells of one that was broken off.
     fn clean(&mut self, is_whole: bool) {
         self.merge.replace(|_| ());
         if !is_whole {
@@ -71,7 +71,7 @@ impl Scratch {
 const CONCURRENT_BYTES: usize = 1 << 20;
 
 fn nonblocking_reader(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
-    let mut reader = RowReader::new(schema, filter, false, RowBatch::default());
+    let mut reader = RowReader::new(schema, filter, false);
     reader.set_reservation(CONCURRENT_BYTES);
     reader
 }
@@ -117,7 +117,7 @@ impl Tablet {
             return Ok(PointRead::NotFound);
         }
         if filter.is_some_and(|f| f.is_sampling()) {
-            // What waits is read by a scan, which would draw again for a row that was drawn already.
+            // A read that waits is made by a scan, which would sample again a row that was sampled already.
             return Ok(PointRead::WouldBlock);
         }
         let place = if filter.is_none() { &PLAIN } else { &FILTERED };
@@ -155,7 +155,7 @@ impl Tablet {
             times: Times::of(filter, schema),
         };
         let mut snapshot = SeqNo::ZERO;
-        // The sources hold what they need of the state.
+        // The sources hold the parts of the state that they need.
         let mut any = false;
         merge.replace(|sources| {
             self.with_state(|state| {
@@ -181,10 +181,12 @@ impl Tablet {
                 return Ok(PointRead::WouldBlock);
             }
         }
-        // Values in value files are the medium's, however near that is.
+        // Values in value files are read from storage, however near that is.
         if reader.finish(self.env())? != Finish::Row || reader.batch_refers() {
             return Ok(PointRead::WouldBlock);
         }
-        Ok(PointRead::Batch(reader.take_batch()))
+        let batch = reader.take_batch();
+        debug_assert!(batch.len() <= 1, "a read of one row gives one row at most");
+        Ok(PointRead::Batch(batch))
     }
 }

@@ -1,4 +1,4 @@
-//! Where the cells of a read go: to a batch that outlives the read, or to a visitor that looks at them where they are.
+//! The batch that the cells of a read go to.
 
 use super::scattered;
 use super::sink::weight;
@@ -46,154 +46,122 @@ impl RowName {
     }
 }
 
-/// Takes the cells of one row after the other.
-pub trait Output {
-    /// What is handed out at the end of a batch.
-    type Batch;
-
-    /// Whether values are kept beyond the call that takes them. For those that are not, no reference need be taken.
-    const KEEPS_VALUES: bool = true;
-
-    /// Rows in the batch so far.
-    fn rows(&self) -> usize;
-    /// Makes room in an empty batch.
-    fn reserve(&mut self, rows: usize, key_bytes: usize);
-    /// Ends the batch and begins another.
-    fn take_batch(&mut self) -> Self::Batch;
-    /// A row begins, of which there may be no cells.
-    fn begin_row(&mut self);
-    /// A cell of it, whatever it is: also one whose value is in a value file.
-    fn cell(&mut self, cell: Cell);
-    /// Takes back the last cell of the row; none where cells do not outlive the call that takes them.
-    fn pop_cell(&mut self) -> Option<Cell> {
-        None
-    }
-    /// Takes back the cells of the row since it began, or since the last piece of it.
-    fn take_piece(&mut self) -> Vec<Cell> {
-        Vec::new()
-    }
-    /// A piece of the row, or what is left of it, as the filter has left it: at least one cell.
-    fn give(&mut self, _: &RowName, _: impl Iterator<Item = Cell>) {}
-    /// A row has ended of which there were pieces.
-    fn count_row(&mut self) {}
-    /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
-    fn needs_values(&mut self, reads_values: bool) -> &mut [Cell];
-    /// A plain cell of it; what it weighs.
-    fn put(
-        &mut self,
-        row: &RowName,
-        family: FamilyId,
-        qualifier: &Bytes,
-        timestamp: Timestamp,
-        value: impl StoredValue,
-    ) -> usize;
-    /// Copies the values of the cells of the batch from this one on, if the cells weigh less than so many bytes together. How
-    /// many cells there are.
-    fn copy_scattered(&mut self, _from: usize, _bytes: u64) -> usize {
-        0
-    }
-    /// Compactions may change what was read of the row: [`RowBatch::unstable`].
-    fn note_unstable(&mut self) {}
-    /// Ends the row; there were so many cells, and they weigh `bytes`. What the row weighs after filtering.
-    fn end_row(&mut self, row: &RowName, cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize>;
+/// The batch in the making, and the cells of the row that is being read.
+#[derive(Default)]
+pub struct Output {
+    batch: RowBatch,
 }
 
-impl Output for RowBatch {
-    type Batch = RowBatch;
-
+impl Output {
+    /// Rows in the batch so far.
     #[inline]
-    fn rows(&self) -> usize {
-        self.len()
+    pub fn rows(&self) -> usize {
+        self.batch.len()
     }
 
-    fn reserve(&mut self, rows: usize, key_bytes: usize) {
-        *self = RowBatch::with_capacity(rows, key_bytes);
+    /// Reserves memory for an empty batch.
+    pub fn reserve(&mut self, rows: usize, key_bytes: usize) {
+        self.batch = RowBatch::with_capacity(rows, key_bytes);
     }
 
-    fn take_batch(&mut self) -> RowBatch {
-        let mut batch = std::mem::take(self);
+    /// Ends the batch and begins another.
+    pub fn take_batch(&mut self) -> RowBatch {
+        let mut batch = std::mem::take(&mut self.batch);
         batch.seal();
         batch
     }
 
+    /// A cell of the row, whatever it is: also one whose value is in a value file.
     #[inline]
-    fn begin_row(&mut self) {}
-
-    #[inline]
-    fn cell(&mut self, cell: Cell) {
-        self.push_cell(cell);
+    pub fn cell(&mut self, cell: Cell) {
+        self.batch.push_cell(cell);
     }
 
-    fn needs_values(&mut self, reads_values: bool) -> &mut [Cell] {
-        // What the filter leaves out is not fetched, unless it has to be looked at for that.
+    /// The cells of the batch.
+    pub fn cells_mut(&mut self) -> &mut [Cell] {
+        self.batch.cells_mut()
+    }
+
+    /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
+    pub fn needs_values(&mut self, reads_values: bool) -> &mut [Cell] {
+        // A value that the filter leaves out is not fetched, unless the filter looks at it.
         match reads_values {
-            true => self.open_cells_mut(),
+            true => self.batch.open_cells_mut(),
             false => &mut [],
         }
     }
 
-    fn pop_cell(&mut self) -> Option<Cell> {
-        self.pop_open_cell()
+    /// Takes back the last cell of the row.
+    pub fn pop_cell(&mut self) -> Option<Cell> {
+        self.batch.pop_open_cell()
     }
 
-    fn take_piece(&mut self) -> Vec<Cell> {
-        let cells = self.take_open_cells();
-        self.seen.cells += cells.len() as u64;
+    /// Takes back the cells of the row since it began, or since the last piece of it.
+    pub fn take_piece(&mut self) -> Vec<Cell> {
+        let cells = self.batch.take_open_cells();
+        self.batch.seen.cells += cells.len() as u64;
         cells
     }
 
-    fn give(&mut self, row: &RowName, cells: impl Iterator<Item = Cell>) {
-        cells.for_each(|cell| self.push_cell(cell));
-        RowBatch::end_row(self, &row.decoded());
+    /// A piece of the row, or its last part, as the filter has left it: at least one cell.
+    pub fn give(&mut self, row: &RowName, cells: impl Iterator<Item = Cell>) {
+        cells.for_each(|cell| self.batch.push_cell(cell));
+        self.batch.end_row(&row.decoded());
     }
 
-    fn count_row(&mut self) {
-        self.seen.rows += 1;
+    /// A row has ended of which there were pieces.
+    pub fn count_row(&mut self) {
+        self.batch.seen.rows += 1;
     }
 
-    fn copy_scattered(&mut self, from: usize, bytes: u64) -> usize {
-        let cells = self.cells_mut();
+    /// Copies the values of the cells of the batch from this one on, if the cells weigh less than so many bytes together. How
+    /// many cells there are.
+    pub fn copy_scattered(&mut self, from: usize, bytes: u64) -> usize {
+        let cells = self.batch.cells_mut();
         if let Some(new) = cells.get_mut(from..) {
             scattered::copy_if_below(new, bytes);
         }
         cells.len()
     }
 
+    /// Compactions may change the result of the read of this row: [`RowBatch::unstable`].
     #[cold]
-    fn note_unstable(&mut self) {
-        self.unstable = true;
+    pub fn note_unstable(&mut self) {
+        self.batch.unstable = true;
     }
 
+    /// A plain cell of the row; its weight.
     #[inline]
-    fn put(
-        &mut self,
-        _: &RowName,
-        family: FamilyId,
-        qualifier: &Bytes,
-        timestamp: Timestamp,
-        value: impl StoredValue,
-    ) -> usize {
+    pub fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
         let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
         let weight = cell.weight();
-        self.push_cell(cell);
+        self.batch.push_cell(cell);
         weight
     }
 
+    /// Ends the row, which has so many cells of `bytes` weight together. Its weight after filtering.
     #[inline]
-    fn end_row(&mut self, row: &RowName, cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize> {
-        self.seen.rows += 1;
-        self.seen.cells += cells as u64;
+    pub fn end_row(
+        &mut self,
+        row: &RowName,
+        cells: usize,
+        bytes: usize,
+        filter: Option<Filtering<'_>>,
+    ) -> Result<usize> {
+        debug_assert!(cells > 0, "a row that ends has cells");
+        self.batch.seen.rows += 1;
+        self.batch.seen.cells += cells as u64;
         let row = row.decoded();
         let bytes = match filter {
             None => bytes,
             Some((filter, rng)) => {
-                let cells = filter.evaluate(&row, self.take_open_cells(), rng)?;
+                let cells = filter.evaluate(&row, self.batch.take_open_cells(), rng)?;
                 let bytes = cells.iter().map(weight).sum();
-                self.push_cells(cells);
+                self.batch.push_cells(cells);
                 bytes
             }
         };
-        RowBatch::end_row(self, &row);
+        self.batch.end_row(&row);
         Ok(row.len() + bytes)
     }
 }

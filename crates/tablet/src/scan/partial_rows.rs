@@ -1,26 +1,25 @@
-//! Rows that are given in pieces.
+//! Rows that are returned in pieces.
 //!
-//! A row may have millions of cells or hundreds of megabytes, and a reader that can put it together itself need not have the
-//! server do that. So where a scan is told that its reader takes pieces, a row that has come to a *piece's* bytes is handed
-//! out as far as it has come, and the scan goes on in the middle of it with the next batch. What is kept meanwhile is what the
-//! rest of the row depends on: where the cursors stand, the markers, how many versions of the column and cells of the row there were,
-//! what the filter has counted (`stele_filter::RowProgress`).
+//! A row may have millions of cells or hundreds of megabytes, and a reader that can assemble it itself need not have the
+//! server do that. So a scan for such a reader returns a row that has come to a *piece's* bytes as far as it was read, and
+//! goes on in the middle of it with the next batch. It retains the state that the rest of the row depends on: the positions
+//! of the cursors, the markers, the number of versions of the column and of cells of the row, and the counts of the filter
+//! (`stele_filter::RowProgress`).
 //!
-//! Terms: a piece is *given* when a batch with cells of it has been handed out. The cell *held back* is the last that passed
-//! the filter: who ends a row must have a cell to end it with. The cell *set aside* has not been filtered: it is larger
-//! than the room that is left, and the next batch begins with it in as much room as it takes.
+//! Terms: a piece is *given* when a batch with cells of it has been returned. The cell *held back* is the last that passed
+//! the filter: the end of a row needs a cell to carry it. The cell *set aside* has not been filtered: it is larger than the
+//! rest of the memory, and the next batch begins with it in as much memory as it takes.
 //!
 //! Invariants:
 //! * A row is read as of one snapshot, in one state of the tablet and at one time, from its first piece to its last. So its
-//!   position *pins* memtables and files that may be obsolete; how long is bounded: [`pinned_until`]. When that is over, and the
-//!   tablet has another state by then, the row is begun again, and the batch says so by not saying that it continues
+//!   position *pins* memtables and files that may be obsolete, for a bounded time: [`pinned_until`]. If the tablet has
+//!   another state when that is over, the row is begun again, and the batch does not say that it continues
 //!   (`RowBatch::continues`). Once too often is an error ([`RESTARTS_MAX`]).
-//! * A batch that begins within a row ends with it at the latest: what comes behind is read as of a newer snapshot.
-//! * Of a row in pieces what is between them weighs a cell or two.
-//! * Rows are given whole where the filter must see them as a whole, and where everything stored is read, unresolved.
-//! * The cells of a row, without what they take in memory beside their own bytes, are at most `limits::ROW_BYTES_MAX`.
+//! * A batch that begins within a row ends with it at the latest: later rows are read as of a newer snapshot.
+//! * Between two pieces a row retains no more than a cell or two.
+//! * Rows are returned whole where the filter needs them as a whole, and where stored entries are read unresolved.
+//! * The cells of a row, without their overhead in memory, are at most `limits::ROW_BYTES_MAX`.
 
-use super::output::Output;
 use super::row::RowReader;
 use super::sink::weight;
 use super::{At, Progress, TabletScanner};
@@ -35,12 +34,13 @@ const PINNED: Duration = Duration::from_secs(10);
 /// Speed at which it is to be taken beyond that: eight megabits a second. The largest row may pin a state for less than five
 /// minutes.
 const TAKEN_BYTES_PER_SECOND: usize = 1 << 20;
-/// How often a row is begun again because its position was taken away. Who is too slow thrice in turn is always too slow.
+/// How often a row is begun again because its position was freed. A reader that is too slow three times in succession is
+/// always too slow.
 const RESTARTS_MAX: u32 = 2;
 
 /// Of a scan, how it gives rows in pieces, and of the row being read what the rest of it depends on.
 pub(super) struct PartialRows {
-    /// What a piece is to take; `None` gives rows as a whole.
+    /// The bytes of a piece; `None` returns rows as a whole.
     pub(super) bytes: Option<usize>,
     /// [`PINNED`].
     pinned: Duration,
@@ -118,14 +118,14 @@ impl PartialRows {
         self.held_back.as_ref().is_some_and(|cell| !cell.is_reference())
     }
 
-    /// Until when what the row pins is kept for it.
+    /// The time until which the row pins its state.
     pub(super) fn pinned_until(&self) -> Option<Duration> {
         let taking = Duration::from_secs((self.bytes_before / TAKEN_BYTES_PER_SECOND) as u64);
         self.is_between().then(|| self.began + self.pinned + taking)
     }
 }
 
-impl<O: Output> RowReader<O> {
+impl RowReader {
     /// Has rows given in pieces of so many bytes from the next batch on that begins with a row, or as a whole.
     pub(super) fn set_partial_rows(&mut self, bytes: Option<usize>) {
         if self.partial_rows.bytes == bytes {
@@ -155,6 +155,7 @@ impl<O: Output> RowReader<O> {
 
     /// Ends a piece of the row.
     pub(super) fn cut(&mut self, env: &Env) -> Result<()> {
+        debug_assert_ne!(self.partial_rows.stage, Stage::Between, "a piece is cut within a batch");
         let mut cells = self.partial_row(env)?;
         let last = cells.pop();
         let held_back = match last {
@@ -177,6 +178,7 @@ impl<O: Output> RowReader<O> {
 
     /// Ends the row, of which pieces have ended before.
     pub(super) fn end_partial_rows(&mut self, env: &Env) -> Result<()> {
+        debug_assert!(self.partial_rows.is_within(), "pieces of the row have ended before");
         let cells = self.partial_row(env)?;
         let held_back = self.partial_rows.held_back.take();
         if held_back.is_some() || !cells.is_empty() {
@@ -193,7 +195,7 @@ impl<O: Output> RowReader<O> {
         Ok(())
     }
 
-    /// What the filter makes of the cells since the last piece.
+    /// The cells since the last piece that pass the filter.
     fn partial_row(&mut self, env: &Env) -> Result<Vec<Cell>> {
         let cells = self.sink.output.take_piece();
         let own = |cell: &Cell| weight(cell) - size_of::<Cell>();
@@ -207,11 +209,10 @@ impl<O: Output> RowReader<O> {
         let partial_rows = &mut self.partial_rows;
         let progress = match &mut partial_rows.progress {
             Some(progress) => progress,
-            none => match filter.progress() {
-                Some(progress) => none.insert(progress),
-                // Such a filter is given rows as a whole: `set_partial_rows`.
-                None => return Ok(cells),
-            },
+            none => {
+                let progress = filter.progress();
+                none.insert(progress.expect("only filters that can go on get pieces of rows: `set_partial_rows`"))
+            }
         };
         let row = self.sink.row.decoded();
         Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::rng(env))?)
@@ -230,6 +231,11 @@ impl<O: Output> RowReader<O> {
 
     /// A batch begins within the row.
     fn resume(&mut self) {
+        assert_eq!(
+            self.partial_rows.stage,
+            Stage::Between,
+            "a row goes on behind a piece that has ended"
+        );
         self.partial_rows.stage = Stage::Within;
         (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
@@ -242,7 +248,7 @@ impl<O: Output> RowReader<O> {
     }
 }
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Has rows of which the reader can put the pieces together given in pieces of so many bytes each, or as a whole, as rows are
     /// without a call. See [`RowBatch::continues`](stele_types::RowBatch::continues).
     pub fn set_partial_rows(&mut self, bytes: Option<usize>) {
@@ -294,9 +300,8 @@ impl<O: Output> TabletScanner<O> {
             return Ok(Progress::Blocked);
         }
         self.reader.cut(self.tablet.env())?;
-        if let Some(position) = &mut self.position {
-            position.at = At::Row;
-        }
+        let position = self.position.as_mut().expect("a row that is cut has a position");
+        position.at = At::Row;
         Ok(Progress::Batch)
     }
 }

@@ -1,10 +1,9 @@
 //! Reads one row after the other from its stored entries.
 //!
-//! The entries of a row are given in key order, wherever they come from; what the read returns of the row goes to a
-//! batch. Shared by scans in both directions and by reads of single rows.
+//! The caller passes the entries of a row in key order, from any source; the cells that the read returns go to a
+//! batch. Scans in both directions and reads of single rows use it.
 
 use super::BATCH_BYTES;
-use super::output::Output;
 use super::partial_rows::PartialRows;
 use super::scattered::{BYTES_PER_PROBE, Probes};
 use super::sink::ReadSink;
@@ -26,7 +25,7 @@ const CELL_COST: usize = size_of::<Cell>() + 40;
 /// sixteen kilobytes, or many patterns, to come to that sooner than to [`super::BATCH_ROWS`]; a single row may be more.
 const SCANNED_BYTES_MAX: usize = 64 << 20;
 
-/// What the end of a row came to.
+/// The result of the end of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// The row is in the batch.
@@ -38,7 +37,7 @@ pub(super) enum Finish {
 }
 
 /// The state of a read between and within rows.
-pub(super) struct RowReader<O = RowBatch> {
+pub(super) struct RowReader {
     pub(super) filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
     pub(super) raw: bool,
@@ -58,7 +57,7 @@ pub(super) struct RowReader<O = RowBatch> {
     pub(super) probes: Probes,
     pub(super) partial_rows: PartialRows,
     resolver: Resolver,
-    pub(super) sink: ReadSink<O>,
+    pub(super) sink: ReadSink,
     splitter: KeySplitter,
     /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
     /// [`RowReader::begin_same_column`]. Never with a filter.
@@ -75,8 +74,8 @@ pub(super) struct RowReader<O = RowBatch> {
     scanned: usize,
 }
 
-impl<O: Output> RowReader<O> {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool, output: O) -> Self {
+impl RowReader {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
         let copies = filter.as_ref().map_or(0, |f| f.copies_per_cell());
         RowReader {
@@ -90,7 +89,7 @@ impl<O: Output> RowReader<O> {
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
-            sink: ReadSink::new(schema, filter.as_deref(), output),
+            sink: ReadSink::new(schema, filter.as_deref()),
             filter,
             splitter: KeySplitter::default(),
             same_column: false,
@@ -118,7 +117,7 @@ impl<O: Output> RowReader<O> {
         self.partial_rows.bytes.unwrap_or(usize::MAX).min(self.reservation)
     }
 
-    /// What rows are read as of from now on.
+    /// The snapshot and the time as of which rows are read from now on.
     pub(super) fn set_time(&mut self, snapshot: SeqNo, now_micros: i64) {
         self.resolver.set_snapshot(snapshot);
         self.sink.set_now(now_micros);
@@ -144,7 +143,7 @@ impl<O: Output> RowReader<O> {
     }
 
     /// Ends the batch and begins another.
-    pub(super) fn take_batch(&mut self) -> O::Batch {
+    pub(super) fn take_batch(&mut self) -> RowBatch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
         self.scanned = 0;
@@ -274,6 +273,10 @@ impl<O: Output> RowReader<O> {
     /// Takes the next entry of the row; what may be skipped behind it. `None` when the key is no cell key.
     #[inline]
     pub(super) fn take(&mut self, key: &[u8], value: impl StoredValue) -> Option<Skip> {
+        debug_assert!(
+            key.starts_with(self.sink.row.encoded()),
+            "entries are of the row that is read"
+        );
         let parts = self.splitter.split(key, self.sink.row.encoded().len())?;
         if self.raw {
             self.sink.push_raw(key, parts, value.into_bytes());
@@ -290,7 +293,7 @@ impl<O: Output> RowReader<O> {
         Some(skip)
     }
 
-    /// What the row, or the piece of it that is being read, takes so far.
+    /// The memory that the row, or the piece of it that is being read, takes so far.
     #[inline]
     pub(super) fn cost(&self) -> usize {
         let cells = self.sink.cells().saturating_mul(self.cell_cost);
@@ -329,6 +332,7 @@ impl<O: Output> RowReader<O> {
     /// Ends the row: what the filter makes of its cells goes to the batch.
     #[inline]
     pub(super) fn finish(&mut self, env: &Env) -> Result<Finish> {
+        debug_assert!(!self.partial_rows.is_between(), "a row ends within a batch");
         let may_be_same_column = self.filter.is_none() && !self.raw;
         self.same_column = may_be_same_column && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
@@ -398,7 +402,7 @@ impl<O: Output> RowReader<O> {
     }
 }
 
-impl RowReader<RowBatch> {
+impl RowReader {
     /// The cells of the batch.
     pub(super) fn batch_cells(&mut self) -> &mut [Cell] {
         self.sink.output.cells_mut()

@@ -1,23 +1,22 @@
 //! Reads of many single rows: a request for a list of keys.
 //!
-//! The keys come in order. Each row is found as by a read of it alone, but from where the one before was found: a cursor that
-//! stands in a file goes on to the next row in it, which costs no look for the index block, and none for the data block when
-//! the two are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
-//! and as of one snapshot; a row that waits gets a position as the first row of any other range has. When a row has to wait for the medium, those that come next are looked for too, and what they lack
-//! is fetched at the same time.
+//! The keys come in order. Each row is found as by a read of it alone, but from the place of the previous one: a cursor in a
+//! file moves on to the next row in it without a lookup of the index block, and without one of the data block when the two
+//! rows are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
+//! and as of one snapshot. A row that waits for storage gets a position, like the first row of any other range. The next
+//! rows are probed meanwhile, and the blocks that they lack are fetched concurrently.
 //!
-//! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
-//! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
+//! Invariant: for at most [`ROWS_AHEAD`] later rows two blocks of each file that may have them are fetched, none of more than
+//! [`AHEAD_BYTES_MAX`]. They go to the cache; an error of such a fetch is found when the row is read.
 
-use super::ahead::AheadShare;
 use super::backward::Gathered;
-use super::output::Output;
 use super::row::Finish;
 use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
+use crate::held::{ReadOptions, Times};
 use crate::merging::{MergingIterator, Step};
+use crate::readahead::AheadShare;
 use crate::run::fences::RowLookup;
-use crate::state::{ReadOptions, Times};
 use stele_types::key;
 
 /// Rows looked for ahead of one that waits: as many requests as keep a disk or an object store busy.
@@ -25,7 +24,7 @@ const ROWS_AHEAD: usize = 16;
 /// Blocks fetched ahead are mostly some kilobytes; one with a large value in it is left to its turn.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 
-impl<O: Output> TabletScanner<O> {
+impl TabletScanner {
     /// Whether rows of the request are read one by one where it names them one by one.
     pub(super) fn reads_by_row(&self) -> bool {
         !self.spec.reversed && !self.spec.raw
@@ -133,9 +132,7 @@ impl<O: Output> TabletScanner<O> {
         let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
         let probes_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;
         let mut ahead = if probes_ahead { self.rows_ahead() } else { Vec::new() };
-        let Some(position) = &mut self.position else {
-            return Ok(());
-        };
+        let position = self.position.as_mut().expect("a scan that waits has a position");
         let others = futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;
@@ -151,9 +148,8 @@ impl<O: Output> TabletScanner<O> {
     /// Of the rows behind the front one those that lack a block, each another one.
     fn rows_ahead(&self) -> Vec<MergingIterator> {
         let mut ahead = Vec::new();
-        let Some(Position { state, merge, .. }) = &self.position else {
-            return ahead;
-        };
+        let position = self.position.as_ref().expect("a scan that waits has a position");
+        let Position { state, merge, .. } = position;
         let mut fetched: Vec<_> = merge.missing().collect();
         for range in self.ranges.iter().skip(1).take(ROWS_AHEAD) {
             let Some(row) = range.as_single() else { break };
@@ -171,6 +167,7 @@ impl<O: Output> TabletScanner<O> {
                 ahead.push(merge);
             }
         }
+        debug_assert!(ahead.len() <= ROWS_AHEAD, "a bounded number of rows is fetched ahead");
         ahead
     }
 }

@@ -1,10 +1,9 @@
-//! Rows of one cell each in the same column, one after the other, of one source: what most scans of small rows meet.
+//! Fast path for rows of one cell each in the same column and from the same source: most rows of scans over small rows.
 //!
-//! Merging, resolving and cutting cost several times what such a row takes, and come to the same for each of them. Here only
-//! what can differ is looked at: row, timestamp, sequence, kind. Whatever else turns up is left to the general way, with the
-//! position where that expects it.
+//! Merging, resolving and cutting cost several times as much as copying such a row, and have the same result for each of them.
+//! The fast path checks only the parts that can differ: row, timestamp, sequence, kind. Any other row is left to the general
+//! path, with the position where that expects it.
 
-use super::output::Output;
 use super::row::RowReader;
 use super::{At, Position};
 use crate::error::Result;
@@ -32,12 +31,7 @@ impl StoredValue for CurrentValue<'_> {
 
 impl Position {
     /// Reads rows that are like the one read last, until one is not or the batch is full. False when none was read.
-    pub(super) fn read_same_column<O: Output>(
-        &mut self,
-        reader: &mut RowReader<O>,
-        tablet: &Tablet,
-        rows_max: u64,
-    ) -> Result<bool> {
+    pub(super) fn read_same_column(&mut self, reader: &mut RowReader, tablet: &Tablet, rows_max: u64) -> Result<bool> {
         if self.backward {
             self.read_same_column_backward(reader, tablet, rows_max)
         } else {
@@ -45,12 +39,7 @@ impl Position {
         }
     }
 
-    fn read_same_column_forward<O: Output>(
-        &mut self,
-        reader: &mut RowReader<O>,
-        tablet: &Tablet,
-        rows_max: u64,
-    ) -> Result<bool> {
+    fn read_same_column_forward(&mut self, reader: &mut RowReader, tablet: &Tablet, rows_max: u64) -> Result<bool> {
         let upper = self.upper.as_deref();
         let Some(cursor) = self.merge.lone_cursor() else {
             return Ok(false);
@@ -84,12 +73,7 @@ impl Position {
         Ok(any)
     }
 
-    fn read_same_column_backward<O: Output>(
-        &mut self,
-        reader: &mut RowReader<O>,
-        tablet: &Tablet,
-        rows_max: u64,
-    ) -> Result<bool> {
+    fn read_same_column_backward(&mut self, reader: &mut RowReader, tablet: &Tablet, rows_max: u64) -> Result<bool> {
         let Some(cursor) = self.merge.lone_cursor() else {
             return Ok(false);
         };
@@ -117,9 +101,9 @@ impl Position {
 /// what follows: [`Step::End`] says that the row is at its end, anything else that the merge is on more of it or must load
 /// first. `None` when the row is not alike, and nothing has been done.
 #[inline]
-pub(super) fn begin_row<O: Output>(
+pub(super) fn begin_row(
     merge: &mut MergingIterator,
-    reader: &mut RowReader<O>,
+    reader: &mut RowReader,
     prefix: &[u8],
     is_plain: bool,
 ) -> Result<Option<Step>> {

@@ -1,14 +1,14 @@
-//! Values that keep more in memory than they are.
+//! Copies values that pin more memory than they have bytes.
 //!
-//! A value that is read from a file is a slice of its block, and keeps all of it. Where most of a block goes into a batch that
-//! costs nothing and spares a copy; where a filter or a rule lets a few bytes of each block through, or rows far from each other
-//! are asked for, a batch of half a megabyte would keep a hundred, in nobody's account. So every now and then the blocks that have
-//! been passed are weighed against the cells that have come of them, whose values are copied when they are few. So are the names of
-//! their columns, each of which keeps those of others that it was copied together with (`sink`).
+//! A value that is read from a file is a slice of its block, and pins all of it. Where most of a block goes into a batch that
+//! costs nothing and saves a copy. Where a filter or a rule passes a few bytes of each block, or distant rows are requested,
+//! a batch of half a megabyte would pin a hundred, which no account counts. So every now and then the bytes of the blocks that
+//! have been passed are compared with the cells that have come of them, whose values are copied when they are few. So are the
+//! names of their columns, each of which pins others that it was copied together with (`sink`).
 //!
-//! Invariant: what the values and the names of a batch keep is at most [`KEPT_TIMES_MAX`] times what its cells weigh, beside
-//! [`SLACK_BYTES`] and the blocks passed since the last look; and a quarter of that again where blocks are in lent memory, which
-//! may be so much longer.
+//! Invariant: the values and the names of a batch pin at most [`KEPT_TIMES_MAX`] times the weight of its cells, in addition to
+//! [`SLACK_BYTES`] and the blocks passed since the last check; and a quarter of that again where blocks are in scratch buffers,
+//! which may be that much longer.
 
 use super::output::Output;
 use super::row::RowReader;
@@ -49,7 +49,7 @@ struct Probe {
 
 impl Probe {
     /// Looks at what has come since, if it is worth it. `passed` bytes of blocks have been passed by now.
-    fn again(&mut self, output: &mut impl Output, passed: u64) {
+    fn again(&mut self, output: &mut Output, passed: u64) {
         let bytes = passed.saturating_sub(self.passed);
         if bytes >= SLACK_BYTES {
             self.cells = output.copy_scattered(self.cells, bytes / KEPT_TIMES_MAX);
@@ -58,7 +58,7 @@ impl Probe {
     }
 }
 
-impl<O: Output> RowReader<O> {
+impl RowReader {
     /// A batch begins; the merge has passed so many bytes of blocks before.
     pub(super) fn begin_probes(&mut self, passed: u64) {
         let look = Probe { cells: 0, passed };

@@ -17,7 +17,7 @@ const COPIES_BYTES: usize = 1 << 10;
 
 /// Adds the cells of one row after the other to a batch: visible, not expired, and not cut by the filter's pushdown; or
 /// all that is stored.
-pub(super) struct ReadSink<O> {
+pub(super) struct ReadSink {
     schema: Arc<TableSchema>,
     cut: Cut,
     now_micros: i64,
@@ -39,10 +39,10 @@ pub(super) struct ReadSink<O> {
     references: (usize, usize),
     /// Being read, or read last.
     pub(super) row: RowName,
-    pub(super) output: O,
+    pub(super) output: Output,
 }
 
-/// What the filter's pushdown leaves out.
+/// The cells that the filter's pushdown leaves out.
 struct Cut {
     /// Absent when every column matters.
     columns: Option<ColumnCut>,
@@ -63,8 +63,8 @@ struct Family {
     rule: Option<GcRule>,
 }
 
-impl<O: Output> ReadSink<O> {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>, output: O) -> Self {
+impl ReadSink {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>) -> Self {
         let pushdown = filter.map(CompiledFilter::pushdown);
         let cut = Cut {
             columns: pushdown.map(|p| &p.columns).filter(|c| !c.is_all()).cloned(),
@@ -93,7 +93,7 @@ impl<O: Output> ReadSink<O> {
             bytes: 0,
             references: (0, 0),
             row: RowName::default(),
-            output,
+            output: Output::default(),
         }
     }
 
@@ -104,7 +104,6 @@ impl<O: Output> ReadSink<O> {
     /// The row that `row` has been made begins.
     #[inline]
     pub(super) fn begin_row(&mut self) {
-        self.output.begin_row();
         self.cells = 0;
         self.bytes = 0;
         self.references.0 = 0;
@@ -132,6 +131,10 @@ impl<O: Output> ReadSink<O> {
 
     /// The row, of which pieces have ended, has ended as well.
     pub(super) fn end_partial_rows(&mut self) {
+        debug_assert!(
+            self.cut.cells <= self.cut.cells_of_row.saturating_add(1),
+            "pieces use up the row's cells"
+        );
         self.cut.cells = self.cut.cells_of_row;
     }
 
@@ -164,7 +167,7 @@ impl<O: Output> ReadSink<O> {
         self.bytes
     }
 
-    /// Adds what is stored, whatever it is.
+    /// Adds a stored entry of any kind.
     pub(super) fn push_raw(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
         let qualifier = parts.qualifier(key);
         let column_level = !matches!(
@@ -230,8 +233,8 @@ impl<O: Output> ReadSink<O> {
         if kind == CellKind::Reference {
             self.bytes += self.take_reference(timestamp, value.into_bytes());
         } else {
-            let (row, family) = (&self.row, self.family.id);
-            self.bytes += self.output.put(row, family, &self.qualifier, timestamp, value);
+            let family = self.family.id;
+            self.bytes += self.output.put(family, &self.qualifier, timestamp, value);
         }
         if self.cells >= self.cut.cells {
             Skip::Row
@@ -275,7 +278,7 @@ impl<O: Output> ReadSink<O> {
     }
 }
 
-impl<O: Output> Sink for ReadSink<O> {
+impl Sink for ReadSink {
     const WANTS_KEYS: bool = false;
 
     #[inline]
@@ -333,7 +336,7 @@ impl<O: Output> Sink for ReadSink<O> {
     }
 }
 
-/// What a cell weighs when it has its value.
+/// The weight of a cell when it has its value.
 pub(super) fn weight(cell: &Cell) -> usize {
     match cell.kind {
         CellKind::Reference => cell.weight() + ValueRef::value_len_of(&cell.value),

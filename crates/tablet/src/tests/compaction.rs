@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::SpaceLimit;
+use crate::held::{HeldFile, ReadOptions, Times};
 use crate::merging::{MergingIterator, Step};
-use crate::run;
-use crate::state::{HeldFile, ReadOptions, Times};
 use stele_types::{RowRange, SeqNo, TabletId, key};
 
 /// Small enough that some hundred rows are several files.
@@ -511,7 +510,7 @@ async fn files_that_a_split_leaves_whole_are_read_as_before() {
         assert!(held.len() > 1 && held.iter().all(has_bound));
         // A run, and a file by itself.
         for some in [&held[..], &held[..1]] {
-            let source = run::source(some, &[], None, None, options).unwrap();
+            let source = crate::merging::run_source(some, &[], None, None, options).unwrap();
             let mut merge = MergingIterator::new(vec![source]);
             let step = match backward {
                 true => merge.seek_before(&[0xff]),

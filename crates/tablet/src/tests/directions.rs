@@ -1,7 +1,6 @@
 //! Scans in both directions against a sorted map, and against each other.
 
 use super::*;
-use crate::{CellRef, CellVisitor, TabletVisit};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -208,33 +207,6 @@ async fn scan(tablet: &Arc<Tablet>, spec: ScanSpec) -> Rows {
     found
 }
 
-#[derive(Default)]
-struct Keeper(Rows);
-
-impl CellVisitor for Keeper {
-    fn row(&mut self, row: &[u8]) {
-        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
-    }
-
-    fn cell(&mut self, cell: CellRef<'_>) {
-        let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
-        let (_, cells) = self.0.last_mut().expect("a row begins before its cells");
-        cells.push(Cell::put(
-            cell.family,
-            copy(cell.qualifier),
-            cell.timestamp,
-            copy(cell.value),
-        ));
-    }
-}
-
-async fn visit(tablet: &Arc<Tablet>, rows: RowSet, reversed: bool) -> Rows {
-    let mut seen = Keeper::default();
-    let mut visit = TabletVisit::new(tablet.clone(), rows, reversed, &mut seen);
-    while visit.next().await.unwrap() {}
-    seen.0
-}
-
 /// Ranges from name to name, from within a row to within another, and of single rows.
 fn ranges(chosen: &[(u16, u16, u8)]) -> RowSet {
     let range = |&(from, to, how): &(u16, u16, u8)| {
@@ -307,11 +279,6 @@ fn run(
             for reversed in [false, true] {
                 assert_eq!(
                     scan(&tablet, spec(&rows, reversed)).await,
-                    wanted,
-                    "reversed: {reversed}"
-                );
-                assert_eq!(
-                    visit(&tablet, rows.clone(), reversed).await,
                     wanted,
                     "reversed: {reversed}"
                 );

@@ -1,8 +1,8 @@
 //! The ways of reading a row against each other.
 
 use super::*;
-use crate::state::{HeldFile, ReadOptions, Times};
-use crate::{CellRef, CellVisitor, FileRef, PointRead, SpaceLimit, TabletError, TabletVisit};
+use crate::held::{HeldFile, ReadOptions, Times};
+use crate::{FileRef, PointRead, SpaceLimit, TabletError};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -222,71 +222,6 @@ fn pushed_down() -> Vec<Filter> {
     ]
 }
 
-/// Keeps what it sees.
-#[derive(Default)]
-struct Keeper(Rows);
-
-impl CellVisitor for Keeper {
-    fn row(&mut self, row: &[u8]) {
-        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
-    }
-
-    fn cell(&mut self, cell: CellRef<'_>) {
-        let (qualifier, value) = (
-            Bytes::copy_from_slice(cell.qualifier),
-            Bytes::copy_from_slice(cell.value),
-        );
-        let (_, cells) = self.0.last_mut().expect("a row begins before its cells");
-        cells.push(Cell::put(cell.family, qualifier, cell.timestamp, value));
-    }
-}
-
-/// What a visit shows.
-async fn visit(tablet: &Arc<Tablet>, reversed: bool) -> Rows {
-    let mut seen = Keeper::default();
-    let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
-    while visit.next().await.unwrap() {}
-    seen.0
-}
-
-/// A visit shows every row once, when it is broken off at any await and when the state changes under it.
-#[tokio::test]
-async fn a_visit_goes_on_where_it_was() {
-    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
-    let name = |n: u32| Bytes::from(format!("{n:05}"));
-    for n in 0..10_000 {
-        write_row(&tablet, name(n), vec![put(1, "v"), put(2, "w")]);
-    }
-    tablet.flush().await.unwrap();
-    for reversed in [false, true] {
-        let mut seen = Keeper::default();
-        let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
-        let mut goes_on = true;
-        let mut polls = 0;
-        while goes_on {
-            // Every future is dropped after its first poll.
-            match futures::poll!(std::pin::pin!(visit.next())) {
-                std::task::Poll::Ready(next) => {
-                    goes_on = next.unwrap();
-                    write_row(&tablet, name(0), vec![put(2, "w")]);
-                    tablet.flush().await.unwrap();
-                }
-                std::task::Poll::Pending => tokio::task::yield_now().await,
-            }
-            polls += 1;
-            assert!(polls < 1000, "no progress");
-        }
-        let mut found = seen.0;
-        if reversed {
-            found.reverse();
-        }
-        assert_eq!(found.len(), 10_000);
-        for (n, (row, cells)) in (0..).zip(&found) {
-            assert_eq!((row, cells.len()), (&name(n), 2));
-        }
-    }
-}
-
 /// All ways of reading agree.
 async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     let forward = scan(tablet, RowSet::all(), false, None).await;
@@ -294,11 +229,6 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     backward.reverse();
     assert_eq!(forward, backward);
     check_partial_rows(tablet, None, &forward).await;
-    let mut visited = visit(tablet, false).await;
-    assert_eq!(visited, forward);
-    visited = visit(tablet, true).await;
-    visited.reverse();
-    assert_eq!(visited, forward);
     for row in names {
         let expected = forward
             .iter()

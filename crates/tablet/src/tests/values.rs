@@ -3,7 +3,6 @@
 use super::*;
 use crate::SpaceLimit;
 use crate::manifest::{FileRef, StoredFile};
-use crate::scan::{CellRef, CellVisitor, TabletVisit};
 use crate::values::load::ValueMemory;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -255,38 +254,6 @@ async fn filters_that_look_at_values_see_them() {
             .iter()
             .all(|(_, cells)| cells.len() == 2 && cells[0] == cells[1] && cells[0].value.len() >= APART)
     );
-}
-
-struct Seen(Vec<(Bytes, Vec<Bytes>)>);
-
-impl CellVisitor for Seen {
-    fn row(&mut self, row: &[u8]) {
-        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
-    }
-
-    fn cell(&mut self, cell: CellRef<'_>) {
-        if let Some((_, values)) = self.0.last_mut() {
-            values.push(Bytes::copy_from_slice(cell.value));
-        }
-    }
-}
-
-#[tokio::test]
-async fn visitors_see_values_in_their_order() {
-    let storage = memory();
-    let tablet = create(&storage, APART).await;
-    write_all(&tablet, 0..30, 1).await;
-    for reversed in [false, true] {
-        let mut seen = Seen(Vec::new());
-        let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
-        while visit.next().await.unwrap() {}
-        drop(visit);
-        if reversed {
-            seen.0.reverse();
-        }
-        let expected = (0..30).map(|row| (name(row), vec![value(row, 1), Bytes::from_static(b"small")]));
-        assert_eq!(seen.0, expected.collect::<Vec<_>>());
-    }
 }
 
 /// What was written before there were value files moves to one with the first compaction.

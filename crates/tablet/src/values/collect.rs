@@ -1,29 +1,29 @@
-//! Decides when the live values of value files are moved, so that the files can go.
+//! Decides when the live values of value files are moved, so that the files can be deleted.
 //!
-//! A value is garbage when no entry refers to it any more. Merges find that out on their way, without looking at values:
-//! what the references of a tablet leave of its share of a file is garbage. A file that consists of garbage is not
-//! named any more. One that consists of garbage for the most part is *collected*: the sstables that refer to it are
-//! rewritten, each by itself, and what they refer to in it moves to a new file.
+//! A value is garbage when no entry refers to it any more. Merges find that out as they drop entries, without reading values:
+//! the part of a tablet's share of a file without references is garbage. A file that consists of garbage is not
+//! named any more. A file that consists of garbage for the most part is *collected*: the sstables that refer to it are
+//! rewritten, each by itself, and their values in it move to a new file.
 //!
-//! What is written to collect files must not exceed what that frees, sstables included. So each byte is moved once for
+//! Collecting must not write more than it frees, sstables included. So each byte is moved once for
 //! each byte of garbage at most, and values take at most about twice their space.
 //!
-//! Small files are *gathered* as well. A flush has what came to one tablet: a few values where a thousand tablets are
+//! Small files are *gathered* as well. A flush writes the values of one tablet: a few where a thousand tablets are
 //! written to, and as nothing becomes garbage there, nothing would ever make fewer of these files, each of which is open. So a
-//! job that refers to many small ones of about one size moves their values to one file, since it rewrites in any case what
-//! refers to them. Each byte is moved about once for each factor of eight between a flush and a file that is not small.
+//! job that refers to many small ones of about one size moves their values to one file, since it rewrites the referring
+//! sstables in any case. Each byte is moved about once for each factor of eight between a flush and a file that is not small.
 //!
 //! Pure: no I/O, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::FileId;
 
-/// What is rewritten at once, oldest first: a file of the bottom, or a tier.
+/// The unit of rewriting, oldest first: a file of the bottom, or a tier.
 #[derive(Clone, Debug, Default)]
 pub struct Unit {
     /// Bytes of sstables.
     pub bytes: u64,
-    /// What it refers to: bytes of the records by file.
+    /// The bytes of the records it refers to, by file.
     pub live: BTreeMap<FileId, u64>,
 }
 
@@ -70,7 +70,8 @@ pub fn pick(
     let rewritten: u64 = units.iter().filter(|unit| refers(unit)).map(|unit| unit.bytes).sum();
     let mut referring = units.iter().enumerate().filter(|(_, unit)| refers(unit));
     let (first, _) = referring.find(|(at, _)| may_be(*at))?;
-    // What is moved is freed and written again.
+    debug_assert!(first < units.len(), "a unit that is rewritten is there");
+    // A value that is moved is freed and written again.
     (freed >= moved.saturating_mul(2).saturating_add(rewritten)).then_some((first, collected))
 }
 

@@ -23,7 +23,7 @@ use stele_types::{Cell, CellKind, FileId};
 
 /// Bytes that one load may take without room: a batch.
 const FREE_BYTES: usize = 1 << 20;
-/// Values of one load read at once: a medium far away takes as long for eight as for one.
+/// Values of one load that are read concurrently: distant storage takes as long for eight as for one.
 const READS_CONCURRENT: usize = 8;
 /// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
 /// does not get more of them by waiting.
@@ -128,6 +128,10 @@ pub async fn load(
         cell.value = value.cloned().ok_or_else(|| unknown(reference))?;
         cell.kind = CellKind::Put;
     }
+    debug_assert!(
+        !cells.iter().any(Cell::is_reference),
+        "each reference has got its value"
+    );
     Ok(())
 }
 

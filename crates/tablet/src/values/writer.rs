@@ -1,13 +1,14 @@
 //! Writes a value file front to back.
 //!
-//! `add` is synchronous and only queues: a value that is not compressed is not copied on its way to the medium. The
-//! caller writes with `flush` when [`ValueWriter::wants_flush`] says so.
+//! `add` is synchronous and only queues: an uncompressed value is not copied on its way to storage. The caller writes with
+//! `flush` when [`ValueWriter::wants_flush`] says so.
 
 use super::{HEADER_BYTES, ValueRef, encode_header, frame};
 use crate::error::Result;
 use bytes::Bytes;
 use stele_sstable::compress::Compressor;
 use stele_storage::{AppendFile, StorageError};
+use stele_types::limits::VALUE_BYTES_MAX;
 use stele_types::{Compression, FileId};
 
 /// Queued bytes at which the caller should write.
@@ -26,7 +27,7 @@ pub struct ValueWriter {
     offset: u64,
     queued: Vec<Bytes>,
     queued_bytes: usize,
-    /// After a failed write nobody knows what the file holds: every later call fails the same way.
+    /// After a failed write the content of the file is unknown: every later call fails the same way.
     failure: Option<StorageError>,
 }
 
@@ -57,6 +58,7 @@ impl ValueWriter {
 
     /// Queues a value; where it will be.
     pub fn add(&mut self, value: &Bytes) -> ValueRef {
+        assert!(value.len() <= VALUE_BYTES_MAX, "a value that is written can be read");
         let compressed = match value.len() <= COMPRESSED_BYTES_MAX {
             true => self.compressor.compress(value).map(Bytes::from),
             false => None,
@@ -85,7 +87,7 @@ impl ValueWriter {
         self.queued_bytes >= FLUSH_BYTES
     }
 
-    /// Hands what is queued to the file. It is durable only after `finish`.
+    /// Writes the queue to the file. It is durable only after `finish`.
     pub async fn flush(&mut self) -> Result<()> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone().into());
@@ -96,6 +98,11 @@ impl ValueWriter {
             operation: "append",
             message: "an earlier write was interrupted".to_owned(),
         });
+        debug_assert_eq!(
+            self.queued.iter().map(Bytes::len).sum::<usize>(),
+            self.queued_bytes,
+            "what is queued is counted"
+        );
         let written = self.file.append(&self.queued).await;
         self.failure = written.as_ref().err().cloned();
         written?;

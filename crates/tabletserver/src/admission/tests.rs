@@ -10,9 +10,9 @@ use stele_catalog::Catalog;
 use stele_coord::EmbeddedCoord;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_memtable::Memtable;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_tablet::memtable::Memtable;
 use stele_types::{
     Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
     RowRange, RowWrites, SeqNo, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use std::io::Write as _;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_tablet::{CellRef, SchemaMark};
+use stele_tablet::SchemaMark;
 use stele_types::key::CellKind;
 use stele_types::{Cell, FamilyId, Labels, ReadCounts, RowBatch, TabletId, Timestamp};
 
@@ -77,17 +77,6 @@ impl Kept {
     #[inline]
     pub fn cells_len(&self) -> usize {
         self.halves(7).1
-    }
-
-    /// The cells, lent; without labels.
-    #[inline]
-    pub fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
-        self.places().map(|place| CellRef {
-            family: place.family,
-            qualifier: self.slice(place.qualifier_at, place.qualifier_len),
-            timestamp: place.timestamp,
-            value: self.slice(place.value_at(), place.value_len),
-        })
     }
 
     /// A batch that shares the memory.

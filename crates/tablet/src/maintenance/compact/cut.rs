@@ -1,8 +1,8 @@
-//! Where a job into the bottom ends, so that it takes no more of the tiers than it may of the bottom.
+//! Ends a job into the bottom at a row, so that it reads a bounded part of the upper runs.
 
 use super::plan::row_of;
 use crate::error::Result;
-use crate::state::HeldFile;
+use crate::held::HeldFile;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,6 +22,7 @@ pub(super) async fn cut_to(
     if bytes_until(upper_runs, upper.as_deref()).await? <= bytes_max {
         return Ok((inputs, upper));
     }
+    debug_assert!(inputs.end <= bottom.len(), "inputs are files of the bottom");
     let is_within = |at: &Bytes| &at[..] > row && upper.as_ref().is_none_or(|upper| at < upper);
     let mut ends = BTreeSet::new();
     for run in upper_runs.chunk_by(|a, b| a.reference.continues_in(&b.reference)) {
@@ -54,6 +55,7 @@ pub(super) async fn cut_to(
         // One row alone.
         return Ok((inputs, upper));
     };
+    debug_assert!(&end[..] > row, "at least one row is left to the job");
     let begins = |file: &HeldFile| row_of(file.first_key());
     let taken = bottom.get(inputs.clone()).unwrap_or_default();
     inputs.end = inputs.start + taken.partition_point(|file| begins(file) < end);

@@ -1,17 +1,15 @@
-//! A job: what it writes, and how its files take the place of those it has read.
+//! One job: its options, and how its files replace the files it has read.
 
-use super::Compacted;
-use super::plan::{Plan, Weighed};
-use super::summary::cells_of;
+use super::plan::Plan;
 use crate::compaction::{self, Carried, Job, JobReport};
 use crate::error::Result;
-use crate::maintenance::Progress;
-use crate::maintenance::compaction_stats::overlap_with;
-use crate::maintenance::values::carried;
+use crate::held::HeldFile;
+use crate::maintenance::context::CompactionContext;
 use crate::manifest::{FileRef, Manifest};
 use crate::merging::Source;
-use crate::state::{GroupState, HeldFile};
-use crate::tablet::Tablet;
+use crate::progress::Progress;
+use crate::state::GroupState;
+use crate::summary::cells_of;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,11 +20,11 @@ use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 /// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
 const UPPER_RUN_FILE_BYTES: u64 = 16 << 20;
 
-/// Of so many blocks of a flush that nobody has time to compress one is all the same, to know what that would save: a thirtieth
-/// of the time, and known within a few percent for a file of some megabytes.
+/// One block in this many of an urgent flush is compressed nevertheless, to estimate the saving: a thirtieth of the time,
+/// and exact within a few percent for a file of some megabytes.
 const LOOSE_ONE_IN: u32 = 32;
 
-/// What a job's output is.
+/// The properties of a job's output.
 pub(in crate::maintenance) struct Shape {
     /// As in [`Job`].
     pub(in crate::maintenance) bottom: bool,
@@ -38,75 +36,11 @@ pub(in crate::maintenance) struct Shape {
     pub(in crate::maintenance) loose: bool,
 }
 
-impl Tablet {
+impl CompactionContext<'_> {
     /// Bytes at which a file of the group is ended.
     pub(super) fn file_bytes(&self, group: GroupId) -> u64 {
-        let own = self.with_schema(|schema| schema.group_options(group).file_bytes);
-        own.unwrap_or_else(|| self.context.files.file_bytes())
-    }
-
-    pub(super) async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
-        let Weighed {
-            mut plan,
-            left,
-            kept,
-            bytes_in,
-            ..
-        } = weighed;
-        self.settle().await?;
-        let (start, schema) = (self.env().now(), self.schema());
-        let files = &group.files;
-        let carried = carried(group, std::mem::take(&mut plan.collected));
-        let sources = std::mem::take(&mut plan.sources);
-        let progress = Progress::of_compaction(
-            &self.context.metrics.moved,
-            bytes_in,
-            cells_in(files, &plan, left.iter().chain(&kept)),
-        );
-        let reach = self.state().newest_before(group, plan.inputs.start);
-        let report = self
-            .run_job(
-                group.id,
-                schema.clone(),
-                sources,
-                plan.upper.clone(),
-                Shape {
-                    bottom: plan.bottom,
-                    major: plan.major,
-                    older_until: reach,
-                    loose: false,
-                },
-                (carried, Some(progress)),
-            )
-            .await?;
-        let metrics = &self.context.metrics;
-        metrics.compaction_read_bytes.inc_by(bytes_in);
-        metrics.compaction_written_bytes.inc_by(report.bytes());
-        learn(group, &plan, &left, &report);
-        let upper_run_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
-        let (made, older) = (report.made(), plan.inputs.start);
-        let mut output = report.files;
-        output.extend(kept);
-        let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
-        self.commit((&made, Some(&schema)), change, |_| {}).await?;
-        metrics.compactions.inc();
-        metrics
-            .compaction_seconds
-            .observe((self.env().now() - start).as_secs_f64());
-        if !plan.bottom {
-            let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
-            if let Some(now) = self.state().group(group.id) {
-                group
-                    .compaction_stats
-                    .note_overlap(now, upper_run_files.into_iter(), percent);
-            }
-        }
-        self.note_debt();
-        Ok(Compacted {
-            group: group.id,
-            rows: plan.rows,
-            major: plan.major,
-        })
+        let own = self.schema().group_options(group).file_bytes;
+        own.unwrap_or_else(|| self.files.file_bytes())
     }
 
     /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`.
@@ -128,17 +62,17 @@ impl Tablet {
         let options = schema.group_options(group);
         // The writer gives every file its own id.
         let mut write = WriteOptions::new(FileId(0));
-        write.created_micros = self.wall_micros();
+        write.created_micros = self.env.wall_micros();
         write.compression = options.compression;
         write.zstd_level = options.zstd_level;
         write.dictionary_bytes = options.dictionary_bytes as usize;
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
         if loose {
-            // A dictionary would be made of what is to be stored without it.
+            // A dictionary would be made of blocks that are stored without it.
             (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
         }
-        let file_bytes = options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes());
+        let file_bytes = options.file_bytes.unwrap_or_else(|| self.files.file_bytes());
         let job = Job {
             schema,
             sources,
@@ -155,14 +89,18 @@ impl Tablet {
             progress,
             carried,
         };
-        let mut report = compaction::run(job, self.env(), &self.context.files).await?;
+        let mut report = compaction::run(job, self.env, self.files).await?;
+        debug_assert!(
+            report.files.iter().all(|file| file.referenced == file.len),
+            "new files are referenced as a whole"
+        );
         number_run(&mut report.files, 0);
         Ok(report)
     }
 }
 
-/// Takes what a job has shown to the experience with the group.
-fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
+/// Adds the result of a job to the statistics of the group.
+pub(super) fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
     let compaction_stats = &group.compaction_stats;
     compaction_stats.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
@@ -183,8 +121,8 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
 }
 
 /// The change of a manifest that puts a job's output into place. Since the job began flushes have appended to the list, and
-/// other jobs have replaced what was before or behind what this one claimed.
-fn replacement(
+/// other jobs have replaced files before or behind the claimed ones.
+pub(super) fn replacement(
     group: GroupId,
     files: &[HeldFile],
     (inputs, cut): (Range<usize>, Range<usize>),
@@ -204,6 +142,10 @@ fn replacement(
         let Some(at) = at else { return };
         let moved = |place: Range<usize>| place.start - read.start + at..place.end - read.start + at;
         let (inputs, cut) = (moved(inputs), moved(cut));
+        debug_assert!(
+            inputs.end <= cut.start && cut.end <= now.len(),
+            "tiers lie behind the files of the bottom"
+        );
         let last_of_bottom = cut.start - inputs.len() + output.len();
         now.splice(cut, left);
         now.splice(inputs, output);
@@ -228,11 +170,12 @@ pub(in crate::maintenance) fn number_run(run: &mut [FileRef], number: u64) {
         [first, ..] if number == 0 => first.file,
         _ => number,
     };
+    debug_assert!(number == 0 || run.len() > 1, "a run of one file has no number");
     run.iter_mut().for_each(|file| file.run = number);
 }
 
 /// About how many entries a job reads.
-fn cells_in<'a>(files: &[HeldFile], plan: &Plan, left: impl Iterator<Item = &'a FileRef>) -> u64 {
+pub(super) fn cells_in<'a>(files: &[HeldFile], plan: &Plan, left: impl Iterator<Item = &'a FileRef>) -> u64 {
     let read = [plan.inputs.clone(), plan.cut.clone()].into_iter();
     let read = read.filter_map(|range| files.get(range)).flatten();
     let before: u64 = read.map(|file| cells_of(&file.reference)).sum();

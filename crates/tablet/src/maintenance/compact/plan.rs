@@ -1,17 +1,17 @@
-//! What the next job of a compaction that is due reads, and what it takes.
+//! Plans the next job of a compaction: its inputs, its range of rows, its size.
 
 use super::SpaceLimit;
 use super::cut::cut_to;
-use super::summary::{bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
+use crate::held::{HeldFile, ReadOptions};
 use crate::maintenance::READ;
+use crate::maintenance::context::CompactionContext;
 use crate::maintenance::values::gathered;
 use crate::manifest::FileRef;
-use crate::merging::{MergingIterator, Source, Step};
+use crate::merging::{MergingIterator, Source, Step, run_source};
 use crate::picker::{self, Pick, RunSummary};
-use crate::run;
-use crate::state::{GroupState, HeldFile, ReadOptions, State};
-use crate::tablet::Tablet;
+use crate::state::{GroupState, State};
+use crate::summary::{Expiry, bounds_to_spare, has_bottom, mark_busy, summaries, summarize};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,12 +26,12 @@ const JOB_FILES: u64 = 4;
 /// still is a thousandth of a second of a disk that reads 500 MB/s.
 const READAHEAD_BYTES_MAX: usize = 32 << 20;
 
-/// What a job replaces. Positions are of the group's list of files.
+/// The files that a job replaces. Positions are of the group's list of files.
 pub(in crate::maintenance) struct Plan {
     pub(in crate::maintenance) sources: Vec<Source>,
     /// Replaced by the output.
     pub(in crate::maintenance) inputs: Range<usize>,
-    /// Files of the tiers that lose what the job takes; behind `inputs`, or empty.
+    /// Files of the tiers that the job consumes in part or as a whole; behind `inputs`, or empty.
     pub(in crate::maintenance) cut: Range<usize>,
     /// Keys from this on are not the job's.
     pub(in crate::maintenance) upper: Option<Bytes>,
@@ -42,35 +42,35 @@ pub(in crate::maintenance) struct Plan {
     pub(in crate::maintenance) collected: BTreeSet<FileId>,
 }
 
-/// A plan, and what it comes to.
-pub(super) struct Weighed {
-    pub(super) plan: Plan,
-    /// What is left of the files of the tiers that are cut.
-    pub(super) left: Vec<FileRef>,
-    /// What is left of the last input, if the job ends within it.
-    pub(super) kept: Option<FileRef>,
+/// A plan, and its cost.
+pub(in crate::maintenance) struct Weighed {
+    pub(in crate::maintenance) plan: Plan,
+    /// The rest of the files of the tiers that are cut.
+    pub(in crate::maintenance) left: Vec<FileRef>,
+    /// The rest of the last input, if the job ends within it.
+    pub(in crate::maintenance) kept: Option<FileRef>,
     /// Bytes of sstables to be read.
-    pub(super) bytes_in: u64,
+    pub(in crate::maintenance) bytes_in: u64,
     /// Bytes that are written at most, about: those, and the values that are moved.
-    pub(super) needs: u64,
+    pub(in crate::maintenance) needs: u64,
 }
 
 /// A pick, and where its runs are in the list of files.
-pub(super) struct Due {
-    pub(super) pick: Pick,
+pub(in crate::maintenance) struct Due {
+    pub(in crate::maintenance) pick: Pick,
     /// The list's runs that the picker saw, as positions of files.
-    pub(super) runs: Vec<Range<usize>>,
+    pub(in crate::maintenance) runs: Vec<Range<usize>>,
     /// The first of these runs is the oldest.
-    pub(super) has_bottom: bool,
+    pub(in crate::maintenance) has_bottom: bool,
 }
 
 impl Due {
-    pub(super) fn is_into_bottom(&self) -> bool {
+    pub(in crate::maintenance) fn is_into_bottom(&self) -> bool {
         self.has_bottom && self.pick.runs.start == 0
     }
 
     /// The files that its job replaces or cuts.
-    pub(super) fn claimed(&self, group: &GroupState) -> BTreeSet<FileId> {
+    pub(in crate::maintenance) fn claimed(&self, group: &GroupState) -> BTreeSet<FileId> {
         // Those of the first runs are the bottom's.
         let files = group.files.get(self.files()).unwrap_or_default();
         files.iter().map(|file| file.reference.id()).collect()
@@ -85,41 +85,73 @@ impl Due {
     }
 }
 
-impl Tablet {
-    pub(super) fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
+impl CompactionContext<'_> {
+    pub(in crate::maintenance) fn plan_all(
+        &self,
+        state: &State,
+        group: &GroupState,
+        collected: BTreeSet<FileId>,
+    ) -> Plan {
         let runs = group.runs();
         let is_bottom = !state.is_above_misplaced(group.id);
         Plan {
-            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            sources: runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect(),
             inputs: 0..group.files.len(),
             cut: group.files.len()..group.files.len(),
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom: is_bottom,
             major: is_bottom,
             collected,
         }
     }
 
-    /// What is due in a group of which jobs have claimed these files.
-    pub(super) fn due(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
+    /// The group's runs that can be compacted.
+    pub(in crate::maintenance) fn summaries(
+        &self,
+        state: &State,
+        group: &GroupState,
+    ) -> (Vec<RunSummary>, Vec<Range<usize>>) {
+        summaries(state, group, &self.range.start, self.env.wall_micros())
+    }
+
+    /// The compaction that is due in a group of which jobs have claimed these files.
+    pub(in crate::maintenance) fn due(
+        &self,
+        state: &State,
+        group: &GroupState,
+        claimed: &BTreeSet<FileId>,
+    ) -> Option<Due> {
         if state.is_entangled(group.id) {
             return None;
         }
-        let (mut summaries, runs) = self.summaries(group);
+        let (mut summaries, runs) = self.summaries(state, group);
         mark_busy(&mut summaries, &runs, group, claimed);
         let has_bottom = has_bottom(state, group, &runs);
         let pick = if has_bottom {
-            picker::pick(&summaries, group.compaction_stats.picker_stats(self.env().now()))
+            picker::pick(&summaries, group.compaction_stats.picker_stats(self.env.now()))
         } else {
             picker::pick_above(&summaries)
         };
+        if let Some(pick) = &pick {
+            let picked = summaries.get(pick.runs.clone());
+            debug_assert!(
+                picked.is_some_and(|picked| !picked.is_empty() && picked.iter().all(|run| !run.busy)),
+                "a compaction takes runs that no other has claimed"
+            );
+            assert!(!pick.major || has_bottom, "a major compaction is at the bottom");
+        }
         pick.map(|pick| Due { pick, runs, has_bottom })
     }
 
-    /// The merge into the bottom that is under way, or one of what there is, if nobody is at it.
-    pub(super) fn due_bottom(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
-        let (mut summaries, runs) = self.summaries(group);
+    /// The merge into the bottom that is in progress, or one of all runs, unless a job has claimed them.
+    pub(in crate::maintenance) fn due_bottom(
+        &self,
+        state: &State,
+        group: &GroupState,
+        claimed: &BTreeSet<FileId>,
+    ) -> Option<Due> {
+        let (mut summaries, runs) = self.summaries(state, group);
         mark_busy(&mut summaries, &runs, group, claimed);
         if !has_bottom(state, group, &runs) || state.is_entangled(group.id) {
             return None;
@@ -133,17 +165,17 @@ impl Tablet {
     }
 
     /// A merge of whole runs above the bottom.
-    pub(super) fn plan_upper_runs(&self, group: &GroupState, due: &Due) -> Plan {
+    pub(in crate::maintenance) fn plan_upper_runs(&self, group: &GroupState, due: &Due) -> Plan {
         let inputs = due.files();
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let read = read_of(due.pick.runs.len());
         Plan {
-            sources: runs.filter_map(|run| run::source(run, &[], None, None, read)).collect(),
+            sources: runs.filter_map(|run| run_source(run, &[], None, None, read)).collect(),
             cut: inputs.end..inputs.end,
             inputs,
             upper: None,
-            rows: self.range().clone(),
+            rows: self.range.clone(),
             bottom: false,
             major: false,
             collected: BTreeSet::new(),
@@ -152,7 +184,7 @@ impl Tablet {
 
     /// The next part of a merge into the bottom; `None` when there is nothing to do after all. What the tiers hold nothing
     /// over is left alone, unless `all_from` a row everything is to be rewritten.
-    pub(super) async fn plan_bottom(
+    pub(in crate::maintenance) async fn plan_bottom(
         &self,
         group: &GroupState,
         due: &Due,
@@ -160,7 +192,8 @@ impl Tablet {
         all_from: Option<&[u8]>,
     ) -> Result<Option<Plan>> {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
-        let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
+        assert!(bottom_len <= group.files.len(), "the bottom is a part of its group");
+        let (bottom, above) = group.files.split_at(bottom_len);
         let cut = bottom_len..due.files().end;
         let upper_runs = above.get(..cut.len()).unwrap_or_default();
         let mut next = match all_from {
@@ -188,8 +221,8 @@ impl Tablet {
         let mut sources: Vec<Source> = Vec::new();
         let replaced = bottom.get(inputs.clone()).unwrap_or_default();
         let read = read_of(due.pick.runs.len());
-        sources.extend(run::source(replaced, &[], upper.as_deref(), None, read));
-        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, read)));
+        sources.extend(run_source(replaced, &[], upper.as_deref(), None, read));
+        sources.extend(runs.filter_map(|run| run_source(run, &[], upper.as_deref(), None, read)));
         let first = replaced.first().map(|file| row_of(file.first_key()));
         let first = match (begins, first) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -202,7 +235,7 @@ impl Tablet {
             inputs,
             cut,
             upper,
-            rows: rows_between(self.range(), first.as_deref(), end.as_deref()),
+            rows: rows_between(self.range, first.as_deref(), end.as_deref()),
             bottom: true,
             major: due.pick.major,
             collected: BTreeSet::new(),
@@ -220,8 +253,14 @@ impl Tablet {
     ) -> Result<(Range<usize>, Option<Bytes>)> {
         let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
         let before = after.checked_sub(1).and_then(|at| bottom.get(at));
-        // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
+        // A file that ends before the row is left alone, unless it is small: the rows behind it may fill it up.
         let takes_before = before.is_some_and(|file| !file.ends_before(row) || file.bytes() < file_bytes / 2);
+        debug_assert!(
+            bottom
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.first_key() <= b.first_key())),
+            "files of the bottom ascend"
+        );
         let start = after - usize::from(takes_before);
         let mut bytes = before.filter(|_| takes_before).map_or(0, HeldFile::bytes);
         let mut end = after;
@@ -243,9 +282,10 @@ impl Tablet {
 
     /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
     fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
-        let expiry = self.expiry(group.id);
-        let picker_stats = group.compaction_stats.picker_stats(self.env().now());
-        let is_cut_up = self.with_state(State::is_cut_up);
+        let state = self.state();
+        let expiry = Expiry::of(&state, group.id, self.env.wall_micros());
+        let picker_stats = group.compaction_stats.picker_stats(self.env.now());
+        let is_cut_up = state.is_cut_up();
         let share = |partial_rows: &[HeldFile]| {
             let run = RunSummary {
                 bounds: bounds_to_spare(partial_rows, is_cut_up),
@@ -269,8 +309,18 @@ impl Tablet {
     /// Looks how much a job has to read. Where there is `reservation` of any kind for that, too, it gathers small value files on its way.
     /// Not in the reserve, whatever the job may have of it: what is gathered is freed only when other parts of the merge, and
     /// the other half of a tablet that was split, have moved theirs, and for these there would be nothing left.
-    pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, reservation: u64) -> Result<Weighed> {
+    pub(in crate::maintenance) async fn weigh(
+        &self,
+        group: &GroupState,
+        mut plan: Plan,
+        reservation: u64,
+    ) -> Result<Weighed> {
         let files = &group.files;
+        assert!(
+            plan.inputs.end <= plan.cut.start && plan.cut.end <= files.len(),
+            "a plan names files of its group, tiers behind inputs"
+        );
+        assert!(plan.bottom || !plan.major, "a major compaction is at the bottom");
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
             for file in files.get(plan.cut.clone()).unwrap_or_default() {
@@ -293,6 +343,7 @@ impl Tablet {
         let gathered = gathered(&read, self.file_bytes(group.id));
         let with_those = needs.saturating_add(gathered.values().sum());
         if with_those <= reservation {
+            debug_assert!(with_those >= needs, "gathering adds to what a job needs");
             needs = with_those;
             plan.collected.extend(gathered.into_keys());
         }
@@ -306,7 +357,7 @@ impl Tablet {
     }
 }
 
-/// How so many runs are read together.
+/// The readahead of each run when this many are read together.
 fn read_of(runs: usize) -> ReadOptions {
     ReadOptions {
         readahead_bytes: (READAHEAD_BYTES_MAX / runs.max(1)).min(READ.readahead_bytes),
@@ -322,7 +373,7 @@ struct UpperRuns {
 impl UpperRuns {
     fn new(files: &[HeldFile]) -> Self {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
-        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
+        let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ));
         UpperRuns {
             merge: MergingIterator::new(sources.collect()),
         }
@@ -339,7 +390,7 @@ impl UpperRuns {
 }
 
 /// The encoded row a key begins with. A bound is one by itself.
-pub(super) fn row_of(key: &[u8]) -> Bytes {
+pub(in crate::maintenance) fn row_of(key: &[u8]) -> Bytes {
     let len = row_prefix_len(key).unwrap_or(key.len());
     Bytes::copy_from_slice(key.get(..len).unwrap_or(key))
 }

@@ -1,6 +1,7 @@
 //! What drops of rows leave of a manifest's room, and how it comes back.
 
 use super::*;
+use stele_types::key;
 
 /// Rows with keys of 32 KB: a reference to each by itself has 64 KB of bounds.
 const ROWS: usize = 300;

@@ -5,7 +5,7 @@ use super::super::damage::{flip, read_row};
 use super::*;
 use crate::SpaceLimit;
 use crate::manifest::FileRef;
-use crate::state::Misplaced;
+use crate::misplaced::Misplaced;
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame;
 use stele_types::{ErrorKind, FileId};

@@ -1,88 +1,116 @@
-//! What the picker is told of a group's runs.
+//! Summaries of a group's runs: the picker's input, and the compaction debt that follows from them.
 
-use crate::maintenance::compaction_stats::CompactionStats;
+use crate::held::HeldFile;
 use crate::manifest::FileRef;
-use crate::picker::RunSummary;
-use crate::state::{GroupState, HeldFile, State};
-use crate::tablet::Tablet;
+use crate::picker::{self, RunSummary};
+use crate::state::{GroupState, State};
+use crate::statistics::CompactionStats;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use stele_env::Env;
 use stele_sstable::Properties;
 use stele_types::key::row_prefix;
 use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
-impl Tablet {
-    /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
-    /// older: merging over it would make markers and versions go that still decide over what is in it, and trying to
-    /// merge it would fail again and again.
-    pub(super) fn summaries(&self, group: &GroupState) -> (Vec<RunSummary>, Vec<Range<usize>>) {
-        let expiry = self.expiry(group.id);
-        let start = row_prefix(&self.range().start);
-        let is_cut_up = self.with_state(State::is_cut_up);
-        let (mut summaries, mut places) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        for run in group.runs() {
-            let place = at..at + run.len();
-            at = place.end;
-            if run.iter().any(HeldFile::is_damaged) {
-                summaries.clear();
-                places.clear();
-                continue;
-            }
-            summaries.push(RunSummary {
-                bounds: bounds_to_spare(run, is_cut_up),
-                ..summarize(run, &expiry, &start, &group.compaction_stats)
-            });
-            places.push(place);
+/// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older runs. A
+/// compaction over it would drop markers and versions that still decide over its entries, and would fail again at each
+/// attempt to read it.
+///
+/// The tablet begins with the row `start`; `now_micros` is wall-clock time.
+pub(crate) fn summaries(
+    state: &State,
+    group: &GroupState,
+    start: &[u8],
+    now_micros: i64,
+) -> (Vec<RunSummary>, Vec<Range<usize>>) {
+    let expiry = Expiry::of(state, group.id, now_micros);
+    let start = row_prefix(start);
+    let is_cut_up = state.is_cut_up();
+    let (mut summaries, mut places) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    for run in group.runs() {
+        let place = at..at + run.len();
+        at = place.end;
+        if run.iter().any(HeldFile::is_damaged) {
+            summaries.clear();
+            places.clear();
+            continue;
         }
-        (summaries, places)
+        summaries.push(RunSummary {
+            bounds: bounds_to_spare(run, is_cut_up),
+            ..summarize(run, &expiry, &start, &group.compaction_stats)
+        });
+        places.push(place);
     }
+    (summaries, places)
+}
 
-    /// What the rules say of what is in the group's files.
-    pub(super) fn expiry(&self, group: GroupId) -> Expiry {
-        self.with_state(|state| {
-            let misplaced_families = state
-                .misplaced()
-                .iter()
-                .filter(|misplaced_cells| misplaced_cells.left == group);
-            let misplaced_families: Vec<FamilyId> = misplaced_families
-                .map(|misplaced_cells| misplaced_cells.family)
-                .collect();
-            Expiry::new(&state.schema, group, &misplaced_families, self.wall_micros())
-        })
+/// How far compactions of a tablet are behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debt {
+    /// Bytes that compactions have to read until nothing is due any more.
+    pub(crate) bytes: u64,
+    /// Of a thousand bytes of files, how many compactions are expected to free.
+    pub(crate) garbage_share: u64,
+    /// Of the group where it is highest: [`picker::compaction_pressure`].
+    pub(crate) compaction_pressure: u64,
+}
+
+impl Debt {
+    /// The debt of a tablet that begins with the row `start`.
+    pub(crate) fn of(state: &State, start: &[u8], env: &Env) -> Self {
+        let (now, now_micros) = (env.now(), env.wall_micros());
+        let mut debt = Debt::default();
+        let (mut garbage, mut bytes) = (0, 0);
+        for group in &state.groups {
+            let (runs, places) = summaries(state, group, start, now_micros);
+            let picker_stats = group.compaction_stats.picker_stats(now);
+            debt.bytes += picker::debt(&runs, picker_stats);
+            garbage += picker::expected_garbage(&runs, picker_stats);
+            bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
+            let is_bottom = has_bottom(state, group, &places) && !state.is_entangled(group.id);
+            debt.compaction_pressure =
+                debt.compaction_pressure
+                    .max(picker::compaction_pressure(&runs, picker_stats, is_bottom));
+        }
+        debug_assert!(garbage <= bytes, "garbage is a part of the files");
+        debt.garbage_share = garbage.saturating_mul(1000) / bytes.max(1);
+        debt
     }
 }
 
 /// Marks the runs of which files are claimed.
-pub(super) fn mark_busy(
+pub(crate) fn mark_busy(
     summaries: &mut [RunSummary],
     places: &[Range<usize>],
     group: &GroupState,
     claimed: &BTreeSet<FileId>,
 ) {
+    assert_eq!(summaries.len(), places.len(), "each run has a place");
     for (summary, place) in summaries.iter_mut().zip(places) {
         let files = group.files.get(place.clone()).unwrap_or_default();
         summary.busy = files.iter().any(|file| claimed.contains(&file.reference.id()));
     }
 }
 
-/// Whether the first of these runs is the oldest of all: what a family has left in another group is below all that is here.
-pub(super) fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
+/// Whether the first of these runs is the oldest of all. The misplaced cells of a family in another group are below all
+/// runs here.
+pub(crate) fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
     runs.first().is_some_and(|first| first.start == 0) && !state.is_above_misplaced(group.id)
 }
 
 /// About how many entries are referenced.
-pub(super) fn cells_of(file: &FileRef) -> u64 {
+pub(crate) fn cells_of(file: &FileRef) -> u64 {
     scaled(file.cells, file)
 }
 
-/// The part of a number about the whole file that falls to what is referenced.
+/// The part of a number about the whole file that falls to the referenced part.
 fn scaled(number: u64, file: &FileRef) -> u64 {
     let part = u128::from(number) * u128::from(file.referenced) / u128::from(file.len.max(1));
     u64::try_from(part).unwrap_or(number).min(number)
 }
 
-pub(super) fn summarize(
+pub(crate) fn summarize(
     run: &[HeldFile],
     expiry: &Expiry,
     tablet_start: &[u8],
@@ -113,19 +141,25 @@ pub(super) fn summarize(
         }
         all.compressible += file.compressible_bytes();
     }
+    debug_assert!(
+        all.known_overlapping <= all.overlapping && all.overlapping <= all.bytes,
+        "the overlap is a part of the run"
+    );
+    debug_assert!(all.garbage <= all.cells, "garbage is a part of the run");
     let of_one_file = run.chunk_by(|a, b| a.reference.file == b.reference.file);
     all.partial_rows = of_one_file
         .map(|partial_rows| partial_rows.len() as u64)
         .max()
         .unwrap_or(0);
-    // A merge takes from the front, and cuts all that is left. What is cut further behind has lost rows that were dropped.
+    // A compaction consumes a run from the front, and cuts the rest of it. Files cut further behind have lost rows that
+    // were dropped.
     let begins = run.first().and_then(|file| file.reference.lower.as_deref());
     all.advanced = begins.is_some_and(|lower| lower > tablet_start);
     all
 }
 
-/// Bytes of bounds that the manifest would be spared if the files were written anew, where that is wanted.
-pub(super) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
+/// Bytes of bounds that rewriting the files would remove from the manifest, where that is wanted.
+pub(crate) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     let bounds = |file: &HeldFile| {
         let bounds = [&file.reference.lower, &file.reference.upper];
         bounds.into_iter().flatten().map(|bound| bound.len()).sum::<usize>()
@@ -136,8 +170,8 @@ pub(super) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     }
 }
 
-/// What the rules say of the age of what a group's files have, and what no rule is needed for.
-pub(super) struct Expiry {
+/// The rules that expire cells of a group's files by age, and the families that are dropped without a rule.
+pub(crate) struct Expiry {
     /// Of all families that are there; empty when one has none, or there are too many to look at.
     rules: Vec<GcRule>,
     /// The families that the table has no more: of neighbours the first and the last.
@@ -150,6 +184,18 @@ pub(super) struct Expiry {
 const RULES_MAX: usize = 8;
 
 impl Expiry {
+    /// The rules for the files of a group, of which some may have cells of families of other groups.
+    pub(crate) fn of(state: &State, group: GroupId, now_micros: i64) -> Self {
+        let misplaced_families = state
+            .misplaced()
+            .iter()
+            .filter(|misplaced_cells| misplaced_cells.left == group);
+        let misplaced_families: Vec<FamilyId> = misplaced_families
+            .map(|misplaced_cells| misplaced_cells.family)
+            .collect();
+        Expiry::new(&state.schema, group, &misplaced_families, now_micros)
+    }
+
     /// Of a group whose files have cells of `misplaced_families`, too, which are families of other groups.
     fn new(schema: &TableSchema, group: GroupId, misplaced_families: &[FamilyId], now_micros: i64) -> Self {
         let mut rules: Vec<GcRule> = Vec::new();

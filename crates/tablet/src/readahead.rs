@@ -1,15 +1,15 @@
-//! How much scans read ahead, over all of them.
+//! Bounds the memory of all scans' readahead.
 //!
-//! A scan keeps what it has read ahead until its reader comes for it, and some readers come once a second. Each gets a share
-//! when it begins a range: at most half of what others have left, so that all together never have more than there is, and who
-//! comes late still gets something. One that gets too little to be worth it reads block by block.
+//! A scan retains blocks that it has read ahead until its reader asks for them, and some readers ask once a second. Each scan
+//! gets a share when it begins a range: at most half of the free memory. So all shares together never exceed the bound, and a
+//! late scan still gets something. A scan whose share would be too small to be useful reads block by block.
 
 use stele_memory::{Consumer, Part, Pool, Reservation};
 
 /// Bytes fetched ahead of each run by scans of more than one row.
-pub(super) const RUN_BYTES: usize = 256 << 10;
-/// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
-/// scans as ever are to have room.
+pub(crate) const RUN_BYTES: usize = 256 << 10;
+/// Bytes fetched ahead of all runs together, those of 32. There are more only while compactions are far behind, and then as
+/// many scans as ever need memory.
 const SCAN_BYTES_MAX: usize = 8 << 20;
 /// Less than this for a run is five blocks, which come without reading ahead.
 const RUN_BYTES_MIN: usize = 32 << 10;
@@ -36,12 +36,12 @@ impl ScanAhead {
         ScanAhead(pool.of(Part::Readahead))
     }
 
-    /// Bytes that scans have shares of.
+    /// Bytes of all shares.
     pub fn taken(&self) -> usize {
         self.0.used()
     }
 
-    /// A share for a range that is read from so many runs.
+    /// A share for a range that is read from this many runs.
     pub(crate) fn share(&self, runs: usize) -> AheadShare {
         let runs = runs.max(1);
         let wanted = (RUN_BYTES * runs).min(SCAN_BYTES_MAX);
@@ -55,7 +55,7 @@ impl ScanAhead {
 }
 
 impl AheadShare {
-    /// Nothing, which is what reads of one row have.
+    /// No share, as for reads of one row.
     pub(crate) fn none() -> Self {
         AheadShare {
             reservation: None,

@@ -1,12 +1,12 @@
 //! Memory of an arena's chunks: small ones from the allocator, large ones from the system.
 //!
 //! A chunk of the usual size is a huge page where the system has them. An insertion goes to places all over a memtable, and
-//! with pages of 4 KiB the processor looks up nearly every address in tables that are not in its caches either: random reads
-//! of 512 MiB took 290 ns each, 190 with huge pages (a virtual machine, whose addresses are translated twice). Nothing is
-//! wasted by them, because a memtable fills what it takes.
+//! with pages of 4 KiB the processor misses its translation caches at nearly every address. Random reads of 512 MiB took
+//! 290 ns each, 190 with huge pages (in a virtual machine, whose addresses are translated twice). Huge pages waste nothing,
+//! because a memtable fills its chunks.
 //!
-//! What comes from the system goes back to it when it is freed, on the thread that frees it. The allocator would keep it for
-//! a while and then give back many at once, on whatever thread frees something next: a point read waited up to 100 ms.
+//! Memory from the system goes back to it when it is freed, on the thread that frees it. The allocator would retain it for
+//! a while and then give back many chunks together, on any thread that frees something next: a point read waited up to 100 ms.
 #![allow(unsafe_code, reason = "memory that is not initialised, and mappings")]
 
 use parking_lot::Mutex;
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const USUAL_BYTES: usize = 2 << 20;
 /// All memory begins at a cache line.
 pub const LINE: usize = 64;
-/// Of so many bytes one may be spare: while one memtable is written to a file about as much is given back at once as is filled
-/// until the next has been, and that is a quarter of what memtables may take.
+/// One byte in this many may be spare. While one memtable is written to a file, about as much memory is freed together as
+/// is filled until the next one is written: a quarter of the memtables' budget.
 const SPARE_PART: u64 = 4;
 
-/// Memory of a chunk. Whoever has this value has it alone, and nothing in it means anything until it is written.
+/// Memory of a chunk. This value owns it alone, and its content means nothing until it is written.
 pub struct Memory {
     start: NonNull<u8>,
     len: usize,
@@ -37,6 +37,7 @@ impl Memory {
 
     /// So many bytes, at least one.
     pub fn new(len: usize) -> Self {
+        assert!(len > 0, "an allocation has at least one byte");
         let start = if is_mapped(len) {
             system::map(len)
         } else {
@@ -66,7 +67,7 @@ impl Drop for Memory {
             // SAFETY: mapped with this length in `new`, and nobody else has it.
             unsafe { system::unmap(self.start, system::mapped(self.len)) };
         } else if self.len > 0 {
-            // SAFETY: allocated with this layout in `new`, and freed once; what is in it needs no drop.
+            // SAFETY: allocated with this layout in `new`, and freed once; its content needs no drop.
             unsafe { dealloc(self.start.as_ptr(), layout(self.len)) };
         }
     }
@@ -101,13 +102,17 @@ mod system {
             unsafe { unmap(start, len) };
             map_aligned(len)?
         };
+        debug_assert!(
+            start.addr().get().is_multiple_of(USUAL_BYTES),
+            "a mapping begins at a huge page"
+        );
         // Refused where there are no huge pages: then small ones it is.
         // SAFETY: changes nothing that can be read in memory which is all ours.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
         Some(start)
     }
 
-    /// Maps more than is wanted, and gives back what is before and behind.
+    /// Maps more than is needed, and unmaps the excess before and behind.
     pub(super) fn map_aligned(len: usize) -> Option<NonNull<u8>> {
         let len = mapped(len);
         let around = map_anywhere(len.checked_add(USUAL_BYTES)?)?;
@@ -129,13 +134,13 @@ mod system {
     /// The largest page of any system this runs on, apart from huge ones.
     const PAGE_BYTES_MAX: usize = 64 << 10;
 
-    /// Bytes that are mapped for so many: whole pages.
+    /// Bytes that are mapped for an allocation of this size: whole pages.
     pub fn mapped(len: usize) -> usize {
         len.next_multiple_of(PAGE_BYTES_MAX)
     }
 
     pub(super) fn map_anywhere(len: usize) -> Option<NonNull<u8>> {
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping, at any free address.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -156,12 +161,12 @@ mod system {
     }
 }
 
-/// Memory of chunks of the usual size that memtables have given back, for those that fill: what the system gives is cleared
-/// when it is first touched, and taken back when it goes. In a load of values of a kilobyte that was 4 % of the server's time,
+/// Chunks of the usual size that memtables have freed, retained for memtables that fill. The system clears memory when it
+/// is first touched, and reclaims it when it is freed. In a load of values of a kilobyte that was 4 % of the server's time,
 /// and 10 to 19 % on a virtual machine whose host has to find the memory, too.
 ///
-/// Bounded by a part of what is in use or, while something is written, of what memtables may take, so that nothing is kept where
-/// nothing is written; and what is in use and what is spare are no more than that together.
+/// Bounded by a part of the memory in use or, while something is written, of the memtables' budget, so that nothing is
+/// retained where nothing is written. Memory in use and spare memory together do not exceed the budget.
 #[derive(Default)]
 pub struct Spare {
     chunks: Mutex<Vec<Memory>>,
@@ -181,25 +186,26 @@ impl Spare {
         self.chunks.lock().pop()
     }
 
-    /// Keeps memory of the usual size, if not too much is spare already for so many bytes `in_use`.
+    /// Retains a chunk of the usual size, if not too much is spare already for `in_use` bytes.
     pub fn give(&self, memory: Memory, in_use: u64) {
+        assert_eq!(memory.len(), USUAL_BYTES, "spare chunks have the usual size");
         let most = self.most(in_use);
         self.keep(most, Some(memory));
     }
 
-    /// Bounds what is kept by a share of memory, from now on.
+    /// Bounds the spare memory by a budget, from now on.
     pub fn set_share(&self, bytes: u64, in_use: u64) {
         self.share.store(bytes, Ordering::Relaxed);
         self.keep(self.most(in_use), None);
     }
 
-    /// Lets go of so many bytes: somebody takes memory of another size.
+    /// Frees this many bytes: a caller allocates memory of another size.
     pub fn give_way(&self, bytes: usize) {
         let kept = self.chunks.lock().len();
         self.keep(kept.saturating_sub(bytes.div_ceil(USUAL_BYTES)), None);
     }
 
-    /// Chunks that may be kept beside so many bytes in use.
+    /// Chunks that may be retained in addition to this many bytes in use.
     fn most(&self, in_use: u64) -> usize {
         let share = self.share.load(Ordering::Relaxed);
         let within = (share / SPARE_PART).min(share.saturating_sub(in_use));

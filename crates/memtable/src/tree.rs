@@ -6,31 +6,31 @@
 //! keys between the node's bounds have in common. So nearly all comparisons of a search read only the node's own
 //! cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first cell below it.
 //!
-//! A node without a bound on one side (the root; what is at the edge) may get any key. It skips what the keys that it begins
-//! with have in common all the same, and has one of them for its *anchor*: a key that begins otherwise has the least or the
-//! greatest prefix, as it comes before or after all that begin so. Prefixes thus never disagree with the order of keys; equal
-//! ones say nothing.
+//! A node without a bound on one side (the root; a node at the edge) may get any key. It skips the common prefix of its first
+//! keys all the same, and has one of them for its *anchor*: a key with another prefix has the least or the greatest slot
+//! prefix, as it comes before or after all keys with that prefix. Slot prefixes thus never disagree with the order of keys;
+//! equal ones say nothing.
 //!
-//! What makes reading safe while the writer changes a node are four rules it keeps (after FAST & FAIR B+ trees, Hwang et
+//! Four rules of the writer make reading safe while it changes a node (after FAST & FAIR B+ trees, Hwang et
 //! al., and B-link trees, Lehman and Yao):
 //!
 //! * **Cells and nodes are complete before their slot is stored** (release), and neither they nor `low`, `skip` and `anchor`
-//!   change afterwards. Whatever a reader finds in a slot (acquire) is good, if perhaps no longer the place to be.
+//!   change afterwards. An address that a reader finds in a slot (acquire) is good, if perhaps no longer the right place.
 //! * **An insertion shifts slots to the right, beginning with the last.** At any moment the slots are sorted with at
-//!   most one of them twice, none is missing, and what stands in a slot only gets smaller.
+//!   most one of them twice, none is missing, and the content of a slot only gets smaller.
 //! * **A split copies the upper half to a new right neighbour, links that (`next`), then clears the upper half,
 //!   beginning with the last.** A reader that does not find its target in a node follows `next`.
-//! * **What left a slot by a split never comes back to that node**, because the node now ends below it.
+//! * **An entry that left a slot by a split never comes back to that node**, because the node now ends below it.
 //!
 //! From these: if a reader saw a key below its target in slot i, then the slots up to i hold only keys below the target
 //! from then on. So a search may err to the left only: of a node, which `next` mends, or within it, which going on
-//! mends. And if a slot still holds what a cursor stands on, then what its right neighbour held a moment earlier is the
-//! next entry; if that was empty, the first of the next node is, unless it is not behind the cursor: then the cursor is where a
-//! split is clearing. In this case, and when its slot holds something else, it looks for its place again.
+//! mends. And if a slot still holds the entry of a cursor, then the content of its right neighbour a moment earlier is the
+//! next entry. If that was empty, the first entry of the next node is the next one, unless it is not behind the cursor: then
+//! the cursor is where a split is clearing. In this case, and when its slot holds something else, the cursor seeks again.
 //!
-//! Common parts are trusted without looking at them: the writer's search is exact, so its key lies between the
+//! Common prefixes are trusted without a comparison: the writer's search is exact, so its key lies between the
 //! bounds of the nodes it passes. A reader's target may lie beyond the upper bound of a node when it meets a split; it
-//! compares what it finds with its whole target before it believes it.
+//! compares the key it finds with its whole target before it uses it.
 #![allow(
     unsafe_code,
     reason = "the arena's addresses are good as long as this module puts only its own into slots"
@@ -60,7 +60,7 @@ const BEGINNING_LINES: usize = 2;
 /// How many entries ahead a cursor has the rest of a cell fetched that is longer: one of a
 /// kilobyte takes about as long to be compressed as another takes to arrive.
 const VALUES_AHEAD: usize = 2;
-/// Cache lines of a long cell that are fetched ahead; once so many were read one after the other, the processor sees it.
+/// Cache lines of a long cell that are prefetched. After as many lines in sequence the processor prefetches by itself.
 const VALUE_LINES_MAX: usize = 18;
 
 #[repr(C, align(64))]
@@ -132,7 +132,7 @@ pub struct Writer<'a> {
     inserted: u64,
 }
 
-/// Stands in for what a path does not have yet.
+/// A placeholder for nodes that a path does not have yet.
 static NOT_FOUND: Node = Node::empty(0, 0, Skip::NOTHING);
 
 /// Where a node takes prefixes from.
@@ -146,7 +146,7 @@ impl Skip {
     const NOTHING: Skip = Skip { bytes: 0, anchor: 0 };
 }
 
-/// What is in a slot.
+/// The content of a slot.
 fn slot(prefix: u32, address: Address) -> u64 {
     u64::from(prefix) << 32 | u64::from(address)
 }
@@ -209,8 +209,8 @@ impl Node {
         self.first_where(start, end, |slot| prefix(slot) != target || !before(address(slot)))
     }
 
-    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is. There is no way to guess
-    /// what comes of a comparison, so nothing branches on it.
+    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is. The result of a
+    /// comparison cannot be predicted, so nothing branches on it.
     fn first_where(&self, from: usize, to: usize, wanted: impl Fn(u64) -> bool) -> usize {
         let (mut from, mut len) = (from, to.saturating_sub(from));
         let is_behind = |at: usize| {
@@ -228,6 +228,18 @@ impl Node {
     /// Puts a slot in front of the one at `index`. For the writer, when the node is not full.
     fn shift_in(&self, index: usize, content: u64) {
         let count = self.count();
+        debug_assert!(
+            count < SLOTS && index <= count,
+            "a slot is put into a node that has room, at its end at most"
+        );
+        debug_assert!(
+            index == 0 || prefix(self.slot(index - 1)) <= prefix(content),
+            "slots ascend: the one before"
+        );
+        debug_assert!(
+            index == count || prefix(content) <= prefix(self.slot(index)),
+            "slots ascend: the one behind"
+        );
         for at in (index..count).rev() {
             self.slots[at + 1].store(self.slots[at].load(Ordering::Relaxed), Ordering::Release);
         }
@@ -677,6 +689,7 @@ impl<'a> Writer<'a> {
                 arena::prefetch_all(node);
             }
         }
+        debug_assert_eq!(node.level, 0, "a path ends in a leaf");
         self.path[0] = (node, 0);
         self.last = Some(key);
         node
@@ -689,6 +702,7 @@ impl<'a> Writer<'a> {
         if node.count() < SLOTS {
             return node.shift_in(index, self.slot_in(node, item));
         }
+        debug_assert!(index <= SLOTS, "a place in a node is at most behind its last slot");
         let appends = appends && index == SLOTS;
         let at = if appends { SLOTS } else { SLOTS / 2 };
         let right = self.split(node, at, item);
@@ -780,6 +794,11 @@ impl<'a> Writer<'a> {
             self.first_cell(self.tree.node(old)),
             self.last_cell(self.tree.node(right)),
         );
+        debug_assert_eq!(
+            self.tree.node(right).level + 1,
+            level,
+            "both children are of the level below"
+        );
         let root = Node::empty(level, 0, self.skip_between(first, last, last));
         root.shift_in(0, slot(0, old));
         root.shift_in(1, self.slot_in(&root, right));
@@ -787,7 +806,7 @@ impl<'a> Writer<'a> {
         self.tree.root.store(root, Ordering::Release);
     }
 
-    /// What the keys of two cells have in common is skipped, in a node with this anchor if it is to have one.
+    /// Skips the common prefix of the keys of two cells, in a node with this anchor if it is to have one.
     fn skip_between(&self, first: Address, last: Address, anchor: Address) -> Skip {
         match common_prefix(self.tree.key(first), self.tree.key(last)) {
             0 => Skip::NOTHING,
@@ -815,7 +834,7 @@ impl<'a> Writer<'a> {
         last(node)
     }
 
-    /// What stands for an item in a slot of this node.
+    /// The slot of an item in this node.
     fn slot_in(&self, node: &Node, item: Address) -> u64 {
         let key = match self.low_cell(node, item) {
             0 => &[],

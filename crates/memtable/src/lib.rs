@@ -1,11 +1,13 @@
-//! The memtable: what has been written since the last flush, sorted.
+//! The memtable: the writes since the last flush, sorted.
 //!
 //! A B+ tree in an arena (`tree`, `arena`; Bigtable §5.4 leaves the structure open). One writer at a time, any number of
-//! readers that take no lock; nothing is removed before the whole table is dropped, so a reader's position stays valid for
-//! as long as it holds the table. Visibility is not decided here but by sequence number, in the resolver.
+//! readers that take no lock. Nothing is removed before the whole table is dropped, so a reader's position stays valid as
+//! long as it holds the table. Visibility is not decided here: the resolver decides it by sequence number.
 //!
-//! Entries that come in key order are cheapest: an insertion begins where the one before ended. Entries that come
-//! together are cheaper than alone: the place of each is fetched from memory while the one before is inserted.
+//! Entries that come in key order are cheapest: an insertion begins where the previous one ended. Entries that come
+//! together are cheaper than single ones: the leaf of each is prefetched while the previous one is inserted.
+//!
+//! This crate has all the unsafe code of the storage engine, in `arena`, `memory` and `tree`; Miri runs on its tests.
 
 mod arena;
 mod memory;
@@ -21,9 +23,9 @@ use tree::{Position, Tree};
 /// [`SHARE_COST_MAX`]. Copying 32 KiB takes about two microseconds.
 const SHARED_BYTES_MIN: usize = 32 << 10;
 
-/// A share keeps a whole chunk in memory, also when the table is long flushed and the reader is slow, and that chunk in the account,
-/// by which writers are slowed and stopped: so at most so many times what it is for, which values of half a
-/// megabyte and more never exceed.
+/// A share keeps a whole chunk in memory, also when the table is long flushed and the reader is slow. The chunk stays in
+/// the account by which writers are slowed and stopped. So a chunk is at most this many times as large as the shared value;
+/// values of half a megabyte and more never exceed that.
 const SHARE_COST_MAX: usize = 4;
 
 /// One locality group's recent writes.
@@ -49,13 +51,13 @@ impl MemoryAccount {
         self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Bytes that memtables have given back, and that are kept for those that fill: no part of [`MemoryAccount::bytes`].
+    /// Bytes of freed chunks that are retained for memtables that fill: no part of [`MemoryAccount::bytes`].
     pub fn spare_bytes(&self) -> u64 {
         self.spare.bytes() as u64
     }
 
-    /// What memtables may take, while something is written: what they give back is kept for them as far as it fits in that, and up
-    /// to a quarter of it. Of nothing, it is bounded by what they hold alone.
+    /// Sets the budget of memtables while something is written. Freed chunks are then retained as far as they fit into it,
+    /// and up to a quarter of it. With a budget of 0 only the memory in use bounds them.
     pub fn keep_spare(&self, share: u64) {
         self.spare.set_share(share, self.bytes());
     }
@@ -71,24 +73,27 @@ impl MemoryAccount {
         self.flushed.load(Ordering::Relaxed)
     }
 
-    /// A flush of so many bytes of memtables has begun.
-    pub(crate) fn flush_begins(&self, bytes: u64) {
+    /// A flush of this many bytes of memtables has begun.
+    pub fn flush_begins(&self, bytes: u64) {
         self.flushing.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many of these bytes are written.
-    pub(crate) fn flush_wrote(&self, bytes: u64) {
-        self.flushing.fetch_sub(bytes, Ordering::Relaxed);
+    /// This many of these bytes are written.
+    pub fn flush_wrote(&self, bytes: u64) {
+        let flushing = self.flushing.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(flushing >= bytes, "a flush writes no more than it has announced");
         self.flushed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The flush has ended without writing so many of them.
-    pub(crate) fn flush_ends(&self, unwritten: u64) {
-        self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
+    /// The flush has ended without writing this many of them.
+    pub fn flush_ends(&self, unwritten: u64) {
+        let flushing = self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
+        assert!(flushing >= unwritten, "a flush ends with no more than it has announced");
     }
 
     fn add(&self, bytes: i64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        assert!(before + bytes >= 0, "memtables give back no more memory than they took");
     }
 }
 
@@ -102,8 +107,8 @@ impl Memtable {
         }
     }
 
-    /// Inserts entries; `fill` is called once with what inserts one. A key that is there already is left alone (replaying
-    /// the log twice is harmless).
+    /// Inserts entries; `fill` is called once with the inserter. A key that is there already is left alone (replaying the
+    /// log twice is harmless).
     pub fn insert_all(&self, fill: impl FnOnce(&mut Inserter<'_>)) {
         let mut inserter = Inserter {
             writer: self.tree.writer(),
@@ -114,7 +119,7 @@ impl Memtable {
         self.newest.fetch_max(inserter.newest.0, Ordering::Relaxed);
     }
 
-    /// Bytes of the arena, which is what the memtable costs.
+    /// Bytes of the arena: the memory cost of the memtable.
     pub fn bytes(&self) -> u64 {
         self.tree.arena().bytes() as u64
     }

@@ -1,8 +1,8 @@
-//! How far flushes and merges are: what paces writers goes by it.
+//! Counts the bytes that flushes and compactions have moved; pacing of writers uses the counters.
 
-use crate::memtable::{MemoryAccount, Memtable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stele_memtable::{MemoryAccount, Memtable};
 
 /// Bytes that flushes and merges of a server have moved so far; only grows. Clones are one and the same.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ struct Counters {
     compacted: AtomicU64,
 }
 
-/// What [`Moved`] had counted at a moment.
+/// The counters of [`Moved`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedBytes {
     /// Of memtables that were flushed.
@@ -29,7 +29,7 @@ pub struct MovedBytes {
 }
 
 impl Moved {
-    /// What has been moved by now.
+    /// The bytes moved so far.
     pub fn bytes(&self) -> MovedBytes {
         let Counters {
             memtables,
@@ -55,11 +55,11 @@ impl Moved {
     }
 }
 
-/// A flush or a merge under way. Who counts its bytes is told of its end when this is dropped, however it ends.
+/// A flush or a compaction in progress. Its counter learns of its end when this is dropped, however it ends.
 #[derive(Debug)]
 pub struct Progress {
     told_to: ToldTo,
-    /// Of what is read.
+    /// Bytes to be read.
     bytes: u64,
     entries: u64,
     /// Entries read so far, and the bytes that were told.
@@ -67,7 +67,7 @@ pub struct Progress {
     told: AtomicU64,
 }
 
-/// Who counts the bytes.
+/// The counter of the bytes.
 #[derive(Debug)]
 enum ToldTo {
     /// Of memtables being flushed.
@@ -88,7 +88,7 @@ impl Progress {
         Arc::new(Progress::new(ToldTo::Memory(account.clone()), bytes, entries))
     }
 
-    /// A merge of sstables with about so many bytes and entries begins.
+    /// A compaction of sstables with about this many bytes and entries begins.
     pub fn of_compaction(moved: &Moved, bytes: u64, entries: u64) -> Arc<Progress> {
         Arc::new(Progress::new(ToldTo::Moved(moved.clone()), bytes, entries))
     }
@@ -110,6 +110,10 @@ impl Progress {
         // Not more than `bytes`, which is 64 bits.
         let written = u64::try_from(written).unwrap_or(self.bytes);
         let before = self.told.swap(written, Ordering::Relaxed);
+        debug_assert!(
+            before <= written && written <= self.bytes,
+            "progress only grows, to all bytes at most"
+        );
         let more = written.saturating_sub(before);
         match &self.told_to {
             ToldTo::Memory(account) => account.flush_wrote(more),
@@ -121,6 +125,10 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if let ToldTo::Memory(account) = &self.told_to {
+            debug_assert!(
+                self.told.load(Ordering::Relaxed) <= self.bytes,
+                "no more is told than was announced"
+            );
             account.flush_ends(self.bytes - self.told.load(Ordering::Relaxed));
         }
     }

@@ -1,18 +1,18 @@
 //! Memory that only grows: the cells and nodes of one memtable, at 32-bit addresses.
 //!
-//! A *chunk* is one allocation; it never moves and lives until the arena goes and nobody shares it. An *address* is a chunk's
-//! number and an offset in units of four bytes, so that a slot of a node has room for an address and four bytes of the key.
-//! A *cell* is `key length (varint) | value length (varint) | key | value`, padded to a unit.
+//! A *chunk* is one allocation; it never moves and lives until the arena is dropped and no share of it is left. An *address* is
+//! a chunk's number and an offset in units of four bytes, so that a slot of a node has 32 bits for it and 32 for four bytes of
+//! the key. A *cell* is `key length (varint) | value length (varint) | key | value`, padded to a unit.
 //!
-//! Cells and nodes come from different chunks, because cells never change after they were written and nodes do: a chunk that
-//! is full of cells (*sealed*) can therefore be shared as [`Bytes`].
+//! Cells and nodes come from different chunks, because cells never change after they were written and nodes do. A full chunk of
+//! cells (*sealed*) can therefore be shared as [`Bytes`].
 //!
 //! Invariants:
 //! * An address handed out names a complete cell or node, and readers get addresses through release stores only.
-//! * Memory of a cell is written once, before its address is known to anyone.
+//! * Memory of a cell is written once, before its address is published.
 //! * One writer at a time: [`Arena::writer`] is the only way to add anything.
 //! * Every chunk is in the memory account for as long as it is in use.
-//! * Memory that comes back from a chunk (`spare`) belongs to nobody: whoever held a share of it is gone.
+//! * Memory that comes back from a chunk (`spare`) has no share left.
 #![allow(
     unsafe_code,
     reason = "things of variable size at 32-bit addresses cannot be expressed in safe Rust"
@@ -39,8 +39,8 @@ const _: () = assert!(CHUNK_BYTES_MAX == UNIT << OFFSET_BITS);
 const SEGMENT_CHUNKS: usize = 64;
 /// Segments of a directory. 2^13 chunks of 2 MiB hold 16 GiB.
 const SEGMENTS: usize = (1 << (32 - OFFSET_BITS)) / SEGMENT_CHUNKS;
-/// Chunks after which the arena says it is full. What is left holds one more batch, at worst 1 GiB of large values that
-/// take a chunk of 512 KiB each.
+/// Chunks after which the arena says it is full. The remaining chunks hold one more batch, at worst 1 GiB of large values
+/// that take a chunk of 512 KiB each.
 const CHUNKS_FULL: u32 = 3 << 11;
 /// A cell of at least this size gets a chunk of its own, or too much of the chunk before it might stay empty.
 const OWN_CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX / 4;
@@ -182,10 +182,14 @@ impl Arena {
         let segment = unsafe { self.directory[segment].load(Ordering::Acquire).as_ref() }?;
         let chunk = segment.sealed[slot].get().filter(|chunk| chunk.len() <= bytes_max)?;
         let start = (cell.key as usize + cell.key_len as usize).checked_sub(chunk.as_ptr() as usize)?;
+        debug_assert!(
+            start + cell.value_len as usize <= chunk.len(),
+            "a cell lies in one chunk"
+        );
         Some(chunk.slice(start..start + cell.value_len as usize))
     }
 
-    /// Has the processor fetch cache lines of what is at an address, counted from the one in which it begins.
+    /// Prefetches cache lines at an address, counted from the one in which it begins.
     ///
     /// # Safety
     /// As [`Arena::cell`] or [`Arena::node`].
@@ -200,6 +204,7 @@ impl Arena {
     /// # Safety
     /// As [`Arena::cell`] or [`Arena::node`].
     unsafe fn start(&self, at: Address) -> *const u8 {
+        debug_assert_ne!(at >> OFFSET_BITS, 0, "chunk 0 is never used");
         let (segment, slot) = split(at);
         let offset = (at as usize & ((1 << OFFSET_BITS) - 1)) * UNIT;
         // SAFETY: the chunk was entered before any of its addresses was handed out, which the caller learned of by an
@@ -232,6 +237,10 @@ impl Drop for Arena {
 impl<'a> Writer<'a> {
     /// Writes a cell.
     pub fn add_cell(&mut self, key: &[u8], value: &[u8]) -> Address {
+        assert!(
+            u32::try_from(key.len()).is_ok() && u32::try_from(value.len()).is_ok(),
+            "lengths fit into the header of a cell"
+        );
         let mut header = [0; 2 * VARINT_BYTES_MAX];
         let header_len = write_varint(&mut header, 0, key.len() as u32);
         let header_len = write_varint(&mut header, header_len, value.len() as u32);
@@ -282,6 +291,7 @@ impl<'a> Writer<'a> {
 
     /// Fresh memory for a cell, and its chunk when that is for this cell only: to be sealed when the cell is written.
     fn place_for_cell(&mut self, len: usize) -> (Address, *mut u8, Option<Filling>) {
+        debug_assert!(len.is_multiple_of(UNIT), "cells are padded to whole units");
         if let Some((at, start)) = self.tail.cells.as_mut().and_then(|filling| filling.take(len, UNIT)) {
             return (at, start, None);
         }
@@ -340,6 +350,7 @@ impl Filling {
     /// Fresh memory, unless the chunk has too little left.
     fn take(&mut self, len: usize, align: usize) -> Option<(Address, *mut u8)> {
         let offset = self.chunk.used.next_multiple_of(align);
+        debug_assert!(offset.is_multiple_of(UNIT), "addresses count in units");
         if offset + len > self.chunk.memory.len() {
             return None;
         }
@@ -398,7 +409,7 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-// SAFETY: a chunk owns its memory; who may touch what in it is said in the header.
+// SAFETY: a chunk owns its memory; the header says which thread may access which part.
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
@@ -435,7 +446,7 @@ impl RawCell {
     }
 }
 
-// SAFETY: only dereferenced by callers who vouch for the arena; what it points to never changes.
+// SAFETY: only dereferenced by callers who vouch for the arena; the cell never changes.
 unsafe impl Send for RawCell {}
 // SAFETY: as above.
 unsafe impl Sync for RawCell {}

@@ -1,46 +1,31 @@
-//! What has been learnt of a locality group while it was served: compactions go by it.
+//! Statistics of a locality group, gathered while it is served, that compactions go by.
 //!
-//! The *overlap* of a run is how many in a hundred of its rows older runs have, too, as the row filters of these say of a
-//! sample, or a look into those whose filters are not in memory. It bounds what a merge of the run makes go: rows that are new replace nothing. How much of the rest is replaced
-//! is learnt from merges: all of it in a table of single values, nothing where rows get ever more columns.
+//! The *overlap* of a run is the percentage of its rows that older runs have, too, estimated from a sample
+//! (`maintenance::overlap`). It bounds the garbage that a compaction of the run can drop: new rows replace nothing. The part of the
+//! overlap that is replaced is measured by compactions: all of it in a table of single values, nothing where rows get ever more
+//! columns.
 //!
-//! Nothing of this is stored: after a start it is learnt again. The halves of a tablet that is split take over what was known
-//! of the whole: their runs are parts of its runs.
+//! Nothing of this is stored: after a start it is measured again. The halves of a split tablet inherit the statistics of the
+//! whole: their runs are parts of its runs.
 
-use crate::error::Result;
-use crate::merging::Step;
 use crate::picker::PickerStats;
-use crate::run::RunCursor;
-use crate::run::fences::RowLookup;
-use crate::state::{GroupState, HeldFile, ReadOptions, Times};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stele_env::Env;
 use stele_types::FileId;
 
 /// Time without a flush after which a group may be quiet: longer than a pause between two batches of a load.
 const QUIET: Duration = Duration::from_secs(10);
-/// Rows that are kept of a job at least, if there are so many; twice as many at most. Their share is off by 6 in a hundred
-/// as a rule.
+/// Sampled rows of a job at least, if it has as many; twice as many at most. Their share is off by 6 in a hundred as a
+/// rule.
 const SAMPLES: usize = 64;
-/// Rows that are looked for in files whose filters are not in memory: each costs an index block and a data block.
-const SEARCHED_MAX: usize = 16;
-/// How long that may take: an object store answers within some tenths of that, and whoever waits for a flush waits for this.
-const PROBE_MAX: Duration = Duration::from_secs(1);
-/// How that is read.
-const LOOK: ReadOptions = ReadOptions {
-    fill_cache: false,
-    readahead_bytes: 0,
-    single_row: true,
-    times: Times::ALL,
-};
-/// Of what a merge moves, the part in a hundred that must be of rows older runs have, or nothing is learnt from it: each filter takes
-/// one row in a hundred for one it knows, so of 24 tiers of new rows an eighth seems to be in older ones. To learn from those
-/// that nothing is replaced would keep a table from being merged that is loaded first and then overwritten. While a group is
-/// written, below this share no merge is due for the sake of what was replaced.
+/// The least share, in percent, of overlapping rows among the entries that a compaction moves; below it nothing is
+/// measured. Each filter reports one row in a hundred as present although it is not, so of 24 runs of new rows an eighth
+/// seems to overlap. Measuring with those that nothing is replaced would keep a table from being compacted that is loaded
+/// first and then overwritten. While a group is written, no compaction is due below this share for the sake of replaced
+/// entries.
 const OVERLAP_MIN: u64 = 25;
 
 /// Shared by all states of the tablet.
@@ -82,6 +67,10 @@ impl Default for CompactionStats {
 impl CompactionStats {
     /// As the picker takes it.
     pub fn picker_stats(&self, now: Duration) -> PickerStats {
+        debug_assert!(
+            self.replaced_percent.load(Ordering::Relaxed) <= 100,
+            "a share is a part of a hundred"
+        );
         PickerStats {
             replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
             extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
@@ -89,9 +78,9 @@ impl CompactionStats {
         }
     }
 
-    /// Whether nothing was flushed for twice as long as it took the tiers to gather, or the last of them. Who writes steadily is
-    /// never quiet, also when a merge has just taken the tiers; nor is what was not written since the start, or all tablets would
-    /// be merged after it.
+    /// Whether nothing was flushed for twice the time in which the upper runs gathered, or the last of them. A group that
+    /// is written steadily is never quiet, also when a compaction has just consumed its upper runs. Nor is a group that was
+    /// not written since the start, or all tablets would be compacted after it.
     fn is_quiet(&self, now: Duration) -> bool {
         let Flushes { first, last, apart } = *self.flushes.lock();
         let (Some(first), Some(last)) = (first, last) else {
@@ -101,8 +90,8 @@ impl CompactionStats {
         now.saturating_sub(last) >= QUIET.max(2 * gathered_in)
     }
 
-    /// Takes over what is known of a group that this one is a part of, with parts of the same files.
-    pub(super) fn take_over(&self, whole: &CompactionStats) {
+    /// Inherits the statistics of a group that this one is a part of, with parts of the same files.
+    pub(crate) fn take_over(&self, whole: &CompactionStats) {
         let PickerStats {
             replaced_percent,
             extra_runs_read,
@@ -128,7 +117,7 @@ impl CompactionStats {
     }
 
     /// A flush of the group has ended.
-    pub(super) fn flushed(&self, now: Duration) {
+    pub(crate) fn flushed(&self, now: Duration) {
         let mut flushes = self.flushes.lock();
         flushes.first.get_or_insert(now);
         let before = flushes.last.replace(now);
@@ -136,15 +125,15 @@ impl CompactionStats {
     }
 
     /// The tiers have been merged into the bottom, but for those that were flushed meanwhile.
-    pub(super) fn gathered(&self) {
+    pub(crate) fn gathered(&self) {
         let mut flushes = self.flushes.lock();
         // It may have ended while the merge went on.
         flushes.first = flushes.last;
     }
 
-    /// A merge took to the bottom so many entries of rows that older runs had, of `moved` in all, and made `dropped` go.
-    /// Half of what was known before stays.
-    pub(super) fn compacted(&self, overlapping: u64, moved: u64, dropped: u64) {
+    /// A compaction moved `moved` entries to the bottom, of which `overlapping` are of rows that older runs had, and
+    /// dropped `dropped`. The former estimate counts for half.
+    pub(crate) fn compacted(&self, overlapping: u64, moved: u64, dropped: u64) {
         if overlapping.saturating_mul(100) < moved.saturating_mul(OVERLAP_MIN) {
             return;
         }
@@ -160,57 +149,13 @@ impl CompactionStats {
         self.overlaps.lock().get(&file).copied()
     }
 
-    /// Notes the overlap of a new run; `group` is as it is now, and what is known of other files than its own is forgotten.
-    pub(super) fn note_overlap(&self, group: &GroupState, made: impl Iterator<Item = FileId>, percent: u64) {
-        let held: BTreeSet<FileId> = group.files.iter().map(|file| file.reference.id()).collect();
+    /// Notes the overlap of a new run; the group has the files `held` now, and the overlaps of other files are forgotten.
+    pub(crate) fn note_overlap(&self, held: &BTreeSet<FileId>, made: impl Iterator<Item = FileId>, percent: u64) {
+        assert!(percent <= 100, "an overlap is a part of a hundred");
         let mut overlaps = self.overlaps.lock();
         overlaps.retain(|file, _| held.contains(file));
         overlaps.extend(made.map(|file| (file, percent)));
     }
-}
-
-/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group. Takes [`PROBE_MAX`] at most.
-pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
-    let (mut known, mut unknown) = (0, Vec::new());
-    for row in rows {
-        let row_lookup = RowLookup::new(row);
-        let is_left_out = |file: &&HeldFile| file.sstable.filter_bytes() > 0 && !file.sstable.holds_filter();
-        let (left_out, others): (Vec<_>, Vec<_>) = group.older_holders(&row_lookup, files).partition(is_left_out);
-        if others
-            .iter()
-            .any(|file| file.sstable.may_contain_hash(row_lookup.hash()))
-        {
-            known += 1;
-        } else if !left_out.is_empty() {
-            unknown.push((row, left_out));
-        }
-    }
-    let every = unknown.len().div_ceil(SEARCHED_MAX).max(1);
-    let probes = unknown.iter().step_by(every);
-    let probes = probes.map(|(row, files)| env.timeout(PROBE_MAX, is_in(row, files)));
-    let probes = futures::future::join_all(probes).await;
-    let found: Vec<bool> = probes.into_iter().filter_map(|look| look.ok()?.ok()).collect();
-    // Where nothing could be found out, all of them count.
-    let are_there = found.iter().filter(|is_there| **is_there).count();
-    known += (unknown.len() * are_there)
-        .checked_div(found.len())
-        .unwrap_or(unknown.len());
-    (known as u64 * 100).checked_div(rows.len() as u64).unwrap_or(100)
-}
-
-/// Whether one of the files has cells of the row.
-async fn is_in(row: &[u8], files: &[&HeldFile]) -> Result<bool> {
-    for file in files {
-        let mut cursor = RunCursor::new(vec![(*file).clone()], LOOK);
-        let step = match cursor.seek(row)? {
-            Step::Pending => cursor.load().await?,
-            step => step,
-        };
-        if step == Step::Ready && cursor.key().starts_with(row) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Some of the rows that a job reads, evenly spread.
@@ -254,6 +199,7 @@ impl RowSample {
             });
             self.every *= 2;
         }
+        debug_assert!(self.rows.len() < 2 * SAMPLES, "a sample is bounded");
     }
 
     /// The encoded prefixes of those that were kept.
