@@ -24,13 +24,13 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use stele_client::{InFlightKind, Overdraft, ServiceError, ServiceResult};
+use stele_client::{Overdraft, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, SpaceLimit};
 use stele_types::{ErrorKind, TabletId};
-use tokio::sync::{Notify, Semaphore};
 use unflushable::Unflushable;
+use tokio::sync::{Notify, Semaphore};
 
 /// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
 /// server may take above its budget.
@@ -337,10 +337,8 @@ impl Admission {
     fn report_excess(&self) {
         let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
         let overdraft = taken.saturating_sub(self.memtables.bytes_max());
-        self.overdraft.set(
-            InFlightKind::Memtables,
-            usize::try_from(overdraft).unwrap_or(usize::MAX),
-        );
+        self.overdraft
+            .set(InFlightKind::Memtables, usize::try_from(overdraft).unwrap_or(usize::MAX));
     }
 
     /// Whether a large write waits for memory.
@@ -380,10 +378,7 @@ impl Admission {
             pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
             (pacer.flush_rate(), pacer.compaction_throughput())
         };
-        self.metrics
-            .admission
-            .flush_rate_bytes_per_second
-            .set(flush_rate as i64);
+        self.metrics.admission.flush_rate_bytes_per_second.set(flush_rate as i64);
         self.metrics
             .admission
             .compaction_throughput_bytes_per_second

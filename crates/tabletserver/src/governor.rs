@@ -120,14 +120,7 @@ impl TabletServer {
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
         let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
         let (cache, rows) = (self.cache.clone(), self.row_cache.clone());
-        let claims = Arc::new(Claims::new(
-            budget.bytes,
-            begin,
-            cache,
-            rows,
-            freed,
-            self.reserved_bytes(),
-        ));
+        let claims = Arc::new(Claims::new(budget.bytes, begin, cache, rows, freed, self.reserved_bytes()));
         let made = Arc::clone(&claims);
         self.options
             .overdraft
@@ -145,10 +138,7 @@ impl TabletServer {
             let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
                 return 0;
             };
-            reserved_outside(&files, &admission)
-                .iter()
-                .map(|(_, bytes)| bytes)
-                .sum()
+            reserved_outside(&files, &admission).iter().map(|(_, bytes)| bytes).sum()
         })
     }
 

@@ -68,18 +68,27 @@ impl SharedLock {
     pub(crate) async fn share(&self) {
         if !self.try_share() {
             let _turn = self.slow.turn.acquire().await.expect("the semaphore is never closed");
-            // Whoever closed it has opened it again, and nobody else can close it now.
-            self.shared.fetch_add(1, Ordering::Acquire);
+            // Its last owner has opened it again, and nobody else can close it now.
+            let before = self.shared.fetch_add(1, Ordering::Acquire);
+            assert!(
+                before < CLOSED - 1,
+                "a lock is open while a sharer has the turn, and its count does not overflow"
+            );
         }
     }
 
     /// Gives back what was taken shared.
     pub(crate) fn unshare(&self) {
         let before = self.shared.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !CLOSED > 0, "given back more often than taken");
+        assert!(before & !CLOSED > 0, "a shared lock is given back as often as taken");
         if before == CLOSED | 1 {
             self.slow.drained.notify_one();
         }
+    }
+
+    /// Whether anybody shares it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) & !CLOSED > 0
     }
 
     /// Takes it alone. Nothing is taken when the future is dropped.
@@ -91,12 +100,21 @@ impl SharedLock {
         while self.shared.load(Ordering::Acquire) != CLOSED {
             self.slow.drained.notified().await;
         }
+        debug_assert_eq!(
+            self.slow.turn.available_permits(),
+            0,
+            "the owner of a lock has the turn: nobody else can close it"
+        );
         std::mem::forget(closing);
     }
 
     /// Gives back what was taken alone.
     pub(crate) fn disown(&self) {
-        self.shared.fetch_and(!CLOSED, Ordering::Release);
+        let before = self.shared.fetch_and(!CLOSED, Ordering::Release);
+        assert!(
+            before & CLOSED != 0,
+            "only the owner of a lock, or of the turn for it, opens it"
+        );
         self.slow.turn.add_permits(1);
     }
 }
@@ -134,6 +152,25 @@ enum What {
     Owned(usize),
 }
 
+impl What {
+    /// Notes another stripe of a set.
+    fn add(&mut self, stripe: usize) {
+        let What::Many(held) = self else {
+            unreachable!("only a set of stripes grows");
+        };
+        let (word, bit) = (&mut held[stripe / 64], 1 << (stripe % 64));
+        assert!(
+            *word & bit == 0,
+            "a stripe is latched once by a write, or the write waits for itself"
+        );
+        assert!(
+            *word < bit,
+            "stripes are latched in ascending order, so that no writers wait in a circle"
+        );
+        *word |= bit;
+    }
+}
+
 impl RowLatches {
     /// Latches one row for a plain write, if that needs no waiting.
     pub fn try_share(self: &Arc<Self>, row: &[u8]) -> Option<Latched> {
@@ -155,9 +192,7 @@ impl RowLatches {
                 self.stripes[stripe].share().await;
             }
             // Noted one by one: the future may be dropped while it waits for the next.
-            if let What::Many(held) = &mut latched.what {
-                held[stripe / 64] |= 1 << (stripe % 64);
-            }
+            latched.what.add(stripe);
         }
         latched
     }

@@ -4,14 +4,14 @@
 //! the most urgent thing, and sleeps when there is none; none looks at every tablet unless something presses. What to flush is decided by a plain function over a snapshot of
 //! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
 
-mod compactions;
 mod filters;
 mod flushes;
+mod compactions;
 mod pinned;
 mod unread;
 
-pub(crate) use compactions::Compactions;
 pub(crate) use filters::Choice;
+pub(crate) use compactions::Compactions;
 pub(crate) use unread::Unread;
 
 use crate::governor::reserved_outside;
@@ -233,14 +233,8 @@ impl TabletServer {
         let served = self.all_served();
         let debt = served.iter().map(|served| served.tablet.compaction_debt()).sum();
         self.metrics.compaction_debt_bytes.set(gauge(debt));
-        let compaction_pressure = served
-            .iter()
-            .map(|served| served.tablet.write_load().compaction_pressure)
-            .max();
-        self.metrics
-            .admission
-            .compaction_pressure
-            .set(gauge(compaction_pressure.unwrap_or(0)));
+        let compaction_pressure = served.iter().map(|served| served.tablet.write_load().compaction_pressure).max();
+        self.metrics.admission.compaction_pressure.set(gauge(compaction_pressure.unwrap_or(0)));
         self.metrics
             .running_compactions
             .set(gauge(self.compactions.running() as u64));
@@ -248,9 +242,7 @@ impl TabletServer {
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
         let failing = self.admission.unflushable.tablets();
-        self.metrics
-            .log_unflushable_bytes
-            .set(gauge(self.unflushable_log_bytes(&failing)));
+        self.metrics.log_unflushable_bytes.set(gauge(self.unflushable_log_bytes(&failing)));
     }
 }
 

@@ -207,10 +207,7 @@ mod tests {
         let first = reservation.take(5 * UNIT_BYTES).await.unwrap();
         let second = reservation.take(3 * UNIT_BYTES - 1).await.unwrap();
         assert_eq!(reservation.taken(), 8 * UNIT_BYTES);
-        assert_eq!(
-            reservation.take(2 * UNIT_BYTES).await.err().unwrap().kind,
-            ErrorKind::Busy
-        );
+        assert_eq!(reservation.take(2 * UNIT_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
         drop(first);
         let larger = reservation.take(100 * UNIT_BYTES).await.err().unwrap();
         assert_eq!(larger.kind, ErrorKind::Busy);

@@ -4,7 +4,7 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
-use crate::memory::{RowMemory, RowReservation};
+use crate::memory::{RowReservation, RowMemory};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
@@ -12,9 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{
-    CellRef, CellVisitor, PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit,
-};
+use stele_tablet::{CellRef, CellVisitor, Sampled, PointRead, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -423,8 +421,7 @@ impl RowStream for TabletRows {
         loop {
             self.check_open()?;
             self.scanner.set_reservation(reservation.bytes());
-            self.scanner
-                .set_partial_rows(reservation.takes_partial_rows().then_some(PARTIAL_ROW_BYTES));
+            self.scanner.set_partial_rows(reservation.takes_partial_rows().then_some(PARTIAL_ROW_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
                 // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.

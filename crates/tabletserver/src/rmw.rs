@@ -55,8 +55,7 @@ impl Reserved {
     /// In an account somewhere; of a small write nothing is.
     fn counted(self) -> Option<Box<Reserved>> {
         let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
-        let is_counted =
-            has_reservation || self.reservation.is_some() || self.coming.is_some() || self.overdraft.is_some();
+        let is_counted = has_reservation || self.reservation.is_some() || self.coming.is_some() || self.overdraft.is_some();
         is_counted.then(|| Box::new(self))
     }
 }
@@ -193,10 +192,7 @@ impl TabletServer {
         let size = WriteSize::of(&rows);
         let extent = self.extent_of(held.entered.tablet.id(), &size)?;
         let overdraft = extent.applied.saturating_sub(reserved.applied);
-        reserved.overdraft = self
-            .admission
-            .is_large(overdraft)
-            .then(|| self.admission.count_in(overdraft));
+        reserved.overdraft = self.admission.is_large(overdraft).then(|| self.admission.count_in(overdraft));
         held._reserved = reserved.counted();
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
@@ -212,10 +208,7 @@ impl TabletServer {
             applied = applied.max(extent.applied);
         }
         let reservation = match WriteMemory::is_needed(copied) {
-            true => Some(
-                self.waited(Cause::SpaceLimit, self.admission.batches.take(copied))
-                    .await?,
-            ),
+            true => Some(self.waited(Cause::SpaceLimit, self.admission.batches.take(copied)).await?),
             false => None,
         };
         let served = self.admit(tablet, applied).await?;

@@ -70,11 +70,7 @@ impl TabletControl for TabletServer {
 
     fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
         let state = self.served(tablet)?.tablet.state();
-        Ok(state
-            .misplaced()
-            .iter()
-            .map(|misplaced_cells| misplaced_cells.family)
-            .collect())
+        Ok(state.misplaced().iter().map(|misplaced_cells| misplaced_cells.family).collect())
     }
 
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {

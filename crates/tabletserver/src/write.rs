@@ -173,10 +173,7 @@ impl TabletServer {
         let Extent { copied, applied } = self.extent_of(tablet, &size)?;
         // No future is made for small writes: making and dropping it is what they would notice.
         let _room = match WriteMemory::is_needed(copied) {
-            true => Some(
-                self.waited(Cause::SpaceLimit, self.admission.batches.take(copied))
-                    .await?,
-            ),
+            true => Some(self.waited(Cause::SpaceLimit, self.admission.batches.take(copied)).await?),
             false => None,
         };
         let mut builder = BatchBuilder::default();

@@ -178,13 +178,7 @@ impl Pacer {
         Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
-    fn compaction_turn(
-        &mut self,
-        now: Duration,
-        bytes: usize,
-        compaction_pressure: f64,
-        wait_max: Duration,
-    ) -> Duration {
+    fn compaction_turn(&mut self, now: Duration, bytes: usize, compaction_pressure: f64, wait_max: Duration) -> Duration {
         let Some(rate) = compaction_rate(self.compaction_throughput(), compaction_pressure) else {
             return Duration::ZERO;
         };
@@ -304,10 +298,7 @@ mod tests {
     #[test]
     fn the_longer_wait_counts() {
         let at = |pressure, compaction_pressure| {
-            let load = Load {
-                pressure,
-                compaction_pressure,
-            };
+            let load = Load { pressure, compaction_pressure };
             Pacer::new()
                 .turn(Duration::from_secs(1), 1_000_000, load, WAIT_MAX)
                 .unwrap()
@@ -346,10 +337,7 @@ mod tests {
             let compaction_pressure = f64::from(step) / 1e3;
             let wait = lone_wait(compaction_pressure);
             assert!(wait >= before, "{compaction_pressure}: {wait:?} after {before:?}");
-            assert!(
-                wait <= before.mul_f64(1.01),
-                "{compaction_pressure}: {wait:?} after {before:?}"
-            );
+            assert!(wait <= before.mul_f64(1.01), "{compaction_pressure}: {wait:?} after {before:?}");
             assert!(wait <= longest_wait(compaction_pressure, WAIT_MAX));
             before = wait;
         }
@@ -604,11 +592,7 @@ mod tests {
         for i in 1..=100 {
             pacer.observe(at(2000 + 100 * i), 20_000_000 * i, MovedBytes::default(), pressed(0.7));
         }
-        assert!(
-            (pacer.flush_rate() / 200e6 - 1.0).abs() < 0.01,
-            "{}",
-            pacer.flush_rate()
-        );
+        assert!((pacer.flush_rate() / 200e6 - 1.0).abs() < 0.01, "{}", pacer.flush_rate());
         for i in 1..=100 {
             pacer.observe(at(12_000 + 200 * i), 2_000_000_000, MovedBytes::default(), pressed(0.7));
         }

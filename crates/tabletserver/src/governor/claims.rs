@@ -175,14 +175,7 @@ mod tests {
         let held = Arc::new(AtomicU64::new(0));
         let reserved_bytes = Arc::clone(&held);
         let reserved_bytes: ReservedBytes = Box::new(move || reserved_bytes.load(Ordering::Relaxed));
-        let claims = Claims::new(
-            128 * MIB,
-            division(64, 16),
-            cache.clone(),
-            rows.clone(),
-            None,
-            reserved_bytes,
-        );
+        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None, reserved_bytes);
         let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
         let calls = |mib: u64| {
             let calls = (mib * MIB) as usize;

@@ -209,10 +209,7 @@ impl TabletServer {
         }
         let is_unflushable =
             |tablet, seq| !self.is_flushed(tablet, seq) && (failed.contains(&tablet) || !self.is_served(tablet));
-        self.streams
-            .iter()
-            .map(|stream| stream.bytes_kept_by(is_unflushable))
-            .sum()
+        self.streams.iter().map(|stream| stream.bytes_kept_by(is_unflushable)).sum()
     }
 
     /// Sees whether the log keeps more than it may for tablets whose flush fails. What is kept for those that are not served
@@ -222,11 +219,7 @@ impl TabletServer {
         let is_unflushable = |tablet, seq| failing.contains(&tablet) && !self.is_flushed(tablet, seq);
         let kept = match failing.is_empty() {
             true => 0,
-            false => self
-                .streams
-                .iter()
-                .map(|stream| stream.bytes_kept_by(is_unflushable))
-                .sum(),
+            false => self.streams.iter().map(|stream| stream.bytes_kept_by(is_unflushable)).sum(),
         };
         self.admission.unflushable.set_kept(kept, self.options.log_bytes_max);
     }

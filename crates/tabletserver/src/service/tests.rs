@@ -6,7 +6,7 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{BatchReservation, Overdraft, RmwOperation, ServiceError};
+use stele_client::{Overdraft, BatchReservation, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
 use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};

@@ -206,8 +206,7 @@ impl TabletServer {
             Ok(None) => {}
             Err(error) => {
                 self.note_failure("compaction", &error);
-                self.compactions
-                    .failed(tablet.id(), self.env.now(), is_for_space(&error));
+                self.compactions.failed(tablet.id(), self.env.now(), is_for_space(&error));
                 self.env.sleep(AFTER_FAILURE).await;
             }
         }
