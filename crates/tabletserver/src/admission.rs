@@ -16,9 +16,8 @@ mod unflushable;
 pub use metrics::AdmissionMetrics;
 
 use crate::memory::{RowMemory, WriteMemory};
-use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
-use crate::waits;
+use crate::waits::{self, WriteWaits};
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -60,7 +59,8 @@ pub struct Admission {
     disk_full: AtomicBool,
     /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
     free_bytes: AtomicU64,
-    metrics: ServerMetrics,
+    metrics: AdmissionMetrics,
+    waits: WriteWaits,
     /// Tablets that cannot be flushed.
     pub(crate) unflushable: Unflushable,
     /// For rows that writes read.
@@ -116,7 +116,14 @@ impl Drop for Wanted<'_> {
 
 impl Admission {
     /// Admission under the server's options.
-    pub fn new(env: Env, memory: MemoryAccount, moved: Moved, options: &ServerOptions, metrics: ServerMetrics) -> Self {
+    pub fn new(
+        env: Env,
+        memory: MemoryAccount,
+        moved: Moved,
+        options: &ServerOptions,
+        metrics: AdmissionMetrics,
+        waits: WriteWaits,
+    ) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
             unflushable: Unflushable::default(),
@@ -143,13 +150,14 @@ impl Admission {
             disk_full: AtomicBool::new(false),
             free_bytes: AtomicU64::new(u64::MAX),
             metrics,
+            waits,
         }
     }
 
     /// Refuses writes for which there is no space on the medium.
     pub fn check_accepting(&self) -> ServiceResult<()> {
         if self.disk_full.load(Ordering::Relaxed) {
-            self.metrics.admission.refused_disk.inc();
+            self.metrics.refused_disk.inc();
             let message = "the disk is full: writes are refused until there is space";
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
@@ -160,7 +168,7 @@ impl Admission {
     pub fn check_unflushable(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
         let checked = self.unflushable.check(tablet, bytes, self.memtables.bytes_max());
         if checked.is_err() {
-            self.metrics.admission.refused_unflushable.inc();
+            self.metrics.refused_unflushable.inc();
         }
         checked
     }
@@ -198,7 +206,7 @@ impl Admission {
             Ok(free) if free.saturating_sub(bytes) < reserve => self.set_disk_full(true, reserve),
             Ok(_) => {}
             Err(_) => {
-                self.metrics.admission.refused_disk.inc();
+                self.metrics.refused_disk.inc();
                 let message = format!("the disk is too full for a write of {bytes} bytes, which takes space twice");
                 return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
             }
@@ -247,16 +255,16 @@ impl Admission {
         let (wait, cause) = turn.ok_or_else(|| self.busy())?;
         if !wait.is_zero() {
             match cause {
-                Cause::Memory => self.metrics.admission.delayed_memory.inc(),
-                Cause::Compaction => self.metrics.admission.delayed_compaction.inc(),
+                Cause::Memory => self.metrics.delayed_memory.inc(),
+                Cause::Compaction => self.metrics.delayed_compaction.inc(),
             }
             let waited_for = match cause {
                 Cause::Memory => waits::Cause::Memory,
                 Cause::Compaction => waits::Cause::Compaction,
             };
-            self.metrics.admission.delayed_seconds.observe(wait.as_secs_f64());
+            self.metrics.delayed_seconds.observe(wait.as_secs_f64());
             let slept = self.env.sleep(wait);
-            self.metrics.waits.until(&self.env, waited_for, slept).await;
+            self.waits.until(&self.env, waited_for, slept).await;
         }
         if self.is_memory_over() {
             return self.wait_for_memory().await;
@@ -274,11 +282,11 @@ impl Admission {
             }
         };
         let freed = self.env.timeout(self.wait_max, freed).await;
-        self.metrics.admission.stopped_memory.inc();
-        self.metrics.admission.delayed_memory.inc();
+        self.metrics.stopped_memory.inc();
+        self.metrics.delayed_memory.inc();
         let took = self.env.now() - start;
-        self.metrics.waits.note(waits::Cause::Stopped, took);
-        self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
+        self.waits.note(waits::Cause::Stopped, took);
+        self.metrics.delayed_seconds.observe(took.as_secs_f64());
         freed.map_err(|_| self.busy())
     }
 
@@ -306,10 +314,10 @@ impl Admission {
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
-        self.metrics.waits.note(waits::Cause::Large, took);
+        self.waits.note(waits::Cause::Large, took);
         if took >= POLL_INTERVAL {
-            self.metrics.admission.delayed_memory.inc();
-            self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
+            self.metrics.delayed_memory.inc();
+            self.metrics.delayed_seconds.observe(took.as_secs_f64());
         }
         let_in.map_err(|_| self.busy())
     }
@@ -364,7 +372,7 @@ impl Admission {
     }
 
     fn busy(&self) -> ServiceError {
-        self.metrics.admission.refused_memory.inc();
+        self.metrics.refused_memory.inc();
         let message = "memtables are full and flushes do not keep up: retry later";
         ServiceError::new(ErrorKind::Busy, message)
     }
@@ -378,11 +386,8 @@ impl Admission {
             pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
             (pacer.flush_rate(), pacer.compaction_throughput())
         };
-        self.metrics.admission.flush_rate_bytes_per_second.set(flush_rate as i64);
-        self.metrics
-            .admission
-            .compaction_throughput_bytes_per_second
-            .set(compaction_throughput as i64);
+        self.metrics.flush_rate_bytes_per_second.set(flush_rate as i64);
+        self.metrics.compaction_throughput_bytes_per_second.set(compaction_throughput as i64);
         self.freed.notify_waiters();
     }
 

@@ -12,15 +12,21 @@ mod claims;
 pub mod policy;
 
 use crate::admission::Admission;
-use crate::options::{GiveBack, MemoryBudget};
-use crate::server::TabletServer;
+use crate::options::{GiveBack, MemoryBudget, MemtableLimits};
+use crate::parts::Parts;
+use crate::row_cache::RowCache;
+use crate::stopping::Stopping;
+use crate::tablets::Tablets;
 use claims::{Claims, Freed, ReservedBytes};
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_cache::ProfilePlan;
+use stele_client::Overdraft;
+use stele_env::Env;
 use stele_env::metrics::{IntCounter, IntGaugeVec, Metrics};
-use stele_tablet::FileRegistry;
+use stele_sstable::Cache;
+use stele_tablet::{FileRegistry, MemoryAccount, TabletMetrics};
 
 /// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample. Blocks by default are smaller, and twice as
 /// many are sampled: with half of them rows that are read by Zipf's law were two to three times slower to get their cache.
@@ -95,12 +101,52 @@ pub(crate) fn reserved_outside(files: &FileRegistry, admission: &Admission) -> [
     ]
 }
 
-impl TabletServer {
-    /// Starts to divide memory, if there is a budget to divide.
-    pub(crate) fn start_governor(self: &Arc<Self>) {
-        let Some(budget) = self.options.memory.clone() else {
-            return;
-        };
+/// Divides the memory of one server.
+pub(crate) struct MemoryGovernor {
+    env: Env,
+    files: Arc<FileRegistry>,
+    memory: MemoryAccount,
+    /// Instruments of tablets: what was flushed and compacted, and how long it took.
+    work: TabletMetrics,
+    /// Writes that waited for memory.
+    delayed: IntCounter,
+    tablets: Arc<Tablets>,
+    admission: Arc<Admission>,
+    cache: Arc<Cache>,
+    row_cache: Arc<RowCache>,
+    memtables: MemtableLimits,
+    row_cache_bytes: usize,
+    log_queues_bytes: u64,
+    overdraft: Overdraft,
+    metrics: GovernorMetrics,
+    stopping: Stopping,
+}
+
+impl MemoryGovernor {
+    /// Of a server.
+    pub(crate) fn new(parts: &Parts, metrics: GovernorMetrics) -> Self {
+        let options = &parts.options;
+        MemoryGovernor {
+            env: parts.context.env.clone(),
+            files: parts.context.files.clone(),
+            memory: parts.context.memory.clone(),
+            work: parts.context.metrics.clone(),
+            delayed: parts.metrics.admission.delayed_memory.clone(),
+            tablets: parts.tablets.clone(),
+            admission: parts.admission.clone(),
+            cache: parts.cache.clone(),
+            row_cache: parts.row_cache.clone(),
+            memtables: options.memtables.clone(),
+            row_cache_bytes: options.row_cache_bytes,
+            log_queues_bytes: options.log_queues_bytes(),
+            overdraft: options.overdraft.clone(),
+            metrics,
+            stopping: parts.stopping.clone(),
+        }
+    }
+
+    /// Starts to divide a budget.
+    pub(crate) fn start(self, budget: MemoryBudget) {
         let bytes = usize::try_from(budget.bytes).unwrap_or(usize::MAX);
         let blocks = ProfilePlan::for_budget(bytes, BLOCK_BYTES);
         let env = self.env.clone();
@@ -110,30 +156,29 @@ impl TabletServer {
             budget: budget.bytes,
             capacities: blocks.capacities,
             flush_bytes: crate::options::flush_bytes,
-            has_rows: self.options.row_cache_bytes > 0,
+            has_rows: self.row_cache_bytes > 0,
         };
         let begin = Division {
-            memtables: self.options.memtables.bytes_max(),
+            memtables: self.memtables.bytes_max(),
             blocks: self.cache.stats().capacity,
-            rows: self.options.row_cache_bytes as u64,
+            rows: self.row_cache_bytes as u64,
         };
-        let (server, governor) = (self.clone(), Governor::new(plan, begin));
+        let governor = Governor::new(plan, begin);
         let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
         let (cache, rows) = (self.cache.clone(), self.row_cache.clone());
         let claims = Arc::new(Claims::new(budget.bytes, begin, cache, rows, freed, self.reserved_bytes()));
         let made = Arc::clone(&claims);
-        self.options
-            .overdraft
-            .on_change(Arc::new(move |in_flight| made.claim(in_flight)));
-        self.env.spawn_background("govern memory", async move {
-            server.govern(governor, budget, &claims).await;
+        self.overdraft.on_change(Arc::new(move |in_flight| made.claim(in_flight)));
+        let env = self.env.clone();
+        env.spawn_background("govern memory", async move {
+            self.govern(governor, budget, &claims).await;
         });
     }
 
     /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
     fn reserved_bytes(&self) -> ReservedBytes {
         // They know who asks.
-        let (files, admission) = (Arc::downgrade(&self.context.files), Arc::downgrade(&self.admission));
+        let (files, admission) = (Arc::downgrade(&self.files), Arc::downgrade(&self.admission));
         Box::new(move || {
             let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
                 return 0;
@@ -154,11 +199,11 @@ impl TabletServer {
         })
     }
 
-    async fn govern(self: Arc<Self>, mut governor: Governor, budget: MemoryBudget, claims: &Claims) {
+    async fn govern(&self, mut governor: Governor, budget: MemoryBudget, claims: &Claims) {
         let (mut last, mut stale) = (self.env.now(), 0);
         let mut seen = Observation::default();
         let mut row_reads = (0, 0);
-        while !self.is_stopping() {
+        while !self.stopping.is_stopping() {
             let now = self.env.now();
             let changed = self.observe(&mut seen, &budget, stale >= STEPS_STALE_MAX);
             stale = if changed { 0 } else { stale + 1 };
@@ -166,8 +211,7 @@ impl TabletServer {
             last = now;
             self.divide(&decision, &seen, claims);
             let is_written = stale < STEPS_SPARE_MAX;
-            self.context
-                .memory
+            self.memory
                 .keep_spare(if is_written { decision.granted.memtables } else { 0 });
             self.weigh_row_cache(&mut row_reads);
             self.env.sleep(budget.interval).await;
@@ -176,10 +220,10 @@ impl TabletServer {
 
     /// Brings the observation up to date; whether anything was written. Tablets are looked at only then.
     fn observe(&self, seen: &mut Observation, budget: &MemoryBudget, thorough: bool) -> bool {
-        let metrics = &self.context.metrics;
+        let metrics = &self.work;
         let nanos = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or(0, |d| d.as_nanos() as u64);
         let flushed = metrics.flush_bytes.get();
-        let memtable_bytes = self.context.memory.bytes();
+        let memtable_bytes = self.memory.bytes();
         // Nobody counts what is written; it is in memtables until it is in flushed files.
         let written = (flushed + memtable_bytes).max(seen.written_bytes);
         let changed =
@@ -188,22 +232,22 @@ impl TabletServer {
         seen.rewritten_bytes = flushed + metrics.compaction_written_bytes.get();
         seen.rewriting_nanos =
             nanos(metrics.flush_seconds.get_sample_sum()) + nanos(metrics.compaction_seconds.get_sample_sum());
-        seen.delayed_writes = self.metrics.admission.delayed_memory.get();
+        seen.delayed_writes = self.delayed.get();
         seen.block_profile = self.cache.profile().unwrap_or_default();
         seen.row_profile = self.row_cache.profile().unwrap_or_default();
         seen.memtable_bytes = memtable_bytes;
         seen.resident_bytes = budget.resident.as_ref().and_then(|probe| probe());
-        seen.spare_bytes = self.context.memory.spare_bytes();
+        seen.spare_bytes = self.memory.spare_bytes();
         if changed || thorough {
             let (mut files, mut written) = (0, 0);
-            for served in self.all_served() {
+            for served in self.tablets.all() {
                 let state = served.tablet.state();
                 files += state.file_bytes();
                 written += u64::from(state.groups.iter().any(|g| !g.active.is_empty()));
             }
             (seen.file_bytes, seen.written_tablets) = (files, written);
-            let pinned = self.context.files.open_files().1 as u64;
-            seen.other_bytes = pinned + self.options.log_queues_bytes();
+            let pinned = self.files.open_files().1 as u64;
+            seen.other_bytes = pinned + self.log_queues_bytes;
         }
         changed
     }
@@ -228,11 +272,11 @@ impl TabletServer {
             blocks,
             rows,
         } = decision.granted;
-        if memtables != self.options.memtables.bytes_max() {
-            self.options.memtables.set_share(memtables);
+        if memtables != self.memtables.bytes_max() {
+            self.memtables.set_share(memtables);
         }
         claims.grant(decision.granted, seen.memtable_bytes.saturating_sub(memtables));
-        self.metrics.governor.show(decision);
+        self.metrics.show(decision);
         if decision.moved {
             let [m, b, r] = decision.marginal;
             tracing::debug!(

@@ -4,22 +4,19 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
-use crate::memory::{RowReservation, RowMemory};
+use crate::read_for_write::{PARTIAL_ROW_BYTES, compile};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
-use crate::server::TabletServer;
+use crate::tablets::Tablets;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
-use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellRef, CellVisitor, Sampled, PointRead, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
-use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
+use stele_client::{BatchReservation, RowStream, ServiceResult, TabletRead, TabletSample};
+use stele_filter::Filter;
+use stele_tablet::{CellRef, CellVisitor, PointRead, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
+use stele_types::{RowBatch, RowSet, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
-
-/// What a piece of a row takes that is given in pieces: as much as rows that make a batch.
-const PARTIAL_ROW_BYTES: usize = 1 << 20;
 
 /// Room beside a large row: for the batch it comes in.
 const ROW_OVERHEAD_BYTES: usize = 1 << 20;
@@ -68,14 +65,30 @@ enum AtOnce {
     WouldBlock(Option<Reading>),
 }
 
-impl TabletServer {
+/// Answers reads of tablets.
+pub(crate) struct Reader {
+    tablets: Arc<Tablets>,
+    row_cache: Arc<RowCache>,
+}
+
+impl Reader {
+    /// Reads of these tablets, the results of hot rows kept in a row cache.
+    pub(crate) fn new(tablets: Arc<Tablets>, row_cache: Arc<RowCache>) -> Self {
+        Reader { tablets, row_cache }
+    }
+
     /// A row as it is now, read on the calling thread; a batch of nothing when there is none, or the filter lets nothing
     /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
     /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
-    pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
-        let tablets = self.routes.around(tablet);
+    pub(crate) fn get_row(
+        &self,
+        tablet: TabletId,
+        row: &[u8],
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<OneRow>> {
+        let tablets = self.tablets.around(tablet);
         let Some(served) = tablets.get(&tablet) else {
-            return Err(self.not_served(tablet));
+            return Err(self.tablets.not_served(tablet));
         };
         if !served.tablet.range().contains(row) {
             return Err(not_here(tablet));
@@ -116,7 +129,7 @@ impl TabletServer {
 
     /// Starts a read.
     pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
-        let served = self.served(tablet)?;
+        let served = self.tablets.served(tablet)?;
         let mut keep = None;
         if let Some(row) = single_row(&served.tablet, &request) {
             let (filter, now) = (request.filter.as_ref(), || served.tablet.wall_micros());
@@ -158,14 +171,14 @@ impl TabletServer {
     /// Shows a visitor all cells of the tablet's part of `rows`, resolved, without handing any out: for who counts, sums,
     /// exports or compares. Cells are shown on the task that waits for this, which lets others run now and then. Of a
     /// visit that fails, the visitor has seen a part; nothing of it is shown twice.
-    pub async fn visit_cells(
+    pub(crate) async fn visit_cells(
         &self,
         tablet: TabletId,
         rows: RowSet,
         reversed: bool,
         visitor: &mut (impl CellVisitor + Send),
     ) -> ServiceResult<()> {
-        let served = self.served(tablet)?.tablet.clone();
+        let served = self.tablets.served(tablet)?.tablet.clone();
         let mut visit = TabletVisit::new(served.clone(), rows, reversed, visitor);
         loop {
             if served.check_open().is_err() {
@@ -180,7 +193,7 @@ impl TabletServer {
 
     /// How a tablet's bytes are distributed.
     pub(crate) async fn sample_tablet(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
-        let served = self.served(tablet)?;
+        let served = self.tablets.served(tablet)?;
         let sample = served.tablet.sample(every, SAMPLE_ROWS_MAX).await;
         let (bytes, rows) = sample.map_err(from_tablet)?;
         Ok(TabletSample { bytes, rows })
@@ -202,157 +215,6 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
     let [range] = request.rows.ranges() else { return None };
     let row = range.as_single()?;
     (!request.raw && request.rows_limit != Some(0) && tablet.range().contains(row)).then_some(row)
-}
-
-/// Cells of one row, for a write that holds its latch.
-pub(crate) struct RowCells {
-    pub(crate) cells: Vec<Cell>,
-    reservation: Option<RowReservation>,
-}
-
-impl RowCells {
-    /// Whether the row was not small, so that what is kept of it is in room.
-    pub(crate) fn has_reservation(&self) -> bool {
-        self.reservation.is_some()
-    }
-}
-
-/// A read that was given up for want of room.
-pub(crate) struct NeedsReservation {
-    bytes: usize,
-    sampled: Sampled,
-}
-
-/// What such a read is begun again with; nothing for one that begins.
-#[derive(Default)]
-pub(crate) struct Begun {
-    reservation: Option<RowReservation>,
-    sampled: Sampled,
-}
-
-impl NeedsReservation {
-    /// Waits for the room. Nobody does that who holds a latch.
-    pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
-        Ok(Begun {
-            reservation: Some(reservation.take(self.bytes).await?),
-            sampled: self.sampled,
-        })
-    }
-}
-
-/// What a write wants to know of a row that is not small: it is read in pieces, of which this is kept.
-pub(crate) struct Wanted<'a> {
-    /// Lets nothing through that the write does not look at; the row is read as a whole where it must see it so.
-    pub(crate) filter: Option<Arc<CompiledFilter>>,
-    /// Whether a cell is kept, behind the one that was kept last.
-    pub(crate) keeps: &'a (dyn Fn(&Cell, Option<&Cell>) -> bool + Sync),
-    /// Whether the rest of the row makes no difference once a cell is kept.
-    pub(crate) any: bool,
-}
-
-/// A row for a write that holds its latch, when it is small and can be read without waiting; all that `filter` lets through.
-pub(crate) fn read_small_row(
-    tablet: &Tablet,
-    row: &Bytes,
-    filter: Option<&Arc<CompiledFilter>>,
-) -> ServiceResult<Option<RowCells>> {
-    let batch = tablet.get_row(row, filter).map_err(from_tablet)?;
-    Ok(batch.map(|batch| RowCells {
-        cells: batch.into_cells(),
-        reservation: None,
-    }))
-}
-
-/// Reads one row for a write that holds its latch, whatever its size. What is kept of it is in room; the values are copied
-/// or the row's own, so that no block is kept because of a small one. It does not wait for room.
-pub(crate) async fn read_row(
-    tablet: &Arc<Tablet>,
-    row: &Bytes,
-    wanted: &Wanted<'_>,
-    reservation: &RowMemory,
-    begun: Begun,
-) -> ServiceResult<Result<RowCells, NeedsReservation>> {
-    let mut sampled = begun.sampled;
-    let mut got = begun.reservation.map_or_else(|| reservation.try_first(), Ok);
-    loop {
-        let held = match got {
-            Ok(held) => held,
-            Err(bytes) => return Ok(Err(NeedsReservation { bytes, sampled })),
-        };
-        let (mut cells, mut kept) = (Vec::new(), 0);
-        let spec = ScanSpec {
-            rows: RowSet::new(vec![RowRange::single(row)]),
-            filter: wanted.filter.clone(),
-            reversed: false,
-            raw: false,
-            rows_limit: None,
-        };
-        let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_sampled(sampled);
-        match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
-            Ok(()) => {
-                let reservation = Some(held);
-                return Ok(Ok(RowCells { cells, reservation }));
-            }
-            // It is begun again in more, and nobody holds anything while he waits for that.
-            Err(TabletError::NeedsMemory { bytes }) => {
-                drop(cells);
-                sampled = scanner.into_sampled();
-                got = reservation.try_more(held, bytes.saturating_add(kept))?;
-            }
-            Err(error) => return Err(from_tablet(error)),
-        }
-    }
-}
-
-/// The same in so much room.
-async fn read_within(
-    scanner: &mut TabletScanner,
-    wanted: &Wanted<'_>,
-    reservation: usize,
-    cells: &mut Vec<Cell>,
-    kept: &mut usize,
-) -> Result<(), TabletError> {
-    scanner.set_partial_rows(Some(PARTIAL_ROW_BYTES));
-    loop {
-        scanner.set_reservation(reservation.saturating_sub(*kept));
-        // They are not sent while the rest is read, and all of them are in the room of this write.
-        scanner.set_reader_holds(!cells.is_empty());
-        let Some(batch) = scanner.next_batch().await? else {
-            return Ok(());
-        };
-        if !batch.continues {
-            // It begins, perhaps again: also behind a piece that gave nothing and so did not say that more was to come.
-            cells.clear();
-            *kept = 0;
-        }
-        for mut cell in batch.into_cells() {
-            if (wanted.keeps)(&cell, cells.last()) {
-                if cell.value.len() < PARTIAL_ROW_BYTES {
-                    cell.value = Bytes::copy_from_slice(&cell.value);
-                }
-                cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
-                *kept += size_of::<Cell>() + cell.qualifier.len() + cell.value.len();
-                cells.push(cell);
-            }
-        }
-        if wanted.any && !cells.is_empty() {
-            return Ok(());
-        }
-        if scanner.is_within_row() && reservation.saturating_sub(*kept) < PARTIAL_ROW_BYTES {
-            // A next piece beside them has no room.
-            return Err(TabletError::NeedsMemory { bytes: *kept });
-        }
-    }
-}
-
-/// Compiles a filter against a schema.
-pub(crate) fn compile(
-    filter: Option<&Arc<Filter>>,
-    schema: &Arc<TableSchema>,
-) -> ServiceResult<Option<Arc<CompiledFilter>>> {
-    let compiled = filter.map(|f| f.compile_shared(schema)).transpose();
-    compiled.map_err(|e| ServiceError::new(e.kind(), e.to_string()))
 }
 
 /// The result of a read that did not have to wait.

@@ -11,13 +11,11 @@
 //! which a large plain write has from when it arrives: where that is too little, all of these are given back while room is
 //! waited for, and the row is latched and read again with it in hand.
 
-use crate::admission::Coming;
+use crate::commit::{Held, Reserved};
 use crate::error::not_here;
 use crate::memory::WriteMemory;
-use crate::read::{Begun, NeedsReservation, RowCells, Wanted, compile, read_row, read_small_row};
-use crate::server::TabletServer;
-use crate::waits::Cause;
-use crate::write::Held;
+use crate::read_for_write::{Begun, NeedsReservation, RowCells, Wanted, compile, read_row, read_small_row};
+use crate::write::WritePath;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +28,6 @@ use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 /// What admission takes such a write for at least: what it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
@@ -38,29 +35,18 @@ const WRITE_BYTES: usize = 256;
 /// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
 const COLUMNS_FILTERED_MAX: usize = 32;
 
-/// What is taken for a write, before its latch but for its row, until it is applied. That may be long after its caller has gone
-/// away, and what was asked of it says little of how much that is: a byte may be appended to sixty megabytes.
-pub(crate) struct Reserved {
-    reservation: Option<OwnedSemaphorePermit>,
-    coming: Option<Coming>,
-    /// Bytes of memtables that it is for.
-    applied: usize,
-    /// For more than these.
-    overdraft: Option<Coming>,
-    /// With the room for what is written.
-    row: Option<RowCells>,
+/// Conditional writes and read-modify-writes of a server.
+pub(crate) struct ReadModifyWrite {
+    /// They latch and commit like all writes.
+    write: Arc<WritePath>,
 }
 
-impl Reserved {
-    /// In an account somewhere; of a small write nothing is.
-    fn counted(self) -> Option<Box<Reserved>> {
-        let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
-        let is_counted = has_reservation || self.reservation.is_some() || self.coming.is_some() || self.overdraft.is_some();
-        is_counted.then(|| Box::new(self))
+impl ReadModifyWrite {
+    /// Commits through a write path.
+    pub(crate) fn new(write: Arc<WritePath>) -> Self {
+        ReadModifyWrite { write }
     }
-}
 
-impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
     pub(crate) async fn check_and_mutate_row(
         &self,
@@ -78,7 +64,7 @@ impl TabletServer {
                 Ok(read) => break (held, reserved, read),
                 Err(lacks) => {
                     drop((held, reserved));
-                    begun = lacks.wait(&self.admission.rows).await?;
+                    begun = lacks.wait(&self.write.admission.rows).await?;
                 }
             }
         };
@@ -108,13 +94,13 @@ impl TabletServer {
                 Ok(read) => break (held, reserved, schema, read),
                 Err(lacks) => {
                     drop((held, reserved));
-                    begun = lacks.wait(&self.admission.rows).await?;
+                    begun = lacks.wait(&self.write.admission.rows).await?;
                 }
             }
         };
         let newest = newest_cells(std::mem::take(&mut read.cells));
-        let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
-        let written = apply_rules(&schema, newest, &rules, now, self.admission.rows.all_bytes())?;
+        let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let written = apply_rules(&schema, newest, &rules, now, self.write.admission.rows.all_bytes())?;
         let mutations = written.iter().map(|cell| Mutation::Put {
             family: cell.family,
             qualifier: cell.qualifier.clone(),
@@ -153,7 +139,7 @@ impl TabletServer {
             keeps: &|_, last| last.is_none(),
             any: true,
         };
-        read_row(tablet, row, &wanted, &self.admission.rows, begun).await
+        read_row(tablet, row, &wanted, &self.write.admission.rows, begun).await
     }
 
     /// A row, or of one that is not small the newest cells of the columns that rules change.
@@ -178,7 +164,7 @@ impl TabletServer {
             keeps: &keeps,
             any: false,
         };
-        read_row(&held.entered.tablet, row, &wanted, &self.admission.rows, begun).await
+        read_row(&held.entered.tablet, row, &wanted, &self.write.admission.rows, begun).await
     }
 
     /// Logs and applies what such a write comes to.
@@ -190,42 +176,46 @@ impl TabletServer {
         mut reserved: Reserved,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
-        let extent = self.extent_of(held.entered.tablet.id(), &size)?;
+        let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
         let overdraft = extent.applied.saturating_sub(reserved.applied);
-        reserved.overdraft = self.admission.is_large(overdraft).then(|| self.admission.count_in(overdraft));
-        held._reserved = reserved.counted();
+        reserved.overdraft = self
+            .write
+            .admission
+            .is_large(overdraft)
+            .then(|| self.write.admission.count_in(overdraft));
+        held.keep(reserved);
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
-        self.commit(builder.finish(), durability, held).await
+        self.write.commit(builder.finish(), durability, held).await
     }
 
     /// Latches a row for a write, having taken what the largest of these needs.
     async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
-            let extent = self.extent_of(tablet, size)?;
+            let extent = self.write.extent_of(tablet, size)?;
             copied = copied.max(extent.copied);
             applied = applied.max(extent.applied);
         }
         let reservation = match WriteMemory::is_needed(copied) {
-            true => Some(self.waited(Cause::SpaceLimit, self.admission.batches.take(copied)).await?),
+            true => Some(self.write.reserve_batch(copied).await?),
             false => None,
         };
-        let served = self.admit(tablet, applied).await?;
-        let coming = match self.admission.is_large(applied) {
-            true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
+        let served = self.write.admit(tablet, applied).await?;
+        let coming = match self.write.admission.is_large(applied) {
+            true => Some(self.write.let_in(applied).await?),
             false => None,
         };
-        let entered = self.enter(served).await?;
+        let entered = self.write.enter(served).await?;
         if !entered.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
-        let held = Held {
-            _latched: self.latches.own(row).await,
-            cached: self.row_cache.keys(tablet, [&row[..]].into_iter()),
-            _reserved: None,
+        let latched = self.write.latches.own(row).await;
+        let held = Held::new(
             entered,
-        };
+            latched,
+            self.write.row_cache.keys(tablet, [&row[..]].into_iter()),
+        );
         let reserved = Reserved {
             reservation,
             coming,

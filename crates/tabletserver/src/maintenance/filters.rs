@@ -5,11 +5,15 @@
 //! room when they are opened, or not; every few seconds those are chosen that are worth most for what they take, and come to
 //! memory one after the other, the worthiest first. For each as many are left out, the least worthy first, as it needs the room of.
 
-use crate::server::TabletServer;
+use crate::parts::Parts;
+use crate::stopping::Stopping;
+use crate::tablets::Tablets;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use stele_env::Env;
 use stele_sstable::Sstable;
+use stele_tablet::FileRegistry;
 
 /// How much more a question is worth above the oldest run: one of as many of the rows that are read there is taken to be absent.
 const ABOVE_OLDEST: f64 = 8.0;
@@ -23,9 +27,13 @@ const EXCHANGED_PART: usize = 16;
 /// Filters that cannot be read before the medium is taken to be out of reach.
 const FAILURES_MAX: u32 = 3;
 
-/// Whether filters are being chosen.
-#[derive(Default)]
-pub(crate) struct Choice {
+/// Chooses the filters that are in memory.
+pub(crate) struct FilterChooser {
+    env: Env,
+    files: Arc<FileRegistry>,
+    tablets: Arc<Tablets>,
+    stopping: Stopping,
+    /// A choice is under way.
     is_busy: AtomicBool,
 }
 
@@ -78,25 +86,51 @@ fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
         }
     }
     exchange.releasing.reverse();
+    debug_assert!(
+        exchange
+            .wanted
+            .iter()
+            .all(|at| candidates.get(*at).is_some_and(|one| !one.is_held)),
+        "only filters that are not in memory are brought there"
+    );
+    debug_assert!(
+        exchange
+            .releasing
+            .iter()
+            .all(|at| candidates.get(*at).is_some_and(|one| one.is_held)),
+        "only filters that are in memory are left out for others"
+    );
     exchange
 }
 
-impl TabletServer {
-    /// Begins to choose anew, if filters are left out.
-    pub(super) fn choose_filters(self: &Arc<Self>) {
-        if self.context.files.bloom_memory().left_out() == 0 || self.choice.is_busy.swap(true, Ordering::AcqRel) {
+impl FilterChooser {
+    /// Of the open files of a server.
+    pub(crate) fn new(parts: &Parts) -> Self {
+        FilterChooser {
+            env: parts.context.env.clone(),
+            files: parts.context.files.clone(),
+            tablets: parts.tablets.clone(),
+            stopping: parts.stopping.clone(),
+            is_busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to choose again, if filters are left out.
+    pub(super) fn begin(self: &Arc<Self>) {
+        if self.files.bloom_memory().left_out() == 0 || self.is_busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        let server = self.clone();
+        let chooser = self.clone();
         self.env.spawn_background("choose filters", async move {
-            server.exchange_filters().await;
-            server.choice.is_busy.store(false, Ordering::Release);
+            chooser.exchange_filters().await;
+            let was_busy = chooser.is_busy.swap(false, Ordering::AcqRel);
+            assert!(was_busy, "one choice at a time: no other may end this one");
         });
     }
 
     async fn exchange_filters(&self) {
         let (wanted, releasing) = self.chosen_filters();
-        let reservation = self.context.files.bloom_memory();
+        let reservation = self.files.bloom_memory();
         let mut releasing = releasing.into_iter();
         let mut failures = 0;
         // Nothing is kept for this that becomes obsolete meanwhile: it is deleted when nobody has it.
@@ -111,7 +145,7 @@ impl TabletServer {
                 tracing::warn!(path = sstable.path(), %error, "a row filter cannot be read; reads do without it for now");
                 failures += 1;
             }
-            if failures == FAILURES_MAX || self.is_stopping() {
+            if failures == FAILURES_MAX || self.stopping.is_stopping() {
                 return;
             }
         }
@@ -129,7 +163,7 @@ impl TabletServer {
         let weighed: Vec<Candidate> = weighed.collect();
         // Some are of files that readers hold and no tablet has any more.
         let held: usize = weighed.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
-        let reservation = self.context.files.bloom_memory();
+        let reservation = self.files.bloom_memory();
         let others = reservation.taken().saturating_sub(held);
         let Exchange { wanted, releasing } = choose(&weighed, reservation.bytes_max().saturating_sub(others));
         let of = |places: Vec<usize>| {
@@ -143,7 +177,7 @@ impl TabletServer {
     /// filter could not be read a short while ago are not among them.
     fn files_with_filters(&self) -> Vec<(Arc<Sstable>, bool)> {
         let mut files = BTreeMap::new();
-        for served in self.all_served() {
+        for served in self.tablets.all() {
             for (sstable, is_oldest) in served.tablet.sstables() {
                 if sstable.filter_bytes() > 0 {
                     let (_, oldest) = files
@@ -177,12 +211,13 @@ mod tests {
         };
         let device = Watched::over(MemoryStorage::new());
         let server = first_with(&device, None, options).await;
+        let chooser = FilterChooser::new(&server.parts);
         for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
             write(&server, tablet, row, "v").await;
             server.served(tablet).unwrap().tablet.flush().await.unwrap();
         }
         let held = || {
-            server
+            chooser
                 .files_with_filters()
                 .iter()
                 .map(|(file, _)| file.holds_filter())
@@ -190,27 +225,27 @@ mod tests {
         };
         assert_eq!(held(), [true, false], "there is room for the first that is opened");
         let ask = |at: usize, times| {
-            let files = server.files_with_filters();
+            let files = chooser.files_with_filters();
             // Of all hashes this one is counted.
             (0..times).for_each(|_| assert!(files[at].0.may_contain_hash(0) || files[at].0.holds_filter()));
         };
         ask(1, 1);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [true, false], "not for a question more");
         ask(1, 40);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [false, true]);
         ask(0, 20);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(
             held(),
             [false, true],
             "it is the less asked one, counting half of what was before"
         );
         ask(0, 200);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [true, false]);
-        let reservation = server.context.files.bloom_memory();
+        let reservation = server.parts.context.files.bloom_memory();
         assert_eq!((reservation.taken(), reservation.left_out()), (65, 65));
     }
 

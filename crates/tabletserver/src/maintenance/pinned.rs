@@ -9,16 +9,40 @@
 //! So do answers with large values that were read of a memtable, until they are sent, and a client may take as long as it likes.
 //! What is beyond the same part is asked of those, and all there is while a large write waits, which is let in beside very little.
 
-use crate::server::{Served, TabletServer};
+use crate::admission::Admission;
+use crate::options::MemtableLimits;
+use crate::parts::Parts;
+use crate::tablets::Served;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_env::metrics::IntCounter;
+use stele_tablet::MemoryAccount;
 
 /// The part of the memtables' share that readers may pin: more than a tablet's memtable that is flushed for its size, which is a
 /// quarter, and so much less than what slows writes that there is room for some.
 const PINNED_PART: u64 = 3;
 
-impl TabletServer {
+/// Has readers let go of memtables.
+pub(super) struct PinnedMemtables {
+    memory: MemoryAccount,
+    memtables: MemtableLimits,
+    admission: Arc<Admission>,
+    /// Readers that had to let go.
+    released: IntCounter,
+}
+
+impl PinnedMemtables {
+    /// Of a server.
+    pub(super) fn new(parts: &Parts) -> Self {
+        PinnedMemtables {
+            memory: parts.context.memory.clone(),
+            memtables: parts.options.memtables.clone(),
+            admission: parts.admission.clone(),
+            released: parts.metrics.pins_released.clone(),
+        }
+    }
+
     /// While memory is short, has readers let go of what is more than their part of the memtables' share. All tablets are given then.
     pub(super) fn ask_readers(&self, served: &[Arc<Served>], is_memory_short: bool) {
         let mut asked = 0;
@@ -33,22 +57,20 @@ impl TabletServer {
     fn release_pinned(&self, served: &[Arc<Served>]) {
         let pinned: Vec<_> = served.iter().flat_map(|served| served.tablet.pinned()).collect();
         let seen: Vec<_> = pinned.iter().map(|pin| (pin.since, &pin.memtables[..])).collect();
-        for at in overdraft(&seen, self.options.memtables.bytes_max() / PINNED_PART) {
-            if let Some(pin) = pinned.get(at) {
-                pin.release();
-                self.metrics.pins_released.inc();
-            }
+        for at in overdraft(&seen, self.memtables.bytes_max() / PINNED_PART) {
+            pinned[at].release();
+            self.released.inc();
         }
     }
 
     /// Bytes of memtables that no tablet has any more, as far as readers may not keep them.
     fn excess_pinned(&self, served: &[Arc<Served>]) -> u64 {
         // First: what grows while this looks is nobody's yet.
-        let all = self.context.memory.bytes();
+        let all = self.memory.bytes();
         let of_tablets: u64 = served.iter().map(|served| served.memtable_bytes()).sum();
         let may_keep = match self.admission.awaits_large() {
             true => 0,
-            false => self.options.memtables.bytes_max() / PINNED_PART,
+            false => self.memtables.bytes_max() / PINNED_PART,
         };
         all.saturating_sub(of_tablets).saturating_sub(may_keep)
     }
@@ -58,10 +80,10 @@ impl TabletServer {
 /// as what they keep fits. Of each the time since when it waits, and what it keeps; the same memtable counts once.
 fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pinned.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(pinned.get(*at).map(|(since, _)| *since)));
+    order.sort_by_key(|at| std::cmp::Reverse(pinned[*at].0));
     let (mut kept, mut bytes) = (BTreeSet::new(), 0u64);
     order.retain(|at| {
-        let memtables = pinned.get(*at).map_or(&[][..], |(_, memtables)| memtables);
+        let memtables = pinned[*at].1;
         let new = || memtables.iter().filter(|(memtable, _)| !kept.contains(memtable));
         let more: u64 = new().map(|(_, bytes)| bytes).sum();
         if bytes + more > bytes_max {
@@ -71,6 +93,10 @@ fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usiz
         kept.extend(memtables.iter().map(|(memtable, _)| *memtable));
         false
     });
+    assert!(
+        bytes <= bytes_max,
+        "readers that stay keep at most their part: {bytes} of {bytes_max}"
+    );
     order
 }
 

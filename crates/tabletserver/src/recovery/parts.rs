@@ -7,7 +7,7 @@
 //! Invariant: of a tablet that is flushed here everything has been replayed. A manifest says up to which number its files hold
 //! everything, and records of a tablet need not come in the order of their numbers.
 
-use super::{replay_batches, replay_log};
+use super::replay_batches;
 use crate::error::ServerError;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ pub(super) async fn replay_in_parts(
             .iter()
             .filter_map(|id| Some((*id, tablets.get(id)?.clone())))
             .collect();
-        replay_log(storage, &some, u64::MAX).await?;
+        replay_batches(storage, &some, u64::MAX, Tablet::replay).await?;
         let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
         let mut flushed = futures::stream::iter(some.into_values())
             .map(flush)

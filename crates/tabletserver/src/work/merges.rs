@@ -1,31 +1,23 @@
-//! Which tablets may need a compaction, and the loops that carry them out.
+//! Which tablets may need a compaction, and which of them is next.
 //!
-//! A tablet is looked at when something has happened to it: a flush, a compaction, an end of a split. What happens by
-//! itself (cells expire, reads add up) is found by a slow round over all tablets, a few at a time, so that ten thousand
-//! idle tablets cost nothing worth mentioning. While the disk is full, all that may shrink are looked at, and those first of
-//! which most is garbage: each byte written then frees most.
+//! A tablet is announced when something has happened to it: a flush, a compaction, an end of a split.
 //!
-//! A second job of a tablet is begun beside the first when no other tablet waits: it may be that a short merge is due behind a
-//! long one. Whether there is one the tablet knows; so once a job has begun, another worker looks, and again after a flush.
+//! A second job of a tablet is begun concurrently with the first when no other tablet waits: a short merge may be due behind
+//! a long one. Whether one is, the tablet knows. So another worker checks once a job has begun, and again after a flush.
 //!
-//! A tablet whose compaction fails is left alone for a time, longer each time: it may be the most urgent of all and get no less
-//! so, each attempt reads and writes until it comes to the place that fails, and the others are not to wait for that.
+//! A tablet whose compaction fails is left alone for a time, longer each time. It may be the most urgent of all and stay so,
+//! and each attempt reads and writes until it comes to the place that fails. The others are not to wait for that.
 //!
-//! Invariant: each set has a tablet at most once, so all are bounded by the number of tablets.
+//! Invariants:
+//! * Each set has a tablet at most once, so all are bounded by the number of tablets.
+//! * A tablet has between one and two jobs while it is among the running ones, and every job that began ends once.
 
-use super::{AFTER_FAILURE, IDLE};
-use crate::server::{Served, TabletServer};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
-use stele_tablet::TabletError;
-use stele_types::{ErrorKind, TabletId};
+use stele_types::TabletId;
 use tokio::sync::Notify;
 
-/// Tablets looked at every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
-const ROUND_STEP: usize = 32;
 /// Jobs of one tablet at once: what is due beside two is hardly ever due before one of them ends, and each holds buffers.
 const JOBS_OF_TABLET_MAX: usize = 2;
 /// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
@@ -50,8 +42,6 @@ struct Inner {
     running: BTreeMap<TabletId, usize>,
     /// Those of which the last compaction failed.
     failed: BTreeMap<TabletId, Failed>,
-    /// Where the slow round is.
-    round: Option<TabletId>,
 }
 
 /// That a tablet is left alone because its compaction failed.
@@ -92,7 +82,7 @@ impl Compactions {
 
     /// A compaction of a tablet failed: it waits for another, and is left alone for a time. That does not grow where it failed
     /// for want of space, which may be there at any moment.
-    fn failed(&self, tablet: TabletId, now: Duration, is_for_space: bool) {
+    pub(crate) fn failed(&self, tablet: TabletId, now: Duration, is_for_space: bool) {
         let mut inner = self.inner.lock();
         let before = inner.failed.get(&tablet).map_or(Duration::ZERO, |failed| failed.pause);
         let pause = match is_for_space {
@@ -102,10 +92,14 @@ impl Compactions {
         let until = now + pause;
         inner.failed.insert(tablet, Failed { pause, until });
         inner.waiting.insert(tablet);
+        assert!(
+            (COMPACTION_RETRY_MIN..=COMPACTION_RETRY_MAX).contains(&pause),
+            "a tablet is left alone for a bounded time: {pause:?}"
+        );
     }
 
     /// What was due of a tablet has been done, or the tablet is no more.
-    fn forget_failures(&self, tablet: TabletId) {
+    pub(crate) fn forget_failures(&self, tablet: TabletId) {
         self.inner.lock().failed.remove(&tablet);
     }
 
@@ -116,7 +110,12 @@ impl Compactions {
 
     /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
     /// `overdraft`.
-    fn begin(&self, overdraft: bool, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
+    pub(crate) fn begin(
+        &self,
+        overdraft: bool,
+        now: Duration,
+        urgency: impl Fn(TabletId) -> u64,
+    ) -> Option<(TabletId, bool)> {
         let mut inner = self.inner.lock();
         if overdraft && !inner.running.is_empty() {
             return None;
@@ -126,6 +125,10 @@ impl Compactions {
         inner.beside.remove(&tablet);
         let is_second = inner.jobs(tablet) > 0;
         *inner.running.entry(tablet).or_default() += 1;
+        assert!(
+            inner.jobs(tablet) <= JOBS_OF_TABLET_MAX,
+            "a tablet has at most {JOBS_OF_TABLET_MAX} jobs, because each holds buffers"
+        );
         if !is_second {
             inner.beside.insert(tablet);
         }
@@ -135,10 +138,12 @@ impl Compactions {
         Some((tablet, is_second))
     }
 
-    fn end(&self, tablet: TabletId) {
+    /// A job of a tablet has ended.
+    pub(crate) fn end(&self, tablet: TabletId) {
         let mut inner = self.inner.lock();
-        let left = inner.jobs(tablet).saturating_sub(1);
-        match left {
+        let jobs = inner.jobs(tablet);
+        assert!(jobs > 0, "a job ends once: tablet {tablet} has none");
+        match jobs - 1 {
             0 => {
                 inner.running.remove(&tablet);
                 inner.beside.remove(&tablet);
@@ -146,96 +151,10 @@ impl Compactions {
             left => drop(inner.running.insert(tablet, left)),
         }
     }
-}
 
-/// Whether a compaction failed for want of space, which may be there at any moment. Room in the manifest is not.
-fn is_for_space(error: &TabletError) -> bool {
-    error.kind() == ErrorKind::ResourceExhausted && !matches!(error, TabletError::ManifestTooLarge { .. })
-}
-
-impl TabletServer {
-    pub(super) async fn compact_loop(self: Arc<Self>) {
-        while !self.is_stopping() {
-            let is_full = self.admission.is_disk_full();
-            let urgency = |tablet| {
-                self.served(tablet).map_or(0, |served| match is_full {
-                    true => served.tablet.garbage_share(),
-                    false => served.tablet.compaction_debt(),
-                })
-            };
-            // One at a time may have all the room there is, and two would share what is little.
-            match self.compactions.begin(is_full, self.env.now(), urgency) {
-                Some((tablet, is_second)) => {
-                    match self.served(tablet) {
-                        Ok(served) => self.compact_tablet(&served, is_second).await,
-                        Err(_) => self.compactions.forget_failures(tablet),
-                    }
-                    self.compactions.end(tablet);
-                }
-                None => {
-                    let _ = self.env.timeout(IDLE, self.compactions.wanted.notified()).await;
-                }
-            }
-        }
-    }
-
-    async fn compact_tablet(&self, served: &Served, is_second: bool) {
-        let tablet = &served.tablet;
-        if !is_second {
-            // One file at a time; an error of the medium is one that its readers meet, too.
-            match tablet.warm_next().await {
-                Ok(true) => self.compactions.announce(tablet.id()),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
-            }
-        }
-        // What there is no room for now, the slow round comes back to.
-        let compacted = match self.admission.is_disk_full() {
-            true => tablet.compact_for_space(self.admission.reservation(1)).await,
-            false => {
-                let reservation = self.admission.reservation(self.options.compactions_max);
-                tablet.compact_within(reservation).await
-            }
-        };
-        // A second job does what it can beside one that may be about to fail again.
-        if compacted.is_ok() && !is_second {
-            self.compactions.forget_failures(tablet.id());
-        }
-        match compacted {
-            Ok(Some(_)) => self.compactions.announce(tablet.id()),
-            Ok(None) => {}
-            Err(error) => {
-                self.note_failure("compaction", &error);
-                self.compactions.failed(tablet.id(), self.env.now(), is_for_space(&error));
-                self.env.sleep(AFTER_FAILURE).await;
-            }
-        }
-    }
-
-    /// While the disk is full: everything that may shrink is looked at.
-    pub(super) fn check_space(&self) {
-        if self.admission.is_disk_full() {
-            let served = self.all_served();
-            let shrinks = served.iter().filter(|served| served.tablet.may_shrink());
-            shrinks.for_each(|served| self.compactions.announce(served.tablet.id()));
-        }
-    }
-
-    /// The next step of the slow round.
-    pub(super) fn check_some(&self) {
-        let from = self.compactions.inner.lock().round;
-        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-        let some: Vec<Arc<Served>> = {
-            let tablets = self.tablets.read();
-            let range = tablets.range((from, Bound::Unbounded)).take(ROUND_STEP);
-            range.map(|(_, served)| served.clone()).collect()
-        };
-        let is_wanted = |served: &&Arc<Served>| served.tablet.compaction_due() || served.tablet.wants_warming();
-        for served in some.iter().filter(is_wanted) {
-            self.compactions.announce(served.tablet.id());
-        }
-        let whole = some.len() == ROUND_STEP;
-        self.compactions.inner.lock().round = some.last().filter(|_| whole).map(|served| served.tablet.id());
+    /// Waits until a tablet is announced, or may have another job.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 }
 
@@ -279,18 +198,6 @@ mod tests {
     }
 
     #[test]
-    fn a_full_manifest_is_no_want_of_space() {
-        let full = stele_storage::StorageError::NoSpace { path: "f".to_owned() };
-        assert!(is_for_space(&TabletError::Storage(full)));
-        let too_large = TabletError::ManifestTooLarge {
-            tablet: TabletId(1),
-            bytes: 2,
-            limit: 1,
-        };
-        assert!(!is_for_space(&too_large));
-    }
-
-    #[test]
     fn the_others_do_not_wait_for_one_that_fails() {
         let compactions = Compactions::default();
         let at = Duration::from_millis;
@@ -314,9 +221,10 @@ mod tests {
         assert_eq!([begin(1_499), begin(1_500)], [None, Some(2)]);
         fail(10_000, false);
         assert_eq!([begin(12_999), begin(13_000)], [None, Some(2)]);
-        for _ in 0..10 {
-            fail(100_000, false);
+        for _ in 0..9 {
+            compactions.failed(TabletId(2), at(100_000), false);
         }
+        fail(100_000, false);
         assert_eq!([begin(159_999), begin(160_000)], [None, Some(2)]);
         fail(200_000, true);
         assert_eq!([begin(201_499), begin(201_500)], [None, Some(2)]);
