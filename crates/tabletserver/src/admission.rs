@@ -87,7 +87,12 @@ pub struct Coming {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        assert!(
+            before >= self.bytes,
+            "a large write leaves the account once: {before} bytes are in it, {} leave",
+            self.bytes
+        );
         self.admission.report_excess();
         self.admission.freed.notify_waiters();
     }
@@ -103,7 +108,8 @@ struct Wanted<'a>(&'a AtomicU64);
 
 impl<'a> Wanted<'a> {
     fn new(wanted: &'a AtomicU64, bytes: u64) -> Self {
-        wanted.store(bytes, Ordering::Relaxed);
+        let former = wanted.swap(bytes, Ordering::Relaxed);
+        assert_eq!(former, 0, "large writes wait one at a time");
         Wanted(wanted)
     }
 }
@@ -253,6 +259,10 @@ impl Admission {
             pacer.turn(now, bytes, load, self.wait_max)
         };
         let (wait, cause) = turn.ok_or_else(|| self.busy())?;
+        assert!(
+            wait <= self.wait_max,
+            "no write waits longer than the limit of all waits: {wait:?}"
+        );
         if !wait.is_zero() {
             match cause {
                 Cause::Memory => self.metrics.delayed_memory.inc(),
@@ -302,8 +312,7 @@ impl Admission {
         let bytes = bytes as u64;
         let start = self.env.now();
         let waits = async {
-            // Never closed.
-            let _turn = self.large.acquire().await.ok();
+            let _turn = self.large.acquire().await.expect("the semaphore is never closed");
             let _wanted = Wanted::new(&self.wanted, bytes);
             while !self.fits(bytes) {
                 let notified = self.freed.notified();
@@ -361,9 +370,15 @@ impl Admission {
         let before = self.asked.swap(bytes, Ordering::Relaxed);
         let wanted = self.overdraft.values_wanted();
         match bytes.checked_sub(before) {
-            Some(more) => wanted.fetch_add(more, Ordering::Relaxed),
-            None => wanted.fetch_sub(before - bytes, Ordering::Relaxed),
-        };
+            Some(more) => drop(wanted.fetch_add(more, Ordering::Relaxed)),
+            None => {
+                let all = wanted.fetch_sub(before - bytes, Ordering::Relaxed);
+                assert!(
+                    all >= before - bytes,
+                    "bytes that are no longer asked for were asked for"
+                );
+            }
+        }
     }
 
     /// Bytes of large writes that are not in memtables yet: flushes make room for them.
@@ -413,10 +428,15 @@ impl Admission {
         }
         let into_bottom = free.saturating_sub(self.memory.bytes());
         let share = |bytes: u64| bytes / (compactions.max(1) as u64);
-        SpaceLimit {
+        let reservation = SpaceLimit {
             any: share(into_bottom.saturating_sub(self.free_bytes_min)),
             into_bottom: share(into_bottom),
-        }
+        };
+        assert!(
+            reservation.any <= reservation.into_bottom && reservation.into_bottom <= free,
+            "compactions share the free bytes, and those that free space get more of them"
+        );
+        reservation
     }
 
     /// A write met a full disk: refuse the next ones until a look says otherwise.

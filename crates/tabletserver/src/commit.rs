@@ -15,6 +15,7 @@ use crate::tablets::Served;
 use crate::waits::{Cause, Watch};
 use std::sync::Arc;
 use stele_commitlog::{Append, Completion, Lead, LogError, LogStream, Payload, Record, RecordRef, Slot, Submitted};
+use stele_env::PlantedBug;
 use stele_tablet::{Batch, TabletError};
 use stele_types::{Durability, SeqNo};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -85,8 +86,17 @@ impl Held {
             self.entered.gate.is_shared(),
             "the gate is shut to splits from the check of the rows until the batch is applied"
         );
+        let tablet = &self.entered.tablet;
+        assert!(
+            tablet.visible() < first || tablet.env().planted(PlantedBug::ReuseSequence),
+            "batches of a tablet are applied in commit order"
+        );
         let writing = self.entered.row_cache.writing(std::mem::take(&mut self.cached));
-        self.entered.tablet.apply(batch, first);
+        tablet.apply(batch, first);
+        debug_assert!(
+            tablet.visible() >= first.plus(batch.len() - 1),
+            "an applied batch is visible as a whole"
+        );
         // The write is visible before readings may be installed again, and both before the latch is released.
         drop(writing);
         drop(self);

@@ -209,6 +209,12 @@ impl MemoryGovernor {
             stale = if changed { 0 } else { stale + 1 };
             let decision = governor.step(seen.clone(), (now - last).as_secs_f64());
             last = now;
+            assert!(
+                decision.granted.sum() <= budget.bytes.max(policy::UNITS),
+                "the shares of the memory budget sum to at most the budget: {:?} of {}",
+                decision.granted,
+                budget.bytes
+            );
             self.divide(&decision, &seen, claims);
             let is_written = stale < STEPS_SPARE_MAX;
             self.memory

@@ -201,6 +201,7 @@ impl RowLatches {
     pub async fn own(self: &Arc<Self>, row: &[u8]) -> Latched {
         let stripe = stripe_of(row);
         self.stripes[stripe].own().await;
+        debug_assert!(!self.stripes[stripe].is_shared(), "nobody shares a latch that is owned");
         self.latched(What::Owned(stripe))
     }
 

@@ -69,10 +69,6 @@ impl CommitLog {
                 (number, info)
             })
             .collect();
-        debug_assert!(
-            old.iter().all(|(number, _)| *number <= last_segment_before(epoch)),
-            "the epoch grows: a segment of this owner is there before its log starts"
-        );
         let streams = (0..options.log_streams.max(1)).map(|stream| {
             let stream = LogStream::start(
                 context.storage.clone(),
@@ -85,8 +81,13 @@ impl CommitLog {
             );
             Arc::new(stream)
         });
+        let streams: Vec<Arc<Stream>> = streams.collect();
+        assert!(
+            !streams.is_empty(),
+            "a log has a stream, which owns the segments of former owners"
+        );
         CommitLog {
-            streams: streams.collect(),
+            streams,
             tablets,
             bytes_max: options.log_bytes_max,
         }
@@ -125,11 +126,8 @@ impl CommitLog {
     }
 
     /// Keeps the segments of former owners where they are. They are the first stream's.
-    pub(crate) async fn hold_former_segments(&self) -> Option<HeldSegments> {
-        match self.streams.first() {
-            Some(stream) => Some(stream.hold_segments().await),
-            None => None,
-        }
+    pub(crate) async fn hold_former_segments(&self) -> HeldSegments {
+        self.streams[0].hold_segments().await
     }
 
     /// Bytes of log that flushes can make superfluous. Bytes kept for a tablet that cannot be flushed, now or ever, are not:

@@ -71,6 +71,10 @@ impl RowMemory {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let bytes = bytes.saturating_add(FIRST_BYTES).max(before.saturating_mul(4));
+        assert!(
+            bytes > before,
+            "a row that is read again gets more memory each time, so that it ends"
+        );
         Ok(self.try_take(bytes).ok_or(bytes))
     }
 
@@ -93,14 +97,14 @@ impl RowMemory {
                 false => None,
             };
             let permit = self.units.clone().acquire_many_owned(units).await;
+            let permit = permit.expect("the semaphore is never closed");
             let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
             if !settles.is_zero() {
                 self.env.sleep(settles).await;
             }
             (overdraft, permit)
         });
-        // Never closed.
-        let Ok((overdraft, Ok(permit))) = taken.await else {
+        let Ok((overdraft, permit)) = taken.await else {
             let message = "rows that are read for writes take all the memory there is for them: retry later";
             return Err(ServiceError::new(ErrorKind::Busy, message));
         };
@@ -118,6 +122,12 @@ impl RowMemory {
     }
 
     fn held(&self, units: u32, permit: OwnedSemaphorePermit, overdraft: Option<OverdraftPermit>) -> RowReservation {
+        assert_eq!(
+            permit.num_permits(),
+            units as usize,
+            "a reservation has the units that it counts"
+        );
+        assert!(units <= self.units_max, "a reservation is at most the whole pool");
         let bytes = match units == self.units_max {
             true => self.overdraft_bytes(),
             false => units as usize * UNIT_BYTES,
@@ -131,7 +141,7 @@ impl RowMemory {
 
     /// Bytes that rows have taken of the room.
     pub(crate) fn taken(&self) -> usize {
-        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+        taken(&self.units, self.units_max)
     }
 
     /// All of it.
@@ -181,9 +191,8 @@ impl WriteMemory {
         let waits = Arc::clone(&self.units).acquire_many_owned(units);
         let taken = self.env.timeout(self.wait_max, waits);
         match taken.await {
-            Ok(Ok(permit)) => Ok(permit),
-            // Never closed.
-            Ok(Err(_)) | Err(_) => {
+            Ok(permit) => Ok(permit.expect("the semaphore is never closed")),
+            Err(_) => {
                 let message = "writes on their way to the log take all the memory there is for them: retry later";
                 Err(ServiceError::new(ErrorKind::Busy, message))
             }
@@ -192,8 +201,18 @@ impl WriteMemory {
 
     /// Bytes that are taken.
     pub(crate) fn taken(&self) -> usize {
-        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+        taken(&self.units, self.units_max)
     }
+}
+
+/// Bytes that are taken of a pool.
+fn taken(units: &Semaphore, units_max: u32) -> usize {
+    let free = units.available_permits();
+    assert!(
+        free <= units_max as usize,
+        "a reservation is returned once: {free} of {units_max} units are free"
+    );
+    (units_max as usize - free) * UNIT_BYTES
 }
 
 #[cfg(test)]

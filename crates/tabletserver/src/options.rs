@@ -165,11 +165,16 @@ impl ServerOptions {
     /// by the caller), a twentieth for the row cache, the rest for indexes, filters, queues and requests in flight.
     pub fn for_memory(memory: u64) -> Self {
         let memtable_bytes_max = memory * 2 / 5;
+        let row_cache_bytes = memory / 20;
+        assert!(
+            memtable_bytes_max + ServerOptions::block_cache_bytes(memory) as u64 + row_cache_bytes <= memory,
+            "the shares of memtables and caches sum to at most the budget"
+        );
         ServerOptions {
             durability: Durability::Sync,
             memory: Some(MemoryBudget::new(memory)),
             memtables: MemtableLimits::for_share(memtable_bytes_max),
-            row_cache_bytes: usize::try_from(memory / 20).unwrap_or(usize::MAX),
+            row_cache_bytes: usize::try_from(row_cache_bytes).unwrap_or(usize::MAX),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
             log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,
@@ -217,6 +222,10 @@ impl ServerOptions {
         let streams = (cores / CORES_PER_STREAM).clamp(streams_min, STREAMS_MAX);
         let by_memory = usize::try_from(memory / MEMORY_PER_COMPACTION).unwrap_or(usize::MAX);
         let compactions = (cores / CORES_PER_COMPACTION).min(by_memory);
+        assert!(
+            streams >= streams_min,
+            "more cores have more streams, among which the queue is divided"
+        );
         ServerOptions {
             log_streams: streams as u32,
             log_queue_bytes: least.log_queue_bytes * streams_min / streams,

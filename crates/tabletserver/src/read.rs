@@ -115,6 +115,7 @@ impl Reader {
         };
         match tablet.get(row, compiled.as_ref()).map_err(from_tablet)? {
             PointRead::Batch(batch) => {
+                debug_assert!(batch.len() <= 1, "a read of one row gives at most that row");
                 if let Some(reading) = reading {
                     let read = row_read(tablet, row, filter);
                     self.row_cache.install(reading, &read, &batch, || tablet.schema(), now);
@@ -300,5 +301,10 @@ impl RowStream for TabletRows {
 /// Room to ask for when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so that
 /// reading it again costs a third of reading it.
 fn space_for(bytes: usize, there: usize) -> usize {
-    bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4))
+    let asked = bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4));
+    assert!(
+        asked > there,
+        "a row that is read again gets more memory each time, so that it ends"
+    );
+    asked
 }

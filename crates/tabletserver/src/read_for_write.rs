@@ -148,6 +148,11 @@ async fn read_within(
                 cells.push(cell);
             }
         }
+        debug_assert_eq!(
+            cells.is_empty(),
+            *kept == 0,
+            "bytes are counted with the cells that are kept"
+        );
         if wanted.any && !cells.is_empty() {
             return Ok(());
         }

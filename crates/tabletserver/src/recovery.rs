@@ -177,7 +177,10 @@ impl Opened {
         let mut tablets = BTreeMap::new();
         for (id, schema) in unread {
             match Tablet::open_again(context.clone(), schema, id, epoch).await {
-                Ok(tablet) => drop(tablets.insert(id, tablet)),
+                Ok(tablet) => {
+                    let former = tablets.insert(id, tablet);
+                    assert!(former.is_none(), "a damaged tablet is opened once in a round");
+                }
                 Err(error) => tracing::debug!(tablet = %id, %error, "the tablet still cannot be served"),
             }
         }
@@ -204,10 +207,6 @@ impl Opened {
         let (tablets, storage) = (self.tablets, &*context.storage);
         let budget = options.memory.as_ref().map_or(u64::MAX, |memory| memory.bytes);
         let bytes_max = budget / 8 * REPLAYED_EIGHTHS;
-        assert!(
-            bytes_max <= budget,
-            "memtables get a part of the budget to be replayed into"
-        );
         let (report, too_much) = parts::replay_within(storage, &tablets, &context.memory, bytes_max).await?;
         delete_dropped(storage, &report.dropped).await?;
         for (_, _, segment) in &report.segments {

@@ -178,6 +178,10 @@ impl ReadModifyWrite {
         let size = WriteSize::of(&rows);
         let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
         let overdraft = extent.applied.saturating_sub(reserved.applied);
+        assert!(
+            reserved.overdraft.is_none(),
+            "a write is counted beyond its reservation once"
+        );
         reserved.overdraft = self
             .write
             .admission
@@ -337,7 +341,7 @@ fn apply_rules(
         let value = match written.entry(column) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(place) => {
-                let len = lens.get(&(rule.family, &rule.qualifier[..])).copied().unwrap_or(0);
+                let len = lens[&(rule.family, &rule.qualifier[..])];
                 let mut bytes = BytesMut::with_capacity(len);
                 let current = columns.get(place.key());
                 bytes.extend_from_slice(current.map_or(&[][..], |(_, current)| current));
@@ -348,9 +352,22 @@ fn apply_rules(
                 })
             }
         };
-        let family = schema.families.get(&rule.family).map_or("", |family| &family.name);
+        let family = &schema.families[&rule.family].name;
         operate(&rule.operation, value, family, &rule.qualifier)?;
     }
+    let is_within = |((family, qualifier), value): (&(FamilyId, Bytes), &Value)| {
+        value.bytes.len() <= lens[&(*family, &qualifier[..])]
+    };
+    assert!(
+        written.iter().all(is_within),
+        "rules write at most the bytes that were checked before anything was copied"
+    );
+    assert!(
+        written
+            .iter()
+            .all(|(column, value)| columns.get(column).is_none_or(|(old, _)| value.timestamp >= *old)),
+        "a written cell is at least as new as the one that it replaces"
+    );
     let cell =
         |((family, qualifier), value): (_, Value)| Cell::put(family, qualifier, value.timestamp, value.bytes.freeze());
     Ok(written.into_iter().map(cell).collect())

@@ -410,6 +410,10 @@ impl Shard {
         if rows.is_empty() {
             self.holds.set(false);
         }
+        debug_assert!(
+            rows.is_empty() || self.holds.any(),
+            "a shard says that it has rows before it has one, or writers would leave them"
+        );
         drop(rows);
         drop(dropped);
     }

@@ -203,6 +203,10 @@ impl TabletServer {
             served.tablet.close();
             usize::from(flushed.is_err())
         });
+        assert!(
+            self.is_stopping(),
+            "nothing is written any more while the last memtables are flushed"
+        );
         let flushing = futures::stream::iter(flushing).buffer_unordered(FLUSHES_AT_SHUTDOWN);
         let failed = flushing.fold(0, |failed, one| async move { failed + one }).await;
         if failed == 0

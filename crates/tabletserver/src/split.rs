@@ -57,6 +57,10 @@ impl SplitCheck {
         let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
         let may = is_same && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
         self.left_out = if may { self.left_out + 1 } else { 0 };
+        assert!(
+            self.left_out <= PROBES_SKIPPED_MAX,
+            "a bounded number of checks is left out"
+        );
         (self.made_bytes, self.tablets) = (made_bytes, tablets);
         may
     }
@@ -156,6 +160,10 @@ impl Splitter {
     }
 
     async fn try_prepare(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
+        assert!(
+            left != right && tablet != left && tablet != right,
+            "the halves are new tablets: {left} and {right} of {tablet}"
+        );
         let served = self.tablets.served(tablet)?;
         // A compaction would replace the files that the halves are made of. One that runs takes seconds: it is waited for
         // while writes still flow.

@@ -73,6 +73,10 @@ impl Tablets {
     /// The tablet, if it is served here.
     pub(crate) fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
         let served = self.routes.around(tablet).get(&tablet).cloned();
+        debug_assert!(
+            served.as_ref().is_none_or(|served| served.tablet.id() == tablet),
+            "a route leads to the tablet of its identifier"
+        );
         served.ok_or_else(|| self.not_served(tablet))
     }
 

@@ -120,12 +120,11 @@ impl WriteWaits {
         if took < NOTED_MIN {
             return;
         }
-        // The order of `ALL` is that of the variants.
-        if let Some(waits) = self.by_cause.get(cause as usize) {
-            waits.seconds.observe(took.as_secs_f64());
-            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            waits.longest.fetch_max(nanos, Ordering::Relaxed);
-        }
+        debug_assert_eq!(Cause::ALL[cause as usize], cause, "`ALL` has the order of the variants");
+        let waits = &self.by_cause[cause as usize];
+        waits.seconds.observe(took.as_secs_f64());
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        waits.longest.fetch_max(nanos, Ordering::Relaxed);
     }
 
     /// Waits for `future`, and notes how long if it was not ready at once.

@@ -196,10 +196,12 @@ impl WritePath {
 
     /// What the log has to do for a durability: where an append does not outlive the process, `flush` takes a sync.
     fn kept(&self, asked: Durability) -> Durability {
-        match asked {
+        let kept = match asked {
             Durability::Flush if !self.storage.keeps_appends() => Durability::Sync,
             asked => asked,
-        }
+        };
+        assert!(kept >= asked, "a write is at least as durable as asked");
+        kept
     }
 
     /// Logs and applies a batch; returns when it is as durable as asked.

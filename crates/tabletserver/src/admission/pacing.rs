@@ -84,10 +84,15 @@ pub struct Load {
 impl Load {
     /// `foreseen` are bytes of memory, see the [module](self); `compaction_pressure` is in units of [`PRESSURE_FULL`].
     pub fn new(foreseen: u64, memory_bytes_max: u64, compaction_pressure: u64) -> Load {
-        Load {
+        let load = Load {
             pressure: (foreseen as f64 / memory_bytes_max.max(1) as f64).min(1.0),
             compaction_pressure: compaction_pressure as f64 / PRESSURE_FULL as f64,
-        }
+        };
+        debug_assert!(
+            (0.0..=1.0).contains(&load.pressure) && load.compaction_pressure >= 0.0,
+            "a load is a part of a limit: {load:?}"
+        );
+        load
     }
 
     /// Whether nothing slows.
@@ -174,7 +179,9 @@ impl Pacer {
             return None;
         }
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(TURN_MAX);
+        let before = self.used_up;
         self.used_up = self.used_up.max(now.saturating_sub(BURST)) + turn;
+        assert!(self.used_up >= before, "a turn is behind those that were given before");
         Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
@@ -188,7 +195,12 @@ impl Pacer {
         // Who has waited long enough takes no more of the others' time.
         let ends = (begins + turn).min(now + longest);
         self.compaction_rate_used_until = self.compaction_rate_used_until.max(ends);
-        ends.saturating_sub(now)
+        let wait = ends.saturating_sub(now);
+        assert!(
+            wait <= longest,
+            "a write waits for compactions at most {longest:?}, not {wait:?}"
+        );
+        wait
     }
 
     /// Flushes have written `flushed` bytes since the beginning of time, and flushes and merges moved so many of files. Called with
@@ -209,6 +221,11 @@ impl Pacer {
         let keep = (-seconds / MEMORY).exp();
         let measured = flushed.saturating_sub(before) as f64 / seconds;
         self.flush_rate = (self.flush_rate * keep + measured * (1.0 - keep)).max(RATE_MIN);
+        assert!(
+            self.flush_rate.is_finite() && self.flush_rate >= RATE_MIN,
+            "a measured rate is a number, and lets some writes pass: {}",
+            self.flush_rate
+        );
         self.measured = Some((now, flushed));
     }
 }
@@ -240,6 +257,10 @@ impl CompactionThroughput {
     }
 
     fn in_writes(&self) -> f64 {
+        assert!(
+            self.seconds > 0.0,
+            "compactions were measured for some time, or are assumed to have been"
+        );
         let compacted = GARBAGE_SHARE * self.compacted / self.seconds;
         (compacted * self.memtables / self.files.max(1.0)).max(RATE_MIN)
     }

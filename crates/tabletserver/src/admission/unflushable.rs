@@ -52,6 +52,11 @@ impl Unflushable {
             self.any.store(false, Ordering::Relaxed);
             self.memory.store(0, Ordering::Relaxed);
         }
+        debug_assert_eq!(
+            self.any.load(Ordering::Relaxed),
+            !failing.is_empty(),
+            "the flag that spares writers the lock says whether a tablet fails"
+        );
     }
 
     /// Notes how large their memtables are.

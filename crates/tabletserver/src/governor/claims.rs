@@ -137,7 +137,12 @@ fn left(granted: Division, claimed: u64) -> (u64, u64) {
     let all = granted.blocks + granted.rows;
     let left = all.saturating_sub(claimed).max(all / KEPT_PART);
     let part = |bytes: u64| (u128::from(bytes) * u128::from(left) / u128::from(all.max(1))) as u64;
-    (part(granted.blocks), part(granted.rows))
+    let (blocks, rows) = (part(granted.blocks), part(granted.rows));
+    assert!(
+        blocks <= granted.blocks && rows <= granted.rows && blocks + rows <= left,
+        "caches get at most their grant less what is claimed of it"
+    );
+    (blocks, rows)
 }
 
 #[cfg(test)]

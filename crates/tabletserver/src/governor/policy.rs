@@ -24,7 +24,7 @@
 use stele_cache::ProfileCounts;
 
 /// Steps in which memory is divided.
-const UNITS: u64 = 64;
+pub(super) const UNITS: u64 = 64;
 /// Fewest units: of memtables, or flushes would be too small whenever writes come back; of the block cache, which must hold
 /// indexes at least; of the row cache.
 const FLOOR_MEMTABLES: u64 = 4;
@@ -74,7 +74,7 @@ pub struct Division {
 }
 
 impl Division {
-    fn sum(&self) -> u64 {
+    pub(super) fn sum(&self) -> u64 {
         self.memtables + self.blocks + self.rows
     }
 }
@@ -220,6 +220,10 @@ impl Costs {
 impl Governor {
     /// A governor of a server that begins with a division.
     pub fn new(plan: GovernorPlan, begin: Division) -> Self {
+        assert!(
+            plan.capacities.is_sorted(),
+            "hits between simulated capacities are on a line from the smaller to the larger"
+        );
         let demand = Demand {
             hits: vec![Rate::default(); plan.capacities.len()],
             ..Demand::default()
@@ -250,6 +254,11 @@ impl Governor {
         let present = self.units_now(unit);
         let costs = self.costs(unit, &now);
         let target = self.best(&costs, present);
+        assert_eq!(
+            target.iter().sum::<u64>(),
+            UNITS,
+            "a division gives every unit to one pool: {target:?}"
+        );
         let moved = target != present;
         if moved {
             self.last_move = ([0, 1, 2].map(|i| target[i] as i64 - present[i] as i64), 0.0);
@@ -262,8 +271,17 @@ impl Governor {
             rows,
         };
         self.before = now;
+        assert!(
+            self.division.sum() <= divisible,
+            "the shares of the pools sum to at most the divided memory"
+        );
+        let granted = self.granted(divisible);
+        assert!(
+            granted.sum() <= divisible,
+            "the pools together may take at most the divided memory: {granted:?} of {divisible}"
+        );
         Decision {
-            granted: self.granted(divisible),
+            granted,
             division: self.division,
             marginal: costs.marginal(target),
             moved,
@@ -311,7 +329,12 @@ impl Governor {
     fn divisible(&self, now: &Observation) -> u64 {
         let budget = self.plan.budget;
         let others = now.other_bytes + budget / 16 + self.excess;
-        budget.saturating_sub(others).max(budget / 4).max(UNITS)
+        let divisible = budget.saturating_sub(others).max(budget / 4).max(UNITS);
+        assert!(
+            divisible <= budget.max(UNITS),
+            "the divided memory is a part of the budget: {divisible} of {budget}"
+        );
+        divisible
     }
 
     /// The present division in units that sum up to all of them.
@@ -328,7 +351,12 @@ impl Governor {
             0
         };
         let memtables = scaled(d.memtables).clamp(least, UNITS - FLOOR_BLOCKS - rows);
-        [memtables, UNITS - rows - memtables, rows]
+        let blocks = UNITS - rows - memtables;
+        assert!(
+            blocks >= FLOOR_BLOCKS && memtables >= least,
+            "no pool is below its floor: {memtables} units of memtables, {blocks} of blocks"
+        );
+        [memtables, blocks, rows]
     }
 
     fn memtables_floor(&self, unit: u64) -> u64 {
@@ -451,6 +479,7 @@ fn limited(present: [u64; 3], target: [u64; 3]) -> [u64; 3] {
         (present[i] as i64 + way * UNITS_PER_STEP as i64 / furthest as i64) as u64
     };
     let (memtables, rows) = (part(0), part(2));
+    assert!(memtables + rows <= UNITS, "a step between two divisions is a division");
     [memtables, UNITS - memtables - rows, rows]
 }
 

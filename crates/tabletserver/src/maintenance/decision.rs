@@ -57,6 +57,7 @@ impl FlushPressure {
         } else {
             worth
         };
+        assert!(least > 0, "an empty memtable is never worth a file");
         active_bytes >= least
     }
 }
@@ -86,7 +87,15 @@ impl FlushView {
         }
         // Last the tablets whose flush failed, however little they hold, and if another has flushed them since: then they are
         // no longer unflushable.
-        pick_flush(&self.candidates, pressure).or_else(|| self.retried.first().copied())
+        let picked = pick_flush(&self.candidates, pressure);
+        debug_assert!(
+            picked.is_none_or(|id| self
+                .candidates
+                .iter()
+                .any(|c| c.tablet == id && c.active_bytes + c.frozen_bytes > 0)),
+            "the picked tablet may be flushed, and has something to flush"
+        );
+        picked.or_else(|| self.retried.first().copied())
     }
 }
 

@@ -52,6 +52,11 @@ pub(super) async fn replay_within(
     for (id, tablet) in tablets {
         *sizes.entry(*id).or_default() += tablet.state().memtable_bytes();
         tablet.forget_replayed();
+        debug_assert_eq!(
+            tablet.state().memtable_bytes(),
+            0,
+            "nothing of a tablet is in memory before it is replayed again"
+        );
     }
     Ok((report, Some(sizes)))
 }
@@ -74,10 +79,7 @@ pub(super) async fn replay_in_parts(
     );
     let mut parts = parts.into_iter().peekable();
     while let Some(part) = parts.next() {
-        let some: BTreeMap<TabletId, Arc<Tablet>> = part
-            .iter()
-            .filter_map(|id| Some((*id, tablets.get(id)?.clone())))
-            .collect();
+        let some: BTreeMap<TabletId, Arc<Tablet>> = part.iter().map(|id| (*id, tablets[id].clone())).collect();
         replay_batches(storage, &some, u64::MAX, Tablet::replay).await?;
         let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
         let mut flushed = futures::stream::iter(some.into_values())
@@ -124,6 +126,17 @@ fn parts(sizes: &Sizes, bytes_max: u64) -> Vec<BTreeSet<TabletId>> {
             }
         }
     }
+    debug_assert_eq!(
+        parts.iter().map(BTreeSet::len).sum::<usize>(),
+        sizes.values().filter(|bytes| **bytes > 0).count(),
+        "each tablet with something to replay has its turn once"
+    );
+    debug_assert!(
+        parts
+            .iter()
+            .all(|part| part.len() == 1 || part.iter().map(|id| sizes[id]).sum::<u64>() <= bytes_max),
+        "tablets that have their turn together fit"
+    );
     parts
 }
 

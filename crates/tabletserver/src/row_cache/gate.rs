@@ -18,12 +18,17 @@ pub(super) struct Stripe(AtomicU64);
 impl Stripe {
     /// A write begins: from here on no reading that began before is installed.
     pub(super) fn begin(&self) {
-        self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::AcqRel);
+        let before = self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::AcqRel);
+        assert!(
+            before & IN_PROGRESS < IN_PROGRESS,
+            "writes in progress do not run over into the count of those that began"
+        );
     }
 
     /// A write is visible: who notes the count from here on sees it.
     pub(super) fn end(&self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        let before = self.0.fetch_sub(1, Ordering::Release);
+        assert!(before & IN_PROGRESS > 0, "a write ends once");
     }
 
     /// Writes that have begun; `None` while some have not finished.

@@ -130,6 +130,7 @@ impl Kept {
 
     #[inline]
     fn slice(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.0.len(), "places in a record are within it");
         self.0.get(at..at + len).unwrap_or(&[])
     }
 
@@ -232,6 +233,10 @@ impl CachedRow {
         if others.len() >= VARIANTS_MAX {
             others.remove(0);
         }
+        assert!(
+            others.len() < VARIANTS_MAX,
+            "a row is kept under at most {VARIANTS_MAX} filters"
+        );
         CachedRow {
             first: variant,
             others: (!others.is_empty()).then(|| Box::new(others)),
@@ -291,7 +296,8 @@ impl Variant {
             halves(row.len(), cells.len())?,
         ];
         let mut record: Arc<[u8]> = std::iter::repeat_n(0, record_bytes(row, cells)).collect();
-        write_record(Arc::get_mut(&mut record)?, &head, row, cells)?;
+        let bytes = Arc::get_mut(&mut record).expect("nobody else has a record that is being made");
+        write_record(bytes, &head, row, cells)?;
         Some(Variant {
             record: Kept(record),
             filter: of.filter.cloned(),
@@ -332,6 +338,11 @@ fn write_record(mut to: &mut [u8], head: &[u64; HEAD_WORDS], row: &[u8], cells: 
             put(label.as_bytes())?;
         }
     }
+    assert!(
+        to.is_empty(),
+        "a record is as long as its parts: {} bytes are left",
+        to.len()
+    );
     Some(())
 }
 

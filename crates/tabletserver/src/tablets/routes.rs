@@ -45,6 +45,7 @@ impl Routes {
 /// In which of so many places a tablet is. A table and each split take a block of identifiers of their own, so by its identifier alone
 /// the tablet of a table that was not divided when it was made would be in the second place, and every half in the first two.
 pub(crate) fn place_of(tablet: TabletId, places: usize) -> usize {
+    assert!(places > 0, "a tablet is in one of some places");
     (block_of(tablet.0).wrapping_add(tablet.0) % places as u64) as usize
 }
 
