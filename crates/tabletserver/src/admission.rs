@@ -1,13 +1,13 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
-//! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share, and by how far
-//!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
-//!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
-//! * Tablets that cannot be flushed: writes to them are refused when log or memory keep too much for them, and those of others
-//!   are not slowed for their sake ([`unflushable`]).
+//! * Memory and compaction debt: writers are slowed in proportion to the free part of the memtables' share, and by how far
+//!   compactions are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting.
+//!   Should memory run over nevertheless, they wait; after a limit they are refused as busy.
+//! * Unflushable tablets: writes to them are refused when log or memory retain too much for them, and writes to other tablets
+//!   are not slowed for their sake (`unflushable`).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
-//!   merges that make garbage go; writes come back by themselves when there is space again. A large write that would take
-//!   of the reserve by itself is refused before that.
+//!   compactions that free space; writes are accepted again when there is space. A large write that would take of the
+//!   reserve by itself is refused before that.
 
 mod metrics;
 mod pacing;
@@ -31,17 +31,18 @@ use stele_types::{ErrorKind, TabletId};
 use unflushable::Unflushable;
 use tokio::sync::{Notify, Semaphore};
 
-/// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
-/// server may take above its budget.
+/// The most that memtables may grow past their share before writers are stopped; a quarter of the share where that is
+/// less. Part of the memory that a server may take above its budget.
 const MEMORY_OVER_MAX: u64 = 64 << 20;
-/// Writes of more than such a part of the memtables' share are let in one by one: two at once would go past it by as much.
+/// Writes of more than this part of the memtables' share are let in one by one: two concurrently would exceed it by
+/// as much.
 const LARGE_PART: u64 = 8;
-/// Smaller ones never are: dozens at once are within what memtables may take beyond their share.
+/// Smaller writes are never large: dozens of them fit into the memory that memtables may take beyond their share.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// Free bytes above the reserve from which on nobody counts what is written between two looks at the medium: far more than
-/// a fifth of a second's writes.
+/// Free bytes above the reserve from which on written bytes are not counted between two checks of free space. Far
+/// more than a fifth of a second's writes.
 const AMPLE_SPACE: u64 = 1 << 30;
-/// How often a stopped writer looks by itself.
+/// How often a stopped writer checks without being woken.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Decides whether a write may proceed.
@@ -57,7 +58,8 @@ pub struct Admission {
     /// Woken when memory was freed.
     freed: Notify,
     disk_full: AtomicBool,
-    /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
+    /// As of the last check, less the bytes logged since where space is scarce; the maximum where storage has no
+    /// limit.
     free_bytes: AtomicU64,
     metrics: AdmissionMetrics,
     waits: WriteWaits,
@@ -65,7 +67,7 @@ pub struct Admission {
     pub(crate) unflushable: Unflushable,
     /// For rows that writes read.
     pub(crate) rows: RowMemory,
-    /// For what is copied of requests.
+    /// Memory for the copied parts of requests.
     pub(crate) batches: WriteMemory,
     /// One turn: of the large write that waits for memory, while others queue behind it.
     large: Semaphore,
@@ -73,7 +75,7 @@ pub struct Admission {
     wanted: AtomicU64,
     /// Bytes of large writes that have been let in and may not be in memtables yet.
     coming: AtomicU64,
-    /// Knows what is in flight, of which memtables beyond their share are a part.
+    /// Knows the memory in flight, of which memtables beyond their share are a part.
     overdraft: Overdraft,
     /// Bytes that answers have been asked for.
     asked: AtomicUsize,
@@ -98,7 +100,7 @@ impl Drop for Coming {
     }
 }
 
-/// What memtables may take beyond their share.
+/// Bytes that memtables may take beyond their share.
 fn over_max(share: u64) -> u64 {
     (share / 4).min(MEMORY_OVER_MAX)
 }
@@ -160,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// Refuses writes for which there is no space on the medium.
+    /// Refuses writes while the disk is full.
     pub fn check_accepting(&self) -> ServiceResult<()> {
         if self.disk_full.load(Ordering::Relaxed) {
             self.metrics.refused_disk.inc();
@@ -170,7 +172,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Refuses writes to a tablet that cannot be flushed, and has so many `bytes` in memtables, while too much is kept for it.
+    /// Refuses writes to an unflushable tablet with this many `bytes` in memtables, while too much is retained for
+    /// it.
     pub fn check_unflushable(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
         let checked = self.unflushable.check(tablet, bytes, self.memtables.bytes_max());
         if checked.is_err() {
@@ -179,8 +182,8 @@ impl Admission {
         checked
     }
 
-    /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::compaction_pressure`). A few loads
-    /// where there is no pressure.
+    /// Waits until a write of about this many bytes may proceed, to a tablet with this compaction debt
+    /// (`picker::compaction_pressure`). A few loads where there is no pressure.
     pub async fn pace(&self, bytes: usize, compaction_pressure: u64) -> ServiceResult<()> {
         self.spend(bytes)?;
         let load = self.load(compaction_pressure);
@@ -190,14 +193,15 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether there is far more space than is going to be written before the next look at the medium.
+    /// Whether there is far more space than writes can take before the next check of free space.
     pub fn has_ample_space(&self) -> bool {
         let free = self.free_bytes.load(Ordering::Relaxed);
         free == u64::MAX || free > self.reserve().saturating_add(AMPLE_SPACE)
     }
 
-    /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium. A large one is
-    /// refused that would use it up by itself: nothing could be flushed any more then, and only that brings space back.
+    /// Counts bytes that are about to be logged, lest writes use up the reserve between two checks of free space. A
+    /// large write that would use it up by itself is refused: then nothing could be flushed, and only a flush brings
+    /// space back.
     fn spend(&self, bytes: usize) -> ServiceResult<()> {
         if self.has_ample_space() {
             return Ok(());
@@ -220,7 +224,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Free bytes below which writes are refused: what was accepted must still fit when it is flushed.
+    /// Free bytes below which writes are refused: accepted writes must still fit when they are flushed.
     fn reserve(&self) -> u64 {
         self.free_bytes_min.saturating_add(self.memory.bytes())
     }
@@ -306,8 +310,9 @@ impl Admission {
         bytes as u64 > LARGE_BYTES_MIN && bytes as u64 > self.memtables.bytes_max() / LARGE_PART
     }
 
-    /// Lets a large write in when it fits beside what there is, and what else has been let in, or when hardly anything is left
-    /// to be flushed. One after the other; `nudge` is called to have memtables flushed.
+    /// Lets a large write in when it fits in addition to the memtables and the other large writes that were let in,
+    /// or when hardly anything is left to be flushed. One after the other; `nudge` is called to have memtables
+    /// flushed.
     pub async fn let_in(self: &Arc<Self>, bytes: usize, nudge: impl Fn()) -> ServiceResult<Coming> {
         let bytes = bytes as u64;
         let start = self.env.now();
@@ -350,7 +355,7 @@ impl Admission {
         is_first || there.saturating_add(coming).saturating_add(bytes) <= max.saturating_add(over_max(max))
     }
 
-    /// Tells what memtables take beyond their share, so that others give way.
+    /// Publishes the bytes that memtables take beyond their share, so that caches shrink.
     fn report_excess(&self) {
         let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
         let overdraft = taken.saturating_sub(self.memtables.bytes_max());
@@ -363,8 +368,8 @@ impl Admission {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks for so many bytes of memtables that answers share, in place of what was asked for before: those of which nothing is
-    /// taken are given up for it, as for large values. Called by the flush loop alone.
+    /// Asks for this many bytes of memtables that responses share, in place of the bytes asked for before. Responses
+    /// whose client reads nothing are cancelled for it, as for large values. Called by the flush loop alone.
     pub fn ask_of_answers(&self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let before = self.asked.swap(bytes, Ordering::Relaxed);
@@ -406,7 +411,7 @@ impl Admission {
         self.freed.notify_waiters();
     }
 
-    /// Looks at the medium's free space; called every now and then.
+    /// Checks the free space of storage; called every now and then.
     pub async fn check_disk(&self, storage: &Arc<dyn Storage>) {
         let full = match storage.free_bytes().await {
             Ok(Some(free)) => {
@@ -420,7 +425,8 @@ impl Admission {
         self.set_disk_full(full, self.reserve());
     }
 
-    /// What each of so many compactions at once may write without taking what flushes need for what was accepted.
+    /// The bytes that each of `compactions` concurrent ones may write without taking the space that flushes of
+    /// accepted writes need.
     pub fn reservation(&self, compactions: usize) -> SpaceLimit {
         let free = self.free_bytes.load(Ordering::Relaxed);
         if free == u64::MAX {
@@ -439,7 +445,7 @@ impl Admission {
         reservation
     }
 
-    /// A write met a full disk: refuse the next ones until a look says otherwise.
+    /// A write met a full disk: refuse the next ones until a check says otherwise.
     pub fn met_full_disk(&self) {
         self.disk_full.store(true, Ordering::Relaxed);
     }

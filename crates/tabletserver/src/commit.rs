@@ -1,11 +1,10 @@
-//! What a write holds on its way through the log, and how a batch is logged, applied and released.
+//! The commit of a batch: it is logged, applied and released, in this order.
 //!
 //! Terms: a *placed* batch has its sequence numbers, and with them its place in the commit order of its tablet.
 //!
-//! Order of a commit, which nothing may change: the record is as durable as asked, then the batch is applied, then what its
-//! writer held is released, then the writer is told. A record that queues takes all that its writer held along
-//! ([`PendingWrite`]). So the row stays latched, and the gate shut, until the write has happened, also when its caller has
-//! gone away.
+//! Invariant, the order of a commit: the record becomes as durable as asked; the batch is applied; the latches, gate and memory
+//! of its writer are released; the writer is told. A queued record takes these along ([`PendingWrite`]), so the row stays
+//! latched until the write has happened, also when the caller has gone away.
 
 use crate::admission::Coming;
 use crate::latch::Latched;
@@ -46,7 +45,7 @@ impl Reserved {
     }
 }
 
-/// What a writer holds until its batch is applied.
+/// Latches, gate and memory that a writer holds until its batch is applied.
 pub(crate) struct Held {
     pub(crate) entered: Entered,
     /// Of a read-modify-write or conditional write that is not small.

@@ -1,12 +1,12 @@
-//! The memory governor: one budget, moved between memtables, block cache and row cache by what it is worth in each.
+//! The memory governor moves one budget between memtables, block cache and row cache.
 //!
-//! The decision is a plain function in [`policy`]; this module observes, applies, and shows what was decided. It runs once a
-//! second: the work is some hundred microseconds, and a change of the load is followed within a few seconds.
+//! The decision is a pure function in [`policy`]; this module observes, applies, and shows its outcome. It runs once a second:
+//! the work is some hundred microseconds, and it follows a change of the load within a few seconds.
 //!
-//! What is not divided: indexes and filters of open files, the queue of the log, requests in flight, the allocator's slack.
-//! The first two are measured and taken off first; for the rest there is a sixteenth of the budget. When calls in flight or
-//! large writes take more than that, caches give way at that moment ([`claims`]). Where the process
-//! can see its own size, there is a brake too: past the budget and [`policy`]'s slack all pools shrink.
+//! Not divided are indexes and filters of open files, the queue of the log, requests in flight, and the allocator's slack. The
+//! first two are measured and subtracted; the others have a sixteenth of the budget. When calls in flight or large writes
+//! take more than that, the caches shrink immediately (`claims`). Where the process can see its own size, all pools
+//! shrink when it is past the budget and [`policy`]'s slack.
 
 mod claims;
 pub mod policy;
@@ -106,7 +106,7 @@ pub(crate) struct MemoryGovernor {
     env: Env,
     files: Arc<FileRegistry>,
     memory: MemoryAccount,
-    /// Instruments of tablets: what was flushed and compacted, and how long it took.
+    /// Instruments of tablets: bytes flushed and compacted, and the time that took.
     work: TabletMetrics,
     /// Writes that waited for memory.
     delayed: IntCounter,
@@ -175,9 +175,10 @@ impl MemoryGovernor {
         });
     }
 
-    /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
+    /// Bytes that scans have read ahead, that writes have copied of their requests and read of their rows, and that readers of
+    /// large values wait for.
     fn reserved_bytes(&self) -> ReservedBytes {
-        // They know who asks.
+        // Weak, because the closure is held by parts of these.
         let (files, admission) = (Arc::downgrade(&self.files), Arc::downgrade(&self.admission));
         Box::new(move || {
             let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
@@ -187,7 +188,7 @@ impl MemoryGovernor {
         })
     }
 
-    /// Gives memory back beside whoever asks for it.
+    /// Returns memory to the system in a task of its own.
     fn giving_back(&self, give_back: GiveBack) -> Freed {
         let env = self.env.clone();
         Box::new(move || {
@@ -230,7 +231,7 @@ impl MemoryGovernor {
         let nanos = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or(0, |d| d.as_nanos() as u64);
         let flushed = metrics.flush_bytes.get();
         let memtable_bytes = self.memory.bytes();
-        // Nobody counts what is written; it is in memtables until it is in flushed files.
+        // Written bytes are not counted; they are in memtables until they are in flushed files.
         let written = (flushed + memtable_bytes).max(seen.written_bytes);
         let changed =
             written > seen.written_bytes || flushed + metrics.compaction_written_bytes.get() > seen.rewritten_bytes;
@@ -261,7 +262,7 @@ impl MemoryGovernor {
     /// Whether the row cache answered one in fifty of the reads that it might have since the last time.
     fn weigh_row_cache(&self, before: &mut (u64, u64)) {
         let stats = self.row_cache.stats();
-        // Where two readers miss at once a count gets lost, or even those of a while: the sum may fall.
+        // Two readers that miss concurrently may lose a count, or even those of a while: the sum may fall.
         let (hits, misses) = (
             stats.hits.saturating_sub(before.0),
             stats.misses.saturating_sub(before.1),

@@ -1,4 +1,4 @@
-//! How tablets come and go: creation and removal as the master asks for it, new schemas, dropped rows.
+//! Creation, change and removal of tablets, as the master asks for them.
 
 use crate::error::from_tablet;
 use crate::parts::Parts;
@@ -57,7 +57,8 @@ impl Lifecycle {
             self.create(schema.clone(), manifest)
         });
         let mut making = futures::stream::iter(making).buffer_unordered(CREATED_CONCURRENTLY);
-        // To the end also after a failure: the caller drops what is served, and nothing must be made after that.
+        // All are made also after a failure: the caller drops the tablets that are served, and none must be made
+        // after that.
         let mut outcome = Ok(());
         while let Some(made) = making.next().await {
             match made {
@@ -80,11 +81,11 @@ impl Lifecycle {
         Ok(tablet)
     }
 
-    /// Removes tablets with all that they have on the medium.
+    /// Removes tablets with all their files.
     pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
         for id in tablets {
-            // First: a task that takes a damaged tablet up after all checks this when it serves the tablet already. One of the
-            // two finds what the other has done.
+            // First: a task that takes up a damaged tablet checks this once it serves the tablet. So one of the two
+            // finds the work of the other.
             let was_damaged = self.tablets.forget_damaged(id);
             if let Some(served) = self.tablets.unserve(id) {
                 self.forget(&served.tablet).await;
@@ -96,7 +97,8 @@ impl Lifecycle {
         self.flushes.wake();
     }
 
-    /// Gives up what a tablet that is no more has on the medium. What cannot be deleted now, the next start deletes.
+    /// Releases the files of a tablet that is no more, and deletes its manifests. Files that cannot be deleted now,
+    /// the next start deletes.
     pub(crate) async fn forget(&self, tablet: &Tablet) {
         assert!(
             tablet.check_open().is_err(),
@@ -147,7 +149,7 @@ impl Lifecycle {
                 continue;
             }
             if tablet.set_schema(schema.clone()) {
-                // What a family has left in memory of another group follows it when it is in files.
+                // Misplaced cells of a family in memtables move to its group once they are in files.
                 self.flushes.ripen(tablet.id());
                 self.flushes.wake();
             } else if !tablet.state().misplaced().is_empty() || tablet.wants_warming() {

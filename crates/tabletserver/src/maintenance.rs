@@ -4,7 +4,7 @@
 //! does the most urgent thing, and sleeps when there is none; none visits every tablet unless something presses. A plain
 //! function over a snapshot decides what to flush ([`FlushView::pick`]); `stele_tablet::picker` decides what to compact.
 //!
-//! Each loop is a service with its own state. They tell each other of work through [`crate::work`] alone.
+//! Each loop is a service with its own state. They tell each other of work through `work` alone.
 
 mod decision;
 mod filters;

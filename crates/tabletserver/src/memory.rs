@@ -1,12 +1,12 @@
-//! Memory of writes on their way: of the rows that conditional writes and read-modify-writes read, and of batches.
+//! Memory of writes in flight: rows that conditional writes and read-modify-writes read, and batches.
 //!
-//! A row that is read for a write is read under its latch, and nobody but its write sees it, so it is in no account of answers. A small
-//! one, as nearly all are, is read on the calling thread and needs nothing; of a larger one what the write must know takes
-//! *room* first, of which there is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
-//! waits until it is alone and may then be as large as one value, in the one allowance that all share.
+//! A row read for a write is read under its latch and sent to no client, so no account of responses has it. Nearly all such rows
+//! are small; those are read on the calling thread and need no reservation. For a larger row memory is reserved first, from a
+//! part of the budget. No write holds a reservation while it waits for a larger one. A row that takes more than the whole
+//! pool waits for the overdraft, which one large request at a time has, and may then be as large as one value.
 //!
-//! Under a latch nobody waits for room either: whoever has the allowance may be a write that waits for the latch. There it is taken
-//! only if it is there; else the latch is given back, and taken again when room has been waited for.
+//! No write waits for memory under a latch: the request with the overdraft may be a write that waits for the latch. There memory
+//! is reserved only if it is free; otherwise the latch is released, and taken again after the wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const SMALL_BATCH_BYTES: usize = 64 << 10;
 /// What room is counted in.
 const UNIT_BYTES: usize = 64 << 10;
 
-/// What a row gets that turns out not to be small: the scanner of one takes so much.
+/// The first reservation of a row that is not small: its scanner takes as much.
 const FIRST_BYTES: usize = 2 << 20;
 
 /// All the room.
@@ -38,7 +38,7 @@ pub(crate) struct RowMemory {
 pub(crate) struct RowReservation {
     _permit: OwnedSemaphorePermit,
     _overdraft: Option<OverdraftPermit>,
-    /// What may be in it.
+    /// Its size.
     pub(crate) bytes: usize,
 }
 
@@ -61,8 +61,8 @@ impl RowMemory {
         self.try_take(FIRST_BYTES).ok_or(FIRST_BYTES)
     }
 
-    /// Gives back what there is, which nothing may be in any more, for room for a row that takes `bytes` and more; where there
-    /// is none, the bytes to wait for.
+    /// Releases a reservation, which must be empty, and reserves more for a row that takes `bytes` and more; if there
+    /// is not enough free memory, returns the bytes to wait for.
     pub(crate) fn try_more(&self, held: RowReservation, bytes: usize) -> ServiceResult<Result<RowReservation, usize>> {
         let before = held.bytes;
         drop(held);
@@ -116,7 +116,7 @@ impl RowMemory {
         units.min(self.units_max)
     }
 
-    /// Whether who takes so much has the allowance as well.
+    /// Whether a reservation of this size needs the overdraft as well.
     fn needs_overdraft(&self, units: u32) -> bool {
         units == self.units_max && self.overdraft_bytes() > self.all_bytes()
     }
@@ -154,8 +154,8 @@ impl RowMemory {
     }
 }
 
-/// Room for batches: what is copied of requests for the log, from before it is copied until it is applied. One that is larger
-/// than all of it waits until it has all; requests are bounded for their part.
+/// Memory for batches: the copied parts of requests, from before they are copied until they are applied. A batch that
+/// is larger than the pool waits until it has all of it; the sizes of requests are bounded elsewhere.
 pub(crate) struct WriteMemory {
     units: Arc<Semaphore>,
     units_max: u32,
@@ -176,7 +176,7 @@ impl WriteMemory {
         }
     }
 
-    /// Whether a batch of so many bytes takes any.
+    /// Whether a batch of this size needs a reservation.
     pub(crate) fn is_needed(bytes: usize) -> bool {
         bytes > SMALL_BATCH_BYTES
     }

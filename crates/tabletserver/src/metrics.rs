@@ -29,7 +29,7 @@ pub struct ServerMetrics {
     pub pinned_bytes: IntGauge,
     /// Bytes of row filters of open files, by where they are.
     pub filter_bytes: IntGaugeVec,
-    /// Bytes that are held for a while and not divided, by what they are held for.
+    /// Bytes that are reserved for a while and not divided, by purpose.
     pub held_bytes: IntGaugeVec,
     /// Open sstables.
     pub open_files: IntGauge,

@@ -1,7 +1,7 @@
 //! Reads of one tablet.
 //!
-//! A read of one row is answered on the calling thread when what it takes is in memory: from the row cache, or by the tablet.
-//! Everything else, and a row that must be waited for, is a stream.
+//! A read of one row runs on the calling thread while everything it needs is in memory: in the row cache or in the tablet. All
+//! other reads, and a row that must wait for storage, are streams.
 
 use crate::error::{from_tablet, not_here};
 use crate::read_for_write::{PARTIAL_ROW_BYTES, compile};
@@ -18,7 +18,7 @@ use stele_types::{RowBatch, RowSet, TabletId};
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
 
-/// Room beside a large row: for the batch it comes in.
+/// Memory in addition to a large row: for the batch it comes in.
 const ROW_OVERHEAD_BYTES: usize = 1 << 20;
 
 /// The result of a read of one row: at most one row, and perhaps the row cache's.
@@ -39,7 +39,7 @@ impl OneRow {
         }
     }
 
-    /// Shows the cells in order, for who takes none of them with him.
+    /// Shows the cells in order, for callers that retain none of them.
     #[inline]
     pub fn each_cell(&self, mut look: impl FnMut(CellRef<'_>)) {
         match self {
@@ -77,9 +77,9 @@ impl Reader {
         Reader { tablets, row_cache }
     }
 
-    /// A row as it is now, read on the calling thread; a batch of nothing when there is none, or the filter lets nothing
-    /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
-    /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
+    /// A row as it is now, read on the calling thread; an empty batch when there is none, or the filter passes
+    /// nothing. `None` when that would have to wait for storage: [`TabletService::read`](stele_client::TabletService)
+    /// gives the same row then. A row that is not the tablet's is `Unavailable`.
     pub(crate) fn get_row(
         &self,
         tablet: TabletId,
@@ -235,7 +235,7 @@ struct TabletRows {
     keep: Option<Keep>,
 }
 
-/// A reading with what it takes to install it.
+/// A reading, with the parts needed to install it.
 struct Keep {
     reading: Reading,
     row: Bytes,
@@ -254,14 +254,14 @@ impl Keep {
 impl TabletRows {
     fn check_open(&self) -> ServiceResult<()> {
         if self.scanner.tablet().check_open().is_err() {
-            // The tablet was split or dropped: what is left is read from what took its place.
+            // The tablet was split or dropped: the rest is read from its successors.
             return Err(not_here(self.scanner.tablet().id()));
         }
         Ok(())
     }
 
-    /// Hands a batch on; the first is the one that may be worth keeping, if it has the row to its end. What it says of its
-    /// cells does not tell that: there may be none in the first piece of a row.
+    /// Hands a batch on. The first is the one that may be worth caching, if it has the row to its end. Its cells do
+    /// not tell that: the first partial row may have none.
     fn pass(&mut self, batch: Option<RowBatch>) -> Option<RowBatch> {
         let keep = self.keep.take().filter(|_| !self.scanner.is_within_row());
         if let (Some(keep), Some(batch)) = (keep, &batch) {
@@ -287,7 +287,7 @@ impl RowStream for TabletRows {
             self.scanner.set_partial_rows(reservation.takes_partial_rows().then_some(PARTIAL_ROW_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
-                // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.
+                // The batch is dropped, so that two scans that need more memory do not wait for each other's.
                 Err(TabletError::NeedsMemory { bytes }) => {
                     self.scanner.drop_batch();
                     reservation.renew(space_for(bytes, reservation.bytes())).await?;

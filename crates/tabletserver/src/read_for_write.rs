@@ -1,8 +1,8 @@
 //! Reads of one row for a write that holds its latch: conditional writes, increments and appends.
 //!
-//! A small row is read on the calling thread. A larger one is read in pieces, and only the cells that the write must know are
-//! kept, in a reservation of [`RowMemory`]. The read never waits for memory while the latch is held. Where memory is short it is
-//! given up ([`NeedsReservation`]); its caller releases the latch, waits, and reads again with the memory in hand ([`Begun`]).
+//! A small row is read on the calling thread. A larger one is read in partial rows, and only the cells that the write must know
+//! are kept, in a reservation of [`RowMemory`]. The read never waits for memory while the latch is held. Where memory is short
+//! it is given up ([`NeedsReservation`]); its caller releases the latch, waits, and reads again with the memory reserved ([`Begun`]).
 
 use crate::error::from_tablet;
 use crate::memory::{RowReservation, RowMemory};
@@ -13,7 +13,7 @@ use stele_filter::{CompiledFilter, Filter};
 use stele_tablet::{Sampled, ScanSpec, Tablet, TabletError, TabletScanner};
 use stele_types::{Cell, RowRange, RowSet, TableSchema};
 
-/// What a piece of a row takes that is given in pieces: as much as rows that make a batch.
+/// The size of a partial row: that of a batch of rows.
 pub(crate) const PARTIAL_ROW_BYTES: usize = 1 << 20;
 
 /// Cells of one row, for a write that holds its latch.
@@ -23,7 +23,7 @@ pub(crate) struct RowCells {
 }
 
 impl RowCells {
-    /// Whether the row was not small, so that what is kept of it is in room.
+    /// Whether the row was not small, so that its kept cells are in a reservation.
     pub(crate) fn has_reservation(&self) -> bool {
         self.reservation.is_some()
     }
@@ -43,7 +43,7 @@ pub(crate) struct Begun {
 }
 
 impl NeedsReservation {
-    /// Waits for the room. Nobody does that who holds a latch.
+    /// Waits for the memory. Never called by a writer that holds a latch.
     pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
         Ok(Begun {
             reservation: Some(reservation.take(self.bytes).await?),
@@ -52,7 +52,7 @@ impl NeedsReservation {
     }
 }
 
-/// What a write wants to know of a row that is not small: it is read in pieces, of which this is kept.
+/// The cells that a write must know of a row that is not small.
 pub(crate) struct Wanted<'a> {
     /// Lets nothing through that the write does not look at; the row is read as a whole where it must see it so.
     pub(crate) filter: Option<Arc<CompiledFilter>>,
@@ -75,8 +75,9 @@ pub(crate) fn read_small_row(
     }))
 }
 
-/// Reads one row for a write that holds its latch, whatever its size. What is kept of it is in room; the values are copied
-/// or the row's own, so that no block is kept because of a small one. It does not wait for room.
+/// Reads one row for a write that holds its latch, whatever its size. The kept cells are in a reservation; their
+/// values are copied or the row's own, so that no block is retained because of a small one. It does not wait for
+/// memory.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
@@ -157,7 +158,7 @@ async fn read_within(
             return Ok(());
         }
         if scanner.is_within_row() && reservation.saturating_sub(*kept) < PARTIAL_ROW_BYTES {
-            // A next piece beside them has no room.
+            // There is no memory for the next partial row in addition to them.
             return Err(TabletError::NeedsMemory { bytes: *kept });
         }
     }

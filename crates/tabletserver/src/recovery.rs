@@ -1,26 +1,28 @@
-//! From a data root to a running server (Bigtable §5.3, §6 "Speeding up tablet recovery").
+//! Recovery: from a data root to tablets that can be served (Bigtable §5.3, §6 "Speeding up tablet recovery").
 //!
-//! 1. Take a new server epoch, so that everything named from now on has never been named before.
-//! 2. Open every tablet the catalog names, claiming its manifest under the new epoch. Many tablets on a medium of one owner
-//!    are inherited instead: what the last process left is made durable as a whole, and nothing is written.
-//! 3. Replay the commit log into the memtables of the tablets that still miss it.
-//!    What power loss left behind a hole in the log is deleted first. What does not fit into memory is replayed and flushed in
-//!    parts (`parts`).
-//! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
-//!    now on clients see them.
-//! 5. Begin to serve. What nothing refers to (sstables, value files, manifests of tablets that are no more) is deleted beside
-//!    that: for as long as a start takes nobody is served, so only what must come before is done before.
+//! 1. The caller takes a new server epoch, so that no name given from now on was given before.
+//! 2. [`Opened`]: every tablet that the catalog names is opened, and its manifest claimed under the new epoch. Where storage has
+//!    one owner at a time and tablets are many, they are inherited: one request makes everything durable, and no claim is
+//!    written.
+//! 3. [`Replayed`]: the memtables have the records of the commit log that files lack. Segments behind a gap that power loss left
+//!    are deleted first. A log that does not fit into memory is replayed and flushed in parts (`parts`).
+//! 4. Still in that stage, the replayed segments are synced. After a kill -9 the page cache gave back bytes that the device may
+//!    not have, and clients see them from now on.
+//! 5. [`Tablets`] serves them. Files that nothing refers to (sstables, value files, manifests of tablets that are no more) are
+//!    deleted concurrently: no request is served during a start, so it does only the work that must come first.
+//!
+//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs ([`Opened::again`]).
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
-//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. Should the
-//! device be able to read the manifest later on, the tablet is served after all (`maintenance::unread`). A damaged
-//! log, on the other hand, ends the start: nobody could say what was acknowledged.
+//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. When the
+//! device can read the manifest again, the tablet is served (`maintenance::unread`). A damaged log ends the start, because
+//! nobody could tell which writes were acknowledged.
 //!
-//! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
-//! parent, which has no manifest any more, and the halves, which have everything, are *strays*. So while a tablet is damaged,
-//! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the
-//! epoch, which would be given twice, with every sequence number: so a new one is above that of any log segment, too
-//! ([`last_epoch`]).
+//! Damage to the last transaction of the catalog is indistinguishable from a torn end. The transaction may have been a split. Then
+//! the catalog names the parent, which has no manifest any more, and the halves, which have everything, are *strays*
+//! (orphans). So while a tablet is damaged, and after a torn end, strays keep their manifests, the files those name, and
+//! their log records. The transaction may also have been the epoch, which would be given twice, with every sequence number:
+//! so a new epoch is above that of any log segment, too ([`last_epoch`]).
 
 mod leftovers;
 mod parts;
@@ -43,7 +45,7 @@ use stele_storage::{Storage, StorageError};
 use stele_tablet::{Batch, Tablet, TabletContext, TabletError, manifest};
 use stele_types::{Epoch, ErrorKind, SeqNo, TableSchema, TabletId};
 
-/// What a start found and did.
+/// Figures of a start.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
     /// Tablets opened.
@@ -60,11 +62,12 @@ pub struct RecoveryReport {
     pub duration: Duration,
 }
 
-/// Tablets opened at once. Each costs a few reads and a durable write, and waits most of the time: media do many syncs in the
-/// time of one.
+/// Tablets opened concurrently. Each costs a few reads and a durable write, and waits most of the time: storage does
+/// many syncs in the time of one.
 const OPEN_CONCURRENTLY: usize = 128;
 
-/// Eighths of a budget that memtables may take of what is replayed: as much as they may have had of the same one; caches are empty.
+/// Eighths of a budget that replayed memtables may take: as many as memtables may have had under the same budget;
+/// caches are empty.
 const REPLAYED_EIGHTHS: u64 = 7;
 
 /// The first stage: tablets whose manifests this process has claimed. Their memtables lack the records of the log.
@@ -73,25 +76,25 @@ pub(crate) struct Opened {
     tablets: BTreeMap<TabletId, Arc<Tablet>>,
 }
 
-/// The second stage: the memtables of the tablets have what the log has of them, and that is durable. The third is a tablet
-/// that [`Tablets`] serves.
+/// The second stage: the memtables of the tablets have the records of the log, which are durable. The third is a
+/// tablet that [`Tablets`] serves.
 #[must_use]
 pub(crate) struct Replayed {
     tablets: BTreeMap<TabletId, Arc<Tablet>>,
 }
 
-/// What a start finds in addition to the tablets that it opens.
+/// Tablets and manifests that a start finds in addition to the tablets that it opens.
 #[derive(Default)]
 pub(crate) struct Found {
     /// Tablets of the catalog whose manifest cannot be read.
     damaged: BTreeMap<TabletId, DamagedTablet>,
-    /// The manifests of all tablets on the medium, listed when these had been opened.
+    /// The manifests of all tablets in storage, listed when these had been opened.
     manifests: BTreeMap<TabletId, Vec<u64>>,
     /// Versions of theirs that are superseded.
     superseded: Vec<String>,
 }
 
-/// What of it the server keeps in mind, and what it deletes.
+/// The findings of a start, sorted: tablets that the server must know of, and files that it deletes.
 pub(crate) struct Kept {
     /// Tablets of the catalog whose manifest cannot be read.
     pub(crate) damaged: BTreeMap<TabletId, DamagedTablet>,
@@ -102,7 +105,7 @@ pub(crate) struct Kept {
 }
 
 impl Found {
-    /// Decides what stays and what goes. In doubt about the catalog more does.
+    /// Decides which files stay and which go. More stay in doubt about the catalog.
     pub(crate) async fn sort(self, context: &TabletContext, opened: &Opened, in_doubt: bool) -> Kept {
         let (strays, leftovers) = find_leftovers(context, opened, &self, in_doubt).await;
         Kept {
@@ -197,8 +200,8 @@ impl Opened {
         self.tablets.len()
     }
 
-    /// Replays the whole log of former owners, as far as memory goes, and flushes what goes beyond. At a start, before anybody
-    /// is served.
+    /// Replays the whole log of former owners, as far as it fits into memory, and flushes the rest. At a start,
+    /// before any request is served.
     pub(crate) async fn replay(
         self,
         context: &TabletContext,
@@ -220,9 +223,9 @@ impl Opened {
         Ok((Replayed { tablets }, report))
     }
 
-    /// Replays what the log of owners before `epoch` has of these tablets, of which this owner has logged nothing yet. The start
-    /// has made all of that durable, and the caller keeps the segments where they are. At run time, for tablets that come one
-    /// by one. Gives the tablets back with an error.
+    /// Replays the records of these tablets that owners before `epoch` have logged; this owner has logged none yet.
+    /// The start has made all of them durable, and the caller keeps the segments from being deleted. At run time, for
+    /// tablets that come one by one. Gives the tablets back with an error.
     pub(crate) async fn replay_former(
         self,
         context: &TabletContext,

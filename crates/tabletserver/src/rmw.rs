@@ -1,15 +1,17 @@
 //! Conditional writes, increments and appends: a read and a write of one row under its latch.
 //!
-//! A row that is not small is read in pieces, and of it only what the write must know: whether any cell passes the predicate,
-//! without its value where the predicate does not look at it; the newest cells of the columns that rules change. What rules
-//! write is bounded before any of it is made, by the room for rows that writes read ([`crate::memory`]).
+//! A row that is not small is read in partial rows, and only the cells that the write must know are kept. For a predicate that
+//! is whether any cell passes, without its value where the predicate does not test it; for rules it is the newest cell of
+//! each column. The bytes that rules write are checked against the memory for such rows before any of them is made.
 //!
-//! Who holds a row's latch, or has passed a tablet's gate, waits for nothing that a plain write may have which waits for them: not
-//! for room for its batch, nor for its turn as a large write. So both are taken before, for what is known of the write by
-//! then. What a rule's cell holds already is not; that is in the room for rows until it is written. How much of that room a
-//! row takes shows when it is read. Under the latch no more is taken of it than is there, and never the allowance to go beyond it,
-//! which a large plain write has from when it arrives: where that is too little, all of these are given back while room is
-//! waited for, and the row is latched and read again with it in hand.
+//! Invariant: a writer that holds a row's latch, or has passed a tablet's gate, never waits for anything that a plain write may
+//! hold while it waits for the latch or the gate. So the reservation for its batch and its turn as a large write are taken
+//! first, for the bytes that are known then. The bytes that a rule's cell has already are not known; the memory reserved for
+//! the row covers them until they are written.
+//!
+//! How much memory a row takes shows when it is read. Under the latch only free memory is reserved, never the overdraft, which a
+//! large plain write has from its arrival. Where free memory is too little, latch, gate and reservations are released, the
+//! write waits, and the row is latched and read again with the memory reserved.
 
 use crate::commit::{Held, Reserved};
 use crate::error::not_here;
@@ -29,7 +31,7 @@ use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
 
-/// What admission takes such a write for at least: what it writes may not be known yet.
+/// The least size of such a write for admission: the bytes that it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
 
 /// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
@@ -120,7 +122,7 @@ impl ReadModifyWrite {
         Ok(written)
     }
 
-    /// What of a row passes a predicate; of one that is not small, whether anything does.
+    /// The cells of a row that pass a predicate; of a row that is not small, one of them.
     async fn read_matching(
         &self,
         held: &Held,
@@ -193,7 +195,7 @@ impl ReadModifyWrite {
         self.write.commit(builder.finish(), durability, held).await
     }
 
-    /// Latches a row for a write, having taken what the largest of these needs.
+    /// Latches a row for a write, with reservations for the largest of these sizes.
     async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
@@ -231,7 +233,7 @@ impl ReadModifyWrite {
     }
 }
 
-/// What rules write at least: what their columns hold already is not known.
+/// The least that rules write: the bytes that their columns have already are not known.
 fn size_of_rules(row: &Bytes, rules: &[RmwRule]) -> WriteSize {
     let put = |rule: &RmwRule| Mutation::Put {
         family: rule.family,
@@ -295,9 +297,9 @@ fn newest_cells(cells: Vec<Cell>) -> Columns {
     newest
 }
 
-/// Applies the rules in order; later ones see what earlier ones wrote. A written cell is never older than the one it
-/// replaces, or it would not be the newest. What they write is refused where it comes to more than `bytes_max`, before
-/// anything is copied.
+/// Applies the rules in order; later ones see the cells of earlier ones. A written cell is never older than the one
+/// it replaces, or it would not be the newest. Rules that write more than `bytes_max` are refused before anything is
+/// copied.
 fn apply_rules(
     schema: &TableSchema,
     columns: Columns,
@@ -373,7 +375,7 @@ fn apply_rules(
     Ok(written.into_iter().map(cell).collect())
 }
 
-/// What a column is going to hold.
+/// The next value of a column.
 struct Value {
     timestamp: Timestamp,
     bytes: BytesMut,

@@ -1,6 +1,6 @@
-//! The server: an assembly of services over shared parts, and the start and the end of it.
+//! The server: services assembled over shared parts, their start and their end.
 //!
-//! What requests and the master ask of it is answered by one service each; see [`crate::service`] for which.
+//! Each call of the two service interfaces is answered by one service; [`crate::service`] says which.
 
 use crate::admission::Admission;
 use crate::error::ServerError;
@@ -37,8 +37,8 @@ use stele_tablet::{CellVisitor, FileRegistry, MemoryAccount, TabletContext, Tabl
 use stele_types::{Durability, Epoch, RowSet, RowWrites, TabletId};
 use tokio::sync::Notify;
 
-/// Tablets flushed concurrently when the server stops. A flush of little waits for the medium most of the time; one of much
-/// keeps a few buffers of a block's size.
+/// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
+/// has a few buffers of a block's size.
 const FLUSHES_AT_SHUTDOWN: usize = 32;
 
 /// A tablet server.
@@ -189,8 +189,8 @@ impl TabletServer {
         }
     }
 
-    /// Stops accepting writes, completes what is queued, flushes everything. Returns how many tablets could not be flushed: the
-    /// log has what they lack.
+    /// Stops accepting writes, completes queued ones, flushes everything. Returns how many tablets could not be
+    /// flushed: the log has the records that their files lack.
     pub async fn shut_down(&self) -> usize {
         self.parts.stopping.stop();
         self.parts.flushes.wake_to_stop();
@@ -232,9 +232,9 @@ impl TabletServer {
         self.parts.tablets.damaged()
     }
 
-    /// A row as it is now, read on the calling thread; a batch of nothing when there is none, or the filter lets nothing
-    /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
-    /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
+    /// A row as it is now, read on the calling thread; an empty batch when there is none, or the filter passes
+    /// nothing. `None` when that would have to wait for storage: [`TabletService::read`](stele_client::TabletService)
+    /// gives the same row then. A row that is not the tablet's is `Unavailable`.
     pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
         self.reader.get_row(tablet, row, filter)
     }
@@ -262,7 +262,7 @@ impl TabletServer {
         self.parts.epoch
     }
 
-    /// What one request at a time may take beyond its room: front ends share it.
+    /// The overdraft: memory that one request at a time may take beyond its pool. Front ends share it.
     pub fn overdraft(&self) -> &Overdraft {
         &self.parts.options.overdraft
     }

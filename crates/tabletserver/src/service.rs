@@ -1,4 +1,4 @@
-//! The server's two faces: data for the router, control for the master.
+//! The two interfaces of the server: data for the router, control for the master.
 
 use crate::server::TabletServer;
 use async_trait::async_trait;

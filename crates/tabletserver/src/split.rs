@@ -1,7 +1,7 @@
 //! Splits of tablets, as far as the server carries them out: the master decides in the catalog.
 //!
-//! A split has two halves, between which the catalog changes. [`Splitter::prepare`] shuts the tablet to writers and makes two
-//! tablets over its files; [`Splitter::finish`] serves these, or drops them and opens the tablet again.
+//! A split has two halves, between which the catalog changes. `Splitter::prepare` shuts the tablet to writers and makes two
+//! tablets over its files; `Splitter::finish` serves these, or drops them and opens the tablet again.
 //!
 //! Invariants:
 //! * A tablet has at most one prepared split, and its gate is shut as long as that exists.
@@ -38,7 +38,7 @@ struct PreparedSplit {
     _gate: Shut,
 }
 
-/// What a look at all tablets for those to split has found. There may be ten thousand, and two looks a second.
+/// The outcome of a check of all tablets for those to split. There may be ten thousand, and two checks a second.
 #[derive(Default)]
 struct SplitCheck {
     /// Bytes of files made so far: without another the sizes are the same.
@@ -52,7 +52,7 @@ struct SplitCheck {
 }
 
 impl SplitCheck {
-    /// Whether another look would find what the last one did: nothing.
+    /// Whether another check would find nothing, as the last one did.
     fn may_leave_out(&mut self, made_bytes: u64, tablets: usize) -> bool {
         let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
         let may = is_same && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
@@ -198,7 +198,7 @@ impl Splitter {
         self.indivisible.lock().insert(served.tablet.id(), bytes);
     }
 
-    /// What the master is told of a split that failed. A tablet with a damaged file is not tried again soon.
+    /// The error of a failed split for the master. A tablet with a damaged file is not tried again soon.
     fn not_divided(&self, served: &Served, error: TabletError) -> ServiceError {
         if error.kind() == ErrorKind::Corruption {
             self.note_indivisible(served);

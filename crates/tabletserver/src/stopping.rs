@@ -1,4 +1,4 @@
-//! The end of a server, as its loops and its write path see it.
+//! The flag that tells loops and the write path of a server's shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! The tablets of a server: which are served, which are damaged, and how a request finds one.
+//! The tablets of a server: those served, those damaged, and the routes to them.
 //!
-//! Terms: a *stray* tablet is on the medium, and the catalog does not name it although it perhaps should.
+//! Terms: a *stray* (orphan) tablet is in storage, and the catalog does not name it although it perhaps should.
 //!
 //! Invariants:
 //! * A tablet is in one stage: served, or damaged, or neither. Only while a damaged one is taken up again it is both.
@@ -32,8 +32,8 @@ pub(crate) struct Tablets {
     all: RwLock<ById>,
     /// The same for requests; changed while `all` is locked.
     routes: Routes,
-    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
-    /// what it has of them.
+    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log
+    /// retains its records.
     damaged: RwLock<BTreeMap<TabletId, DamagedTablet>>,
     strays: BTreeSet<TabletId>,
     row_cache: Arc<RowCache>,
@@ -160,7 +160,8 @@ impl Tablets {
         let tablets = self.all.read();
         match tablets.get(&tablet) {
             Some(served) => served.tablet.flushed_through() >= seq,
-            // Dropped or split: its successors' manifests hold what it held. Of a damaged or a stray one nobody knows.
+            // Dropped or split: the manifests of its successors have its files. Of a damaged or a stray one nobody
+            // knows.
             None => !self.strays.contains(&tablet) && !self.damaged.read().contains_key(&tablet),
         }
     }
@@ -207,7 +208,7 @@ impl Tablets {
         let id = tablet.id();
         let schema = self.damaged.read().get(&id).map(|damaged| damaged.schema.clone());
         let mut is_frozen = schema.is_some_and(|schema| tablet.set_schema(schema));
-        // Before it counts as damaged no more, or the log could let go what it keeps of the tablet.
+        // Before it counts as damaged no more, or the log could drop the records that it retains for the tablet.
         self.serve(tablet.clone());
         let mut damaged = self.damaged.write();
         let former = damaged.remove(&id);

@@ -1,15 +1,13 @@
-//! The way of a write: admission, gate, latches, batch, sequence number and log, memtable, acknowledgement.
+//! The write path: admission, gate, latches, batch, sequence number and log, memtable, acknowledgement.
 //!
-//! Two ways through the log (`stele_commitlog`): a writer that finds the stream idle and wants no sync logs and applies
-//! its batch itself, without waiting anywhere in between. In every other case all it holds travels with its log record into
-//! the completion ([`PendingWrite`]), which the log calls when the record is durable: should the caller go away in
-//! between, the row stays latched, and the gate shut, until the write has happened.
+//! The log (`stele_commitlog`) takes a batch in one of two ways. A writer that finds the stream idle and wants no sync logs and
+//! applies its batch itself, without waiting in between. In every other case everything that it holds travels with its log
+//! record into the completion (`commit::PendingWrite`), which the log calls when the record is durable.
 //!
-//! Budget of a small write of the first kind, beside the encoding of its batch and its insertion into the memtable: one
+//! Budget of a small write of the first kind, in addition to encoding its batch and inserting it into the memtable: one
 //! system call (the append), no allocation, five uncontended locks (tablets, gate, latch, sequencer, stream), no clock (a
-//! batch looks at it four times, see [`crate::waits`]).
-//! Of the second kind: one allocation (the answer), a place in the stream's queue, its share of a group's append and
-//! sync, two wake-ups.
+//! batch reads it four times, see [`crate::waits`]). Of the second kind: one allocation (the answer), a place in the stream's
+//! queue, its share of a group's append and sync, two wake-ups.
 
 use crate::admission::{Admission, Coming};
 use crate::commit::{Entered, Held, Led, Prepared};
@@ -125,8 +123,9 @@ impl WritePath {
         self.commit(batch, durability, held).await
     }
 
-    /// What a write of this size takes. Refused is one of which memtables would have to hold, in keys of rows that the
-    /// request has once, more than all of them may: a megabyte of mutations of one row can come to gigabytes.
+    /// The memory that a write of this size takes. A write is refused if its row keys, which the request has once and
+    /// memtables with each mutation, would take more than all memtables may: a megabyte of mutations of one row can
+    /// come to gigabytes.
     pub(crate) fn extent_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<Extent> {
         let groups = match size.marks_rows() {
             true => self
@@ -160,7 +159,7 @@ impl WritePath {
         self.admission.let_in(applied, || self.flushes.wake()).await
     }
 
-    /// The tablet, when the server takes a write of about so many bytes now.
+    /// The tablet, when the server accepts a write of about this many bytes now.
     pub(crate) async fn admit(&self, tablet: TabletId, bytes: usize) -> ServiceResult<Arc<Served>> {
         if self.stopping.is_stopping() {
             return Err(not_here(tablet));
@@ -194,7 +193,7 @@ impl WritePath {
         self.waits.until(&self.env, cause, future).await
     }
 
-    /// What the log has to do for a durability: where an append does not outlive the process, `flush` takes a sync.
+    /// The durability that the log is asked for: where an append does not outlive the process, `flush` takes a sync.
     fn kept(&self, asked: Durability) -> Durability {
         let kept = match asked {
             Durability::Flush if !self.storage.keeps_appends() => Durability::Sync,

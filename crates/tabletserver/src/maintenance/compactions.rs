@@ -73,7 +73,7 @@ impl Compactor {
                     false => served.tablet.compaction_debt(),
                 })
             };
-            // One at a time may have all the room there is, and two would share what is little.
+            // One compaction may have all free space; two would share little.
             match self.compactions.begin(is_full, self.env.now(), urgency) {
                 Some((tablet, is_second)) => {
                     match self.tablets.served(tablet) {
@@ -92,14 +92,14 @@ impl Compactor {
     async fn compact_tablet(&self, served: &Served, is_second: bool) {
         let tablet = &served.tablet;
         if !is_second {
-            // One file at a time; an error of the medium is one that its readers meet, too.
+            // One file at a time; an error of the device is one that readers of the file meet, too.
             match tablet.warm_next().await {
                 Ok(true) => self.compactions.announce(tablet.id()),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
             }
         }
-        // What there is no room for now, the slow round comes back to.
+        // A compaction without space now is found again by the slow round.
         let compacted = match self.admission.is_disk_full() {
             true => tablet.compact_for_space(self.admission.reservation(1)).await,
             false => {
@@ -107,7 +107,7 @@ impl Compactor {
                 tablet.compact_within(reservation).await
             }
         };
-        // A second job does what it can beside one that may be about to fail again.
+        // A second job says nothing of the first, which may be about to fail again.
         if compacted.is_ok() && !is_second {
             self.compactions.forget_failures(tablet.id());
         }

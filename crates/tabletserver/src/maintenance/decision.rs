@@ -2,7 +2,7 @@
 
 use stele_types::TabletId;
 
-/// What the flush decision looks at.
+/// A tablet as the flush decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlushCandidate {
     /// Which tablet.
@@ -32,7 +32,8 @@ pub struct FlushPressure {
     pub log_bytes_max: u64,
     /// Whether writes are refused for want of disk space.
     pub is_disk_full: bool,
-    /// Whether there is disk space for small files nevertheless: what is short is room for what is in memory.
+    /// Whether there is disk space for small files nevertheless, because the reserve for memtables is all that is
+    /// short.
     pub has_reserve: bool,
 }
 
@@ -47,7 +48,7 @@ impl FlushPressure {
         self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
     }
 
-    /// Whether a memtable of so many bytes is to be flushed whatever the log says.
+    /// Whether a memtable of this many bytes is to be flushed whatever the log says.
     fn asks_for(&self, active_bytes: u64) -> bool {
         let worth = self.tablet_bytes.saturating_add(1);
         let least = if self.is_memory_short() {
@@ -67,7 +68,7 @@ impl FlushPressure {
 pub struct FlushView {
     /// The tablets that may be flushed now.
     pub candidates: Vec<FlushCandidate>,
-    /// What the server is short of.
+    /// The server-wide pressure.
     pub pressure: FlushPressure,
     /// Bytes of large writes that are let in or wait for it, and are not in memtables yet.
     pub expected_bytes: u64,
@@ -99,9 +100,9 @@ impl FlushView {
     }
 }
 
-/// The tablet to flush next. Frozen memtables first (a flush failed); then, under memory pressure or past its own size,
-/// the largest; then, what the log has failed to make durable; then, when the log is too long, the largest of those that hold
-/// its oldest part. A full disk presses like full memory.
+/// The tablet to flush next, by urgency: frozen memtables (a flush failed); under memory pressure or past its own
+/// size, the largest; records that the log has failed to make durable; when the log is too long, the largest tablet
+/// that holds its oldest part. A full disk presses like full memory.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));

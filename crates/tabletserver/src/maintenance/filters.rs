@@ -1,9 +1,9 @@
-//! Which row filters are in memory where there is no room for those of all open files.
+//! Which bloom filters are in memory where it does not hold those of all open files.
 //!
-//! A filter is worth the blocks that it keeps reads from looking into. Above the oldest run of a group that is nearly every
-//! question; in the oldest run, which mostly has the row, few. And the smaller it is, the more others have room beside it. New files find
-//! room when they are opened, or not; every few seconds those are chosen that are worth most for what they take, and come to
-//! memory one after the other, the worthiest first. For each as many are left out, the least worthy first, as it needs the room of.
+//! The worth of a filter is the block reads that it spares. Above the oldest run of a group nearly every probe spares one; in the
+//! oldest run, which mostly has the row, few do. A smaller filter leaves more memory to others. Filters of new files are
+//! loaded when the file is opened, if they fit. Every few seconds the filters with the highest worth per byte are chosen,
+//! and loaded one after the other, the best first. For each, the worst ones are dropped until it fits.
 
 use crate::parts::Parts;
 use crate::stopping::Stopping;
@@ -19,12 +19,11 @@ use stele_tablet::FileRegistry;
 const ABOVE_OLDEST: f64 = 8.0;
 /// How much more one must be worth than one in memory to take its place: each exchange is a read.
 const EXCHANGED_FOR: f64 = 2.0;
-/// Questions that every filter is taken to have been asked beside those that were counted, which are a sample: a few more or less
-/// are chance.
+/// Probes that are added to those counted of every filter. The count is a sample: a few more or less are chance.
 const ASKED_ANYWAY: f64 = 16.0;
-/// The part of the room that is exchanged at once at most.
+/// The largest part of the memory that is exchanged in one round.
 const EXCHANGED_PART: usize = 16;
-/// Filters that cannot be read before the medium is taken to be out of reach.
+/// Filters that cannot be read before storage is taken to be out of reach.
 const FAILURES_MAX: u32 = 3;
 
 /// Chooses the filters that are in memory.
@@ -47,7 +46,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What each byte of it is worth.
+    /// The worth of each byte of it.
     fn worth(&self) -> f64 {
         let asked = f64::from(self.asks) + ASKED_ANYWAY;
         let denied = if self.is_oldest { 1.0 } else { ABOVE_OLDEST };
@@ -56,7 +55,7 @@ impl Candidate {
     }
 }
 
-/// What is to be exchanged, by places among the candidates.
+/// The filters to be exchanged, by places among the candidates.
 #[derive(Debug, Default, PartialEq)]
 struct Exchange {
     /// To come to memory, the worthiest first.
@@ -65,12 +64,12 @@ struct Exchange {
     releasing: Vec<usize>,
 }
 
-/// The worthiest that fit into so many bytes are to be in memory.
+/// The filters with the highest worth per byte that fit into this many bytes are to be in memory.
 fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
     let mut order: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| b.worth().total_cmp(&a.worth()));
     let held: usize = candidates.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
-    // What nobody has is nobody's exchange.
+    // Free memory is filled without counting as an exchange.
     let (mut left, mut exchanged) = (bytes_max, bytes_max / EXCHANGED_PART + bytes_max.saturating_sub(held));
     let mut exchange = Exchange::default();
     for (at, candidate) in order {

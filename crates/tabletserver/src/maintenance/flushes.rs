@@ -1,7 +1,7 @@
-//! Flushes: several tablets at once, so that none waits behind another while there is a core.
+//! The flush loop: several tablets are flushed concurrently, so that none waits while a core is idle.
 //!
-//! What is being flushed still counts as memory until it is done, but no further tablet need be flushed for its sake:
-//! the decision is made as if it were gone.
+//! Memtables that are being flushed count as memory until that is done, but no further tablet need be flushed for their sake:
+//! the decision treats them as freed.
 
 use super::pinned::PinnedMemtables;
 use super::{AFTER_FAILURE, FlushCandidate, FlushPressure, FlushView, IDLE, note_failure};
@@ -24,16 +24,16 @@ use stele_tablet::{MemoryAccount, TabletError};
 use stele_types::TabletId;
 use tokio::sync::Notify;
 
-/// Tablets flushed at once: enough to use the cores while some wait for the medium; each takes a few megabytes.
+/// Tablets flushed concurrently: enough to use the cores while some wait for storage; each takes a few megabytes.
 const FLUSHES_MAX: usize = 4;
-/// How often all tablets are looked at though nothing presses, for what no write has announced: memtables that are
-/// larger than they should be after a recovery, or were set aside by a flush that failed.
+/// How often all tablets are checked although nothing presses, for memtables that no write has announced: those
+/// larger than they should be after a recovery, or set aside by a flush that failed.
 const ROUND: Duration = Duration::from_secs(10);
 
 /// A flush that ended.
 type Flushed = (TabletId, Result<(), TabletError>);
 
-/// What the loop keeps in mind.
+/// The state of the loop between checks.
 #[derive(Default)]
 struct Board {
     /// Being flushed, with the bytes that frees.
@@ -65,7 +65,7 @@ pub(crate) struct Flusher {
     tidy: Arc<Notify>,
 }
 
-/// What the loop sees at one moment.
+/// A check of the loop.
 struct Sight {
     view: FlushView,
     /// All tablets that were considered, those included that are being flushed.

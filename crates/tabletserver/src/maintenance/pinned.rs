@@ -1,13 +1,13 @@
-//! Memtables that readers keep, which no flush frees.
+//! Memtables that readers pin, which no flush frees.
 //!
-//! Within a large row that it takes in pieces, a reader pins the state in which the row was begun: memtables among it that have long
-//! been flushed, for ten seconds or as long as the row takes at a megabyte a second (`stele_tablet`, `scan::partial_rows`). They count as
-//! memory of memtables, so some readers that pause, each in another state, would have all writes slowed and refused. While
-//! memory is short they may keep a part of it. What is beyond is released, that of those first who have not come for longest; they
-//! begin their rows again, which they must expect.
+//! Within a large row that is read in partial rows, a reader pins the state in which the row was begun, with memtables that have
+//! long been flushed. It does so for ten seconds, or as long as the row takes at a megabyte a second (`stele_tablet`,
+//! `scan::partial_rows`). Pinned memtables count as memory of memtables, so a few readers that pause, each in another state, would
+//! have all writes slowed and refused. While memory is short, readers may pin a part of it. The pins beyond that are
+//! released, those of the longest idle readers first; such a reader begins its row again, which it must expect.
 //!
-//! So do answers with large values that were read of a memtable, until they are sent, and a client may take as long as it likes.
-//! What is beyond the same part is asked of those, and all there is while a large write waits, which is let in beside very little.
+//! Responses with large values read from a memtable pin it until they are sent, and a client may take as long as it likes. They
+//! are asked for the bytes beyond the same part, and for all of them while a large write waits.
 
 use crate::admission::Admission;
 use crate::options::MemtableLimits;
@@ -43,7 +43,8 @@ impl PinnedMemtables {
         }
     }
 
-    /// While memory is short, has readers let go of what is more than their part of the memtables' share. All tablets are given then.
+    /// While memory is short, has readers release memory beyond their part of the memtables' share. `served` are all
+    /// tablets then.
     pub(super) fn ask_readers(&self, served: &[Arc<Served>], is_memory_short: bool) {
         let mut asked = 0;
         if is_memory_short {
@@ -65,7 +66,7 @@ impl PinnedMemtables {
 
     /// Bytes of memtables that no tablet has any more, as far as readers may not keep them.
     fn excess_pinned(&self, served: &[Arc<Served>]) -> u64 {
-        // First: what grows while this looks is nobody's yet.
+        // First: memory that grows during this belongs to no reader yet.
         let all = self.memory.bytes();
         let of_tablets: u64 = served.iter().map(|served| served.memtable_bytes()).sum();
         let may_keep = match self.admission.awaits_large() {
@@ -76,8 +77,9 @@ impl PinnedMemtables {
     }
 }
 
-/// Which of the pins are to be released, so that the others keep at most so many bytes together: those who have come last, as far
-/// as what they keep fits. Of each the time since when it waits, and what it keeps; the same memtable counts once.
+/// The pins to be released, so that the others keep at most `bytes_max` together. The readers that came last keep
+/// theirs, as far as these fit. Each pin has the time since when its reader is idle, and its memtables; a memtable
+/// counts once.
 fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pinned.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(pinned[*at].0));

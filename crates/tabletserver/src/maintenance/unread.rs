@@ -1,14 +1,14 @@
-//! Asks devices again for what they could not read: an outage of a network that says EIO is over some time.
+//! Retries of reads that devices failed: an outage of a network that says EIO ends some time.
 //!
-//! * Of an open sstable some place could not be read: merges leave the file alone until it can be. So does what collects value
-//!   files with one of those.
-//! * What is needed to open a file could not be read: every read of it fails until it can be opened, and is taken up by the
-//!   tablets that refer to it.
+//! * A place of an open sstable could not be read: compactions leave the file alone until it can be. So does the collection of
+//!   value files with such a place.
+//! * A part of a file that is needed to open it could not be read: every read of the file fails until it can be opened, and
+//!   the tablets that refer to it take it up.
 //! * A manifest could not be read: its tablet is not served until it can be. Then it is opened as by a start, and the records
-//!   of it that the log has kept are replayed. What the start left in place for its sake, the next one sweeps.
+//!   that the log has retained are replayed. Files that the start left in place for its sake are swept by the next one.
 //!
-//! A device may take seconds to give a sector up. So it is asked once a minute, beside everything else, for one thing after the
-//! other; and a round that takes longer than that holds up the next.
+//! A device may take seconds to give a sector up. So it is asked once a minute, concurrently with everything else, for one thing
+//! after the other; a round that takes longer than a minute delays the next.
 
 use crate::lifecycle::Lifecycle;
 use crate::log::CommitLog;
@@ -117,8 +117,8 @@ impl UnreadFiles {
         }
     }
 
-    /// Has the next round look whether a tablet that is served from now on can take up what it holds: since it was made, files
-    /// may have been opened that no other round asks for.
+    /// Has the next round check a tablet that is served from now on: since it was made, files that it refers to may
+    /// have been opened, for which no other round asks.
     pub(crate) fn note_unopened(&self, tablet: &Tablet) {
         if tablet.holds_unopened() {
             self.is_left.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Files that a start finds on the medium and that nothing refers to: which they are, and how they are deleted.
+//! Unreferenced files that a start finds, and their deletion.
 //!
 //! Invariant: in doubt a file stays. While a manifest cannot be read, or the catalog may lack a transaction, nobody knows
 //! all the files that are needed.
@@ -11,20 +11,21 @@ use stele_tablet::{
 };
 use stele_types::TabletId;
 
-/// Manifests swept at once: as many as object stores delete in one request.
+/// Manifests deleted in one request, as by object stores.
 const SWEPT_CONCURRENTLY: usize = 1_000;
 
-/// What a start finds on the medium and nobody needs any more. It is deleted while tablets are served already: all of it is of
-/// earlier processes, and nothing of it can come to be needed.
+/// Files that a start finds and that are not needed any more. They are deleted while tablets are served already: all
+/// of them are of earlier processes, and none can come to be needed.
 pub(crate) struct Leftovers {
-    /// What the manifests name, that of no other file of an earlier process is needed; absent when all must stay.
+    /// Files that manifests refer to; other files of earlier processes are not needed. Absent when all must stay.
     referenced: Option<BTreeSet<StoredFile>>,
     manifests: Vec<String>,
 }
 
-/// The strays that are kept, and what goes. While a tablet is damaged nobody knows which files it refers to, so every file and
-/// every stray is kept. In doubt about the catalog strays are kept with the files that they refer to; where there are none,
-/// nothing is missing in the catalog: whatever a transaction made known had its manifests before.
+/// The strays that are kept, and the files that go. While a tablet is damaged nobody knows to which files it refers,
+/// so every file and every stray is kept. In doubt about the catalog strays are kept with the files that they refer
+/// to. Where there are none, the catalog lacks nothing: a transaction makes tablets known after their manifests were
+/// written.
 pub(super) async fn find_leftovers(
     context: &TabletContext,
     opened: &Opened,
@@ -85,7 +86,7 @@ async fn files_of(context: &TabletContext, tablets: &BTreeSet<TabletId>) -> Opti
 }
 
 impl Leftovers {
-    /// Deletes them, if this process still is the owner. What is left over now, the next start finds.
+    /// Deletes them, if this process still is the owner. The next start finds those left over.
     pub(crate) async fn sweep(self, context: TabletContext) {
         let start = context.env.now();
         match self.delete(&context).await {

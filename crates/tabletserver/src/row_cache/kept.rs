@@ -1,7 +1,7 @@
-//! What the row cache keeps of a row, and lends.
+//! Records of the row cache: cached results of a row, and how hits borrow from them.
 //!
-//! A result is one *record*: one piece of memory that holds all that a hit asks for and all that it gives. The cache's table
-//! leads to it; a hit looks nowhere else.
+//! A result is one *record*: one piece of memory with everything that a hit compares and everything that it returns. The
+//! cache's table leads to it; a hit reads no other memory.
 //!
 //! ```text
 //! 8 words       tablet; schema; shape; valid from; valid until; rows seen, and bytes of the filter; cells seen; bytes of the
@@ -27,7 +27,7 @@ const HEAD_WORDS: usize = 8;
 const HEAD_BYTES: usize = HEAD_WORDS * WORD_BYTES;
 /// What says how a cell lies in a record.
 const CELL_HEAD_BYTES: usize = 24;
-/// The counts of who holds a record, in front of it.
+/// The reference counts of a record, in front of it.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
 /// A row with the results of reading it.
@@ -39,7 +39,7 @@ pub(super) struct CachedRow {
     others: Option<Box<Vec<Variant>>>,
 }
 
-/// With what the cache adds, a row takes one cache line of its table.
+/// With the cache's own fields, a row takes one cache line of its table.
 const _: () = assert!(size_of::<CachedRow>() <= 32);
 
 /// The result under one filter.
@@ -49,7 +49,7 @@ pub(super) struct Variant {
     filter: Option<Arc<Filter>>,
 }
 
-/// What a result is the result of.
+/// The read that a result answers.
 pub(super) struct Provenance<'a> {
     pub tablet: TabletId,
     pub row: &'a [u8],
@@ -79,7 +79,7 @@ impl Kept {
         self.halves(7).1
     }
 
-    /// The cells, lent; without labels.
+    /// The cells, borrowed; without labels.
     #[inline]
     pub fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
         self.places().map(|place| CellRef {
@@ -309,7 +309,7 @@ impl Variant {
     }
 }
 
-/// What the first variant of this result would hold on to, beyond its filter.
+/// The memory that the first variant of this result would retain, beyond its filter.
 pub(super) fn weight(row: &[u8], batch: &RowBatch) -> usize {
     let cells = batch.rows().next().map_or(&[][..], |(_, cells)| cells);
     COUNTS_BYTES + record_bytes(row, cells)

@@ -10,8 +10,8 @@ use stele_types::TabletId;
 /// Maps from ids to tablets: with ten thousand tablets, a change of one copies 160 entries.
 const ROUTE_SHARDS: usize = 64;
 
-/// The tablets by id. Who looks one up takes no lock, does not keep anybody from changing the map meanwhile, and takes no
-/// reference of its own: the two together would cost a read of a row as much again.
+/// The tablets by id. A lookup takes no lock, does not block changes of the map, and takes no reference of its own:
+/// the two together would double the cost of a read of a row.
 pub(crate) struct Routes(Box<[ArcSwap<ById>]>);
 
 /// Tablets by identifier.
@@ -42,8 +42,9 @@ impl Routes {
     }
 }
 
-/// In which of so many places a tablet is. A table and each split take a block of identifiers of their own, so by its identifier alone
-/// the tablet of a table that was not divided when it was made would be in the second place, and every half in the first two.
+/// The place of a tablet among `places`. A table and each split take a block of identifiers of their own. So by its
+/// identifier alone the tablet of a table that was not divided when it was made would be in the second place, and
+/// every half in the first two.
 pub(crate) fn place_of(tablet: TabletId, places: usize) -> usize {
     assert!(places > 0, "a tablet is in one of some places");
     (block_of(tablet.0).wrapping_add(tablet.0) % places as u64) as usize

@@ -1,4 +1,4 @@
-//! What may have to be flushed, as the flush loop has not seen it yet.
+//! The demand for flushes that the flush loop has not seen yet.
 
 use crate::options::MemtableLimits;
 use parking_lot::Mutex;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use stele_types::TabletId;
 use tokio::sync::Notify;
 
-/// Jobs of one tablet at once: what is due beside two is hardly ever due before one of them ends, and each holds buffers.
+/// Concurrent jobs of one tablet: a third is hardly ever due before one of two ends, and each has buffers.
 const JOBS_OF_TABLET_MAX: usize = 2;
 /// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
 /// up something else then.
@@ -26,7 +26,7 @@ const COMPACTION_RETRY_MIN: Duration = Duration::from_millis(1_500);
 /// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
 const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The tablets that wait for a look.
+/// The tablets that wait for a check.
 #[derive(Default)]
 pub(crate) struct Compactions {
     inner: Mutex<Inner>,
@@ -36,7 +36,7 @@ pub(crate) struct Compactions {
 #[derive(Default)]
 struct Inner {
     waiting: BTreeSet<TabletId>,
-    /// Have one job, beside which there may be another.
+    /// Tablets with one job, which may have another concurrently.
     beside: BTreeSet<TabletId>,
     /// Jobs by tablet; never 0.
     running: BTreeMap<TabletId, usize>,
@@ -98,7 +98,7 @@ impl Compactions {
         );
     }
 
-    /// What was due of a tablet has been done, or the tablet is no more.
+    /// The due compactions of a tablet have been done, or the tablet is no more.
     pub(crate) fn forget_failures(&self, tablet: TabletId) {
         self.inner.lock().failed.remove(&tablet);
     }
@@ -108,8 +108,8 @@ impl Compactions {
         self.inner.lock().running.values().sum()
     }
 
-    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
-    /// `overdraft`.
+    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none while another job runs
+    /// if it is to be `overdraft`.
     pub(crate) fn begin(
         &self,
         overdraft: bool,
