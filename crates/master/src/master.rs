@@ -1,8 +1,8 @@
-//! The master: serialises changes of tables, and finds out what became of those of unknown outcome.
+//! The master serialises changes of tables, and finds out the outcome of those that are unknown.
 //!
-//! One change at a time, so that each works on the catalog that it has read. A change that has begun is carried out whatever
-//! becomes of the caller: stopped half-way, it could be on the medium and not in memory, and rows then written to a table
-//! that the next start does not know would be lost.
+//! One change at a time, so that each works on the catalog that it has read. A change that has begun is carried out also when
+//! its caller goes away. Stopped half-way, it could be in storage and not in memory; rows then written to a table that
+//! the next start does not know would be lost.
 
 use crate::error::from_catalog;
 use crate::split::Splits;
@@ -122,8 +122,8 @@ impl Master {
         self.env.spawn_background("split", split_loop(master));
     }
 
-    /// Decides an undecided split, and tries to split every tablet that is due; how many were split. The first error is returned
-    /// after all have had their turn, or at once when it leaves a split undecided.
+    /// Decides an undecided split, and tries to split every tablet that is due; returns how many were split. The
+    /// first error is returned after all have had their turn, or immediately when it leaves a split undecided.
     pub async fn split_due(&self) -> ServiceResult<usize> {
         let mut split = {
             let _changing = self.changing.lock().await;

@@ -1,10 +1,10 @@
-//! Splits.
+//! Splits of tablets, as transactions of the catalog.
 //!
-//! The server stops writes to the tablet and makes two tablets over its files; the catalog replaces one record by two, in one
-//! transaction, which is the commit point; the server then serves the two, or the one again. In between nobody may write:
-//! a write acknowledged by the one after the catalog named the two would be lost. So when it is unknown whether the
-//! transaction happened, the split is *undecided*: the tablet takes no writes, and the master asks again until it knows. Other
-//! changes have their turn in between: on a full medium that may be for ever, and dropping a table is what makes room.
+//! The server stops writes to the tablet and makes two tablets over its files. The catalog replaces one record by two, in one
+//! transaction, which is the commit point. Then the server serves the two, or the one again. In between no write is
+//! accepted: a write that the one acknowledged after the catalog named the two would be lost. So while it is unknown whether
+//! the transaction happened, the split is *undecided*: the tablet takes no writes, and the master asks again until it knows.
+//! Other changes have their turn in between: on full storage that may be for ever, and dropping a table frees space.
 //!
 //! Invariant: there is one undecided split at most. No other is begun before it is decided.
 
@@ -125,8 +125,9 @@ impl Splits {
         }
     }
 
-    /// For a change of a table that cannot be made beside a split of unknown outcome: one that would wait for the writers that it
-    /// keeps out, or that goes by what is in files. Fails while there is such a split of the table.
+    /// For a change of a table that cannot be made during a split of unknown outcome: a change that would wait for
+    /// the writers that the split keeps out, or one that depends on the contents of files. Fails while there is such
+    /// a split of the table.
     pub(crate) async fn decide_for(&self, table: &TableName) -> ServiceResult<()> {
         if !self.is_undecided_for(table) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
 //! * Memory and compaction debt: writers are slowed in proportion to the free part of the memtables' share, and by how far
-//!   compactions are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting.
+//!   compactions are behind in runs and in space (`pacing`), so that the load settles instead of stopping and starting.
 //!   Should memory run over nevertheless, they wait; after a limit they are refused as busy.
 //! * Unflushable tablets: writes to them are refused when log or memory retain too much for them, and writes to other tablets
 //!   are not slowed for their sake (`unflushable`).

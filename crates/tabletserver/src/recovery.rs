@@ -1,17 +1,17 @@
 //! Recovery: from a data root to tablets that can be served (Bigtable §5.3, §6 "Speeding up tablet recovery").
 //!
 //! 1. The caller takes a new server epoch, so that no name given from now on was given before.
-//! 2. [`Opened`]: every tablet that the catalog names is opened, and its manifest claimed under the new epoch. Where storage has
+//! 2. `Opened`: every tablet that the catalog names is opened, and its manifest claimed under the new epoch. Where storage has
 //!    one owner at a time and tablets are many, they are inherited: one request makes everything durable, and no claim is
 //!    written.
-//! 3. [`Replayed`]: the memtables have the records of the commit log that files lack. Segments behind a gap that power loss left
+//! 3. `Replayed`: the memtables have the records of the commit log that files lack. Segments behind a gap that power loss left
 //!    are deleted first. A log that does not fit into memory is replayed and flushed in parts (`parts`).
 //! 4. Still in that stage, the replayed segments are synced. After a kill -9 the page cache gave back bytes that the device may
 //!    not have, and clients see them from now on.
-//! 5. [`Tablets`] serves them. Files that nothing refers to (sstables, value files, manifests of tablets that are no more) are
+//! 5. `Tablets` serves them. Files that nothing refers to (sstables, value files, manifests of tablets that are no more) are
 //!    deleted concurrently: no request is served during a start, so it does only the work that must come first.
 //!
-//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs ([`Opened::again`]).
+//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs (`Opened::again`).
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. When the
