@@ -62,6 +62,20 @@ pub struct RecoveryReport {
     pub duration: Duration,
 }
 
+impl RecoveryReport {
+    /// Of a start that has replayed the log, and has no duration yet.
+    pub(crate) fn new(tablets: usize, damaged_tablets: usize, log: &ReplayReport) -> Self {
+        RecoveryReport {
+            tablets,
+            damaged_tablets,
+            log_bytes: log.bytes,
+            log_records: log.records,
+            torn_bytes: log.torn_bytes,
+            duration: Duration::ZERO,
+        }
+    }
+}
+
 /// Tablets opened concurrently. Each costs a few reads and a durable write, and waits most of the time: storage does
 /// many syncs in the time of one.
 const OPEN_CONCURRENTLY: usize = 128;

@@ -23,7 +23,6 @@ use crate::work::{FlushDemand, Compactions};
 use crate::write::WritePath;
 use futures::StreamExt;
 use std::sync::Arc;
-use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{Overdraft, ServiceResult};
 use stele_commitlog::LogMetrics;
@@ -107,14 +106,7 @@ impl TabletServer {
         let kept = found.sort(&context, &opened, options.catalog_in_doubt).await;
         let (opened_count, damaged_count) = (opened.len(), kept.damaged.len());
         let (replayed, log) = opened.replay(&context, &options).await?;
-        let mut report = RecoveryReport {
-            tablets: opened_count,
-            damaged_tablets: damaged_count,
-            log_bytes: log.bytes,
-            log_records: log.records,
-            torn_bytes: log.torn_bytes,
-            duration: Duration::ZERO,
-        };
+        let mut report = RecoveryReport::new(opened_count, damaged_count, &log);
         let Kept {
             damaged,
             strays,
@@ -134,14 +126,7 @@ impl TabletServer {
         );
         let server_metrics = ServerMetrics::new(metrics);
         let parts = Parts {
-            admission: Arc::new(Admission::new(
-                env.clone(),
-                context.memory.clone(),
-                context.metrics.moved.clone(),
-                &options,
-                server_metrics.admission.clone(),
-                server_metrics.waits.clone(),
-            )),
+            admission: Arc::new(admission_of(&context, &options, &server_metrics)),
             flushes: Arc::new(FlushDemand::new(context.memory.clone(), options.memtables.clone())),
             context,
             options,
@@ -303,7 +288,18 @@ impl TabletServer {
     }
 }
 
-/// What all tablets of the server share.
+fn admission_of(context: &TabletContext, options: &ServerOptions, metrics: &ServerMetrics) -> Admission {
+    Admission::new(
+        context.env.clone(),
+        context.memory.clone(),
+        context.metrics.moved.clone(),
+        options,
+        metrics.admission.clone(),
+        metrics.waits.clone(),
+    )
+}
+
+/// The context that all tablets of the server share.
 fn context_of(
     env: Env,
     storage: Arc<dyn Storage>,
