@@ -19,10 +19,10 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// The counter that identifiers of tables and tablets come from.
 pub const IDS: &str = "ids";
-/// Of its number come so many bits behind it: one call gives a million.
+/// Bits of an identifier behind the number of its block: one call gives a million.
 const BLOCK_BITS: u32 = 20;
 
-/// What the record of a tablet takes in a transaction beside its two rows: its key, tags and lengths.
+/// Bytes of the record of a tablet in a transaction in addition to its two rows: its key, tags and lengths.
 const TABLET_RECORD_BYTES: usize = 128;
 
 /// The number of [`IDS`] that an identifier came from.
@@ -180,7 +180,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Forgets a table; returns what it was.
+    /// Forgets a table and returns its entry.
     pub async fn delete_table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
         let entry = self.table(name)?;
         let key = record::table_key(name);
@@ -197,8 +197,9 @@ impl Catalog {
         Ok(entry)
     }
 
-    /// Replaces a table's schema. `tell` is called when it is durable, and only when that is done the view has it: who finds a new
-    /// family in the view writes to it, and a tablet that does not know a family leaves out what it has of it when it flushes.
+    /// Replaces a table's schema. `tell` is called when it is durable, and only after that the view has it. A client
+    /// that finds a new family in the view writes to it, and a tablet that does not know the family would lose its
+    /// cells at a flush.
     pub async fn update_schema<F: Future<Output = ()>>(
         &self,
         schema: TableSchema,
@@ -349,9 +350,9 @@ impl Catalog {
         Ok(())
     }
 
-    /// Finds out what became of a [`Catalog::create_table`] of unknown outcome: settles it, and looks whether the record of
-    /// that name is of this very table. If it is, the catalog knows the table from now on; if not, it never will, and nothing
-    /// is left of it.
+    /// Finds out the outcome of an unsettled [`Catalog::create_table`]: settles it, and checks whether the record of
+    /// that name is of this very table. If it is, the catalog knows the table from now on. If not, it never will, and
+    /// no record of the table is left.
     pub async fn find_out_created(
         &self,
         schema: &TableSchema,

@@ -24,12 +24,12 @@ pub enum CatalogError {
         /// The record.
         key: String,
     },
-    /// A record is not what was written, or the records contradict each other.
+    /// A record differs from the one that was written, or the records contradict each other.
     #[error("catalog record {key}: {detail}")]
     Corruption {
         /// The record.
         key: String,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         detail: String,
     },
     /// The coordinator failed.
@@ -38,7 +38,7 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
-    /// What a caller can do about it.
+    /// The kind of the error, by the reaction that a caller has.
     pub fn kind(&self) -> ErrorKind {
         match self {
             CatalogError::NoTable(_) | CatalogError::NoNamespace(_) => ErrorKind::NotFound,

@@ -22,7 +22,7 @@ const VERSION_GROUPS: u8 = 2;
 /// A namespace.
 #[derive(Clone, PartialEq, Message)]
 pub struct NamespaceRecord {
-    /// What the front end wants back.
+    /// Data that the front end gets back.
     #[prost(bytes = "bytes", tag = "1")]
     pub front_end_data: Bytes,
     /// Made on purpose, not by making a table in it.

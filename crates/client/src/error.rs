@@ -9,7 +9,7 @@ pub type ServiceResult<T> = Result<T, ServiceError>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {
-    /// What a caller can do about it.
+    /// The kind of the error, by the reaction that a caller has.
     pub kind: ErrorKind,
     /// One sentence, without internals.
     pub message: String,

@@ -1,4 +1,4 @@
-//! The one waist of the system, and the way from rows to tablets.
+//! The service interface of the system, and the way from rows to tablets.
 //!
 //! Front ends translate their protocol into [`TableService`] and know nothing below it. [`router::Router`] implements
 //! its data half: it finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns

@@ -1,4 +1,4 @@
-//! Requests of the waist, in the data model's own terms: families by id, timestamps in the table's unit.
+//! Requests of the service interface, in the data model's terms: families by id, timestamps in the table's unit.
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ pub struct ReadRows {
     pub reversed: bool,
     /// Everything that is stored: markers, hidden and expired cells too. The filter sees them like cells.
     pub raw: bool,
-    /// [`TableService::try_read_row`](crate::TableService::try_read_row) has been asked, and had no answer: what it
-    /// looks at need not be looked at again.
+    /// [`TableService::try_read_row`](crate::TableService::try_read_row) was called and would have had to
+    /// wait: the caches that it probes need not be probed again.
     pub waits: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct RmwRule {
     pub operation: RmwOperation,
 }
 
-/// What a rule does to a value.
+/// The change that a rule makes to a value.
 #[derive(Clone, Debug)]
 pub enum RmwOperation {
     /// Appends bytes; a missing cell counts as empty.
@@ -122,7 +122,7 @@ pub enum RmwOperation {
 /// A point in a table, for splitting work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
-    /// A row key; empty for the end of what was sampled.
+    /// A row key; empty for the end of the sampled rows.
     pub row: Bytes,
     /// Approximate bytes between the beginning of that and the row.
     pub offset_bytes: u64,
@@ -160,7 +160,7 @@ pub struct NewTable {
     pub initial_splits: Vec<Bytes>,
     /// Block compression of the default locality group.
     pub compression: Compression,
-    /// What the front end wants back verbatim.
+    /// Data that the front end gets back verbatim.
     pub front_end_data: Vec<u8>,
 }
 
@@ -171,16 +171,16 @@ pub struct NewFamily {
     pub name: String,
     /// `None` keeps everything.
     pub gc_rule: Option<GcRule>,
-    /// What the values are.
+    /// The type of the values.
     pub value_type: ValueType,
-    /// What the front end wants back verbatim.
+    /// Data that the front end gets back verbatim.
     pub front_end_data: Vec<u8>,
 }
 
 /// One step of an all-or-nothing schema change; steps apply in order.
 #[derive(Clone, Debug)]
 pub enum FamilyChange {
-    /// `AlreadyExists` when the name is taken.
+    /// `AlreadyExists` when the name is taken. Fields that are absent take their defaults.
     Create(NewFamily),
     /// `NotFound` when there is no such family. `Some` fields change.
     Update {
@@ -212,7 +212,7 @@ pub enum GroupChange {
     Alter {
         /// Which group.
         name: String,
-        /// What changes.
+        /// The change.
         options: GroupUpdate,
     },
     /// Moves a family with all it has: new cells go to the group from now on, and compactions take the old ones there.
@@ -291,7 +291,7 @@ pub struct TableUpdate {
     pub row_cache: Option<bool>,
     /// Bytes of files at which a tablet is split; 0 for the server's.
     pub tablet_bytes_max: Option<u64>,
-    /// What the front end wants back verbatim.
+    /// Data that the front end gets back verbatim.
     pub front_end_data: Option<Vec<u8>>,
 }
 

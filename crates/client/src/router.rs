@@ -1,7 +1,7 @@
-//! From tables and rows to tablets.
+//! The router maps tables and rows to tablets.
 //!
-//! The router looks rows up in the catalog, sends each tablet its part, and puts the answers together. A tablet may split
-//! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
+//! It looks rows up in the catalog, sends each tablet its part, and combines the results. A tablet may split or move between
+//! the lookup and the call; then the call fails as `Unavailable`, and the router looks up the remaining rows again.
 
 mod left;
 mod sampling;
@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Pieces a tablet is sampled in.
 const SAMPLES_PER_TABLET: u64 = 8;
 
-/// Implements the data half of the waist.
+/// Implements the data half of the service interface.
 pub struct Router {
     shared: Arc<Shared>,
 }
@@ -214,7 +214,7 @@ impl TableService for Router {
         let table = self.shared.table(&request.table)?;
         let tablet = table.tablet_of(row).id;
         match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
-            // It splits or moves: who can wait looks again.
+            // It splits or moves: a caller that can wait looks it up again.
             Err(error) if error.kind == ErrorKind::Unavailable => Ok(None),
             done => done,
         }
@@ -318,7 +318,7 @@ struct RoutedRows {
     left: Left,
     /// Rows that may still be returned.
     limit: u64,
-    /// The tablet being read: its rows, and what it says.
+    /// The tablet being read: its rows, and its stream.
     current: Option<(RowRange, Box<dyn RowStream>)>,
     attempt: u32,
 }

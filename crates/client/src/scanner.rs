@@ -15,7 +15,7 @@ use stele_types::{ErrorKind, RowBatch};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScannerId(pub u64);
 
-/// Scanners open at once: each may hold a batch of about 1 MB.
+/// Open scanners: each may hold a batch of about 1 MB.
 pub const SCANNERS_MAX: usize = 4096;
 
 /// The open scanners of a front end.

@@ -1,4 +1,4 @@
-//! The traits at the waist.
+//! The traits of the service interface.
 
 use crate::error::ServiceResult;
 use crate::request::{
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_types::{Cell, RowBatch, RowRange, TableName, TableSchema};
 
-/// What every front end serves its tables from.
+/// The interface through which every front end serves its tables.
 #[async_trait]
 pub trait TableService: Send + Sync + 'static {
     /// The table's current schema; `NotFound` when there is no such table. Never blocks on I/O.
@@ -19,8 +19,9 @@ pub trait TableService: Send + Sync + 'static {
     /// Starts a read. The filter is compiled, and its errors are reported, before this returns.
     async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>>;
 
-    /// The whole answer of a read of one row, where that takes no waiting: what is in memory is read on the calling thread,
-    /// without a stream. `None` for any other read; [`TableService::read_rows`] answers those, and would answer this one alike.
+    /// The whole result of a read of one row that need not wait: a row in memory is read on the calling thread,
+    /// without a stream. `None` for any other read; [`TableService::read_rows`] answers those, and gives the same
+    /// result for this one.
     fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
         let _ = request;
         Ok(None)
@@ -70,8 +71,8 @@ pub trait BatchReservation: Send {
         false
     }
 
-    /// Gives back what there is, which nothing may be in any more, and waits for so much instead. What no waiting would
-    /// give is `ResourceExhausted`; what takes too long is `Busy`.
+    /// Releases the reservation, which must be empty, and waits for one of this size. A size that no waiting would
+    /// give is `ResourceExhausted`; a wait that takes too long is `Busy`.
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()>;
 }
 
@@ -96,7 +97,7 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// Changes locality groups, and which families are in them, all or nothing.
     async fn modify_groups(&self, table: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups>;
 
-    /// Deletes all rows of a range, at once and without leaving markers behind for readers to step over.
+    /// Deletes all rows of a range immediately, and leaves no tombstones for readers to step over.
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()>;
 
     /// The schemas of all tables of a namespace, by name; empty for an unknown namespace.

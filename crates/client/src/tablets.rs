@@ -1,4 +1,4 @@
-//! What a tablet server offers: the other side of the router, local or one hop away.
+//! The interface of a tablet server: the other side of the router, local or one hop away.
 
 use crate::error::ServiceResult;
 use crate::request::RmwRule;
@@ -25,7 +25,8 @@ pub struct TabletRead {
     pub raw: bool,
     /// Rows wanted at most; all of them when absent.
     pub rows_limit: Option<u64>,
-    /// [`TabletService::try_read_row`] has been asked, and had no answer: what it looks at need not be looked at again.
+    /// [`TabletService::try_read_row`] was called and would have had to wait: the caches that it probes need not
+    /// be probed again.
     pub waits: bool,
 }
 
@@ -103,8 +104,8 @@ pub trait TabletControl: Send + Sync + 'static {
     /// Tells the tablets of a table their new schema; when this returns every later request obeys it.
     async fn set_schema(&self, schema: Arc<TableSchema>);
 
-    /// Families of which a tablet still has cells in a group that they were moved out of. Between the two halves of a split the
-    /// answer is about the tablet, and not about what may replace it.
+    /// Families of which a tablet still has misplaced cells, in a group that they were moved out of. Between the two
+    /// halves of a split the answer is about the tablet, and not about its successors.
     fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.

@@ -1,126 +1,25 @@
 //! Tables and namespaces: creation, change, removal.
 //!
-//! One change at a time ([`Master`] serialises them), so that each works on the catalog it has looked at. A change that has
-//! begun is carried out whatever becomes of the caller: stopped half-way, it could be on the medium and not in memory, and
-//! what is then written to a table that the next start does not know would be lost.
+//! Each change runs in its turn ([`Master`] serialises them), on the catalog that it has read.
 
+use crate::error::from_catalog;
+use crate::master::{Made, Master};
 use crate::schema;
-use crate::split::Split;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::sync::{Arc, Weak};
-use stele_catalog::{Catalog, CatalogError, TableEntry};
+use std::sync::Arc;
+use stele_catalog::{CatalogError, TableEntry};
 use stele_client::{
     FamilyChange, GroupChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableGroups, TableUpdate,
-    TabletControl,
 };
-use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, FamilyId, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
-use tokio::sync::Mutex;
-
-/// Administers the tables of one catalog over one server's tablets.
-pub struct Master {
-    pub(crate) env: Env,
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) tablets: Arc<dyn TabletControl>,
-    /// Held across a change.
-    pub(crate) changing: Arc<Mutex<()>>,
-    /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
-    /// at most: no other table is made before its fate is known.
-    unknown: parking_lot::Mutex<Option<Made>>,
-    /// A split that was tried, and of which nobody knows whether the catalog has it. Changed during a change.
-    pub(crate) undecided: parking_lot::Mutex<Option<Split>>,
-    /// Itself, for changes that outlive their callers.
-    this: Weak<Master>,
-}
-
-/// A table with its tablets, which are served.
-#[derive(Clone)]
-struct Made {
-    schema: TableSchema,
-    tablets: Vec<(TabletId, RowRange)>,
-}
-
-/// A catalog error in the words of the waist.
-pub(crate) fn from_catalog(error: CatalogError) -> ServiceError {
-    ServiceError::new(error.kind(), error.to_string())
-}
 
 impl Master {
-    /// A master over a catalog and the server of its tablets.
-    pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletControl>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Master {
-            env,
-            catalog,
-            tablets,
-            changing: Arc::default(),
-            unknown: parking_lot::Mutex::default(),
-            undecided: parking_lot::Mutex::default(),
-            this: this.clone(),
-        })
-    }
-
-    /// Makes a change when its turn comes, in a task of its own: a caller that goes away while it waits calls the change
-    /// off, one that goes away later does not.
-    async fn carry_out<T: Send + 'static, F: Future<Output = ServiceResult<T>> + Send + 'static>(
-        &self,
-        change: impl FnOnce(Arc<Master>) -> F + Send + 'static,
-    ) -> ServiceResult<T> {
-        let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
-        let changing = self.changing.clone().lock_owned().await;
-        let master = self.this.upgrade().ok_or_else(stopped)?;
-        let task = async move {
-            let outcome = change(master.clone()).await;
-            if outcome.is_err() {
-                master.settle().await;
-            }
-            drop(changing);
-            outcome
-        };
-        let outcome = self.env.spawn_join(Priority::Foreground, "table change", task).await;
-        outcome.unwrap_or_else(|_| Err(stopped()))
-    }
-
-    /// Finds out what became of changes of unknown outcome, if that can be told now. Beside no change: it might take that one's
-    /// unknown outcome for settled.
-    pub(crate) async fn settle(&self) {
-        let settled = match self.catalog.settle().await {
-            Ok(()) => self.find_out_made().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = settled {
-            tracing::warn!(%error, "the outcome of a catalog change is still unknown");
-        }
-    }
-
-    /// Whether the table of unknown outcome has been made: then it stays, else its tablets go.
-    async fn find_out_made(&self) -> Result<(), CatalogError> {
-        let unknown = self.unknown.lock().clone();
-        let Some(Made { schema, tablets }) = unknown else {
-            return Ok(());
-        };
-        let found = self.catalog.find_out_created(&schema, &tablets).await?;
-        *self.unknown.lock() = None;
-        match found {
-            Some(_) => tracing::info!(table = %schema.name, "the table was made after all"),
-            None => {
-                tracing::info!(table = %schema.name, "the table was not made; its tablets are dropped");
-                self.abandon(tablets).await;
-            }
-        }
-        Ok(())
-    }
-
-    fn entry(&self, table: &TableName) -> ServiceResult<Arc<TableEntry>> {
-        self.catalog.table(table).map_err(from_catalog)
-    }
-
     /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
         debug_assert!(
-            !self.is_undecided_for(&next.name) || !self.moves_families(&next),
+            !self.splits.is_undecided_for(&next.name) || !self.moves_families(&next),
             "a family moves while nobody knows which tablets there are"
         );
         let tablets = self.tablets.clone();
@@ -153,12 +52,6 @@ impl Master {
             }
         }
         unsettled
-    }
-
-    async fn abandon(&self, tablets: Vec<(TabletId, RowRange)>) {
-        self.tablets
-            .drop_tablets(tablets.into_iter().map(|(id, _)| id).collect())
-            .await;
     }
 
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
@@ -208,7 +101,7 @@ impl Master {
     }
 
     async fn drop_rows_locked(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
-        self.decide_for(table).await?;
+        self.splits.decide_for(table).await?;
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
         let rows = RowSet::new(vec![range]);
@@ -316,7 +209,7 @@ impl TableAdmin for Master {
         let table = table.clone();
         self.carry_out(|master| async move {
             // Halves have the files from before the split: what compactions have moved in the tablet since says nothing of them.
-            master.decide_for(&table).await?;
+            master.splits.decide_for(&table).await?;
             let entry = master.entry(&table)?;
             let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry))?;
             let schema = master.publish(next).await?;

@@ -1,13 +1,15 @@
-//! The master: what happens to tables as a whole.
+//! The master: changes of tables as a whole (Bigtable §5.2).
 //!
-//! [`admin`] implements the administrative half of the waist: each change is one commit point in the catalog, preceded by
-//! what it needs (manifests of new tablets) and followed by what it makes superfluous (files of dropped ones). [`split`]
-//! carries out splits, the one change nobody asks for. Bigtable §5.2; here the master holds no state of its own: all truth
-//! is in the catalog and the manifests.
+//! [`master::Master`] carries out one change after the other. [`admin`] implements the administrative half of the service
+//! interface. Each change is one commit point in the catalog: the manifests of new tablets are written before it, and the
+//! files of dropped ones are deleted after it. [`split`] carries out splits, which no client asks for. The master has no
+//! state of its own that must survive: the catalog and the manifests have all of it.
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod error;
+pub mod master;
 pub mod schema;
 pub mod split;
 
-pub use admin::Master;
+pub use master::Master;

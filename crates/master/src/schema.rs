@@ -144,7 +144,7 @@ fn no_family(name: &str) -> ServiceError {
     ServiceError::not_found(format!("family {name} does not exist"))
 }
 
-/// What is stored as an aggregate cannot be read as anything else.
+/// An aggregate cannot be read as any other type.
 fn check_type_change(from: ValueType, to: ValueType) -> ServiceResult<()> {
     if from == to {
         return Ok(());

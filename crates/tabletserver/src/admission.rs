@@ -1,13 +1,13 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
-//! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share, and by how far
-//!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
-//!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
-//! * Tablets that cannot be flushed: writes to them are refused when log or memory keep too much for them, and those of others
-//!   are not slowed for their sake ([`unflushable`]).
+//! * Memory and compaction debt: writers are slowed in proportion to the free part of the memtables' share, and by how far
+//!   compactions are behind in runs and in space (`pacing`), so that the load settles instead of stopping and starting.
+//!   Should memory run over nevertheless, they wait; after a limit they are refused as busy.
+//! * Unflushable tablets: writes to them are refused when log or memory retain too much for them, and writes to other tablets
+//!   are not slowed for their sake (`unflushable`).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
-//!   merges that make garbage go; writes come back by themselves when there is space again. A large write that would take
-//!   of the reserve by itself is refused before that.
+//!   compactions that free space; writes are accepted again when there is space. A large write that would take of the
+//!   reserve by itself is refused before that.
 
 mod metrics;
 mod pacing;
@@ -16,9 +16,8 @@ mod unflushable;
 pub use metrics::AdmissionMetrics;
 
 use crate::memory::{RowMemory, WriteMemory};
-use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
-use crate::waits;
+use crate::waits::{self, WriteWaits};
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -33,17 +32,18 @@ use stele_types::{ErrorKind, TabletId};
 use tokio::sync::{Notify, Semaphore};
 use unflushable::Unflushable;
 
-/// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
-/// server may take above its budget.
+/// The most that memtables may grow past their share before writers are stopped; a quarter of the share where that is
+/// less. Part of the memory that a server may take above its budget.
 const MEMORY_OVER_MAX: u64 = 64 << 20;
-/// Writes of more than such a part of the memtables' share are let in one by one: two at once would go past it by as much.
+/// Writes of more than this part of the memtables' share are let in one by one: two concurrently would exceed it by
+/// as much.
 const LARGE_PART: u64 = 8;
-/// Smaller ones never are: dozens at once are within what memtables may take beyond their share.
+/// Smaller writes are never large: dozens of them fit into the memory that memtables may take beyond their share.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// Free bytes above the reserve from which on nobody counts what is written between two looks at the medium: far more than
-/// a fifth of a second's writes.
+/// Free bytes above the reserve from which on written bytes are not counted between two checks of free space. Far
+/// more than a fifth of a second's writes.
 const AMPLE_SPACE: u64 = 1 << 30;
-/// How often a stopped writer looks by itself.
+/// How often a stopped writer checks without being woken.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Decides whether a write may proceed.
@@ -59,14 +59,16 @@ pub struct Admission {
     /// Woken when memory was freed.
     freed: Notify,
     disk_full: AtomicBool,
-    /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
+    /// As of the last check, less the bytes logged since where space is scarce; the maximum where storage has no
+    /// limit.
     free_bytes: AtomicU64,
-    metrics: ServerMetrics,
+    metrics: AdmissionMetrics,
+    waits: WriteWaits,
     /// Tablets that cannot be flushed.
     pub(crate) unflushable: Unflushable,
     /// For rows that writes read.
     pub(crate) rows: RowMemory,
-    /// For what is copied of requests.
+    /// Memory for the copied parts of requests.
     pub(crate) batches: WriteMemory,
     /// One turn: of the large write that waits for memory, while others queue behind it.
     large: Semaphore,
@@ -86,13 +88,18 @@ pub struct Coming {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        assert!(
+            before >= self.bytes,
+            "a large write leaves the account once: {before} bytes are in it, {} leave",
+            self.bytes
+        );
         self.admission.report_excess();
         self.admission.freed.notify_waiters();
     }
 }
 
-/// What memtables may take beyond their share.
+/// Bytes that memtables may take beyond their share.
 fn over_max(share: u64) -> u64 {
     (share / 4).min(MEMORY_OVER_MAX)
 }
@@ -102,7 +109,8 @@ struct Wanted<'a>(&'a AtomicU64);
 
 impl<'a> Wanted<'a> {
     fn new(wanted: &'a AtomicU64, bytes: u64) -> Self {
-        wanted.store(bytes, Ordering::Relaxed);
+        let former = wanted.swap(bytes, Ordering::Relaxed);
+        assert_eq!(former, 0, "large writes wait one at a time");
         Wanted(wanted)
     }
 }
@@ -115,7 +123,14 @@ impl Drop for Wanted<'_> {
 
 impl Admission {
     /// Admission under the server's options.
-    pub fn new(env: Env, memory: MemoryAccount, moved: Moved, options: &ServerOptions, metrics: ServerMetrics) -> Self {
+    pub fn new(
+        env: Env,
+        memory: MemoryAccount,
+        moved: Moved,
+        options: &ServerOptions,
+        metrics: AdmissionMetrics,
+        waits: WriteWaits,
+    ) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
             unflushable: Unflushable::default(),
@@ -135,30 +150,32 @@ impl Admission {
             disk_full: AtomicBool::new(false),
             free_bytes: AtomicU64::new(u64::MAX),
             metrics,
+            waits,
         }
     }
 
-    /// Refuses writes for which there is no space on the medium.
+    /// Refuses writes while the disk is full.
     pub fn check_accepting(&self) -> ServiceResult<()> {
         if self.disk_full.load(Ordering::Relaxed) {
-            self.metrics.admission.refused_disk.inc();
+            self.metrics.refused_disk.inc();
             let message = "the disk is full: writes are refused until there is space";
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         Ok(())
     }
 
-    /// Refuses writes to a tablet that cannot be flushed, and has so many `bytes` in memtables, while too much is kept for it.
+    /// Refuses writes to an unflushable tablet with this many `bytes` in memtables, while too much is retained for
+    /// it.
     pub fn check_unflushable(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
         let checked = self.unflushable.check(tablet, bytes, self.memtables.bytes_max());
         if checked.is_err() {
-            self.metrics.admission.refused_unflushable.inc();
+            self.metrics.refused_unflushable.inc();
         }
         checked
     }
 
-    /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::compaction_pressure`). A few loads
-    /// where there is no pressure.
+    /// Waits until a write of about this many bytes may proceed, to a tablet with this compaction debt
+    /// (`picker::compaction_pressure`). A few loads where there is no pressure.
     pub async fn pace(&self, bytes: usize, compaction_pressure: u64) -> ServiceResult<()> {
         self.spend(bytes)?;
         let load = self.load(compaction_pressure);
@@ -168,14 +185,15 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether there is far more space than is going to be written before the next look at the medium.
+    /// Whether there is far more space than writes can take before the next check of free space.
     pub fn has_ample_space(&self) -> bool {
         let free = self.free_bytes.load(Ordering::Relaxed);
         free == u64::MAX || free > self.reserve().saturating_add(AMPLE_SPACE)
     }
 
-    /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium. A large one is
-    /// refused that would use it up by itself: nothing could be flushed any more then, and only that brings space back.
+    /// Counts bytes that are about to be logged, lest writes use up the reserve between two checks of free space. A
+    /// large write that would use it up by itself is refused: then nothing could be flushed, and only a flush brings
+    /// space back.
     fn spend(&self, bytes: usize) -> ServiceResult<()> {
         if self.has_ample_space() {
             return Ok(());
@@ -190,7 +208,7 @@ impl Admission {
             Ok(free) if free.saturating_sub(bytes) < reserve => self.set_disk_full(true, reserve),
             Ok(_) => {}
             Err(_) => {
-                self.metrics.admission.refused_disk.inc();
+                self.metrics.refused_disk.inc();
                 let message = format!("the disk is too full for a write of {bytes} bytes, which takes space twice");
                 return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
             }
@@ -198,7 +216,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Free bytes below which writes are refused: what was accepted must still fit when it is flushed.
+    /// Free bytes below which writes are refused: accepted writes must still fit when they are flushed.
     fn reserve(&self) -> u64 {
         self.free_bytes_min.saturating_add(self.memory.bytes())
     }
@@ -237,18 +255,22 @@ impl Admission {
             pacer.turn(now, bytes, load, self.wait_max)
         };
         let (wait, cause) = turn.ok_or_else(|| self.busy())?;
+        assert!(
+            wait <= self.wait_max,
+            "no write waits longer than the limit of all waits: {wait:?}"
+        );
         if !wait.is_zero() {
             match cause {
-                Cause::Memory => self.metrics.admission.delayed_memory.inc(),
-                Cause::Compaction => self.metrics.admission.delayed_compaction.inc(),
+                Cause::Memory => self.metrics.delayed_memory.inc(),
+                Cause::Compaction => self.metrics.delayed_compaction.inc(),
             }
             let waited_for = match cause {
                 Cause::Memory => waits::Cause::Memory,
                 Cause::Compaction => waits::Cause::Compaction,
             };
-            self.metrics.admission.delayed_seconds.observe(wait.as_secs_f64());
+            self.metrics.delayed_seconds.observe(wait.as_secs_f64());
             let slept = self.env.sleep(wait);
-            self.metrics.waits.until(&self.env, waited_for, slept).await;
+            self.waits.until(&self.env, waited_for, slept).await;
         }
         if self.is_memory_over() {
             return self.wait_for_memory().await;
@@ -266,11 +288,11 @@ impl Admission {
             }
         };
         let freed = self.env.timeout(self.wait_max, freed).await;
-        self.metrics.admission.stopped_memory.inc();
-        self.metrics.admission.delayed_memory.inc();
+        self.metrics.stopped_memory.inc();
+        self.metrics.delayed_memory.inc();
         let took = self.env.now() - start;
-        self.metrics.waits.note(waits::Cause::Stopped, took);
-        self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
+        self.waits.note(waits::Cause::Stopped, took);
+        self.metrics.delayed_seconds.observe(took.as_secs_f64());
         freed.map_err(|_| self.busy())
     }
 
@@ -280,14 +302,14 @@ impl Admission {
         bytes as u64 > LARGE_BYTES_MIN && bytes as u64 > self.memtables.bytes_max() / LARGE_PART
     }
 
-    /// Lets a large write in when it fits beside what there is, and what else has been let in, or when hardly anything is left
-    /// to be flushed. One after the other; `nudge` is called to have memtables flushed.
+    /// Lets a large write in when it fits in addition to the memtables and the other large writes that were let in,
+    /// or when hardly anything is left to be flushed. One after the other; `nudge` is called to have memtables
+    /// flushed.
     pub async fn let_in(self: &Arc<Self>, bytes: usize, nudge: impl Fn()) -> ServiceResult<Coming> {
         let bytes = bytes as u64;
         let start = self.env.now();
         let waits = async {
-            // Never closed.
-            let _turn = self.large.acquire().await.ok();
+            let _turn = self.large.acquire().await.expect("the semaphore is never closed");
             let _wanted = Wanted::new(&self.wanted, bytes);
             while !self.fits(bytes) {
                 let notified = self.freed.notified();
@@ -298,10 +320,10 @@ impl Admission {
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
-        self.metrics.waits.note(waits::Cause::Large, took);
+        self.waits.note(waits::Cause::Large, took);
         if took >= POLL_INTERVAL {
-            self.metrics.admission.delayed_memory.inc();
-            self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
+            self.metrics.delayed_memory.inc();
+            self.metrics.delayed_seconds.observe(took.as_secs_f64());
         }
         let_in.map_err(|_| self.busy())
     }
@@ -325,7 +347,7 @@ impl Admission {
         is_first || there.saturating_add(coming).saturating_add(bytes) <= max.saturating_add(over_max(max))
     }
 
-    /// Tells what memtables take beyond their share, so that others give way.
+    /// Publishes the bytes that memtables take beyond their share, so that caches shrink.
     fn report_excess(&self) {
         let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
         let excess = taken.saturating_sub(self.memtables.bytes_max());
@@ -338,7 +360,7 @@ impl Admission {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    /// Has responses without progress cancelled that keep so many bytes of memtables.
+    /// Cancels slow responses that keep this many bytes of memtables.
     pub fn reclaim_pinned(&self, bytes: u64) {
         if bytes > 0 {
             self.pool.reclaim(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -351,7 +373,7 @@ impl Admission {
     }
 
     fn busy(&self) -> ServiceError {
-        self.metrics.admission.refused_memory.inc();
+        self.metrics.refused_memory.inc();
         let message = "memtables are full and flushes do not keep up: retry later";
         ServiceError::new(ErrorKind::Busy, message)
     }
@@ -365,18 +387,14 @@ impl Admission {
             pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
             (pacer.flush_rate(), pacer.compaction_throughput())
         };
+        self.metrics.flush_rate_bytes_per_second.set(flush_rate as i64);
         self.metrics
-            .admission
-            .flush_rate_bytes_per_second
-            .set(flush_rate as i64);
-        self.metrics
-            .admission
             .compaction_throughput_bytes_per_second
             .set(compaction_throughput as i64);
         self.freed.notify_waiters();
     }
 
-    /// Looks at the medium's free space; called every now and then.
+    /// Checks the free space of storage; called every now and then.
     pub async fn check_disk(&self, storage: &Arc<dyn Storage>) {
         let full = match storage.free_bytes().await {
             Ok(Some(free)) => {
@@ -390,7 +408,8 @@ impl Admission {
         self.set_disk_full(full, self.reserve());
     }
 
-    /// What each of so many compactions at once may write without taking what flushes need for what was accepted.
+    /// The bytes that each of `compactions` concurrent ones may write without taking the space that flushes of
+    /// accepted writes need.
     pub fn reservation(&self, compactions: usize) -> SpaceLimit {
         let free = self.free_bytes.load(Ordering::Relaxed);
         if free == u64::MAX {
@@ -398,13 +417,18 @@ impl Admission {
         }
         let into_bottom = free.saturating_sub(self.memory.bytes());
         let share = |bytes: u64| bytes / (compactions.max(1) as u64);
-        SpaceLimit {
+        let reservation = SpaceLimit {
             any: share(into_bottom.saturating_sub(self.free_bytes_min)),
             into_bottom: share(into_bottom),
-        }
+        };
+        assert!(
+            reservation.any <= reservation.into_bottom && reservation.into_bottom <= free,
+            "compactions share the free bytes, and those that free space get more of them"
+        );
+        reservation
     }
 
-    /// A write met a full disk: refuse the next ones until a look says otherwise.
+    /// A write met a full disk: refuse the next ones until a check says otherwise.
     pub fn met_full_disk(&self) {
         self.disk_full.store(true, Ordering::Relaxed);
     }

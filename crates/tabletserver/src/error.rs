@@ -1,4 +1,4 @@
-//! What goes wrong below, in the words of the waist.
+//! Errors of the layers below, mapped to those of the service interface.
 
 use stele_client::ServiceError;
 use stele_commitlog::LogError;

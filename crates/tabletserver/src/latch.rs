@@ -1,21 +1,22 @@
-//! Shared and exclusive locks without guards, and the row latches made of them: what makes a read-modify-write atomic.
+//! Shared and exclusive locks without guards, and the row latches that make a read-modify-write atomic.
 //!
 //! Rows share a fixed number of stripes by hash. A plain write holds its rows' stripes shared, until it is applied, so that
 //! plain writes never wait for each other; a read-modify-write holds its row's stripe alone, across its read and its
 //! write. Stripes are taken in ascending order, so no two writers wait for each other in a circle.
 //!
-//! A plain write that meets nobody costs two atomic operations for each stripe and no allocation. Waiting is first come, first
-//! served: an exclusive owner is not starved by a stream of shared ones.
+//! A plain write without contention costs two atomic operations for each stripe and no allocation. Waiting is first come, first
+//! served: a stream of sharers does not starve an exclusive owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{Notify, Semaphore};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A lock that is taken and released by hand: shared by many, or alone by one.
+/// A lock that is taken and released by hand: shared by many, or owned by one.
 ///
-/// Sharing is one atomic addition while nobody wants it alone. Whoever does takes the *turn* first, then closes the lock to
-/// newcomers and waits for those who share it; who comes meanwhile waits for the turn as well, in order.
+/// Sharing is one atomic addition while nobody wants to own it. A future that wants to takes the *turn* first, then
+/// closes the lock to newcomers and waits for the sharers. Those that come meanwhile wait for the turn as well, in
+/// order.
 pub(crate) struct SharedLock {
     /// How many share it, and [`CLOSED`].
     shared: AtomicU32,
@@ -24,7 +25,8 @@ pub(crate) struct SharedLock {
 }
 
 struct Slow {
-    /// Held by the one who has the lock alone or waits for that, and in passing by those who had to wait to share it.
+    /// Held by the owner of the lock or the one that waits to own it, and in passing by those that had to wait to
+    /// share it.
     turn: Semaphore,
     /// Told when a closed lock is no longer shared.
     drained: Notify,
@@ -46,7 +48,7 @@ impl Default for SharedLock {
     }
 }
 
-/// Opens a lock again, also when whoever closed it goes away before the lock was drained.
+/// Opens a lock again, also when the future that closed it is dropped before the lock was drained.
 struct Closing<'a>(&'a SharedLock);
 
 impl Drop for Closing<'_> {
@@ -68,18 +70,27 @@ impl SharedLock {
     pub(crate) async fn share(&self) {
         if !self.try_share() {
             let _turn = self.slow.turn.acquire().await.expect("the semaphore is never closed");
-            // Whoever closed it has opened it again, and nobody else can close it now.
-            self.shared.fetch_add(1, Ordering::Acquire);
+            // Its last owner has opened it again, and nobody else can close it now.
+            let before = self.shared.fetch_add(1, Ordering::Acquire);
+            assert!(
+                before < CLOSED - 1,
+                "a lock is open while a sharer has the turn, and its count does not overflow"
+            );
         }
     }
 
-    /// Gives back what was taken shared.
+    /// Releases a shared lock.
     pub(crate) fn unshare(&self) {
         let before = self.shared.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !CLOSED > 0, "given back more often than taken");
+        assert!(before & !CLOSED > 0, "a shared lock is given back as often as taken");
         if before == CLOSED | 1 {
             self.slow.drained.notify_one();
         }
+    }
+
+    /// Whether anybody shares it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) & !CLOSED > 0
     }
 
     /// Takes it alone. Nothing is taken when the future is dropped.
@@ -91,12 +102,21 @@ impl SharedLock {
         while self.shared.load(Ordering::Acquire) != CLOSED {
             self.slow.drained.notified().await;
         }
+        debug_assert_eq!(
+            self.slow.turn.available_permits(),
+            0,
+            "the owner of a lock has the turn: nobody else can close it"
+        );
         std::mem::forget(closing);
     }
 
-    /// Gives back what was taken alone.
+    /// Releases an owned lock.
     pub(crate) fn disown(&self) {
-        self.shared.fetch_and(!CLOSED, Ordering::Release);
+        let before = self.shared.fetch_and(!CLOSED, Ordering::Release);
+        assert!(
+            before & CLOSED != 0,
+            "only the owner of a lock, or of the turn for it, opens it"
+        );
         self.slow.turn.add_permits(1);
     }
 }
@@ -119,7 +139,7 @@ impl Default for RowLatches {
     }
 }
 
-/// What a writer has latched; given back when dropped.
+/// The stripes that a writer has latched; released when dropped.
 pub struct Latched {
     latches: Arc<RowLatches>,
     what: What,
@@ -132,6 +152,25 @@ enum What {
     Many(Box<[u64; WORDS]>),
     /// The stripe of a read-modify-write.
     Owned(usize),
+}
+
+impl What {
+    /// Notes another stripe of a set.
+    fn add(&mut self, stripe: usize) {
+        let What::Many(held) = self else {
+            unreachable!("only a set of stripes grows");
+        };
+        let (word, bit) = (&mut held[stripe / 64], 1 << (stripe % 64));
+        assert!(
+            *word & bit == 0,
+            "a stripe is latched once by a write, or the write waits for itself"
+        );
+        assert!(
+            *word < bit,
+            "stripes are latched in ascending order, so that no writers wait in a circle"
+        );
+        *word |= bit;
+    }
 }
 
 impl RowLatches {
@@ -155,9 +194,7 @@ impl RowLatches {
                 self.stripes[stripe].share().await;
             }
             // Noted one by one: the future may be dropped while it waits for the next.
-            if let What::Many(held) = &mut latched.what {
-                held[stripe / 64] |= 1 << (stripe % 64);
-            }
+            latched.what.add(stripe);
         }
         latched
     }
@@ -166,6 +203,7 @@ impl RowLatches {
     pub async fn own(self: &Arc<Self>, row: &[u8]) -> Latched {
         let stripe = stripe_of(row);
         self.stripes[stripe].own().await;
+        debug_assert!(!self.stripes[stripe].is_shared(), "nobody shares a latch that is owned");
         self.latched(What::Owned(stripe))
     }
 

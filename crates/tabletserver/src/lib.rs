@@ -1,34 +1,45 @@
 //! A tablet server: serves tablets, owns their commit log, keeps memory and disk within bounds (Bigtable §5.2–5.4).
 //!
-//! * [`server::TabletServer`] is what the router and the master talk to.
-//! * [`write`] is the way of a write from request to acknowledgement; [`latch`] what makes read-modify-write atomic;
-//!   [`admission`] what refuses or delays writes when memory or disk run out; [`waits`] says for how long, and why.
+//! * [`server`] assembles the services below over shared `parts`; [`service`] gives the router and the master their faces.
+//! * [`write`] is the way of a write from request to acknowledgement: [`admission`] refuses or delays it when memory or disk
+//!   run out, [`latch`] makes read-modify-write ([`rmw`]) atomic, `commit` takes it through the `log` into memtables.
+//!   [`waits`] says how long writers wait, and why.
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
-//! * [`maintenance`] decides when tablets are flushed and compacted.
+//! * `tablets` are the tablets that are served; `lifecycle` and [`split`] make and remove them.
+//! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
-//! * [`recovery`] turns a data root into a running server.
+//! * [`recovery`] turns a data root into tablets that can be served.
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod commit;
 pub mod error;
 pub mod governor;
 pub mod latch;
+mod lifecycle;
+mod log;
 pub mod maintenance;
 mod memory;
 pub mod metrics;
 pub mod options;
+mod parts;
 pub mod read;
+mod read_for_write;
 pub mod recovery;
 pub mod rmw;
 pub mod row_cache;
 pub mod server;
 pub mod service;
 pub mod split;
+mod stopping;
+mod tablets;
 pub mod waits;
+mod work;
 pub mod write;
 
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};
 pub use server::TabletServer;
+pub use tablets::Served;
 pub use waits::{Cause, WriteWaits};

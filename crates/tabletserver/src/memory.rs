@@ -1,4 +1,4 @@
-//! Memory of writes on their way: of the rows that conditional writes and read-modify-writes read, and of batches.
+//! Memory of writes in flight: rows that conditional writes and read-modify-writes read, and batches.
 //!
 //! A row that is read for a write is read under its latch, and nobody but its write sees it, so it is in no account of answers. A small
 //! row, as nearly all are, is read on the calling thread and needs no reservation. For a larger one the cells that the write
@@ -53,6 +53,10 @@ impl RowMemory {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let bytes = bytes.saturating_add(FIRST_BYTES).max(before.saturating_mul(4));
+        assert!(
+            bytes > before,
+            "a row that is read again gets more memory each time, so that it ends"
+        );
         Ok(self.try_take(bytes).ok_or(bytes))
     }
 
@@ -103,7 +107,7 @@ impl WriteMemory {
         }
     }
 
-    /// Whether a batch of so many bytes takes any.
+    /// Whether a batch of this size needs a reservation.
     pub(crate) fn is_needed(bytes: usize) -> bool {
         bytes > SMALL_BATCH_BYTES
     }

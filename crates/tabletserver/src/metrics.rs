@@ -1,7 +1,6 @@
 //! Instruments of a tablet server.
 
 use crate::admission::AdmissionMetrics;
-use crate::governor::GovernorMetrics;
 use crate::waits::WriteWaits;
 use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 
@@ -30,12 +29,10 @@ pub struct ServerMetrics {
     pub pinned_bytes: IntGauge,
     /// Bytes of row filters of open files, by where they are.
     pub filter_bytes: IntGaugeVec,
-    /// Bytes that are held for a while and not divided, by what they are held for.
+    /// Bytes that are reserved for a while and not divided, by purpose.
     pub held_bytes: IntGaugeVec,
     /// Open sstables.
     pub open_files: IntGauge,
-    /// Free bytes of the medium.
-    pub free_bytes: IntGauge,
     /// Bytes of obsolete files.
     pub obsolete_bytes: IntGauge,
     /// Duration of the last recovery.
@@ -48,8 +45,6 @@ pub struct ServerMetrics {
     pub maintenance_failures: IntCounter,
     /// Readers that had to let go of memtables.
     pub pins_released: IntCounter,
-    /// How memory is divided.
-    pub governor: GovernorMetrics,
     /// Bytes that compactions are behind.
     pub compaction_debt_bytes: IntGauge,
     /// Compactions running.
@@ -104,10 +99,6 @@ impl ServerMetrics {
                 &["of"],
             ),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),
-            free_bytes: m.gauge(
-                "stele_storage_free_bytes",
-                "Bytes that can still be written to the data root.",
-            ),
             obsolete_bytes: m.gauge(
                 "stele_obsolete_bytes",
                 "Bytes of sstables and value files that nothing refers to, and that are not deleted yet.",
@@ -123,7 +114,6 @@ impl ServerMetrics {
                 "stele_pins_released_total",
                 "Readers within a large row that had to let go of flushed memtables, and begin it again, because memory was short.",
             ),
-            governor: GovernorMetrics::new(m),
             compaction_debt_bytes: m.gauge(
                 "stele_compaction_debt_bytes",
                 "Bytes that compactions have to read until none is due.",

@@ -7,8 +7,8 @@ use stele_memory::Pool;
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
-/// How much memtables may take. Clones are one and the same limit: whoever decides how memory is divided moves it, and
-/// admission and flushes look at it every time. The two numbers may be seen a moment apart.
+/// Limits of memtables. Clones share the same limits: the governor moves them, and admission and flushes read them
+/// every time. The two numbers may be read a moment apart.
 #[derive(Clone, Debug)]
 pub struct MemtableLimits {
     inner: Arc<(AtomicU64, AtomicU64)>,
@@ -52,8 +52,8 @@ fn tablet_bytes(bytes_max: u64) -> u64 {
     (bytes_max / 4).min(128 << 20)
 }
 
-/// About what a flush writes, when memtables have so much in all and so many tablets are written to: flushes also begin
-/// when half of the whole is used, with the largest.
+/// The approximate size of a flush, when memtables have `bytes_max` in all and this many tablets are written to:
+/// flushes also begin when half of the whole is used, with the largest.
 pub(crate) fn flush_bytes(bytes_max: u64, tablets: u64) -> u64 {
     tablet_bytes(bytes_max).min(bytes_max / 2 / tablets.max(1))
 }
@@ -63,18 +63,18 @@ pub(crate) fn flush_bytes(bytes_max: u64, tablets: u64) -> u64 {
 pub struct MemoryBudget {
     /// All of it.
     pub bytes: u64,
-    /// How often it is divided anew.
+    /// How often it is divided again.
     pub interval: Duration,
     /// Resident bytes of the process, where somebody can tell.
     pub resident: Option<ResidentBytes>,
-    /// Gives back to the system what was freed, where somebody can; it may block for some tens of milliseconds.
+    /// Returns freed memory to the system, where the platform allows it; it may block for some tens of milliseconds.
     pub give_back: Option<GiveBack>,
 }
 
 /// Tells how much memory the process takes.
 pub type ResidentBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
-/// Has the allocator give back what it keeps.
+/// Has the allocator return the memory that it retains.
 pub type GiveBack = Arc<dyn Fn() + Send + Sync>;
 
 impl MemoryBudget {
@@ -98,14 +98,15 @@ impl std::fmt::Debug for MemoryBudget {
     }
 }
 
-/// Cores for each stream of the log, and most streams. One stream appends, checks and applies on one core at a time; each has a segment open
-/// that nothing gives back, and four of the largest are a quarter of what the log may take.
+/// Cores for each stream of the log, and most streams. One stream appends, checks and applies on one core at a time.
+/// Each has an open segment that is not reclaimed, and four of the largest are a quarter of the log's limit.
 const CORES_PER_STREAM: usize = 4;
 const STREAMS_MAX: usize = 4;
-/// Cores for each compaction at once, and most of them: background work has half of the cores, of which flushes take some.
+/// Cores for each concurrent compaction, and most of them: background work has half of the cores, of which flushes
+/// take some.
 const CORES_PER_COMPACTION: usize = 4;
 const COMPACTIONS_MAX: usize = 8;
-/// Memory for each compaction at once: sixteen times what one reads ahead at most.
+/// Memory for each concurrent compaction: sixteen times its largest read-ahead.
 const MEMORY_PER_COMPACTION: u64 = 512 << 20;
 
 /// Settings. [`ServerOptions::for_machine`] gives consistent ones.
@@ -113,7 +114,7 @@ const MEMORY_PER_COMPACTION: u64 = 512 << 20;
 pub struct ServerOptions {
     /// Durability of writes that neither the request nor the table decides.
     pub durability: Durability,
-    /// What is divided while the server runs, beginning with the division below; absent, that one stays.
+    /// The budget that is divided while the server runs, beginning with the division below; absent, that one stays.
     pub memory: Option<MemoryBudget>,
     /// Bytes of memtables; may change while the server runs.
     pub memtables: MemtableLimits,
@@ -136,18 +137,18 @@ pub struct ServerOptions {
     /// Whether the catalog may lack its last transaction. Then tablets that it does not name are left for the next start, with
     /// the files that they need.
     pub catalog_in_doubt: bool,
-    /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
-    /// each.
+    /// Tablets from which on a start makes the whole storage durable, where it has one owner at a time, and writes no
+    /// claim to each.
     pub inherit_from: usize,
-    /// The pool from which values, batches, rows of writes, readahead and bloom filters reserve their memory; front ends
+    /// The pool from which values, batches, rows of writes, readahead and bloom filters reserve their memory. Front ends
     /// share it.
     pub pool: Pool,
-    /// Compactions at once, two of one tablet at most. Each takes what it reads ahead, a few megabytes of blocks on their way, and
-    /// the filter and index of the file it writes.
+    /// Concurrent compactions, two of one tablet at most. Each takes its read-ahead, a few megabytes of blocks in
+    /// flight, and the filter and index of the file that it writes.
     pub compactions_max: usize,
     /// Bytes that a flush or a compaction reads ahead, over all that it reads from.
     pub job_readahead_bytes: usize,
-    /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
+    /// Free bytes of storage below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
     pub admission_wait_max: Duration,
@@ -158,11 +159,16 @@ impl ServerOptions {
     /// by the caller), a twentieth for the row cache, the rest for indexes, filters, queues and requests in flight.
     pub fn for_memory(memory: u64) -> Self {
         let memtable_bytes_max = memory * 2 / 5;
+        let row_cache_bytes = memory / 20;
+        assert!(
+            memtable_bytes_max + ServerOptions::block_cache_bytes(memory) as u64 + row_cache_bytes <= memory,
+            "the shares of memtables and caches sum to at most the budget"
+        );
         ServerOptions {
             durability: Durability::Sync,
             memory: Some(MemoryBudget::new(memory)),
             memtables: MemtableLimits::for_share(memtable_bytes_max),
-            row_cache_bytes: usize::try_from(memory / 20).unwrap_or(usize::MAX),
+            row_cache_bytes: usize::try_from(row_cache_bytes).unwrap_or(usize::MAX),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
             log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,
@@ -173,13 +179,14 @@ impl ServerOptions {
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,
             value_separate_bytes: SEPARATE_BYTES_MIN,
-            // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
+            // To make everything durable may wait for data that other programs wrote to the disk, so a few tablets
+            // are claimed one by one.
             inherit_from: 64,
             catalog_in_doubt: false,
             pool: Pool::new(memory),
             compactions_max: 2,
-            // A megabyte for each of 32 runs where there is a gigabyte; less is more requests to the medium, which only one far
-            // away would notice.
+            // A megabyte for each of 32 runs where there is a gigabyte; less means more requests to storage, which
+            // only a remote one would notice.
             job_readahead_bytes: usize::try_from(memory / 32)
                 .unwrap_or(usize::MAX)
                 .clamp(1 << 20, 32 << 20),
@@ -188,14 +195,18 @@ impl ServerOptions {
         }
     }
 
-    /// The same for a machine with so many cores: what [`ServerOptions::for_memory`] says is right up to eight. All streams of the log
-    /// together queue as much.
+    /// The same for a machine with this many cores: [`ServerOptions::for_memory`] is right up to eight. All streams
+    /// of the log together queue as much.
     pub fn for_machine(memory: u64, cores: usize) -> Self {
         let least = ServerOptions::for_memory(memory);
         let streams_min = least.log_streams as usize;
         let streams = (cores / CORES_PER_STREAM).clamp(streams_min, STREAMS_MAX);
         let by_memory = usize::try_from(memory / MEMORY_PER_COMPACTION).unwrap_or(usize::MAX);
         let compactions = (cores / CORES_PER_COMPACTION).min(by_memory);
+        assert!(
+            streams >= streams_min,
+            "more cores have more streams, among which the queue is divided"
+        );
         ServerOptions {
             log_streams: streams as u32,
             log_queue_bytes: least.log_queue_bytes * streams_min / streams,

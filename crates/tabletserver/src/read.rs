@@ -1,28 +1,24 @@
 //! Reads of one tablet.
 //!
-//! A read of one row is answered on the calling thread when what it takes is in memory: from the row cache, or by the tablet.
-//! Everything else, and a row that must be waited for, is a stream.
+//! A read of one row runs on the calling thread while everything it needs is in memory: in the row cache or in the tablet. All
+//! other reads, and a row that must wait for storage, are streams.
 
 use crate::error::{from_tablet, not_here};
-use crate::memory::RowMemory;
+use crate::read_for_write::{PARTIAL_ROW_BYTES, compile};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
-use crate::server::TabletServer;
+use crate::tablets::Tablets;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
-use stele_filter::{CompiledFilter, Filter};
-use stele_memory::Reservation;
-use stele_tablet::{PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner};
-use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
+use stele_client::{BatchReservation, RowStream, ServiceResult, TabletRead, TabletSample};
+use stele_filter::Filter;
+use stele_tablet::{PointRead, ScanSpec, Tablet, TabletError, TabletScanner};
+use stele_types::{RowBatch, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
 
-/// What a piece of a row takes that is given in pieces: as much as rows that make a batch.
-const PARTIAL_ROW_BYTES: usize = 1 << 20;
-
-/// Room beside a large row: for the batch it comes in.
+/// Memory in addition to a large row: for the batch it comes in.
 const ROW_OVERHEAD_BYTES: usize = 1 << 20;
 
 /// The result of a read of one row: at most one row, and perhaps the row cache's.
@@ -51,14 +47,30 @@ enum AtOnce {
     WouldBlock(Option<Reading>),
 }
 
-impl TabletServer {
-    /// A row as it is now, read on the calling thread; a batch of nothing when there is none, or the filter lets nothing
-    /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
-    /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
-    pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
-        let tablets = self.routes.around(tablet);
+/// Answers reads of tablets.
+pub(crate) struct Reader {
+    tablets: Arc<Tablets>,
+    row_cache: Arc<RowCache>,
+}
+
+impl Reader {
+    /// Reads of these tablets, the results of hot rows kept in a row cache.
+    pub(crate) fn new(tablets: Arc<Tablets>, row_cache: Arc<RowCache>) -> Self {
+        Reader { tablets, row_cache }
+    }
+
+    /// A row as it is now, read on the calling thread; an empty batch when there is none, or the filter passes
+    /// nothing. `None` when that would have to wait for storage: [`TabletService::read`](stele_client::TabletService)
+    /// gives the same row then. A row that is not the tablet's is `Unavailable`.
+    pub(crate) fn get_row(
+        &self,
+        tablet: TabletId,
+        row: &[u8],
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<OneRow>> {
+        let tablets = self.tablets.around(tablet);
         let Some(served) = tablets.get(&tablet) else {
-            return Err(self.not_served(tablet));
+            return Err(self.tablets.not_served(tablet));
         };
         if !served.tablet.range().contains(row) {
             return Err(not_here(tablet));
@@ -85,6 +97,7 @@ impl TabletServer {
         };
         match tablet.get(row, compiled.as_ref()).map_err(from_tablet)? {
             PointRead::Batch(batch) => {
+                debug_assert!(batch.len() <= 1, "a read of one row gives at most that row");
                 if let Some(reading) = reading {
                     let read = row_read(tablet, row, filter);
                     self.row_cache.install(reading, &read, &batch, || tablet.schema(), now);
@@ -99,7 +112,7 @@ impl TabletServer {
 
     /// Starts a read.
     pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
-        let served = self.served(tablet)?;
+        let served = self.tablets.served(tablet)?;
         let mut keep = None;
         if let Some(row) = single_row(&served.tablet, &request) {
             let (filter, now) = (request.filter.as_ref(), || served.tablet.wall_micros());
@@ -140,7 +153,7 @@ impl TabletServer {
 
     /// How a tablet's bytes are distributed.
     pub(crate) async fn sample_tablet(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
-        let served = self.served(tablet)?;
+        let served = self.tablets.served(tablet)?;
         let sample = served.tablet.sample(every, SAMPLE_ROWS_MAX).await;
         let (bytes, rows) = sample.map_err(from_tablet)?;
         Ok(TabletSample { bytes, rows })
@@ -164,157 +177,6 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
     (!request.raw && request.rows_limit != Some(0) && tablet.range().contains(row)).then_some(row)
 }
 
-/// Cells of one row, for a write that holds its latch.
-pub(crate) struct RowCells {
-    pub(crate) cells: Vec<Cell>,
-    reservation: Option<Reservation>,
-}
-
-impl RowCells {
-    /// Whether the row was not small, so that what is kept of it is in room.
-    pub(crate) fn has_reservation(&self) -> bool {
-        self.reservation.is_some()
-    }
-}
-
-/// A read that was given up for want of room.
-pub(crate) struct NeedsReservation {
-    bytes: usize,
-    sampled: Sampled,
-}
-
-/// What such a read is begun again with; nothing for one that begins.
-#[derive(Default)]
-pub(crate) struct Begun {
-    reservation: Option<Reservation>,
-    sampled: Sampled,
-}
-
-impl NeedsReservation {
-    /// Waits for the room. Nobody does that who holds a latch.
-    pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
-        Ok(Begun {
-            reservation: Some(reservation.take(self.bytes).await?),
-            sampled: self.sampled,
-        })
-    }
-}
-
-/// What a write wants to know of a row that is not small: it is read in pieces, of which this is kept.
-pub(crate) struct Wanted<'a> {
-    /// Lets nothing through that the write does not look at; the row is read as a whole where it must see it so.
-    pub(crate) filter: Option<Arc<CompiledFilter>>,
-    /// Whether a cell is kept, behind the one that was kept last.
-    pub(crate) keeps: &'a (dyn Fn(&Cell, Option<&Cell>) -> bool + Sync),
-    /// Whether the rest of the row makes no difference once a cell is kept.
-    pub(crate) any: bool,
-}
-
-/// A row for a write that holds its latch, when it is small and can be read without waiting; all that `filter` lets through.
-pub(crate) fn read_small_row(
-    tablet: &Tablet,
-    row: &Bytes,
-    filter: Option<&Arc<CompiledFilter>>,
-) -> ServiceResult<Option<RowCells>> {
-    let batch = tablet.get_row(row, filter).map_err(from_tablet)?;
-    Ok(batch.map(|batch| RowCells {
-        cells: batch.into_cells(),
-        reservation: None,
-    }))
-}
-
-/// Reads one row for a write that holds its latch, whatever its size. What is kept of it is in room; the values are copied
-/// or the row's own, so that no block is kept because of a small one. It does not wait for room.
-pub(crate) async fn read_row(
-    tablet: &Arc<Tablet>,
-    row: &Bytes,
-    wanted: &Wanted<'_>,
-    reservation: &RowMemory,
-    begun: Begun,
-) -> ServiceResult<Result<RowCells, NeedsReservation>> {
-    let mut sampled = begun.sampled;
-    let mut got = begun.reservation.map_or_else(|| reservation.try_first(), Ok);
-    loop {
-        let held = match got {
-            Ok(held) => held,
-            Err(bytes) => return Ok(Err(NeedsReservation { bytes, sampled })),
-        };
-        let (mut cells, mut kept) = (Vec::new(), 0);
-        let spec = ScanSpec {
-            rows: RowSet::new(vec![RowRange::single(row)]),
-            filter: wanted.filter.clone(),
-            reversed: false,
-            raw: false,
-            rows_limit: None,
-        };
-        let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_sampled(sampled);
-        match read_within(&mut scanner, wanted, held.bytes(), &mut cells, &mut kept).await {
-            Ok(()) => {
-                let reservation = Some(held);
-                return Ok(Ok(RowCells { cells, reservation }));
-            }
-            // It is begun again in more, and nobody holds anything while he waits for that.
-            Err(TabletError::NeedsMemory { bytes }) => {
-                drop(cells);
-                sampled = scanner.into_sampled();
-                got = reservation.try_more(held, bytes.saturating_add(kept))?;
-            }
-            Err(error) => return Err(from_tablet(error)),
-        }
-    }
-}
-
-/// The same in so much room.
-async fn read_within(
-    scanner: &mut TabletScanner,
-    wanted: &Wanted<'_>,
-    reservation: usize,
-    cells: &mut Vec<Cell>,
-    kept: &mut usize,
-) -> Result<(), TabletError> {
-    scanner.set_partial_rows(Some(PARTIAL_ROW_BYTES));
-    loop {
-        scanner.set_reservation(reservation.saturating_sub(*kept));
-        // They are not sent while the rest is read, and all of them are in the room of this write.
-        scanner.set_reader_holds(!cells.is_empty());
-        let Some(batch) = scanner.next_batch().await? else {
-            return Ok(());
-        };
-        if !batch.continues {
-            // It begins, perhaps again: also behind a piece that gave nothing and so did not say that more was to come.
-            cells.clear();
-            *kept = 0;
-        }
-        for mut cell in batch.into_cells() {
-            if (wanted.keeps)(&cell, cells.last()) {
-                if cell.value.len() < PARTIAL_ROW_BYTES {
-                    cell.value = Bytes::copy_from_slice(&cell.value);
-                }
-                cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
-                *kept += size_of::<Cell>() + cell.qualifier.len() + cell.value.len();
-                cells.push(cell);
-            }
-        }
-        if wanted.any && !cells.is_empty() {
-            return Ok(());
-        }
-        if scanner.is_within_row() && reservation.saturating_sub(*kept) < PARTIAL_ROW_BYTES {
-            // A next piece beside them has no room.
-            return Err(TabletError::NeedsMemory { bytes: *kept });
-        }
-    }
-}
-
-/// Compiles a filter against a schema.
-pub(crate) fn compile(
-    filter: Option<&Arc<Filter>>,
-    schema: &Arc<TableSchema>,
-) -> ServiceResult<Option<Arc<CompiledFilter>>> {
-    let compiled = filter.map(|f| f.compile_shared(schema)).transpose();
-    compiled.map_err(|e| ServiceError::new(e.kind(), e.to_string()))
-}
-
 /// The result of a read that did not have to wait.
 struct OneBatch(Option<RowBatch>);
 
@@ -332,7 +194,7 @@ struct TabletRows {
     keep: Option<Keep>,
 }
 
-/// A reading with what it takes to install it.
+/// A reading, with the parts needed to install it.
 struct Keep {
     reading: Reading,
     row: Bytes,
@@ -351,14 +213,14 @@ impl Keep {
 impl TabletRows {
     fn check_open(&self) -> ServiceResult<()> {
         if self.scanner.tablet().check_open().is_err() {
-            // The tablet was split or dropped: what is left is read from what took its place.
+            // The tablet was split or dropped: the rest is read from its successors.
             return Err(not_here(self.scanner.tablet().id()));
         }
         Ok(())
     }
 
-    /// Hands a batch on; the first is the one that may be worth keeping, if it has the row to its end. What it says of its
-    /// cells does not tell that: there may be none in the first piece of a row.
+    /// Hands a batch on. The first is the one that may be worth caching, if it has the row to its end. Its cells do
+    /// not tell that: the first partial row may have none.
     fn pass(&mut self, batch: Option<RowBatch>) -> Option<RowBatch> {
         let keep = self.keep.take().filter(|_| !self.scanner.is_within_row());
         if let (Some(keep), Some(batch)) = (keep, &batch) {
@@ -385,7 +247,7 @@ impl RowStream for TabletRows {
                 .set_partial_rows(reservation.takes_partial_rows().then_some(PARTIAL_ROW_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
-                // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.
+                // The batch is dropped, so that two scans that need more memory do not wait for each other's.
                 Err(TabletError::NeedsMemory { bytes }) => {
                     self.scanner.drop_batch();
                     reservation.renew(space_for(bytes, reservation.bytes())).await?;
@@ -399,5 +261,10 @@ impl RowStream for TabletRows {
 /// Room to ask for when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so that
 /// reading it again costs a third of reading it.
 fn space_for(bytes: usize, there: usize) -> usize {
-    bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4))
+    let asked = bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4));
+    assert!(
+        asked > there,
+        "a row that is read again gets more memory each time, so that it ends"
+    );
+    asked
 }

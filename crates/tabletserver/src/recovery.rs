@@ -1,57 +1,51 @@
-//! From a data root to a running server (Bigtable §5.3, §6 "Speeding up tablet recovery").
+//! Recovery: from a data root to tablets that can be served (Bigtable §5.3, §6 "Speeding up tablet recovery").
 //!
-//! 1. Take a new server epoch, so that everything named from now on has never been named before.
-//! 2. Open every tablet the catalog names, claiming its manifest under the new epoch. Many tablets on a medium of one owner
-//!    are inherited instead: what the last process left is made durable as a whole, and nothing is written.
-//! 3. Replay the commit log into the memtables of the tablets that still miss it.
-//!    What power loss left behind a hole in the log is deleted first. What does not fit into memory is replayed and flushed in
-//!    parts (`parts`).
-//! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
-//!    now on clients see them.
-//! 5. Begin to serve. What nothing refers to (sstables, value files, manifests of tablets that are no more) is deleted beside
-//!    that: for as long as a start takes nobody is served, so only what must come before is done before.
+//! 1. The caller takes a new server epoch, so that no name given from now on was given before.
+//! 2. `Opened`: every tablet that the catalog names is opened, and its manifest claimed under the new epoch. Where storage has
+//!    one owner at a time and tablets are many, they are inherited: one request makes everything durable, and no claim is
+//!    written.
+//! 3. `Replayed`: the memtables have the records of the commit log that files lack. Segments behind a gap that power loss left
+//!    are deleted first. A log that does not fit into memory is replayed and flushed in parts (`parts`).
+//! 4. Still in that stage, the replayed segments are synced. After a kill -9 the page cache gave back bytes that the device may
+//!    not have, and clients see them from now on.
+//! 5. `Tablets` serves them. Files that nothing refers to (sstables, value files, manifests of tablets that are no more) are
+//!    deleted concurrently: no request is served during a start, so it does only the work that must come first.
+//!
+//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs (`Opened::again`).
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
-//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. Should the
-//! device be able to read the manifest later on, the tablet is served after all (`maintenance::unread`). A damaged
-//! log, on the other hand, ends the start: nobody could say what was acknowledged.
+//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. When the
+//! device can read the manifest again, the tablet is served (`maintenance::unread`). A damaged log ends the start, because
+//! nobody could tell which writes were acknowledged.
 //!
-//! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
-//! parent, which has no manifest any more, and the halves, which have everything, are *strays*. So while a tablet is damaged,
-//! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the
-//! epoch, which would be given twice, with every sequence number: so a new one is above that of any log segment, too
-//! ([`last_epoch`]).
+//! Damage to the last transaction of the catalog is indistinguishable from a torn end. The transaction may have been a split. Then
+//! the catalog names the parent, which has no manifest any more, and the halves, which have everything, are *strays*
+//! (orphans). So while a tablet is damaged, and after a torn end, strays keep their manifests, the files those name, and
+//! their log records. The transaction may also have been the epoch, which would be given twice, with every sequence number:
+//! so a new epoch is above that of any log segment, too ([`last_epoch`]).
 
+mod leftovers;
 mod parts;
 
-use crate::admission::Admission;
+pub(crate) use leftovers::Leftovers;
+
 use crate::error::ServerError;
-use crate::maintenance::{Choice, Compactions, Unread};
-use crate::metrics::ServerMetrics;
+use crate::log::{epoch_of_segment, last_segment_before};
 use crate::options::ServerOptions;
-use crate::row_cache::RowCache;
-use crate::server::{DamagedTablet, Routes, Stream, TabletServer};
+use crate::tablets::{DamagedTablet, Tablets};
 use futures::{StreamExt, TryStreamExt};
-use parking_lot::{Mutex, RwLock};
+use leftovers::find_leftovers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_commitlog::format::parse_segment_path;
-use stele_commitlog::{LogError, LogMetrics, LogOptions, LogStream, ReplayReport};
-use stele_env::Env;
-use stele_env::metrics::Metrics;
-use stele_sstable::Cache;
+use stele_commitlog::{LogError, ReplayReport};
 use stele_storage::{Storage, StorageError};
-use stele_tablet::{
-    Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
-    manifest::{self, ManifestLog},
-};
+use stele_tablet::{Batch, Tablet, TabletContext, TabletError, manifest};
 use stele_types::{Epoch, ErrorKind, SeqNo, TableSchema, TabletId};
-use tokio::sync::Notify;
 
-/// What a start found and did.
+/// Figures of a start.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
     /// Tablets opened.
@@ -68,170 +62,215 @@ pub struct RecoveryReport {
     pub duration: Duration,
 }
 
-/// Tablets opened at once. Each costs a few reads and a durable write, and waits most of the time: media do many syncs in the
-/// time of one.
-const OPEN_CONCURRENTLY: usize = 128;
-
-/// Eighths of a budget that memtables may take of what is replayed: as much as they may have had of the same one; caches are empty.
-const REPLAYED_EIGHTHS: u64 = 7;
-
-/// Manifests swept at once: as many as object stores delete in one request.
-const SWEPT_CONCURRENTLY: usize = 1_000;
-
-impl TabletServer {
-    /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had.
-    pub async fn start(
-        env: Env,
-        storage: Arc<dyn Storage>,
-        catalog: &Catalog,
-        epoch: Epoch,
-        cache: Arc<Cache>,
-        options: ServerOptions,
-        metrics: &Metrics,
-    ) -> Result<(Arc<TabletServer>, RecoveryReport), ServerError> {
-        let start = env.now();
-        let server_metrics = ServerMetrics::new(metrics);
-        let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
-            .with_file_bytes(options.sstable_bytes)
-            .with_separate_bytes(options.value_separate_bytes)
-            .with_job_readahead(options.job_readahead_bytes)
-            .with_pool(&options.pool);
-        let context = TabletContext {
-            env: env.clone(),
-            storage: storage.clone(),
-            files: Arc::new(files),
-            memory: MemoryAccount::default(),
-            metrics: TabletMetrics::new(metrics),
-        };
-        let opened = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
-        let (strays, leftovers) = find_leftovers(&context, &opened, options.catalog_in_doubt).await;
-        let Opened { tablets, damaged, .. } = opened;
-        let budget = options.memory.as_ref().map_or(u64::MAX, |memory| memory.bytes);
-        let bytes_max = budget / 8 * REPLAYED_EIGHTHS;
-        let (replayed, too_much) = parts::replay_within(&*storage, &tablets, &context.memory, bytes_max).await?;
-        delete_dropped(&*storage, &replayed.dropped).await?;
-        for (_, _, segment) in &replayed.segments {
-            storage.sync_file(&segment.path).await?;
-        }
-        // Not by who has been replaced meanwhile, and need not begin to serve.
-        storage.confirm_owner().await?;
-        if let Some(sizes) = too_much {
-            parts::replay_in_parts(&*storage, &tablets, &sizes, &context.memory, bytes_max).await?;
-        }
-        let mut report = RecoveryReport {
-            tablets: tablets.len(),
-            damaged_tablets: damaged.len(),
-            log_bytes: replayed.bytes,
-            log_records: replayed.records,
-            torn_bytes: replayed.torn_bytes,
+impl RecoveryReport {
+    /// Of a start that has replayed the log, and has no duration yet.
+    pub(crate) fn new(tablets: usize, damaged_tablets: usize, log: &ReplayReport) -> Self {
+        RecoveryReport {
+            tablets,
+            damaged_tablets,
+            log_bytes: log.bytes,
+            log_records: log.records,
+            torn_bytes: log.torn_bytes,
             duration: Duration::ZERO,
-        };
-        let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
-        let admission = Admission::new(
-            env.clone(),
-            context.memory.clone(),
-            context.metrics.moved.clone(),
-            &options,
-            server_metrics.clone(),
-        );
-        admission.check_disk(&storage).await;
-        let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
-        let server = Arc::new(TabletServer {
-            admission: Arc::new(admission),
-            env: env.clone(),
-            options,
-            epoch,
-            context,
-            cache,
-            streams,
-            tablets: RwLock::default(),
-            routes: Routes::default(),
-            damaged: RwLock::new(damaged),
-            unread: Unread::default(),
-            choice: Choice::default(),
-            strays,
-            latches: Arc::default(),
-            row_cache,
-            metrics: server_metrics,
-            splits: Mutex::default(),
-            indivisible: Mutex::default(),
-            failed_splits: Mutex::default(),
-            looked: Mutex::default(),
-            work: Notify::new(),
-            probed_bytes: AtomicU64::new(0),
-            tidy: Notify::new(),
-            ripe: Mutex::default(),
-            compactions: Compactions::default(),
-            stopping: AtomicBool::new(false),
-        });
-        tablets.into_values().for_each(|tablet| server.serve(tablet));
-        report.duration = env.now() - start;
-        server.metrics.recovery_millis.set(report.duration.as_millis() as i64);
-        env.spawn_background("sweep", leftovers.sweep(server.context.clone()));
-        server.start_maintenance();
-        server.start_governor();
-        Ok((server, report))
+        }
     }
 }
 
-/// The tablets of the catalog.
-#[derive(Default)]
-struct Opened {
+/// Tablets opened concurrently. Each costs a few reads and a durable write, and waits most of the time: storage does
+/// many syncs in the time of one.
+const OPEN_CONCURRENTLY: usize = 128;
+
+/// Eighths of a budget that replayed memtables may take: as many as memtables may have had under the same budget;
+/// caches are empty.
+const REPLAYED_EIGHTHS: u64 = 7;
+
+/// The first stage: tablets whose manifests this process has claimed. Their memtables lack the records of the log.
+#[must_use]
+pub(crate) struct Opened {
     tablets: BTreeMap<TabletId, Arc<Tablet>>,
-    /// Those whose manifest cannot be read.
+}
+
+/// The second stage: the memtables of the tablets have the records of the log, which are durable. The third is a
+/// tablet that [`Tablets`] serves.
+#[must_use]
+pub(crate) struct Replayed {
+    tablets: BTreeMap<TabletId, Arc<Tablet>>,
+}
+
+/// Tablets and manifests that a start finds in addition to the tablets that it opens.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Tablets of the catalog whose manifest cannot be read.
     damaged: BTreeMap<TabletId, DamagedTablet>,
-    /// The manifests of all tablets on the medium, listed when these had been opened.
+    /// The manifests of all tablets in storage, listed when these had been opened.
     manifests: BTreeMap<TabletId, Vec<u64>>,
     /// Versions of theirs that are superseded.
     superseded: Vec<String>,
 }
 
-/// Two listings and, for each tablet, two requests and one for each of its files, many at a time: so long nobody is served.
-async fn open_tablets(
-    context: &TabletContext,
-    catalog: &Catalog,
-    epoch: Epoch,
-    inherit_from: usize,
-) -> Result<Opened, ServerError> {
-    let view = catalog.view();
-    let named: Vec<(TabletId, Arc<TableSchema>)> = view
-        .tables
-        .values()
-        .flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone())))
-        .collect();
-    let mut all = Opened::default();
-    let inherited = named.len() >= inherit_from && context.storage.inherit().await?;
-    let listed = manifest::list_all(&*context.storage).await?;
-    let opening = named.into_iter().map(|(id, schema)| {
-        let (context, listed) = (context.clone(), listed.get(&id).cloned().unwrap_or_default());
-        async move {
-            let opened = match inherited {
-                true => Tablet::inherit(context, schema.clone(), id, epoch, listed).await,
-                false => Tablet::open_listed(context, schema.clone(), id, epoch, listed).await,
-            };
-            set_damaged_aside(id, schema, opened)
-        }
-    });
-    let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_CONCURRENTLY);
-    while let Some((id, opened)) = opening.try_next().await? {
-        match opened {
-            Ok(tablet) => drop(all.tablets.insert(id, tablet)),
-            Err(damaged) => drop(all.damaged.insert(id, damaged)),
+/// The findings of a start, sorted: tablets that the server must know of, and files that it deletes.
+pub(crate) struct Kept {
+    /// Tablets of the catalog whose manifest cannot be read.
+    pub(crate) damaged: BTreeMap<TabletId, DamagedTablet>,
+    /// Tablets that the catalog does not name, and perhaps should.
+    pub(crate) strays: BTreeSet<TabletId>,
+    /// Files that nothing refers to.
+    pub(crate) leftovers: Leftovers,
+}
+
+impl Found {
+    /// Decides which files stay and which go. More stay in doubt about the catalog.
+    pub(crate) async fn sort(self, context: &TabletContext, opened: &Opened, in_doubt: bool) -> Kept {
+        let (strays, leftovers) = find_leftovers(context, opened, &self, in_doubt).await;
+        Kept {
+            damaged: self.damaged,
+            strays,
+            leftovers,
         }
     }
-    drop(opening);
-    all.manifests = match inherited {
-        true => listed,
-        // A version of another owner may have come between.
-        false => manifest::list_all(&*context.storage).await?,
-    };
-    for (id, tablet) in &all.tablets {
-        let listed = all.manifests.get(id).map_or(&[][..], Vec::as_slice);
-        let superseded = tablet.superseded(listed).await;
-        all.superseded
-            .extend(superseded.map_err(|error| ServerError::Tablet { tablet: *id, error })?);
+}
+
+impl Opened {
+    /// Opens the tablets that the catalog names. Two listings and, for each tablet, two requests and one for each of its files,
+    /// many at a time: nobody is served as long as this takes.
+    pub(crate) async fn of_catalog(
+        context: &TabletContext,
+        catalog: &Catalog,
+        epoch: Epoch,
+        inherit_from: usize,
+    ) -> Result<(Opened, Found), ServerError> {
+        let view = catalog.view();
+        let named: Vec<(TabletId, Arc<TableSchema>)> = view
+            .tables
+            .values()
+            .flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone())))
+            .collect();
+        let (mut tablets, mut found) = (BTreeMap::new(), Found::default());
+        let inherited = named.len() >= inherit_from && context.storage.inherit().await?;
+        let listed = manifest::list_all(&*context.storage).await?;
+        let opening = named.into_iter().map(|(id, schema)| {
+            let (context, listed) = (context.clone(), listed.get(&id).cloned().unwrap_or_default());
+            async move {
+                let opened = match inherited {
+                    true => Tablet::inherit(context, schema.clone(), id, epoch, listed).await,
+                    false => Tablet::open_listed(context, schema.clone(), id, epoch, listed).await,
+                };
+                set_damaged_aside(id, schema, opened)
+            }
+        });
+        let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_CONCURRENTLY);
+        while let Some((id, opened)) = opening.try_next().await? {
+            match opened {
+                Ok(tablet) => drop(tablets.insert(id, tablet)),
+                Err(damaged) => drop(found.damaged.insert(id, damaged)),
+            }
+        }
+        drop(opening);
+        found.manifests = match inherited {
+            true => listed,
+            // A version of another owner may have come between.
+            false => manifest::list_all(&*context.storage).await?,
+        };
+        for (id, tablet) in &tablets {
+            assert!(
+                !found.damaged.contains_key(id),
+                "a tablet is in one stage: opened or damaged"
+            );
+            let listed = found.manifests.get(id).map_or(&[][..], Vec::as_slice);
+            let superseded = tablet.superseded(listed).await;
+            found
+                .superseded
+                .extend(superseded.map_err(|error| ServerError::Tablet { tablet: *id, error })?);
+        }
+        Ok((Opened { tablets }, found))
     }
-    Ok(all)
+
+    /// Opens those of some damaged tablets whose manifests can be read by now.
+    pub(crate) async fn again(
+        context: &TabletContext,
+        unread: Vec<(TabletId, Arc<TableSchema>)>,
+        epoch: Epoch,
+    ) -> Opened {
+        let mut tablets = BTreeMap::new();
+        for (id, schema) in unread {
+            match Tablet::open_again(context.clone(), schema, id, epoch).await {
+                Ok(tablet) => {
+                    let former = tablets.insert(id, tablet);
+                    assert!(former.is_none(), "a damaged tablet is opened once in a round");
+                }
+                Err(error) => tracing::debug!(tablet = %id, %error, "the tablet still cannot be served"),
+            }
+        }
+        Opened { tablets }
+    }
+
+    /// Whether no tablet could be opened.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tablets.is_empty()
+    }
+
+    /// How many were opened.
+    pub(crate) fn len(&self) -> usize {
+        self.tablets.len()
+    }
+
+    /// Replays the whole log of former owners, as far as it fits into memory, and flushes the rest. At a start,
+    /// before any request is served.
+    pub(crate) async fn replay(
+        self,
+        context: &TabletContext,
+        options: &ServerOptions,
+    ) -> Result<(Replayed, ReplayReport), ServerError> {
+        let (tablets, storage) = (self.tablets, &*context.storage);
+        let budget = options.memory.as_ref().map_or(u64::MAX, |memory| memory.bytes);
+        let bytes_max = budget / 8 * REPLAYED_EIGHTHS;
+        let (report, too_much) = parts::replay_within(storage, &tablets, &context.memory, bytes_max).await?;
+        delete_dropped(storage, &report.dropped).await?;
+        for (_, _, segment) in &report.segments {
+            storage.sync_file(&segment.path).await?;
+        }
+        // An owner that has been replaced meanwhile must not begin to serve.
+        storage.confirm_owner().await?;
+        if let Some(sizes) = too_much {
+            parts::replay_in_parts(storage, &tablets, &sizes, &context.memory, bytes_max).await?;
+        }
+        Ok((Replayed { tablets }, report))
+    }
+
+    /// Replays the records of these tablets that owners before `epoch` have logged; this owner has logged none yet.
+    /// The start has made all of them durable, and the caller keeps the segments from being deleted. At run time, for
+    /// tablets that come one by one. Gives the tablets back with an error.
+    pub(crate) async fn replay_former(
+        self,
+        context: &TabletContext,
+        epoch: Epoch,
+    ) -> Result<Replayed, (Opened, ServerError)> {
+        match replay_before(&*context.storage, &self.tablets, epoch).await {
+            Ok(()) => Ok(Replayed { tablets: self.tablets }),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Closes tablets that cannot be served after all. Nothing of them is deleted that a damaged tablet may refer to: a server
+    /// that began with one keeps all files of earlier owners.
+    pub(crate) async fn give_up(self) {
+        for tablet in self.tablets.into_values() {
+            tablet.close();
+            tablet.release_files().await;
+        }
+    }
+}
+
+impl Replayed {
+    /// Begins to serve the tablets.
+    pub(crate) fn serve(self, tablets: &Tablets) {
+        self.tablets.into_values().for_each(|tablet| tablets.serve(tablet));
+    }
+
+    /// The tablets, for a caller that serves them one by one.
+    pub(crate) fn into_tablets(self) -> impl Iterator<Item = Arc<Tablet>> {
+        self.tablets.into_values()
+    }
 }
 
 /// The tablet, or why it is damaged; any other error ends the start.
@@ -253,13 +292,16 @@ fn set_damaged_aside(
     Ok((tablet, Err(DamagedTablet { error, schema })))
 }
 
-/// Replays the log segments up to the number `last` into tablets.
-pub(crate) async fn replay_log(
+/// Replays the segments of owners before this epoch into tablets.
+async fn replay_before(
     storage: &dyn Storage,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
-    last: u64,
-) -> Result<ReplayReport, LogError> {
-    replay_batches(storage, tablets, last, Tablet::replay).await
+    epoch: Epoch,
+) -> Result<(), ServerError> {
+    replay_batches(storage, tablets, last_segment_before(epoch), Tablet::replay).await?;
+    // An owner that has been replaced meanwhile must not serve them.
+    storage.confirm_owner().await?;
+    Ok(())
 }
 
 /// Shows what log segments up to the number `last` have of these tablets: each batch with its first and last sequence number.
@@ -305,140 +347,11 @@ async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(),
     Ok(())
 }
 
-/// What a start finds on the medium and nobody needs any more. It is deleted while tablets are served already: all of it is of
-/// earlier processes, and nothing of it can come to be needed.
-struct Leftovers {
-    /// What the manifests name, that of no other file of an earlier process is needed; absent when all must stay.
-    referenced: Option<BTreeSet<StoredFile>>,
-    manifests: Vec<String>,
-}
-
-/// The strays that are kept, and what goes. While a tablet is damaged nobody knows which files it refers to, so every file and
-/// every stray is kept. In doubt about the catalog strays are kept with the files that they refer to; where there are none,
-/// nothing is missing in the catalog: whatever a transaction made known had its manifests before.
-async fn find_leftovers(context: &TabletContext, opened: &Opened, in_doubt: bool) -> (BTreeSet<TabletId>, Leftovers) {
-    let is_orphan = |id: &&TabletId| !opened.tablets.contains_key(id) && !opened.damaged.contains_key(id);
-    let strays: BTreeSet<TabletId> = opened.manifests.keys().filter(is_orphan).copied().collect();
-    let mut manifests = opened.superseded.clone();
-    let mut referenced: BTreeSet<StoredFile> = BTreeSet::new();
-    for tablet in opened.tablets.values() {
-        referenced.extend(tablet.manifest().await.stored());
-    }
-    if opened.damaged.is_empty() && !in_doubt {
-        let stray = strays.iter().filter_map(|id| Some((id, opened.manifests.get(id)?)));
-        manifests.extend(stray.flat_map(|(id, numbers)| numbers.iter().map(|number| manifest::path(*id, *number))));
-        let referenced = Some(referenced);
-        return (BTreeSet::new(), Leftovers { referenced, manifests });
-    }
-    if !strays.is_empty() {
-        tracing::error!(
-            ?strays,
-            "tablets that the catalog does not name are kept, because it may be wrong"
-        );
-    }
-    let of_orphans = match opened.damaged.is_empty() {
-        true => files_of(context, &strays).await,
-        false => None,
-    };
-    let referenced = of_orphans.map(|of_orphans| {
-        context.files.keep(of_orphans.clone());
-        referenced.extend(of_orphans);
-        referenced
-    });
-    if referenced.is_none() {
-        context.files.keep_former_files();
-    }
-    (strays, Leftovers { referenced, manifests })
-}
-
-/// The files that tablets refer to which are not served; `None` when that cannot be told of each.
-async fn files_of(context: &TabletContext, tablets: &BTreeSet<TabletId>) -> Option<BTreeSet<StoredFile>> {
-    let mut files = BTreeSet::new();
-    for tablet in tablets {
-        match ManifestLog::open(context.storage.clone(), *tablet).await {
-            Ok((_, manifest)) => files.extend(manifest.stored()),
-            Err(error) => {
-                tracing::error!(%tablet, %error, "a manifest of a tablet that the catalog does not name cannot be read");
-                return None;
-            }
-        }
-    }
-    Some(files)
-}
-
-impl Leftovers {
-    /// Deletes them, if this process still is the owner. What is left over now, the next start finds.
-    async fn sweep(self, context: TabletContext) {
-        let start = context.env.now();
-        match self.delete(&context).await {
-            Ok(0) => {}
-            Ok(files) => tracing::info!(files, "swept in {:?}", context.env.now() - start),
-            Err(error) => tracing::warn!(%error, "what nobody needs any more is left to the next start"),
-        }
-    }
-
-    async fn delete(self, context: &TabletContext) -> Result<usize, TabletError> {
-        let mut deleted = self.manifests.len();
-        context.storage.confirm_owner().await?;
-        for some in self.manifests.chunks(SWEPT_CONCURRENTLY) {
-            context.storage.discard_all(some).await?;
-        }
-        if let Some(referenced) = &self.referenced {
-            deleted += context.files.sweep(referenced).await?;
-        }
-        Ok(deleted)
-    }
-}
-
 /// The highest epoch of which there is a log segment; 0 when there is none.
 pub async fn last_epoch(storage: &dyn Storage) -> Result<u64, StorageError> {
     let segments = storage.list("log/").await?;
     let numbers = segments.iter().filter_map(|file| parse_segment_path(&file.path));
-    Ok(numbers.map(|(_, number)| number >> 32).max().unwrap_or(0))
-}
-
-fn start_streams(
-    env: &Env,
-    storage: &Arc<dyn Storage>,
-    epoch: Epoch,
-    options: &ServerOptions,
-    replayed: ReplayReport,
-    metrics: LogMetrics,
-) -> Vec<Arc<Stream>> {
-    let counter = AtomicU64::new(1);
-    let next_segment: Arc<dyn Fn() -> u64 + Send + Sync> =
-        Arc::new(move || u64::from(epoch.0) << 32 | counter.fetch_add(1, Ordering::Relaxed));
-    let log = LogOptions {
-        segment_bytes: options.log_segment_bytes,
-        queue_bytes: options.log_queue_bytes,
-        ..LogOptions::default()
-    };
-    // Segment numbers are unique over all streams, so the first stream can look after all old segments.
-    let mut old: Vec<_> = replayed
-        .segments
-        .into_iter()
-        .map(|(_, number, mut info)| {
-            // They were synced before anything was built on them.
-            info.note_synced();
-            (number, info)
-        })
-        .collect();
-    (0..options.log_streams.max(1))
-        .map(|stream| {
-            let old = std::mem::take(&mut old);
-            let (env, storage) = (env.clone(), storage.clone());
-            let stream = LogStream::start(
-                storage,
-                env,
-                stream,
-                log.clone(),
-                next_segment.clone(),
-                old,
-                metrics.clone(),
-            );
-            Arc::new(stream)
-        })
-        .collect()
+    Ok(numbers.map(|(_, number)| epoch_of_segment(number)).max().unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
 //! Conditional writes, increments and appends: a read and a write of one row under its latch.
 //!
-//! A row that is not small is read in pieces, and of it only what the write must know: whether any cell passes the predicate,
-//! without its value where the predicate does not look at it; the newest cells of the columns that rules change. What rules
-//! write is bounded before any of it is made, by the room for rows that writes read ([`crate::memory`]).
+//! A row that is not small is read in partial rows, and only the cells that the write must know are kept. For a predicate that
+//! is whether any cell passes, without its value where the predicate does not test it; for rules it is the newest cell of
+//! each column. The bytes that rules write are checked against the memory for such rows before any of them is made.
 //!
-//! Who holds a row's latch, or has passed a tablet's gate, waits for nothing that a plain write may have which waits for them: not
-//! for room for its batch, nor for its turn as a large write. So both are taken before, for what is known of the write by
-//! then. What a rule's cell holds already is not; that is in the room for rows until it is written. How much of that room a
-//! row takes shows when it is read. Under the latch no more is taken of it than is there, and never the allowance to go beyond it,
-//! which a large plain write has from when it arrives: where that is too little, all of these are given back while room is
-//! waited for, and the row is latched and read again with it in hand.
+//! Invariant: a writer that holds a row's latch, or has passed a tablet's gate, never waits for anything that a plain write may
+//! hold while it waits for the latch or the gate. So the reservation for its batch and its turn as a large write are taken
+//! first, for the bytes that are known then. The bytes that a rule's cell has already are not known; the memory reserved for
+//! the row covers them until they are written.
+//!
+//! How much memory a row takes shows when it is read. Under the latch only free memory is reserved, never the overdraft, which a
+//! large plain write has from its arrival. Where free memory is too little, latch, gate and reservations are released, the
+//! write waits, and the row is latched and read again with the memory reserved.
 
-use crate::admission::Coming;
+use crate::commit::{Held, Reserved};
 use crate::error::not_here;
 use crate::memory::WriteMemory;
-use crate::read::{Begun, NeedsReservation, RowCells, Wanted, compile, read_row, read_small_row};
-use crate::server::TabletServer;
-use crate::waits::Cause;
-use crate::write::Held;
+use crate::read_for_write::{Begun, NeedsReservation, RowCells, Wanted, compile, read_row, read_small_row};
+use crate::write::WritePath;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,42 +26,29 @@ use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
 use stele_filter::{CompiledFilter, Filter};
-use stele_memory::Reservation;
 use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
 
-/// What admission takes such a write for at least: what it writes may not be known yet.
+/// The least size of such a write for admission: the bytes that it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
 
 /// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
 const COLUMNS_FILTERED_MAX: usize = 32;
 
-/// What is taken for a write, before its latch but for its row, until it is applied. That may be long after its caller has gone
-/// away, and what was asked of it says little of how much that is: a byte may be appended to sixty megabytes.
-pub(crate) struct Reserved {
-    reservation: Option<Reservation>,
-    coming: Option<Coming>,
-    /// Bytes of memtables that it is for.
-    applied: usize,
-    /// For more than these.
-    overdraft: Option<Coming>,
-    /// With the room for what is written.
-    row: Option<RowCells>,
+/// Conditional writes and read-modify-writes of a server.
+pub(crate) struct ReadModifyWrite {
+    /// They latch and commit like all writes.
+    write: Arc<WritePath>,
 }
 
-impl Reserved {
-    /// In an account somewhere; of a small write nothing is.
-    fn counted(self) -> Option<Box<Reserved>> {
-        let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
-        let is_counted =
-            has_reservation || self.reservation.is_some() || self.coming.is_some() || self.overdraft.is_some();
-        is_counted.then(|| Box::new(self))
+impl ReadModifyWrite {
+    /// Commits through a write path.
+    pub(crate) fn new(write: Arc<WritePath>) -> Self {
+        ReadModifyWrite { write }
     }
-}
 
-impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
     pub(crate) async fn check_and_mutate_row(
         &self,
@@ -79,7 +66,7 @@ impl TabletServer {
                 Ok(read) => break (held, reserved, read),
                 Err(lacks) => {
                     drop((held, reserved));
-                    begun = lacks.wait(&self.admission.rows).await?;
+                    begun = lacks.wait(&self.write.admission.rows).await?;
                 }
             }
         };
@@ -109,13 +96,13 @@ impl TabletServer {
                 Ok(read) => break (held, reserved, schema, read),
                 Err(lacks) => {
                     drop((held, reserved));
-                    begun = lacks.wait(&self.admission.rows).await?;
+                    begun = lacks.wait(&self.write.admission.rows).await?;
                 }
             }
         };
         let newest = newest_cells(std::mem::take(&mut read.cells));
-        let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
-        let written = apply_rules(&schema, newest, &rules, now, self.admission.rows.all_bytes())?;
+        let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let written = apply_rules(&schema, newest, &rules, now, self.write.admission.rows.all_bytes())?;
         let mutations = written.iter().map(|cell| Mutation::Put {
             family: cell.family,
             qualifier: cell.qualifier.clone(),
@@ -135,7 +122,7 @@ impl TabletServer {
         Ok(written)
     }
 
-    /// What of a row passes a predicate; of one that is not small, whether anything does.
+    /// The cells of a row that pass a predicate; of a row that is not small, one of them.
     async fn read_matching(
         &self,
         held: &Held,
@@ -154,7 +141,7 @@ impl TabletServer {
             keeps: &|_, last| last.is_none(),
             any: true,
         };
-        read_row(tablet, row, &wanted, &self.admission.rows, begun).await
+        read_row(tablet, row, &wanted, &self.write.admission.rows, begun).await
     }
 
     /// A row, or of one that is not small the newest cells of the columns that rules change.
@@ -179,7 +166,7 @@ impl TabletServer {
             keeps: &keeps,
             any: false,
         };
-        read_row(&held.entered.tablet, row, &wanted, &self.admission.rows, begun).await
+        read_row(&held.entered.tablet, row, &wanted, &self.write.admission.rows, begun).await
     }
 
     /// Logs and applies what such a write comes to.
@@ -191,60 +178,62 @@ impl TabletServer {
         mut reserved: Reserved,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
-        let extent = self.extent_of(held.entered.tablet.id(), &size)?;
-        let overdraft = extent.applied.saturating_sub(reserved.applied);
-        reserved.overdraft = self
+        let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
+        let excess = extent.applied.saturating_sub(reserved.applied);
+        assert!(
+            reserved.excess.is_none(),
+            "a write is counted beyond its reservation once"
+        );
+        reserved.excess = self
+            .write
             .admission
-            .is_large(overdraft)
-            .then(|| self.admission.count_in(overdraft));
-        held._reserved = reserved.counted();
+            .is_large(excess)
+            .then(|| self.write.admission.count_in(excess));
+        held.keep(reserved);
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
-        self.commit(builder.finish(), durability, held).await
+        self.write.commit(builder.finish(), durability, held).await
     }
 
-    /// Latches a row for a write, having taken what the largest of these needs.
+    /// Latches a row for a write, with reservations for the largest of these sizes.
     async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
-            let extent = self.extent_of(tablet, size)?;
+            let extent = self.write.extent_of(tablet, size)?;
             copied = copied.max(extent.copied);
             applied = applied.max(extent.applied);
         }
         let reservation = match WriteMemory::is_needed(copied) {
-            true => Some(
-                self.waited(Cause::SpaceLimit, self.admission.batches.take(copied))
-                    .await?,
-            ),
+            true => Some(self.write.reserve_batch(copied).await?),
             false => None,
         };
-        let served = self.admit(tablet, applied).await?;
-        let coming = match self.admission.is_large(applied) {
-            true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
+        let served = self.write.admit(tablet, applied).await?;
+        let coming = match self.write.admission.is_large(applied) {
+            true => Some(self.write.let_in(applied).await?),
             false => None,
         };
-        let entered = self.enter(served).await?;
+        let entered = self.write.enter(served).await?;
         if !entered.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
-        let held = Held {
-            _latched: self.latches.own(row).await,
-            cached: self.row_cache.keys(tablet, [&row[..]].into_iter()),
-            _reserved: None,
+        let latched = self.write.latches.own(row).await;
+        let held = Held::new(
             entered,
-        };
+            latched,
+            self.write.row_cache.keys(tablet, [&row[..]].into_iter()),
+        );
         let reserved = Reserved {
             reservation,
             coming,
             applied,
-            overdraft: None,
+            excess: None,
             row: None,
         };
         Ok((held, reserved))
     }
 }
 
-/// What rules write at least: what their columns hold already is not known.
+/// The least that rules write: the bytes that their columns have already are not known.
 fn size_of_rules(row: &Bytes, rules: &[RmwRule]) -> WriteSize {
     let put = |rule: &RmwRule| Mutation::Put {
         family: rule.family,
@@ -308,9 +297,9 @@ fn newest_cells(cells: Vec<Cell>) -> Columns {
     newest
 }
 
-/// Applies the rules in order; later ones see what earlier ones wrote. A written cell is never older than the one it
-/// replaces, or it would not be the newest. What they write is refused where it comes to more than `bytes_max`, before
-/// anything is copied.
+/// Applies the rules in order; later ones see the cells of earlier ones. A written cell is never older than the one
+/// it replaces, or it would not be the newest. Rules that write more than `bytes_max` are refused before anything is
+/// copied.
 fn apply_rules(
     schema: &TableSchema,
     columns: Columns,
@@ -354,7 +343,7 @@ fn apply_rules(
         let value = match written.entry(column) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(place) => {
-                let len = lens.get(&(rule.family, &rule.qualifier[..])).copied().unwrap_or(0);
+                let len = lens[&(rule.family, &rule.qualifier[..])];
                 let mut bytes = BytesMut::with_capacity(len);
                 let current = columns.get(place.key());
                 bytes.extend_from_slice(current.map_or(&[][..], |(_, current)| current));
@@ -365,15 +354,28 @@ fn apply_rules(
                 })
             }
         };
-        let family = schema.families.get(&rule.family).map_or("", |family| &family.name);
+        let family = &schema.families[&rule.family].name;
         operate(&rule.operation, value, family, &rule.qualifier)?;
     }
+    let is_within = |((family, qualifier), value): (&(FamilyId, Bytes), &Value)| {
+        value.bytes.len() <= lens[&(*family, &qualifier[..])]
+    };
+    assert!(
+        written.iter().all(is_within),
+        "rules write at most the bytes that were checked before anything was copied"
+    );
+    assert!(
+        written
+            .iter()
+            .all(|(column, value)| columns.get(column).is_none_or(|(old, _)| value.timestamp >= *old)),
+        "a written cell is at least as new as the one that it replaces"
+    );
     let cell =
         |((family, qualifier), value): (_, Value)| Cell::put(family, qualifier, value.timestamp, value.bytes.freeze());
     Ok(written.into_iter().map(cell).collect())
 }
 
-/// What a column is going to hold.
+/// The next value of a column.
 struct Value {
     timestamp: Timestamp,
     bytes: BytesMut,

@@ -121,7 +121,7 @@ pub(crate) struct RowRead<'a> {
     pub filter: Option<&'a Arc<Filter>>,
 }
 
-/// What a lookup found.
+/// The outcome of a lookup.
 pub(crate) enum Lookup {
     /// The result.
     Hit(Kept),
@@ -131,8 +131,8 @@ pub(crate) enum Lookup {
     Uncached,
 }
 
-/// A read on its way. Must be made before the read takes its snapshot. Of row and filter it has the hashes alone: most
-/// readings come to nothing, and who installs one has both.
+/// A read in flight. Must be made before the read takes its snapshot. It has only the hashes of row and filter: most
+/// readings come to nothing, and a caller that installs one has both.
 pub(crate) struct Reading {
     key: RowKey,
     shape: Shape,
@@ -179,7 +179,7 @@ impl RowCache {
         let _ = self.profile.set(Profile::new(plan, Admission::Returning));
     }
 
-    /// What has been found out about other capacities.
+    /// The counts of other capacities.
     pub(crate) fn profile(&self) -> Option<ProfileCounts> {
         Some(self.profile.get()?.counts())
     }
@@ -278,9 +278,9 @@ impl RowCache {
         })
     }
 
-    /// Keeps the result of a reading, if nothing has happened to the row since, and the row is read again and again.
-    /// `read` is what was looked up, but for the schema, which is the tablet's now: the result was made under it if it has
-    /// not changed. The whole schema is asked for where age rules make a difference.
+    /// Caches the result of a reading, if nothing has happened to the row since, and the row is read again and again.
+    /// `read` is the looked up read, but for the schema, which is the tablet's now: the result was made under it if
+    /// it has not changed. The whole schema is asked for where age rules make a difference.
     pub(crate) fn install(
         &self,
         reading: Reading,
@@ -410,6 +410,10 @@ impl Shard {
         if rows.is_empty() {
             self.holds.set(false);
         }
+        debug_assert!(
+            rows.is_empty() || self.holds.any(),
+            "a shard says that it has rows before it has one, or writers would leave them"
+        );
         drop(rows);
         drop(dropped);
     }
@@ -426,7 +430,7 @@ fn validity(
         return Some(ALWAYS);
     }
     if !reading.shape.by_cell {
-        // Cells that are not in the result may decide what is.
+        // The result may depend on cells that are not in it.
         return None;
     }
     let schema = schema();

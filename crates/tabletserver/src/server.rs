@@ -1,304 +1,185 @@
-//! The server: which tablets it serves, and what they share.
+//! The server: services assembled over shared parts, their start and their end.
+//!
+//! Each call of the two service interfaces is answered by one service; [`crate::service`] says which.
 
 use crate::admission::Admission;
-use crate::error::{from_tablet, not_here};
-use crate::latch::{RowLatches, SharedLock};
-use crate::maintenance::{Choice, Compactions, Unread};
+use crate::error::ServerError;
+use crate::governor::{GovernorMetrics, MemoryGovernor};
+use crate::lifecycle::Lifecycle;
+use crate::log::CommitLog;
+use crate::maintenance::{Compactor, FilterChooser, Flusher, Gauges, Housekeeper, Rounds, UnreadFiles};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
+use crate::parts::Parts;
+use crate::read::{OneRow, Reader};
+use crate::recovery::{Kept, Opened, RecoveryReport};
+use crate::rmw::ReadModifyWrite;
 use crate::row_cache::RowCache;
-use crate::split::SplitCheck;
+use crate::split::Splitter;
+use crate::stopping::Stopping;
+use crate::tablets::{Served, Tablets};
 use crate::waits::WriteWaits;
-use crate::write::PendingWrite;
-use arc_swap::{ArcSwap, Guard};
+use crate::work::{Compactions, FlushDemand};
+use crate::write::WritePath;
 use futures::StreamExt;
-use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-use stele_catalog::block_of;
-use stele_client::{ServiceError, ServiceResult};
-use stele_commitlog::LogStream;
+use stele_catalog::Catalog;
+use stele_client::ServiceResult;
+use stele_commitlog::LogMetrics;
 use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_filter::Filter;
 use stele_memory::Pool;
 use stele_sstable::Cache;
-use stele_storage::StorageError;
-use stele_tablet::{Tablet, TabletContext, TabletError};
-use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
+use stele_storage::Storage;
+use stele_tablet::{FileRegistry, MemoryAccount, TabletContext, TabletError, TabletMetrics};
+use stele_types::{Durability, Epoch, RowWrites, TabletId};
 use tokio::sync::Notify;
 
-/// Tablets flushed at once when the server stops. A flush of little waits for the medium most of the time; one of much
-/// keeps a few buffers of a block's size.
+/// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
+/// has a few buffers of a block's size.
 const FLUSHES_AT_SHUTDOWN: usize = 32;
 
-/// A tablet being served.
-pub struct Served {
-    /// The tablet.
-    pub tablet: Arc<Tablet>,
-    /// Where its records go.
-    pub(crate) stream: Arc<Stream>,
-    /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
-    pub(crate) gate: SharedLock,
-    /// The server's.
-    pub(crate) row_cache: Arc<RowCache>,
-}
-
-impl Served {
-    /// Bytes of the tablet's memtables.
-    pub(crate) fn memtable_bytes(&self) -> u64 {
-        self.tablet.state().memtable_bytes()
-    }
-}
-
-/// A stream of the commit log.
-pub(crate) type Stream = LogStream<PendingWrite>;
-
-/// Keeps writers out of a tablet while it lives.
-pub(crate) struct Shut(Arc<Served>);
-
-impl Shut {
-    /// Waits for the writers of a tablet.
-    pub(crate) async fn shut(served: &Arc<Served>) -> Shut {
-        served.gate.own().await;
-        Shut(served.clone())
-    }
-}
-
-impl Drop for Shut {
-    fn drop(&mut self) {
-        self.0.gate.disown();
-    }
-}
-
-/// A tablet that cannot be served.
-pub(crate) struct DamagedTablet {
-    /// Why.
-    pub(crate) error: TabletError,
-    /// Its table's, as of now.
-    pub(crate) schema: Arc<TableSchema>,
-}
-
-impl DamagedTablet {
-    /// Whether the device could not read its manifest. It may by now.
-    pub(crate) fn is_unread(&self) -> bool {
-        matches!(self.error, TabletError::Storage(StorageError::Unreadable { .. }))
-    }
-}
-
-/// A split between its halves.
-pub(crate) struct PreparedSplit {
-    /// The two tablets, not served yet.
-    pub(crate) halves: [Arc<Tablet>; 2],
-    /// Keeps writers out of the tablet.
-    pub(crate) _gate: Shut,
-}
-
-/// Maps from ids to tablets: with ten thousand tablets, a change of one copies 160 entries.
-const ROUTE_SHARDS: usize = 64;
-
-/// The tablets by id. Who looks one up takes no lock, does not keep anybody from changing the map meanwhile, and takes no
-/// reference of its own: the two together would cost a read of a row as much again.
-pub(crate) struct Routes(Box<[ArcSwap<ById>]>);
-
-type ById = BTreeMap<TabletId, Arc<Served>>;
-
-impl Default for Routes {
-    fn default() -> Self {
-        Routes((0..ROUTE_SHARDS).map(|_| ArcSwap::default()).collect())
-    }
-}
-
-impl Routes {
-    /// The tablets among which one is, if it is served.
-    pub(crate) fn around(&self, tablet: TabletId) -> Guard<Arc<ById>> {
-        self.shard(tablet).load()
-    }
-
-    /// Changes the part of a tablet. One at a time.
-    fn change(&self, tablet: TabletId, change: impl FnOnce(&mut ById)) {
-        let shard = self.shard(tablet);
-        let mut tablets = ById::clone(&shard.load());
-        change(&mut tablets);
-        shard.store(Arc::new(tablets));
-    }
-
-    fn shard(&self, tablet: TabletId) -> &ArcSwap<ById> {
-        &self.0[place_of(tablet, ROUTE_SHARDS)]
-    }
-}
-
-/// In which of so many places a tablet is. A table and each split take a block of identifiers of their own, so by its identifier alone
-/// the tablet of a table that was not divided when it was made would be in the second place, and every half in the first two.
-fn place_of(tablet: TabletId, places: usize) -> usize {
-    (block_of(tablet.0).wrapping_add(tablet.0) % places as u64) as usize
-}
-
-/// A tablet server. All its parts are shared; see the modules for what happens to them.
+/// A tablet server.
 pub struct TabletServer {
-    pub(crate) env: Env,
-    pub(crate) options: ServerOptions,
-    pub(crate) epoch: Epoch,
-    pub(crate) context: TabletContext,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) streams: Vec<Arc<Stream>>,
-    pub(crate) tablets: RwLock<ById>,
-    /// The same for requests; changed while `tablets` is locked.
-    pub(crate) routes: Routes,
-    /// Tablets that the catalog does not name although it perhaps should.
-    pub(crate) strays: BTreeSet<TabletId>,
-    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
-    /// what it has of them.
-    pub(crate) damaged: RwLock<BTreeMap<TabletId, DamagedTablet>>,
-    /// How far devices have been asked again for what they could not read.
-    pub(crate) unread: Unread,
-    /// Whether row filters in memory are being chosen.
-    pub(crate) choice: Choice,
-    pub(crate) latches: Arc<RowLatches>,
-    pub(crate) row_cache: Arc<RowCache>,
-    pub(crate) admission: Arc<Admission>,
-    pub(crate) metrics: ServerMetrics,
-    pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
-    /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
-    pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
-    /// Tablets of which a split failed, and until when they are left alone.
-    pub(crate) failed_splits: Mutex<BTreeMap<TabletId, Duration>>,
-    /// The last look for tablets to split.
-    pub(crate) looked: Mutex<SplitCheck>,
-    /// Wakes the flush loop.
-    pub(crate) work: Notify,
-    /// Bytes of memtables when the flush loop began to look last.
-    pub(crate) probed_bytes: AtomicU64,
-    /// Wakes housekeeping: a flush has made log segments superfluous.
-    pub(crate) tidy: Notify,
-    /// Tablets whose memtables are worth a file.
-    pub(crate) ripe: Mutex<BTreeSet<TabletId>>,
-    /// Tablets that may need a compaction.
-    pub(crate) compactions: Compactions,
-    pub(crate) stopping: AtomicBool,
+    pub(crate) parts: Parts,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Arc<WritePath>,
+    pub(crate) rmw: ReadModifyWrite,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) splitter: Splitter,
+    pub(crate) upkeep: Upkeep,
+}
+
+/// The services of maintenance.
+pub(crate) struct Upkeep {
+    flusher: Arc<Flusher>,
+    compactor: Arc<Compactor>,
+    pub(crate) unread: Arc<UnreadFiles>,
+    gauges: Arc<Gauges>,
+    housekeeper: Arc<Housekeeper>,
+}
+
+impl Upkeep {
+    fn new(parts: &Parts, lifecycle: &Arc<Lifecycle>) -> Self {
+        let tidy = Arc::new(Notify::new());
+        let compactor = Arc::new(Compactor::new(parts));
+        let unread = Arc::new(UnreadFiles::new(parts, lifecycle.clone()));
+        let gauges = Arc::new(Gauges::new(parts));
+        let rounds = Rounds {
+            compactor: compactor.clone(),
+            filters: Arc::new(FilterChooser::new(parts)),
+            unread: unread.clone(),
+            gauges: gauges.clone(),
+        };
+        Upkeep {
+            flusher: Arc::new(Flusher::new(parts, tidy.clone())),
+            housekeeper: Arc::new(Housekeeper::new(parts, rounds, tidy)),
+            compactor,
+            unread,
+            gauges,
+        }
+    }
+
+    /// Starts the loops; they end when the server stops.
+    fn start(&self) {
+        self.flusher.start();
+        self.compactor.start();
+        self.housekeeper.start();
+    }
 }
 
 impl TabletServer {
-    /// The tablet, if it is served here.
-    pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
-        let served = self.routes.around(tablet).get(&tablet).cloned();
-        served.ok_or_else(|| self.not_served(tablet))
-    }
-
-    /// Whether a tablet is served here.
-    pub(crate) fn is_served(&self, tablet: TabletId) -> bool {
-        self.routes.around(tablet).contains_key(&tablet)
-    }
-
-    /// The error for a tablet that is not served here.
-    pub(crate) fn not_served(&self, tablet: TabletId) -> ServiceError {
-        match self.damaged.read().get(&tablet) {
-            Some(damaged) => from_tablet(damaged.error.clone()),
-            None => not_here(tablet),
-        }
-    }
-
-    /// The tablets that cannot be served, and why.
-    pub fn damaged_tablets(&self) -> Vec<(TabletId, TabletError)> {
-        let damaged = self.damaged.read();
-        let damaged = damaged.iter().map(|(id, damaged)| (*id, damaged.error.clone()));
-        damaged.collect()
-    }
-
-    /// All tablets served here.
-    pub fn all_served(&self) -> Vec<Arc<Served>> {
-        self.tablets.read().values().cloned().collect()
-    }
-
-    /// Begins to serve a tablet.
-    pub(crate) fn serve(&self, tablet: Arc<Tablet>) {
-        let stream = self.streams[place_of(tablet.id(), self.streams.len())].clone();
-        let served = Served {
-            tablet: tablet.clone(),
-            stream,
-            gate: SharedLock::default(),
-            row_cache: self.row_cache.clone(),
+    /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had.
+    pub async fn start(
+        env: Env,
+        storage: Arc<dyn Storage>,
+        catalog: &Catalog,
+        epoch: Epoch,
+        cache: Arc<Cache>,
+        options: ServerOptions,
+        metrics: &Metrics,
+    ) -> Result<(Arc<TabletServer>, RecoveryReport), ServerError> {
+        let start = env.now();
+        let context = context_of(env.clone(), storage, &cache, epoch, &options, metrics);
+        let (opened, found) = Opened::of_catalog(&context, catalog, epoch, options.inherit_from).await?;
+        let kept = found.sort(&context, &opened, options.catalog_in_doubt).await;
+        let (opened_count, damaged_count) = (opened.len(), kept.damaged.len());
+        let (replayed, log) = opened.replay(&context, &options).await?;
+        let mut report = RecoveryReport::new(opened_count, damaged_count, &log);
+        let Kept {
+            damaged,
+            strays,
+            leftovers,
+        } = kept;
+        let compactions = Arc::new(Compactions::default());
+        let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
+        let tablets = Tablets::new(damaged, strays, row_cache.clone(), compactions.clone());
+        let tablets = Arc::new(tablets);
+        let log = CommitLog::start(
+            &context,
+            epoch,
+            &options,
+            log,
+            &LogMetrics::new(metrics),
+            tablets.clone(),
+        );
+        let server_metrics = ServerMetrics::new(metrics);
+        let parts = Parts {
+            admission: Arc::new(admission_of(&context, &options, &server_metrics)),
+            flushes: Arc::new(FlushDemand::new(context.memory.clone(), options.memtables.clone())),
+            context,
+            options,
+            epoch,
+            cache,
+            row_cache,
+            tablets,
+            log: Arc::new(log),
+            compactions,
+            metrics: server_metrics,
+            stopping: Stopping::default(),
         };
-        let served = Arc::new(served);
-        let mut tablets = self.tablets.write();
-        self.routes.change(tablet.id(), |shard| {
-            shard.insert(tablet.id(), served.clone());
-        });
-        tablets.insert(tablet.id(), served);
-        drop(tablets);
-        if tablet.wants_warming() {
-            self.compactions.announce(tablet.id());
+        parts.admission.check_disk(&parts.context.storage).await;
+        replayed.serve(&parts.tablets);
+        assert_eq!(
+            parts.tablets.count(),
+            opened_count,
+            "every tablet that was opened is replayed and served"
+        );
+        report.duration = env.now() - start;
+        parts.metrics.recovery_millis.set(report.duration.as_millis() as i64);
+        let governor = MemoryGovernor::new(&parts, GovernorMetrics::new(metrics));
+        let server = Arc::new(TabletServer::of(parts));
+        env.spawn_background("sweep", leftovers.sweep(server.parts.context.clone()));
+        server.upkeep.start();
+        if let Some(budget) = server.parts.options.memory.clone() {
+            governor.start(budget);
+        }
+        Ok((server, report))
+    }
+
+    /// All services over some parts; none of them has begun.
+    fn of(parts: Parts) -> Self {
+        let lifecycle = Arc::new(Lifecycle::new(&parts));
+        let writer = Arc::new(WritePath::new(&parts));
+        let upkeep = Upkeep::new(&parts, &lifecycle);
+        TabletServer {
+            reader: Reader::new(parts.tablets.clone(), parts.row_cache.clone()),
+            rmw: ReadModifyWrite::new(writer.clone()),
+            writer,
+            splitter: Splitter::new(&parts, lifecycle.clone(), upkeep.unread.clone()),
+            lifecycle,
+            upkeep,
+            parts,
         }
     }
 
-    /// Stops serving a tablet: requests that hold it finish or find it closed.
-    pub(crate) fn unserve(&self, tablet: TabletId) -> Option<Arc<Served>> {
-        let mut tablets = self.tablets.write();
-        let served = tablets.remove(&tablet)?;
-        self.routes.change(tablet, |shard| {
-            shard.remove(&tablet);
-        });
-        drop(tablets);
-        served.tablet.close();
-        Some(served)
-    }
-
-    /// Whether files hold everything of a tablet up to a sequence number, so that the log need not.
-    pub(crate) fn is_flushed(&self, tablet: TabletId, seq: SeqNo) -> bool {
-        let tablets = self.tablets.read();
-        match tablets.get(&tablet) {
-            Some(served) => served.tablet.flushed_through() >= seq,
-            // Dropped or split: its successors' manifests hold what it held. Of a damaged or a stray one nobody knows.
-            None => !self.strays.contains(&tablet) && !self.damaged.read().contains_key(&tablet),
-        }
-    }
-
-    /// The server's ownership generation.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    /// What one request at a time may take beyond its room: front ends share it.
-    pub fn pool(&self) -> &Pool {
-        &self.options.pool
-    }
-
-    /// The environment.
-    pub fn env(&self) -> &Env {
-        &self.env
-    }
-
-    /// Tells every tablet of a table its schema.
-    pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
-        // First these: one that begins to be served meanwhile is found below, or has learnt of it here.
-        let mut damaged = self.damaged.write();
-        for tablet in damaged.values_mut().filter(|tablet| tablet.schema.id == schema.id) {
-            tablet.schema = schema.clone();
-        }
-        drop(damaged);
-        for served in self.all_served() {
-            let tablet = &served.tablet;
-            if tablet.schema().id != schema.id {
-                continue;
-            }
-            if tablet.set_schema(schema.clone()) {
-                // What a family has left in memory of another group follows it when it is in files.
-                self.ripe.lock().insert(tablet.id());
-                self.work.notify_one();
-            } else if !tablet.state().misplaced().is_empty() || tablet.wants_warming() {
-                self.compactions.announce(tablet.id());
-            }
-        }
-    }
-
-    /// Stops accepting writes, completes what is queued, flushes everything. Returns what could not be flushed: it is in
-    /// the log.
+    /// Stops accepting writes, completes queued ones, flushes everything. Returns how many tablets could not be
+    /// flushed: the log has the records that their files lack.
     pub async fn shut_down(&self) -> usize {
-        self.stopping.store(true, Ordering::Release);
-        self.work.notify_waiters();
-        for stream in &self.streams {
-            stream.close().await;
-        }
+        self.parts.stopping.stop();
+        self.parts.flushes.wake_to_stop();
+        self.parts.log.close().await;
         let flushing = self.all_served().into_iter().map(|served| async move {
             let flushed = served.tablet.flush().await;
             if let Err(error) = &flushed {
@@ -307,74 +188,123 @@ impl TabletServer {
             served.tablet.close();
             usize::from(flushed.is_err())
         });
+        assert!(
+            self.is_stopping(),
+            "nothing is written any more while the last memtables are flushed"
+        );
         let flushing = futures::stream::iter(flushing).buffer_unordered(FLUSHES_AT_SHUTDOWN);
         let failed = flushing.fold(0, |failed, one| async move { failed + one }).await;
         if failed == 0
-            && let Err(error) = self.delete_unneeded_log().await
+            && let Err(error) = self.parts.log.delete_unneeded().await
         {
             tracing::warn!(%error, "log segments left over at shutdown");
         }
         failed
     }
 
-    /// Deletes the log segments that nobody needs. No header speaks of another stream's segment, so where one cannot be deleted the
-    /// other streams go on.
-    pub(crate) async fn delete_unneeded_log(&self) -> Result<usize, stele_commitlog::LogError> {
-        let is_flushed = |tablet, seq| self.is_flushed(tablet, seq);
-        let (mut deleted, mut failure) = (0, None);
-        for stream in &self.streams {
-            match stream.delete_unneeded(is_flushed).await {
-                Ok(some) => deleted += some,
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        failure.map_or(Ok(deleted), Err)
+    /// The tablet, if it is served here.
+    pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
+        self.parts.tablets.served(tablet)
+    }
+
+    /// All tablets served here.
+    pub fn all_served(&self) -> Vec<Arc<Served>> {
+        self.parts.tablets.all()
+    }
+
+    /// The tablets that cannot be served, and why.
+    pub fn damaged_tablets(&self) -> Vec<(TabletId, TabletError)> {
+        self.parts.tablets.damaged()
+    }
+
+    /// A row as it is now, read on the calling thread; an empty batch when there is none, or the filter passes
+    /// nothing. `None` when that would have to wait for storage: [`TabletService::read`](stele_client::TabletService)
+    /// gives the same row then. A row that is not the tablet's is `Unavailable`.
+    pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
+        self.reader.get_row(tablet, row, filter)
+    }
+
+    /// Writes rows of one tablet; returns when they are as durable as asked.
+    pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        self.writer.write(tablet, rows, durability).await
+    }
+
+    /// The server's ownership generation.
+    pub fn epoch(&self) -> Epoch {
+        self.parts.epoch
+    }
+
+    /// The pool from which all parts of the server reserve memory. Front ends share it.
+    pub fn pool(&self) -> &Pool {
+        &self.parts.options.pool
+    }
+
+    /// The environment.
+    pub fn env(&self) -> &Env {
+        &self.parts.context.env
     }
 
     /// Whether writes are refused for want of disk space.
     pub fn is_refusing_writes(&self) -> bool {
-        self.admission.is_disk_full()
+        self.parts.admission.is_disk_full()
     }
 
     /// How long writers have waited, and for what.
     pub fn write_waits(&self) -> &WriteWaits {
-        &self.metrics.waits
+        &self.parts.metrics.waits
     }
 
     /// Compactions that were begun while another of the same tablet ran.
     pub fn concurrent_compactions(&self) -> u64 {
-        self.context.metrics.concurrent_compactions.get()
+        self.parts.context.metrics.concurrent_compactions.get()
     }
 
     /// Bytes of files that nothing refers to any more, and that are not deleted yet.
     pub fn obsolete_bytes(&self) -> u64 {
-        self.context.files.obsolete_bytes()
+        self.parts.context.files.obsolete_bytes()
     }
 
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.parts.stopping.is_stopping()
+    }
+
+    /// Brings the gauges up to date.
+    pub fn update_gauges(&self) {
+        self.upkeep.gauges.update();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn admission_of(context: &TabletContext, options: &ServerOptions, metrics: &ServerMetrics) -> Admission {
+    Admission::new(
+        context.env.clone(),
+        context.memory.clone(),
+        context.metrics.moved.clone(),
+        options,
+        metrics.admission.clone(),
+        metrics.waits.clone(),
+    )
+}
 
-    /// Identifiers as `Catalog::allocate_ids` gives them, the first of a block to the table.
-    #[test]
-    fn tablets_are_in_all_places_however_they_were_made() {
-        let first = |block: u64| block << 20;
-        let of_tables: Vec<u64> = (1..=240).map(|block| first(block) + 1).collect();
-        let halves: Vec<u64> = (1..=120).flat_map(|block| [first(block), first(block) + 1]).collect();
-        let of_one_table: Vec<u64> = (1..=240).map(|number| first(7) + number).collect();
-        for ids in [of_tables, halves, of_one_table] {
-            for places in [1, 2, 3, 4, ROUTE_SHARDS] {
-                let mut taken = vec![0; places];
-                ids.iter().for_each(|id| taken[place_of(TabletId(*id), places)] += 1);
-                let (least, most) = (taken.iter().min().unwrap(), taken.iter().max().unwrap());
-                assert!(*most <= 2 * *least, "{places} places, from {}: {taken:?}", ids[0]);
-            }
-        }
+/// The context that all tablets of the server share.
+fn context_of(
+    env: Env,
+    storage: Arc<dyn Storage>,
+    cache: &Arc<Cache>,
+    epoch: Epoch,
+    options: &ServerOptions,
+    metrics: &Metrics,
+) -> TabletContext {
+    let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
+        .with_file_bytes(options.sstable_bytes)
+        .with_separate_bytes(options.value_separate_bytes)
+        .with_job_readahead(options.job_readahead_bytes)
+        .with_pool(&options.pool);
+    TabletContext {
+        env,
+        storage,
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(metrics),
     }
 }

@@ -1,4 +1,4 @@
-//! The server's two faces: data for the router, control for the master.
+//! The two interfaces of the server: data for the router, control for the master.
 
 use crate::server::TabletServer;
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use stele_types::{Cell, Durability, FamilyId, RowBatch, RowRange, RowWrites, Tab
 #[async_trait]
 impl TabletService for TabletServer {
     async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
-        self.open_read(tablet, request)
+        self.reader.open_read(tablet, request)
     }
 
     fn try_read_row(
@@ -23,7 +23,7 @@ impl TabletService for TabletServer {
         row: &Bytes,
         filter: Option<&Arc<Filter>>,
     ) -> ServiceResult<Option<RowBatch>> {
-        let Some(found) = self.get_row(tablet, row, filter)? else {
+        let Some(found) = self.reader.get_row(tablet, row, filter)? else {
             return Ok(None);
         };
         let mut batch = found.into_batch();
@@ -32,11 +32,11 @@ impl TabletService for TabletServer {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        self.write(tablet, &rows, durability).await
+        self.writer.write(tablet, &rows, durability).await
     }
 
     async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool> {
-        self.check_and_mutate_row(tablet, request).await
+        self.rmw.check_and_mutate_row(tablet, request).await
     }
 
     async fn read_modify_write(
@@ -46,26 +46,26 @@ impl TabletService for TabletServer {
         rules: Vec<RmwRule>,
         durability: Option<Durability>,
     ) -> ServiceResult<Vec<Cell>> {
-        self.read_modify_write_row(tablet, row, rules, durability).await
+        self.rmw.read_modify_write_row(tablet, row, rules, durability).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
-        self.sample_tablet(tablet, every).await
+        self.reader.sample_tablet(tablet, every).await
     }
 }
 
 #[async_trait]
 impl TabletControl for TabletServer {
     async fn create_tablets(&self, schema: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
-        self.create_empty(schema, tablets).await
+        self.lifecycle.create_empty(schema, tablets).await
     }
 
     async fn drop_tablets(&self, tablets: Vec<TabletId>) {
-        self.drop_all(tablets).await;
+        self.lifecycle.drop_all(tablets).await;
     }
 
     async fn set_schema(&self, schema: Arc<TableSchema>) {
-        self.publish_schema(&schema);
+        self.lifecycle.publish_schema(&schema);
     }
 
     fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
@@ -78,19 +78,19 @@ impl TabletControl for TabletServer {
     }
 
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
-        self.drop_tablet_rows(tablet, range).await
+        self.lifecycle.drop_rows(tablet, range).await
     }
 
     fn split_candidates(&self) -> Vec<TabletId> {
-        self.tablets_to_split()
+        self.splitter.candidates()
     }
 
     async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
-        self.prepare(tablet, left, right).await
+        self.splitter.prepare(tablet, left, right).await
     }
 
     async fn finish_split(&self, tablet: TabletId, committed: bool) {
-        self.finish(tablet, committed).await;
+        self.splitter.finish(tablet, committed).await;
     }
 }
 

@@ -1,26 +1,46 @@
-//! Creation, splits and removal of tablets: what the master asks of the server.
+//! Splits of tablets, as far as the server carries them out: the master decides in the catalog.
+//!
+//! A split has two halves, between which the catalog changes. `Splitter::prepare` shuts the tablet to writers and makes two
+//! tablets over its files; `Splitter::finish` serves these, or drops them and opens the tablet again.
+//!
+//! Invariants:
+//! * A tablet has at most one prepared split, and its gate is shut as long as that exists.
+//! * The halves share out the rows of their tablet: one ends at the row at which the other begins.
 
 use crate::error::from_tablet;
-use crate::server::{PreparedSplit, Served, Shut, TabletServer};
+use crate::lifecycle::Lifecycle;
+use crate::maintenance::UnreadFiles;
+use crate::parts::Parts;
+use crate::tablets::{Served, Shut, Tablets};
+use crate::work::FlushDemand;
 use bytes::Bytes;
-use futures::StreamExt;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
-use stele_tablet::{Manifest, Tablet, TabletError, manifest};
-use stele_types::{ErrorKind, RowRange, TableSchema, TabletId};
+use stele_env::Env;
+use stele_env::metrics::IntCounter;
+use stele_tablet::{Tablet, TabletError, TabletMetrics};
+use stele_types::{ErrorKind, TabletId};
 
-/// Tablets made at once; each waits for a durable write.
-const CREATED_PER_BATCH: usize = 32;
 /// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
 /// writers waiting.
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
 /// Looks for tablets to split that are left out at most while no file is made: a schema may have changed.
 const PROBES_SKIPPED_MAX: u32 = 20;
 
-/// What a look at all tablets for those to split has found. There may be ten thousand, and two looks a second.
+/// A split between its halves.
+struct PreparedSplit {
+    /// The two tablets, not served yet.
+    halves: [Arc<Tablet>; 2],
+    /// Keeps writers out of the tablet.
+    _gate: Shut,
+}
+
+/// The outcome of a check of all tablets for those to split. There may be ten thousand, and two checks a second.
 #[derive(Default)]
-pub(crate) struct SplitCheck {
+struct SplitCheck {
     /// Bytes of files made so far: without another the sizes are the same.
     made_bytes: u64,
     /// Tablets served.
@@ -32,117 +52,79 @@ pub(crate) struct SplitCheck {
 }
 
 impl SplitCheck {
-    /// Whether another look would find what the last one did: nothing.
+    /// Whether another check would find nothing, as the last one did.
     fn may_leave_out(&mut self, made_bytes: u64, tablets: usize) -> bool {
         let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
         let may = is_same && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
         self.left_out = if may { self.left_out + 1 } else { 0 };
+        assert!(
+            self.left_out <= PROBES_SKIPPED_MAX,
+            "a bounded number of checks is left out"
+        );
         (self.made_bytes, self.tablets) = (made_bytes, tablets);
         may
     }
 }
 
-impl TabletServer {
-    pub(crate) async fn create_empty(
-        &self,
-        schema: Arc<TableSchema>,
-        tablets: Vec<(TabletId, RowRange)>,
-    ) -> ServiceResult<()> {
-        let making = tablets.into_iter().map(|(id, range)| {
-            let manifest = Manifest {
-                tablet: id.0,
-                table: schema.id.0,
-                epoch: self.epoch.0,
-                start: range.start,
-                end: range.end,
-                flushed_through: 0,
-                groups: Vec::new(),
-                written_micros: self.env.wall_micros(),
-            };
-            Tablet::create(self.context.clone(), schema.clone(), manifest)
-        });
-        let mut making = futures::stream::iter(making).buffer_unordered(CREATED_PER_BATCH);
-        // To the end also after a failure: the caller drops what is served, and nothing must be made after that.
-        let mut outcome = Ok(());
-        while let Some(made) = making.next().await {
-            match made {
-                Ok(tablet) => self.serve(tablet),
-                Err(error) => outcome = Err(from_tablet(error)),
-            }
+/// Splits tablets: finds those that are too large, and makes and serves their halves.
+pub(crate) struct Splitter {
+    env: Env,
+    /// Counts the bytes of files made: while it stays the same, so do sizes.
+    made: TabletMetrics,
+    /// Bytes at which a tablet splits whose table says nothing of it.
+    tablet_bytes_max: u64,
+    tablets: Arc<Tablets>,
+    lifecycle: Arc<Lifecycle>,
+    unread: Arc<UnreadFiles>,
+    flushes: Arc<FlushDemand>,
+    splits: IntCounter,
+    /// Splits between their halves.
+    prepared: Mutex<BTreeMap<TabletId, PreparedSplit>>,
+    /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
+    indivisible: Mutex<BTreeMap<TabletId, u64>>,
+    /// Tablets of which a split failed, and until when they are left alone.
+    failed: Mutex<BTreeMap<TabletId, Duration>>,
+    /// The last check for tablets to split.
+    looked: Mutex<SplitCheck>,
+}
+
+impl Splitter {
+    /// Of the tablets of a server. Files of halves that could not be opened are left to `unread`.
+    pub(crate) fn new(parts: &Parts, lifecycle: Arc<Lifecycle>, unread: Arc<UnreadFiles>) -> Self {
+        Splitter {
+            env: parts.context.env.clone(),
+            made: parts.context.metrics.clone(),
+            tablet_bytes_max: parts.options.tablet_bytes_max,
+            tablets: parts.tablets.clone(),
+            lifecycle,
+            unread,
+            flushes: parts.flushes.clone(),
+            splits: parts.metrics.splits.clone(),
+            prepared: Mutex::default(),
+            indivisible: Mutex::default(),
+            failed: Mutex::default(),
+            looked: Mutex::default(),
         }
-        outcome
-    }
-
-    pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
-        for id in tablets {
-            // First: who begins to serve a damaged tablet after all looks here when it is served already. One of the two
-            // finds what the other has done.
-            let damaged = self.damaged.write().remove(&id);
-            if let Some(served) = self.unserve(id) {
-                self.forget(&served.tablet).await;
-            } else if damaged.is_some() {
-                // Its sstables, which nobody can name, are left to the next start.
-                self.delete_manifests(id).await;
-            }
-        }
-        self.work.notify_one();
-    }
-
-    /// Gives up what a tablet that is no more has on the medium. What cannot be deleted now, the next start deletes.
-    pub(crate) async fn forget(&self, tablet: &Tablet) {
-        tablet.release_files().await;
-        self.delete_manifests(tablet.id()).await;
-    }
-
-    async fn delete_manifests(&self, tablet: TabletId) {
-        let storage = &self.context.storage;
-        let left = match storage.list(&manifest::directory(tablet)).await {
-            Ok(files) => files,
-            Err(error) => {
-                tracing::warn!(%tablet, %error, "manifests left over");
-                return;
-            }
-        };
-        for file in left {
-            if let Err(error) = storage.delete(&file.path).await {
-                tracing::warn!(path = file.path, %error, "manifest left over");
-            }
-        }
-    }
-
-    pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
-        let served = self.served(tablet)?;
-        // Both in the order of a split, and for its reasons.
-        let stopped = served.tablet.stop_compactions().await;
-        served.tablet.flush().await.map_err(from_tablet)?;
-        let _gate = Shut::shut(&served).await;
-        served.tablet.check_open().map_err(from_tablet)?;
-        let clearing = self.row_cache.clearing(tablet);
-        served.tablet.drop_rows(&range, &stopped).await.map_err(from_tablet)?;
-        drop(clearing);
-        self.work.notify_one();
-        Ok(())
     }
 
     /// Tablets past their table's split size, or the server's. One that could not be divided is tried again when it has
     /// doubled, one of which a split failed otherwise, after a while.
-    pub(crate) fn tablets_to_split(&self) -> Vec<TabletId> {
+    pub(crate) fn candidates(&self) -> Vec<TabletId> {
         let mut candidates = Vec::new();
-        let metrics = &self.context.metrics;
-        let made_bytes = metrics.flush_bytes.get() + metrics.compaction_written_bytes.get();
+        let made_bytes = self.made.flush_bytes.get() + self.made.compaction_written_bytes.get();
         let mut looked = self.looked.lock();
-        if looked.may_leave_out(made_bytes, self.tablets.read().len()) {
+        if looked.may_leave_out(made_bytes, self.tablets.count()) {
             return candidates;
         }
         looked.is_idle = true;
         let now = self.env.now();
-        let mut failed = self.failed_splits.lock();
-        failed.retain(|tablet, until| now < *until && self.is_served(*tablet));
+        let mut failed = self.failed.lock();
+        failed.retain(|tablet, until| now < *until && self.tablets.is_served(*tablet));
         let mut indivisible = self.indivisible.lock();
-        for served in self.all_served() {
+        for served in self.tablets.all() {
             let bytes = served.tablet.state().lasting_bytes();
             let own = served.tablet.schema().tablet_bytes_max;
-            let most = if own == 0 { self.options.tablet_bytes_max } else { own };
+            let most = if own == 0 { self.tablet_bytes_max } else { own };
             let grown = indivisible
                 .get(&served.tablet.id())
                 .is_none_or(|tried| bytes > tried * 2);
@@ -153,8 +135,14 @@ impl TabletServer {
                 }
             }
         }
-        indivisible.retain(|tablet, _| self.tablets.read().contains_key(tablet));
+        indivisible.retain(|tablet, _| self.tablets.is_served(*tablet));
         candidates
+    }
+
+    /// Ends the time for which a tablet is left alone after a split of it failed.
+    #[cfg(test)]
+    pub(crate) fn end_pause(&self, tablet: TabletId) {
+        self.failed.lock().insert(tablet, self.env.now());
     }
 
     pub(crate) async fn prepare(
@@ -166,13 +154,17 @@ impl TabletServer {
         let prepared = self.try_prepare(tablet, left, right).await;
         if prepared.is_err() {
             let until = self.env.now() + AFTER_FAILED_SPLIT;
-            self.failed_splits.lock().insert(tablet, until);
+            self.failed.lock().insert(tablet, until);
         }
         prepared
     }
 
     async fn try_prepare(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
-        let served = self.served(tablet)?;
+        assert!(
+            left != right && tablet != left && tablet != right,
+            "the halves are new tablets: {left} and {right} of {tablet}"
+        );
+        let served = self.tablets.served(tablet)?;
         // A compaction would replace the files that the halves are made of. One that runs takes seconds: it is waited for
         // while writes still flow.
         let _compacting = served.tablet.stop_compactions().await;
@@ -190,7 +182,14 @@ impl TabletServer {
             .make_halves(&served, &row, left, right)
             .await
             .map_err(|error| self.not_divided(&served, error))?;
-        self.splits.lock().insert(tablet, PreparedSplit { halves, _gate: gate });
+        let former = self
+            .prepared
+            .lock()
+            .insert(tablet, PreparedSplit { halves, _gate: gate });
+        assert!(
+            former.is_none(),
+            "a tablet has one split at a time: its gate is shut until that is finished"
+        );
         Ok(Some(row))
     }
 
@@ -199,7 +198,7 @@ impl TabletServer {
         self.indivisible.lock().insert(served.tablet.id(), bytes);
     }
 
-    /// What the master is told of a split that failed. A tablet with a damaged file is not tried again soon.
+    /// The error of a failed split for the master. A tablet with a damaged file is not tried again soon.
     fn not_divided(&self, served: &Served, error: TabletError) -> ServiceError {
         if error.kind() == ErrorKind::Corruption {
             self.note_indivisible(served);
@@ -217,9 +216,13 @@ impl TabletServer {
     ) -> Result<[Arc<Tablet>; 2], TabletError> {
         let tablet = &served.tablet;
         let (below, above) = tablet.divide(row, left, right).await?;
+        assert!(
+            below.end.as_ref() == Some(row) && above.start == *row,
+            "one half ends at the row at which the other begins"
+        );
         let schema = tablet.schema();
-        let below = Tablet::create(self.context.clone(), schema.clone(), below).await?;
-        match Tablet::create(self.context.clone(), schema, above).await {
+        let below = self.lifecycle.create(schema.clone(), below).await?;
+        match self.lifecycle.create(schema, above).await {
             Ok(above) => {
                 let halves = [below, above];
                 halves.iter().for_each(|half| half.learn_from(tablet));
@@ -227,37 +230,38 @@ impl TabletServer {
             }
             Err(error) => {
                 below.close();
-                self.forget(&below).await;
+                self.lifecycle.forget(&below).await;
                 Err(error)
             }
         }
     }
 
     pub(crate) async fn finish(&self, tablet: TabletId, committed: bool) {
-        let Some(prepared) = self.splits.lock().remove(&tablet) else {
+        // The master may ask again after an answer was lost.
+        let Some(prepared) = self.prepared.lock().remove(&tablet) else {
             return;
         };
         if committed {
             // The halves first: between the two a row is found in either.
-            let schema = self.served(tablet).map(|served| served.tablet.schema());
+            let schema = self.tablets.served(tablet).map(|served| served.tablet.schema());
             for half in &prepared.halves {
                 if let Ok(schema) = &schema {
                     half.set_schema(schema.clone());
                 }
-                self.serve(half.clone());
-                self.note_unopened(half);
+                self.tablets.serve(half.clone());
+                self.unread.note_unopened(half);
             }
-            if let Some(served) = self.unserve(tablet) {
-                self.forget(&served.tablet).await;
+            if let Some(served) = self.tablets.unserve(tablet) {
+                self.lifecycle.forget(&served.tablet).await;
             }
-            self.metrics.splits.inc();
+            self.splits.inc();
         } else {
             for half in prepared.halves {
                 half.close();
-                self.forget(&half).await;
+                self.lifecycle.forget(&half).await;
             }
         }
-        self.work.notify_one();
+        self.flushes.wake();
     }
 }
 

@@ -1,9 +1,9 @@
-//! What writers wait for, and how long: answers why a write took its time.
+//! Wait times of writes, by cause.
 //!
 //! Every place at which a write can be held up is a [`Cause`] with a histogram of its own, as in the stall statistics of
-//! RocksDB. Where nothing holds it up a small write does not look at the clock: waiting is timed from the moment at which a
-//! future was not ready, and what is done on the writer's own thread only where it is as much as [`TIMED_BYTES_MIN`].
-//! Waits below [`NOTED_MIN`] are not noted: they are what work takes, not what somebody asks the reason of.
+//! RocksDB. A small write that nothing holds up does not read the clock: a wait is timed from the moment at which a future was
+//! not ready. Work on the writer's own thread is timed for batches of [`TIMED_BYTES_MIN`] and more. Waits below
+//! [`NOTED_MIN`] are not recorded: they are the time that work takes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,15 +16,15 @@ use stele_env::metrics::{Histogram, Metrics};
 
 /// Shorter waits are not noted.
 const NOTED_MIN: Duration = Duration::from_millis(1);
-/// From this size on a batch has its append and its insertion timed: they take some 20 µs, and three looks at the clock less
-/// than a tenth of one.
+/// From this size on a batch has its append and its insertion timed: they take some 20 µs, and reading the clock
+/// three times less than a tenth of one.
 const TIMED_BYTES_MIN: usize = 16 << 10;
 
-/// What a write was held up by, in the order in which it meets them.
+/// The cause of a wait, in the order in which a write meets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Batches in flight take all the memory there is for them.
-    SpaceLimit,
+    Reservation,
     /// Slowed, because memtables fill faster than they are flushed.
     Memory,
     /// Slowed, because merges are behind.
@@ -45,14 +45,14 @@ pub enum Cause {
     Append,
     /// The writer's own insertion into memtables.
     Apply,
-    /// The writer commits what was queued behind its own record.
+    /// The writer commits records that were queued behind its own.
     Followers,
 }
 
 impl Cause {
     /// All of them.
     pub const ALL: [Cause; 12] = [
-        Cause::SpaceLimit,
+        Cause::Reservation,
         Cause::Memory,
         Cause::Compaction,
         Cause::Stopped,
@@ -69,7 +69,7 @@ impl Cause {
     /// As metrics name it.
     pub fn name(self) -> &'static str {
         match self {
-            Cause::SpaceLimit => "room",
+            Cause::Reservation => "reservation",
             Cause::Memory => "memory",
             Cause::Compaction => "compaction",
             Cause::Stopped => "stopped",
@@ -120,15 +120,14 @@ impl WriteWaits {
         if took < NOTED_MIN {
             return;
         }
-        // The order of `ALL` is that of the variants.
-        if let Some(waits) = self.by_cause.get(cause as usize) {
-            waits.seconds.observe(took.as_secs_f64());
-            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            waits.longest.fetch_max(nanos, Ordering::Relaxed);
-        }
+        debug_assert_eq!(Cause::ALL[cause as usize], cause, "`ALL` has the order of the variants");
+        let waits = &self.by_cause[cause as usize];
+        waits.seconds.observe(took.as_secs_f64());
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        waits.longest.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// Waits for `future`, and notes how long if it was not ready at once.
+    /// Waits for `future`, and notes how long if it was not ready immediately.
     pub(crate) async fn until<F: Future>(&self, env: &Env, cause: Cause, future: F) -> F::Output {
         let mut future = pin!(future);
         if let Poll::Ready(output) = futures::poll!(future.as_mut()) {
@@ -140,7 +139,7 @@ impl WriteWaits {
         output
     }
 
-    /// Times what a writer does itself with so many bytes.
+    /// Times the work of a writer on its own thread, for a batch of this many bytes.
     pub(crate) fn watch(&self, env: &Env, bytes: usize) -> Option<Watch> {
         (bytes >= TIMED_BYTES_MIN).then(|| Watch {
             waits: self.clone(),
@@ -167,7 +166,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Notes what the step that ends here took.
+    /// Notes the time of the step that ends here.
     pub(crate) fn step(&mut self, cause: Cause) {
         let now = self.env.now();
         self.waits.note(cause, now.saturating_sub(self.since));

@@ -1,7 +1,7 @@
-//! The rows that a read has still before it.
+//! The rows that a read has not read yet.
 //!
-//! A read of very many keys is cut down with each batch it hands out, so what has been read goes at one end, without
-//! looking at the rest.
+//! A read of very many keys is cut down with each batch that it hands out. So the rows that were read are removed at one end,
+//! without visiting the rest.
 
 use bytes::Bytes;
 use std::collections::VecDeque;

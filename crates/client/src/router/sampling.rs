@@ -5,7 +5,7 @@ use crate::tablets::TabletSample;
 use bytes::Bytes;
 use stele_types::RowRange;
 
-/// What has been put together so far; tablets come in order.
+/// The sample so far; tablets come in order.
 pub(super) struct Sampling {
     range: RowRange,
     samples: Vec<RowSample>,

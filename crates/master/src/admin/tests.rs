@@ -5,8 +5,10 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_client::{GroupUpdate, NewFamily};
+use stele_catalog::Catalog;
+use stele_client::{GroupUpdate, NewFamily, TabletControl};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
+use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};

@@ -1,12 +1,12 @@
-//! Changes of locality groups, and of which families are in them.
+//! Changes of locality groups, and of the families in them.
 
 use super::{check_name, no_family};
 use std::collections::BTreeSet;
 use stele_client::{GroupChange, GroupUpdate, ServiceError, ServiceResult};
 use stele_types::{DeleteRule, ErrorKind, FamilyId, GroupId, GroupOptions, LocalityGroup, TableSchema, limits};
 
-/// The schema after changes of groups, or the error of the first that cannot be made. `unsettled` are the families of which
-/// some tablet has cells in a group that is not theirs; what is known of others having left a group is over.
+/// The schema after changes of groups, or the error of the first that cannot be made. `unsettled` are the families of
+/// which some tablet has misplaced cells. No other family is on record as having left a group any more.
 pub fn change_groups(
     schema: &TableSchema,
     changes: Vec<GroupChange>,
@@ -34,7 +34,8 @@ pub fn change_groups(
 fn create(schema: &mut TableSchema, name: String, options: &GroupUpdate) -> ServiceResult<()> {
     check_name("locality group", &name, limits::FAMILY_NAME_BYTES_MAX)?;
     if schema.delete_rule == DeleteRule::ByTimestamp {
-        // Each group drops the marker of a row at a time of its own, and a read would depend on the groups it looks into.
+        // Each group drops the tombstone of a row at a time of its own, and a read would depend on the groups that it
+        // reads.
         let message = "a table whose deletes also hide what is written later has one locality group";
         return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
     }

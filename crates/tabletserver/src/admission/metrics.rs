@@ -19,6 +19,8 @@ pub struct AdmissionMetrics {
     pub delayed_compaction: IntCounter,
     /// How long writes were held up for either.
     pub delayed_seconds: Histogram,
+    /// Free bytes of the medium.
+    pub free_bytes: IntGauge,
     /// How fast flushes free memtables, as measured.
     pub flush_rate_bytes_per_second: IntGauge,
     /// How many bytes of writes merges make good for, as measured.
@@ -58,6 +60,10 @@ impl AdmissionMetrics {
             delayed_seconds: m.latency(
                 "stele_writes_delayed_seconds",
                 "How long writes were held up for memory or compactions.",
+            ),
+            free_bytes: m.gauge(
+                "stele_storage_free_bytes",
+                "Bytes that can still be written to the data root.",
             ),
             flush_rate_bytes_per_second: m.gauge(
                 "stele_flush_rate_bytes_per_second",

@@ -1,30 +1,30 @@
-//! How fast writes may come: in proportion to the room that is left, so that they slow down smoothly instead of stopping.
+//! The pace of writes: their rate falls in proportion to free memory and with compaction debt.
 //!
-//! Two things are in short supply, and a write waits for the one that it has to wait for longer.
+//! Two things are in short supply, and a write waits for the one with the longer wait.
 //!
-//! **Memory.** Terms: the *pressure* is how much of what there is room for is taken, from 0 to 1; the *drain* is how many
-//! bytes of memtables flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing is
-//! slowed. Above, writes may come at a rate that falls with the room left, in a straight line: twice the drain where it
+//! **Memory.** Terms: the *pressure* is the used part of the memory for memtables, from 0 to 1; the *drain* (flush rate) is how
+//! many bytes of memtables flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing
+//! is slowed. Above, writes may come at a rate that falls with the free part, in a straight line: twice the drain where it
 //! begins, the drain half way, nothing at the end. (RocksDB and Pebble slow writers at thresholds too; the difference is
-//! that the rate here is a function of the room, not a search for one.)
+//! that the rate here is a function of the free memory, not a search for one.)
 //!
-//! Memtables are freed whole, when the last of them is in a file. What counts is therefore what memory will have
-//! come to by then, at the rate at which flushes write: the bytes of all memtables, and once more those that the flushes
-//! under way have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either, and
-//! writes come as fast as they are flushed. Going by the memory of the moment, a writer met the limit just before
-//! the end of every flush.
+//! A memtable is freed as a whole, when the last of it is in a file. So the pressure counts the memory at the time when the
+//! flushes under way end, if writes come as fast as they are flushed: the bytes of all memtables, and once more those that
+//! these flushes have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either.
+//! With the memory of the moment, a writer met the limit just before the end of every flush.
 //!
-//! **Merges.** A tablet's *crowding* (`stele_tablet::picker::compaction_pressure`) says how far merges are behind there, in runs or in space:
-//! 0 is not at all. The *yield* is how many bytes of writes merges make good for in a second. A write of a crowded tablet
-//! may come at four times the yield where crowding begins, at the yield half way to 1, at a quarter of it at 1, a 16th at
-//! 1.5, and so on: each step of the same width divides the rate by the same number. Such a law has no
-//! end at which writes stop; it settles where writes come as fast as merges make good for them, and a yield that is mistaken by
-//! four times moves that by half. The yield is measured from what merges read, which does not depend on how fast writes
-//! come: a rate that follows what was let in itself finds no rest, and swings between everything and nothing.
+//! **Compactions.** A tablet's *crowding* (its compaction debt, `stele_tablet::picker::compaction_pressure`) says how far compactions are
+//! behind there, in runs or in space: 0 is not at all. The *yield* (compaction throughput) is how many bytes of writes
+//! compactions make good for in a second. A write of a tablet in debt may come at four times the throughput where debt
+//! begins, at the throughput half way to 1, at a quarter of it at 1, a 16th at 1.5, and so on: each step of the same width
+//! divides the rate by the same number. Such a law has no end at which writes stop. It settles where writes come as fast as
+//! compactions make good for them, and a throughput that is mistaken by four times moves that by half. The throughput is
+//! measured from the bytes that compactions read, which do not depend on how fast writes come. A rate that follows the
+//! admitted writes would oscillate between everything and nothing.
 //!
-//! Nobody waits longer than [`LONGEST_WAIT`] for merges while crowding is below 1; beyond, that grows by the same law until it
-//! meets the limit of all waits. So many writers of large batches are not made to wait for one another; what they do to
-//! space comes back to them later.
+//! No write waits longer than [`LONGEST_WAIT`] for compactions while the debt is below 1; beyond, that grows by the same law
+//! until it meets the limit of all waits. So many writers of large batches are not made to wait for one another; the space
+//! that they take slows them later.
 //!
 //! Pure: [`Pacer`] is told the time.
 
@@ -34,7 +34,7 @@ use stele_tablet::picker::PRESSURE_FULL;
 
 /// Pressure up to which writes are not slowed. Flushes for the sake of memory begin at a half.
 pub const PRESSURE_EASY: f64 = 0.6;
-/// Drain and yield before any were measured: what a slow disk can do.
+/// Flush rate and compaction throughput before any were measured: those of a slow disk.
 const RATE_INITIAL: f64 = 64e6;
 /// Slowest rate. Nobody is held up for good by a measurement gone wrong; the limit of memory itself stops all.
 const RATE_MIN: f64 = 1e6;
@@ -50,17 +50,19 @@ const WINDOW: Duration = Duration::from_millis(200);
 const MEMORY: f64 = 2.0;
 /// The yield is measured over this long at least; a merge tells of every megabyte it has read.
 const COMPACTION_WINDOW: Duration = Duration::from_millis(500);
-/// A time this long without writes to crowded tablets is not measured: merges may have had nothing to do.
+/// A time this long without writes to tablets with compaction debt is not measured: compactions may have had nothing
+/// to do.
 const COMPACTION_PAUSE: Duration = Duration::from_secs(5);
 /// A measurement of merges as old as this counts a third: several jobs.
 const COMPACTION_MEMORY: f64 = 8.0;
-/// Of what merges read, the part that makes good for writes: half of it is garbage where space is twice what is live, which
-/// is about where crowding is half way. Where runs are what is too many, half of what is merged comes from
-/// flushes and half from earlier merges, give or take.
+/// The part of the bytes that compactions read which makes good for writes. Half of them is garbage where space is
+/// twice the live bytes, which is about where the debt is half way. Where there are too many runs, about half of the
+/// compacted bytes come from flushes and half from earlier compactions.
 const GARBAGE_SHARE: f64 = 0.5;
-/// How much slower writes come for every 1 of crowding, and how much faster than the yield where it begins.
+/// How much slower writes come for every 1 of compaction debt, and how much faster than the compaction throughput
+/// where it begins.
 const STEEPNESS: f64 = 16.0;
-/// Longest wait for merges while crowding is below 1: what a caller hardly notices.
+/// Longest wait for compactions while the debt is below 1: a caller hardly notices it.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// What slows a write.
@@ -82,12 +84,18 @@ pub struct Load {
 }
 
 impl Load {
-    /// `foreseen` are bytes of memory, see the [module](self); `compaction_pressure` is in units of [`PRESSURE_FULL`].
+    /// `foreseen` are bytes of memory, see the [module](self); `compaction_pressure` is the compaction debt, in units of
+    /// [`PRESSURE_FULL`].
     pub fn new(foreseen: u64, memory_bytes_max: u64, compaction_pressure: u64) -> Load {
-        Load {
+        let load = Load {
             pressure: (foreseen as f64 / memory_bytes_max.max(1) as f64).min(1.0),
             compaction_pressure: compaction_pressure as f64 / PRESSURE_FULL as f64,
-        }
+        };
+        debug_assert!(
+            (0.0..=1.0).contains(&load.pressure) && load.compaction_pressure >= 0.0,
+            "a load is a part of a limit: {load:?}"
+        );
+        load
     }
 
     /// Whether nothing slows.
@@ -102,23 +110,23 @@ pub fn memory_rate(flush_rate: f64, pressure: f64) -> Option<f64> {
     (pressure > PRESSURE_EASY).then(|| (2.0 * flush_rate * reservation).max(RATE_MIN))
 }
 
-/// Bytes a second that may come to a tablet of this crowding; `None` for as many as like.
+/// Bytes a second that may come to a tablet with this compaction debt; `None` for no limit.
 pub fn compaction_rate(compacted: f64, compaction_pressure: f64) -> Option<f64> {
     (compaction_pressure > 0.0).then(|| (compacted * STEEPNESS.powf(0.5 - compaction_pressure)).max(RATE_MIN))
 }
 
-/// Longest that a write to a tablet of this crowding waits for merges.
+/// The longest time that a write to a tablet with this compaction debt waits for compactions.
 pub fn longest_wait(compaction_pressure: f64, wait_max: Duration) -> Duration {
     let longest = LONGEST_WAIT.as_secs_f64() * STEEPNESS.powf((compaction_pressure - 1.0).clamp(0.0, 8.0));
     Duration::from_secs_f64(longest).min(wait_max)
 }
 
-/// Hands out turns at the rates, and measures what they go by.
+/// Hands out turns at the rates, and measures the speeds that the rates follow.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     /// Bytes a second.
     flush_rate: f64,
-    /// When what has been admitted is used up, at the rates it was admitted at.
+    /// When the admitted writes are used up, at the rates at which they were admitted.
     used_up: Duration,
     /// The same of the rates for merges.
     compaction_rate_used_until: Duration,
@@ -174,7 +182,9 @@ impl Pacer {
             return None;
         }
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(TURN_MAX);
+        let before = self.used_up;
         self.used_up = self.used_up.max(now.saturating_sub(BURST)) + turn;
+        assert!(self.used_up >= before, "a turn is behind those that were given before");
         Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
@@ -191,15 +201,20 @@ impl Pacer {
         let longest = longest_wait(compaction_pressure, wait_max);
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(longest);
         let begins = self.compaction_rate_used_until.max(now.saturating_sub(BURST));
-        // Who has waited long enough takes no more of the others' time.
+        // A write that has waited long enough takes no more of the others' time.
         let ends = (begins + turn).min(now + longest);
         self.compaction_rate_used_until = self.compaction_rate_used_until.max(ends);
-        ends.saturating_sub(now)
+        let wait = ends.saturating_sub(now);
+        assert!(
+            wait <= longest,
+            "a write waits for compactions at most {longest:?}, not {wait:?}"
+        );
+        wait
     }
 
-    /// Flushes have written `flushed` bytes since the beginning of time, and flushes and merges moved so many of files. Called with
-    /// every turn, and when a flush ends: while nobody is slowed they may have nothing to do, and how fast they are is not
-    /// known.
+    /// Flushes have written `flushed` bytes since the start of the process, and flushes and compactions `moved` bytes
+    /// of files. Called with every turn, and when a flush ends: while no write is slowed they may have nothing to do,
+    /// and their speed is not known.
     pub fn observe(&mut self, now: Duration, flushed: u64, moved: MovedBytes, load: Load) {
         self.throughput.observe(now, moved, load.compaction_pressure > 0.0);
         if load.pressure <= PRESSURE_EASY {
@@ -215,21 +230,26 @@ impl Pacer {
         let keep = (-seconds / MEMORY).exp();
         let measured = flushed.saturating_sub(before) as f64 / seconds;
         self.flush_rate = (self.flush_rate * keep + measured * (1.0 - keep)).max(RATE_MIN);
+        assert!(
+            self.flush_rate.is_finite() && self.flush_rate >= RATE_MIN,
+            "a measured rate is a number, and lets some writes pass: {}",
+            self.flush_rate
+        );
         self.measured = Some((now, flushed));
     }
 }
 
-/// Measures how many bytes of writes merges make good for. What they read is in bytes of files, which are compressed, and
-/// writes are not: what flushes made of memtables says how these compare.
+/// Measures how many bytes of writes compactions make good for. They read bytes of files, which are compressed, and
+/// bytes of writes are not. The sizes of memtables and of the files that flushes made of them tell the ratio.
 #[derive(Clone, Debug)]
 struct CompactionThroughput {
-    /// Time with crowded tablets and what merges read in it, what is older counting less.
+    /// Time with compaction debt and the bytes that compactions read in it, older ones counting less.
     seconds: f64,
     compacted: f64,
     /// The same of memtables that were flushed, and of the files they became.
     memtables: f64,
     files: f64,
-    /// Since when, what had been moved by then, and whether there were crowded tablets since.
+    /// Since when, the bytes that had been moved by then, and whether any tablet had compaction debt since.
     measured: Option<(Duration, MovedBytes, bool)>,
 }
 
@@ -246,6 +266,10 @@ impl CompactionThroughput {
     }
 
     fn in_writes(&self) -> f64 {
+        assert!(
+            self.seconds > 0.0,
+            "compactions were measured for some time, or are assumed to have been"
+        );
         let compacted = GARBAGE_SHARE * self.compacted / self.seconds;
         (compacted * self.memtables / self.files.max(1.0)).max(RATE_MIN)
     }

@@ -26,9 +26,10 @@ fn admission() -> (Arc<Admission>, MemoryAccount) {
     let mut options = ServerOptions::for_memory(64 * MIB);
     options.memtables = MemtableLimits::for_share(16 * MIB);
     options.admission_wait_max = Duration::from_millis(100);
-    let metrics = ServerMetrics::new(&Metrics::new());
+    let registry = Metrics::new();
+    let (metrics, waits) = (AdmissionMetrics::new(&registry), WriteWaits::new(&registry));
     let env = TokioRuntime::current();
-    let admission = Admission::new(env, memory.clone(), Moved::default(), &options, metrics);
+    let admission = Admission::new(env, memory.clone(), Moved::default(), &options, metrics, waits);
     (Arc::new(admission), memory)
 }
 
@@ -147,7 +148,7 @@ async fn server() -> Arc<TabletServer> {
         front_end_data: Vec::new(),
     };
     let ranges = vec![(TabletId(1), RowRange::all())];
-    server.create_empty(Arc::new(schema), ranges).await.unwrap();
+    server.lifecycle.create_empty(Arc::new(schema), ranges).await.unwrap();
     server
 }
 
@@ -163,7 +164,7 @@ async fn write(server: &TabletServer, value_bytes: u64) -> u64 {
         mutations: vec![mutation],
     };
     server.write(TabletId(1), &vec![row].into(), None).await.unwrap();
-    server.context.memory.bytes()
+    server.parts.context.memory.bytes()
 }
 
 /// What is there is less than what memtables are flushed for by themselves.
@@ -172,12 +173,12 @@ async fn memtables_are_flushed_for_a_write_that_waits() {
     let server = server().await;
     assert!(write(&server, 4 * MIB).await > 4 * MIB);
     assert!(write(&server, 30 * MIB).await < 31 * MIB);
-    assert_eq!(server.admission.expected_bytes(), 0);
+    assert_eq!(server.parts.admission.expected_bytes(), 0);
     // Several at once, each of which would fit alone, do not add up.
     let writes = (0..4).map(|_| write(&server, 20 * MIB));
     let there = futures::future::join_all(writes).await;
     assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");
-    assert_eq!(server.admission.batches.taken(), 0);
+    assert_eq!(server.parts.admission.batches.taken(), 0);
     server.shut_down().await;
 }
 
@@ -198,7 +199,7 @@ async fn what_memtables_take_for_a_write_counts_not_what_the_log_does() {
     let rows: RowWrites = vec![row].into();
     let write = async || {
         server.write(TabletId(1), &rows, None).await.unwrap();
-        server.context.memory.bytes()
+        server.parts.context.memory.bytes()
     };
     let writes = (0..4).map(|_| write());
     let there = futures::future::join_all(writes).await;
@@ -210,6 +211,6 @@ async fn what_memtables_take_for_a_write_counts_not_what_the_log_does() {
     };
     let refused = server.write(TabletId(1), &vec![row].into(), None).await.err().unwrap();
     assert_eq!(refused.kind, ErrorKind::ResourceExhausted, "{refused}");
-    assert_eq!(server.admission.expected_bytes(), 0);
+    assert_eq!(server.parts.admission.expected_bytes(), 0);
     server.shut_down().await;
 }

@@ -1,17 +1,17 @@
-//! Tablets that cannot be flushed, and how much log and memory may be kept for them.
+//! Unflushable tablets, and the bounds of log and memory retained for them.
 //!
-//! A flush that fails is tried again every second, for as long as it takes. Meanwhile the log keeps every segment that has a
-//! record of the tablet in it, and one behind each for its header. Every segment would become one of these, as long as the tablet is
-//! written to while others fill the log. So the tablet's writes are refused once that is as much as all of the log may take
-//! otherwise (`log_bytes_max`): then nothing more is kept for it, and the log has twice its usual size at most, and so
-//! has the time that a start takes for it. Reads go on, and so do the writes of all other tablets.
+//! A flush that fails is tried again every second, for as long as it takes. Meanwhile the log retains every segment with a record
+//! of the tablet, and one behind each for its header. Every segment would become one of these while the tablet is written to
+//! and others fill the log. So the tablet's writes are refused once the log retains `log_bytes_max` for it, the limit of the
+//! whole log otherwise. The log then has twice its usual size at most, and so has the time that a start takes for it.
+//! Reads go on, and so do the writes of all other tablets.
 //!
-//! Their memtables cannot go either. Once they take [`MEMORY_PART`] of the memtables' share, their writes are refused as well;
-//! what they take is left out where writes of others are slowed or stopped for memory, and others flushed for its sake. So
-//! memtables may be past their share by what tablets had when their flush failed first.
+//! Their memtables cannot be freed either. Once they take [`MEMORY_PART`] of the memtables' share, their writes are refused as
+//! well. Their bytes are left out where writes of others are slowed or stopped for memory, and where others are flushed for
+//! its sake. So memtables may be past their share by the bytes that tablets had when their flush first failed.
 //!
-//! The refusal is `ResourceExhausted` and names the tablet and what its flush failed with: backing off does not help, repair does.
-//! Writes are accepted again as soon as the tablet is flushed, by whomever, or so little is kept.
+//! The refusal is `ResourceExhausted` and names the tablet and the error of its flush: backing off does not help, repair does.
+//! Writes are accepted again as soon as the tablet is flushed by any caller, or little enough is retained.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::{ErrorKind, TabletId};
 
-/// The part of the memtables' share that tablets which cannot be flushed may fill: what is left is far above the half at
-/// which others are flushed early.
+/// The part of the memtables' share that unflushable tablets may fill: the rest is far above the half at which others
+/// are flushed early.
 const MEMORY_PART: u64 = 4;
 
 /// The tablets of which the last flush failed.
 #[derive(Default)]
 pub(crate) struct Unflushable {
-    /// With what it failed with.
+    /// Each with the error of its flush.
     failing: Mutex<BTreeMap<TabletId, String>>,
     /// There are some.
     any: AtomicBool,
@@ -52,6 +52,11 @@ impl Unflushable {
             self.any.store(false, Ordering::Relaxed);
             self.memory.store(0, Ordering::Relaxed);
         }
+        debug_assert_eq!(
+            self.any.load(Ordering::Relaxed),
+            !failing.is_empty(),
+            "the flag that spares writers the lock says whether a tablet fails"
+        );
     }
 
     /// Notes how large their memtables are.

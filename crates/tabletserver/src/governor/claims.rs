@@ -1,15 +1,16 @@
-//! Caches give way to what is in flight: to requests, answers and large writes that take more than was set aside for them.
+//! Claims of calls in flight on memory that caches were granted.
 //!
-//! The governor divides anew once a second, and a request of 100 MB comes and goes within one. So what calls take is a claim
-//! on the budget from the moment that it is known, and caches are made smaller in the course of the call that makes the
-//! claim. They may grow again when it ends.
+//! The governor divides once a second, and a request of 100 MB comes and goes within one. So the memory of requests, responses and
+//! large writes is a claim on the budget from the moment that it is known. The call that makes the claim shrinks the caches;
+//! they may grow again when it ends.
 //!
-//! What is read ahead for scans, and what writes and large values keep on their way, has rooms that grow with the budget. It is asked
-//! for whenever anything else changes, and once a second.
+//! Memory read ahead for scans, and memory of writes and large values in flight, is in pools that grow with the budget. Their
+//! sizes are read whenever anything else changes, and once a second.
 //!
 //! Invariants:
-//! * Caches have what they were granted less what is claimed beyond what was set aside, and a sixteenth of their grant at least.
-//! * What memtables take beyond their share is taken off once: what the governor knew of it when it granted is not claimed.
+//! * Caches have their grant less the claims beyond the memory set aside for calls, and a sixteenth of their grant at least.
+//! * Memory of memtables beyond their share is subtracted once: the part that the governor knew of when it granted is not
+//!   claimed.
 
 use super::policy::Division;
 use crate::row_cache::RowCache;
@@ -19,25 +20,26 @@ use std::time::Duration;
 use stele_memory::Usage;
 use stele_sstable::Cache;
 
-/// What calls may take beyond what the budget sets aside for them before caches give way: a part of what a process may be
-/// larger than its budget. The rest of that is the program's, and the allocator's.
+/// Bytes that calls may take beyond the budget's part for them before caches shrink: a part of the excess over the
+/// budget that a process may have. The rest of that is the program's, and the allocator's.
 const FREE_BYTES: u64 = 32 << 20;
-/// What rooms may hold before caches give way: about as much as they hold at most with the smallest budgets.
+/// Bytes that the other pools may hold before caches shrink: about the most that they hold with the smallest budgets.
 const RESERVED_FREE: u64 = 64 << 20;
 /// Part of their grant that caches keep: without indexes' blocks nothing would work.
 const KEPT_PART: u64 = 16;
-/// What is freed at once for which the allocator is waited for: less is nothing beside what it keeps all the time.
+/// Freed bytes from which on the claim waits for the allocator: less is negligible against the memory that it retains
+/// all the time.
 const FREED_BYTES_MIN: u64 = 8 << 20;
-/// How long the allocator takes to give back what was freed, by budget and at most: what the program asks of it, see its
+/// How long the allocator takes to return freed memory, by budget and at most. The program configures that; see its
 /// settings in the server.
 const SETTLE_MAX: Duration = Duration::from_millis(400);
 const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 
-/// Told when so much was freed at once that whoever made the claim waits for it: else the allocator gives it back when it next has
-/// an occasion, which may be after that.
+/// Called when so much was freed that the claiming call waits for it. Otherwise the allocator returns it on its next
+/// occasion, which may be after that.
 pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
 
-/// What caches were granted, and what is claimed of it.
+/// The grants of caches, and the claims on them.
 pub(super) struct Claims {
     free: u64,
     settle: Duration,
@@ -50,10 +52,10 @@ pub(super) struct Claims {
 #[derive(Default)]
 struct State {
     granted: Division,
-    /// What memtables took beyond their share when that was granted.
+    /// Bytes that memtables took beyond their share when that was granted.
     known: u64,
     usage: Usage,
-    /// What the caches may take now: blocks and rows.
+    /// Bytes that the caches may take now: blocks and rows.
     given: (u64, u64),
 }
 
@@ -88,8 +90,8 @@ impl Claims {
         self.apply(&mut state);
     }
 
-    /// What is in flight has changed; how long what had to give way takes to be gone. It is asked for under the lock: who
-    /// comes second must not apply what it was before.
+    /// Reserved memory has changed; returns how long the allocator takes to return the memory that caches lose.
+    /// `usage` is evaluated under the lock, so that the second of two callers does not apply an old value.
     pub(super) fn claim(&self, usage: &dyn Fn() -> Usage) -> Duration {
         let mut state = self.state.lock();
         state.usage = usage();
@@ -98,7 +100,8 @@ impl Claims {
         self.gone_after(evicted)
     }
 
-    /// How long what was evicted takes to be gone. Of much it is told, so that it does go.
+    /// How long evicted memory takes to be returned. The allocator is told of a large amount, so that it does return
+    /// it.
     fn gone_after(&self, evicted: u64) -> Duration {
         if evicted < FREED_BYTES_MIN {
             return Duration::ZERO;
@@ -107,7 +110,7 @@ impl Claims {
         self.settle
     }
 
-    /// Gives the caches what is theirs now; how much they have lost by it.
+    /// Sets the capacities of the caches; returns the bytes that they have lost.
     fn apply(&self, state: &mut State) -> u64 {
         let calls = (state.usage.calls as u64).saturating_sub(self.free);
         let memtables = (state.usage.memtables as u64).saturating_sub(state.known);
@@ -126,12 +129,17 @@ impl Claims {
     }
 }
 
-/// What is left of a grant for blocks and for rows, each less by its part.
+/// The rest of a grant for blocks and for rows, each reduced in proportion.
 fn left(granted: Division, claimed: u64) -> (u64, u64) {
     let all = granted.blocks + granted.rows;
     let left = all.saturating_sub(claimed).max(all / KEPT_PART);
     let part = |bytes: u64| (u128::from(bytes) * u128::from(left) / u128::from(all.max(1))) as u64;
-    (part(granted.blocks), part(granted.rows))
+    let (blocks, rows) = (part(granted.blocks), part(granted.rows));
+    assert!(
+        blocks <= granted.blocks && rows <= granted.rows && blocks + rows <= left,
+        "caches get at most their grant less what is claimed of it"
+    );
+    (blocks, rows)
 }
 
 #[cfg(test)]

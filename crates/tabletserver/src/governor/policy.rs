@@ -24,20 +24,21 @@
 use stele_cache::ProfileCounts;
 
 /// Steps in which memory is divided.
-const UNITS: u64 = 64;
+pub(super) const UNITS: u64 = 64;
 /// Fewest units: of memtables, or flushes would be too small whenever writes come back; of the block cache, which must hold
 /// indexes at least; of the row cache.
 const FLOOR_MEMTABLES: u64 = 4;
 const FLOOR_BLOCKS: u64 = 4;
 const FLOOR_ROWS: u64 = 1;
-/// Largest part of what is divided that memtables get because writers wait, whatever else would make better use of it.
+/// Largest part of the divided memory that memtables get because writers wait, whatever else would make better use of
+/// it.
 const MEMTABLES_WANTED_MAX: f64 = 0.5;
-/// Most units of the row cache: what is left holds indexes, and blocks for whoever reads many neighbours. Of Zipf-distributed
-/// reads over twice the memory the last eighth is worth one miss in ten.
+/// Most units of the row cache: the rest holds indexes, and blocks for readers of many neighbours. Of
+/// Zipf-distributed reads over twice the memory the last eighth is worth one miss in ten.
 const MOST_ROWS: u64 = UNITS / 8 * 7;
 /// Most units one pool changes by in one step, so that a mistake stays small: a full turn takes four seconds.
 const UNITS_PER_STEP: u64 = 16;
-/// What was observed counts half after so many seconds: two or three steps decide.
+/// Observations count half after this many seconds: two or three steps decide.
 const HALF_LIFE_SECONDS: f64 = 2.0;
 /// Saving for which a move is made, as a part of the present cost.
 const GAIN_MIN: f64 = 0.02;
@@ -59,7 +60,8 @@ const BYTE_NANOS: f64 = 10.0;
 const MISS_NANOS: f64 = 20_000.0;
 /// Files merged into one by a compaction.
 const FAN_IN: f64 = 4.0;
-/// Resident bytes above the budget at which caches begin to give way: half of what may be above it at most.
+/// Resident bytes above the budget at which caches begin to shrink: at most half of the excess that a process may
+/// have.
 const RESIDENT_SLACK: u64 = 100 << 20;
 
 /// Bytes of each pool.
@@ -74,12 +76,12 @@ pub struct Division {
 }
 
 impl Division {
-    fn sum(&self) -> u64 {
+    pub(super) fn sum(&self) -> u64 {
         self.memtables + self.blocks + self.rows
     }
 }
 
-/// What the server has seen so far. Counters only grow.
+/// Observations of the server so far. Counters only grow.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     /// Bytes that went into memtables.
@@ -108,10 +110,10 @@ pub struct Observation {
     pub resident_bytes: Option<u64>,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// What every pool may take from now on.
+    /// Bytes that every pool may take from now on.
     pub granted: Division,
     /// Where that is going to.
     pub division: Division,
@@ -123,14 +125,14 @@ pub struct Decision {
     pub divisible: u64,
 }
 
-/// What does not change.
+/// The constants of a governor.
 #[derive(Clone, Debug)]
 pub struct GovernorPlan {
     /// The whole budget.
     pub budget: u64,
     /// Capacities the profiles of both caches simulate.
     pub capacities: Vec<usize>,
-    /// Bytes flushed at once, by bytes granted to memtables and tablets that are written to.
+    /// Bytes of one flush, by bytes granted to memtables and tablets that are written to.
     pub flush_bytes: fn(u64, u64) -> u64,
     /// Whether there is a row cache.
     pub has_rows: bool,
@@ -150,7 +152,7 @@ pub struct Governor {
     byte_nanos: Ratio,
     /// Fewest bytes for memtables because writers had to wait; falls while none does, and fast when nobody writes.
     memtables_wanted: f64,
-    /// Bytes taken off what is divided because the process is too large.
+    /// Bytes subtracted from the divided memory because the process is too large.
     excess: u64,
     /// The last move in units, and seconds since.
     last_move: ([i64; 3], f64),
@@ -175,7 +177,7 @@ struct Ratio {
 struct Demand {
     accesses: Rate,
     hits: Vec<Rate>,
-    /// Of the cache itself, with what it was given.
+    /// Of the cache itself, with its grant.
     missed: Rate,
     miss_nanos: Ratio,
 }
@@ -202,7 +204,7 @@ impl Costs {
         Some(at(&self.memtables, memtables)? + blocks + at(&self.rows, rows)?)
     }
 
-    /// What a unit more of each pool saves and a unit less costs.
+    /// The cost that a unit more of each pool saves and a unit less adds.
     fn marginal(&self, division: [u64; 3]) -> [(f64, f64); 3] {
         let here = self.of(division).unwrap_or(0.0);
         [0, 1, 2].map(|pool| {
@@ -220,6 +222,10 @@ impl Costs {
 impl Governor {
     /// A governor of a server that begins with a division.
     pub fn new(plan: GovernorPlan, begin: Division) -> Self {
+        assert!(
+            plan.capacities.is_sorted(),
+            "hits between simulated capacities are on a line from the smaller to the larger"
+        );
         let demand = Demand {
             hits: vec![Rate::default(); plan.capacities.len()],
             ..Demand::default()
@@ -239,7 +245,7 @@ impl Governor {
         }
     }
 
-    /// Takes what was observed in `seconds` since the last step, and divides anew.
+    /// Takes the observations of `seconds` since the last step, and divides again.
     pub fn step(&mut self, now: Observation, seconds: f64) -> Decision {
         if std::mem::replace(&mut self.begun, true) {
             self.learn(&now, seconds.max(1e-3));
@@ -250,6 +256,11 @@ impl Governor {
         let present = self.units_now(unit);
         let costs = self.costs(unit, &now);
         let target = self.best(&costs, present);
+        assert_eq!(
+            target.iter().sum::<u64>(),
+            UNITS,
+            "a division gives every unit to one pool: {target:?}"
+        );
         let moved = target != present;
         if moved {
             self.last_move = ([0, 1, 2].map(|i| target[i] as i64 - present[i] as i64), 0.0);
@@ -262,8 +273,17 @@ impl Governor {
             rows,
         };
         self.before = now;
+        assert!(
+            self.division.sum() <= divisible,
+            "the shares of the pools sum to at most the divided memory"
+        );
+        let granted = self.granted(divisible);
+        assert!(
+            granted.sum() <= divisible,
+            "the pools together may take at most the divided memory: {granted:?} of {divisible}"
+        );
         Decision {
-            granted: self.granted(divisible),
+            granted,
             division: self.division,
             marginal: costs.marginal(target),
             moved,
@@ -286,7 +306,7 @@ impl Governor {
         self.rows.add(&now.row_profile, &before.row_profile, seconds, keep);
         if now.delayed_writes > before.delayed_writes {
             let wanted = self.memtables_wanted.max(self.division.memtables as f64) * 1.25;
-            // What the floor does not follow would only take its time to be forgotten.
+            // A part that the floor does not follow would only take its time to be forgotten.
             self.memtables_wanted = wanted.min(self.division.sum() as f64 * MEMTABLES_WANTED_MAX);
         } else {
             let keep: f64 = if now.written_bytes > before.written_bytes {
@@ -298,7 +318,7 @@ impl Governor {
         }
     }
 
-    /// Takes from the pools what the process is too large by, and gives it back slowly.
+    /// Shrinks the pools by the excess of the process, and gives it back slowly.
     fn shrink_by(&mut self, now: &Observation) {
         let limit = self.plan.budget + RESIDENT_SLACK;
         let above = now.resident_bytes.unwrap_or(0).saturating_sub(limit);
@@ -306,12 +326,17 @@ impl Governor {
         self.excess = self.excess.min(self.plan.budget / 2);
     }
 
-    /// Bytes to divide: without what others hold, and a sixteenth for requests in flight; a quarter of the budget at
-    /// least, or nothing would work.
+    /// Bytes to divide: without memory that others hold, and a sixteenth for requests in flight; a quarter of the
+    /// budget at least, or nothing would work.
     fn divisible(&self, now: &Observation) -> u64 {
         let budget = self.plan.budget;
         let others = now.other_bytes + budget / 16 + self.excess;
-        budget.saturating_sub(others).max(budget / 4).max(UNITS)
+        let divisible = budget.saturating_sub(others).max(budget / 4).max(UNITS);
+        assert!(
+            divisible <= budget.max(UNITS),
+            "the divided memory is a part of the budget: {divisible} of {budget}"
+        );
+        divisible
     }
 
     /// The present division in units that sum up to all of them.
@@ -328,7 +353,12 @@ impl Governor {
             0
         };
         let memtables = scaled(d.memtables).clamp(least, UNITS - FLOOR_BLOCKS - rows);
-        [memtables, UNITS - rows - memtables, rows]
+        let blocks = UNITS - rows - memtables;
+        assert!(
+            blocks >= FLOOR_BLOCKS && memtables >= least,
+            "no pool is below its floor: {memtables} units of memtables, {blocks} of blocks"
+        );
+        [memtables, blocks, rows]
     }
 
     fn memtables_floor(&self, unit: u64) -> u64 {
@@ -349,15 +379,16 @@ impl Governor {
         let capacities = &self.plan.capacities;
         let blocks = curve(&|bytes| self.blocks.cost(capacities, bytes));
         let missed = curve(&|bytes| self.rows.misses(capacities, bytes));
-        // Each missed row that is spared spares so much of the accesses to blocks. Nothing here is of the present division,
-        // but all of what was measured, whatever divisions there were: figures of different times contradict each other.
+        // Each missed row that is spared spares this many accesses to blocks. Nothing here depends on the present
+        // division, but on all measurements, whatever the divisions were: figures of different times contradict each
+        // other.
         let missed_seen = self.rows.missed.per_second();
         let of_row = match self.blocks.accesses.per_second() {
             accesses if accesses > 0.0 => (BLOCKS_PER_ROW / accesses).min(1.0 / missed_seen.max(f64::MIN_POSITIVE)),
             _ => 0.0,
         };
         let miss_nanos = self.rows.miss_nanos.value(MISS_NANOS);
-        // What a missed row waits for blocks.
+        // The time that a missed row waits for blocks.
         let waits = of_row * self.blocks.missed.per_second() * self.blocks.miss_nanos.value(MISS_NANOS);
         let own_nanos = (miss_nanos - waits).max(miss_nanos * OWN_PART_MIN);
         Costs {
@@ -421,14 +452,14 @@ impl Governor {
         *seconds < REVERSAL_SECONDS && product < 0
     }
 
-    /// What the pools may take while memtables are larger than their part.
+    /// Bytes that the pools may take while memtables are larger than their part.
     fn granted(&self, divisible: u64) -> Division {
         let Division {
             memtables,
             blocks,
             rows,
         } = self.division;
-        // Spare memory is what memtables grow into, as far as their grant goes.
+        // Memtables grow into spare memory, as far as their grant goes.
         let held = (self.before.memtable_bytes + self.before.spare_bytes).max(memtables);
         let blocks_least = divisible / UNITS * FLOOR_BLOCKS;
         let blocks = blocks.min(divisible.saturating_sub(held + rows)).max(blocks_least);
@@ -440,7 +471,7 @@ impl Governor {
     }
 }
 
-/// A step of at most so many units for each pool on the way to a target.
+/// A step of at most [`UNITS_PER_STEP`] units for each pool on the way to a target.
 fn limited(present: [u64; 3], target: [u64; 3]) -> [u64; 3] {
     let furthest = (0..3).map(|i| present[i].abs_diff(target[i])).max().unwrap_or(0);
     if furthest <= UNITS_PER_STEP {
@@ -451,6 +482,7 @@ fn limited(present: [u64; 3], target: [u64; 3]) -> [u64; 3] {
         (present[i] as i64 + way * UNITS_PER_STEP as i64 / furthest as i64) as u64
     };
     let (memtables, rows) = (part(0), part(2));
+    assert!(memtables + rows <= UNITS, "a step between two divisions is a division");
     [memtables, UNITS - memtables - rows, rows]
 }
 
@@ -470,7 +502,7 @@ impl Rate {
 }
 
 impl Ratio {
-    /// Nothing new keeps it as it is; so a quiet time does not make what was learnt vanish.
+    /// Without new measurements it stays as it is, so that a quiet time does not erase them.
     fn add(&mut self, above: f64, below: f64) {
         if below > 0.0 {
             self.above = self.above * 0.9 + above;

@@ -1,151 +1,38 @@
-//! Which tablets may need a compaction, and the loops that carry them out.
+//! The loops that carry out compactions.
 //!
-//! A tablet is looked at when something has happened to it: a flush, a compaction, an end of a split. What happens by
-//! itself (cells expire, reads add up) is found by a slow round over all tablets, a few at a time, so that ten thousand
-//! idle tablets cost nothing worth mentioning. While the disk is full, all that may shrink are looked at, and those first of
-//! which most is garbage: each byte written then frees most.
-//!
-//! A second job of a tablet is begun beside the first when no other tablet waits: it may be that a short merge is due behind a
-//! long one. Whether there is one the tablet knows; so once a job has begun, another worker looks, and again after a flush.
-//!
-//! A tablet whose compaction fails is left alone for a time, longer each time: it may be the most urgent of all and get no less
-//! so, each attempt reads and writes until it comes to the place that fails, and the others are not to wait for that.
-//!
-//! Invariant: each set has a tablet at most once, so all are bounded by the number of tablets.
+//! Work that comes up by itself (cells expire, reads add up) is found by a slow round over all tablets, a few at a time, so
+//! that ten thousand idle tablets cost nothing worth mentioning. While the disk is full, all that may shrink are checked, and
+//! those first of which most is garbage: each byte written then frees most.
 
-use super::{AFTER_FAILURE, IDLE};
-use crate::server::{Served, TabletServer};
+use super::{AFTER_FAILURE, IDLE, note_failure};
+use crate::admission::Admission;
+use crate::parts::Parts;
+use crate::stopping::Stopping;
+use crate::tablets::{Served, Tablets};
+use crate::work::Compactions;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
+use stele_env::Env;
+use stele_env::metrics::IntCounter;
 use stele_tablet::TabletError;
 use stele_types::{ErrorKind, TabletId};
-use tokio::sync::Notify;
 
-/// Tablets looked at every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
+/// Tablets checked every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
 const ROUND_STEP: usize = 32;
-/// Jobs of one tablet at once: what is due beside two is hardly ever due before one of them ends, and each holds buffers.
-const JOBS_OF_TABLET_MAX: usize = 2;
-/// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
-/// up something else then.
-const COMPACTION_RETRY_MIN: Duration = Duration::from_millis(1_500);
-/// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
-const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The tablets that wait for a look.
-#[derive(Default)]
-pub(crate) struct Compactions {
-    inner: Mutex<Inner>,
-    wanted: Notify,
-}
-
-#[derive(Default)]
-struct Inner {
-    waiting: BTreeSet<TabletId>,
-    /// Have one job, beside which there may be another.
-    beside: BTreeSet<TabletId>,
-    /// Jobs by tablet; never 0.
-    running: BTreeMap<TabletId, usize>,
-    /// Those of which the last compaction failed.
-    failed: BTreeMap<TabletId, Failed>,
-    /// Where the slow round is.
-    round: Option<TabletId>,
-}
-
-/// That a tablet is left alone because its compaction failed.
-#[derive(Clone, Copy)]
-struct Failed {
-    pause: Duration,
-    until: Duration,
-}
-
-impl Inner {
-    fn jobs(&self, tablet: TabletId) -> usize {
-        self.running.get(&tablet).copied().unwrap_or(0)
-    }
-
-    fn is_backing_off(&self, tablet: TabletId, now: Duration) -> bool {
-        self.failed.get(&tablet).is_some_and(|failed| now < failed.until)
-    }
-
-    /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
-    fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
-        let may_begin = |tablet: &&TabletId| !self.is_backing_off(**tablet, now);
-        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
-        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
-        let busy = self.waiting.union(&self.beside).filter(may_have);
-        let most =
-            |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
-        most(&mut idle.filter(may_begin)).or_else(|| most(&mut busy.filter(may_begin)))
-    }
-}
-
-impl Compactions {
-    /// Something happened to a tablet that may make a compaction due.
-    pub(crate) fn announce(&self, tablet: TabletId) {
-        if self.inner.lock().waiting.insert(tablet) {
-            self.wanted.notify_one();
-        }
-    }
-
-    /// A compaction of a tablet failed: it waits for another, and is left alone for a time. That does not grow where it failed
-    /// for want of space, which may be there at any moment.
-    fn failed(&self, tablet: TabletId, now: Duration, is_for_space: bool) {
-        let mut inner = self.inner.lock();
-        let before = inner.failed.get(&tablet).map_or(Duration::ZERO, |failed| failed.pause);
-        let pause = match is_for_space {
-            true => COMPACTION_RETRY_MIN,
-            false => (before * 2).clamp(COMPACTION_RETRY_MIN, COMPACTION_RETRY_MAX),
-        };
-        let until = now + pause;
-        inner.failed.insert(tablet, Failed { pause, until });
-        inner.waiting.insert(tablet);
-    }
-
-    /// What was due of a tablet has been done, or the tablet is no more.
-    fn forget_failures(&self, tablet: TabletId) {
-        self.inner.lock().failed.remove(&tablet);
-    }
-
-    /// How many compactions are running.
-    pub(crate) fn running(&self) -> usize {
-        self.inner.lock().running.values().sum()
-    }
-
-    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
-    /// `overdraft`.
-    fn begin(&self, overdraft: bool, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
-        let mut inner = self.inner.lock();
-        if overdraft && !inner.running.is_empty() {
-            return None;
-        }
-        let tablet = inner.next(now, urgency)?;
-        inner.waiting.remove(&tablet);
-        inner.beside.remove(&tablet);
-        let is_second = inner.jobs(tablet) > 0;
-        *inner.running.entry(tablet).or_default() += 1;
-        if !is_second {
-            inner.beside.insert(tablet);
-        }
-        if inner.next(now, |_| 0).is_some() {
-            self.wanted.notify_one();
-        }
-        Some((tablet, is_second))
-    }
-
-    fn end(&self, tablet: TabletId) {
-        let mut inner = self.inner.lock();
-        let left = inner.jobs(tablet).saturating_sub(1);
-        match left {
-            0 => {
-                inner.running.remove(&tablet);
-                inner.beside.remove(&tablet);
-            }
-            left => drop(inner.running.insert(tablet, left)),
-        }
-    }
+/// Compacts tablets.
+pub(crate) struct Compactor {
+    env: Env,
+    tablets: Arc<Tablets>,
+    admission: Arc<Admission>,
+    compactions: Arc<Compactions>,
+    /// Compactions that run concurrently.
+    compactions_max: usize,
+    failures: IntCounter,
+    stopping: Stopping,
+    /// The last tablet of the slow round.
+    round: Mutex<Option<TabletId>>,
 }
 
 /// Whether a compaction failed for want of space, which may be there at any moment. Room in the manifest is not.
@@ -153,27 +40,50 @@ fn is_for_space(error: &TabletError) -> bool {
     error.kind() == ErrorKind::ResourceExhausted && !matches!(error, TabletError::ManifestTooLarge { .. })
 }
 
-impl TabletServer {
-    pub(super) async fn compact_loop(self: Arc<Self>) {
-        while !self.is_stopping() {
+impl Compactor {
+    /// Of a server.
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Compactor {
+            env: parts.context.env.clone(),
+            tablets: parts.tablets.clone(),
+            admission: parts.admission.clone(),
+            compactions: parts.compactions.clone(),
+            compactions_max: parts.options.compactions_max,
+            failures: parts.metrics.maintenance_failures.clone(),
+            stopping: parts.stopping.clone(),
+            round: Mutex::default(),
+        }
+    }
+
+    /// Starts the loops; they end when the server stops.
+    pub(crate) fn start(self: &Arc<Self>) {
+        for _ in 0..self.compactions_max {
+            let compactor = self.clone();
+            self.env
+                .spawn_background("compact", async move { compactor.compact_loop().await });
+        }
+    }
+
+    async fn compact_loop(&self) {
+        while !self.stopping.is_stopping() {
             let is_full = self.admission.is_disk_full();
             let urgency = |tablet| {
-                self.served(tablet).map_or(0, |served| match is_full {
+                self.tablets.served(tablet).map_or(0, |served| match is_full {
                     true => served.tablet.garbage_share(),
                     false => served.tablet.compaction_debt(),
                 })
             };
-            // One at a time may have all the room there is, and two would share what is little.
+            // One compaction may have all free space; two would share little.
             match self.compactions.begin(is_full, self.env.now(), urgency) {
                 Some((tablet, is_second)) => {
-                    match self.served(tablet) {
+                    match self.tablets.served(tablet) {
                         Ok(served) => self.compact_tablet(&served, is_second).await,
                         Err(_) => self.compactions.forget_failures(tablet),
                     }
                     self.compactions.end(tablet);
                 }
                 None => {
-                    let _ = self.env.timeout(IDLE, self.compactions.wanted.notified()).await;
+                    let _ = self.env.timeout(IDLE, self.compactions.wanted()).await;
                 }
             }
         }
@@ -182,22 +92,22 @@ impl TabletServer {
     async fn compact_tablet(&self, served: &Served, is_second: bool) {
         let tablet = &served.tablet;
         if !is_second {
-            // One file at a time; an error of the medium is one that its readers meet, too.
+            // One file at a time; an error of the device is one that readers of the file meet, too.
             match tablet.warm_next().await {
                 Ok(true) => self.compactions.announce(tablet.id()),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
             }
         }
-        // What there is no room for now, the slow round comes back to.
+        // A compaction without space now is found again by the slow round.
         let compacted = match self.admission.is_disk_full() {
             true => tablet.compact_for_space(self.admission.reservation(1)).await,
             false => {
-                let reservation = self.admission.reservation(self.options.compactions_max);
+                let reservation = self.admission.reservation(self.compactions_max);
                 tablet.compact_within(reservation).await
             }
         };
-        // A second job does what it can beside one that may be about to fail again.
+        // A second job says nothing of the first, which may be about to fail again.
         if compacted.is_ok() && !is_second {
             self.compactions.forget_failures(tablet.id());
         }
@@ -205,7 +115,7 @@ impl TabletServer {
             Ok(Some(_)) => self.compactions.announce(tablet.id()),
             Ok(None) => {}
             Err(error) => {
-                self.note_failure("compaction", &error);
+                note_failure(&self.failures, "compaction", &error);
                 self.compactions
                     .failed(tablet.id(), self.env.now(), is_for_space(&error));
                 self.env.sleep(AFTER_FAILURE).await;
@@ -213,10 +123,10 @@ impl TabletServer {
         }
     }
 
-    /// While the disk is full: everything that may shrink is looked at.
-    pub(super) fn check_space(&self) {
+    /// While the disk is full, announces everything that may shrink.
+    pub(super) fn check_for_space(&self) {
         if self.admission.is_disk_full() {
-            let served = self.all_served();
+            let served = self.tablets.all();
             let shrinks = served.iter().filter(|served| served.tablet.may_shrink());
             shrinks.for_each(|served| self.compactions.announce(served.tablet.id()));
         }
@@ -224,60 +134,26 @@ impl TabletServer {
 
     /// The next step of the slow round.
     pub(super) fn check_some(&self) {
-        let from = self.compactions.inner.lock().round;
-        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-        let some: Vec<Arc<Served>> = {
-            let tablets = self.tablets.read();
-            let range = tablets.range((from, Bound::Unbounded)).take(ROUND_STEP);
-            range.map(|(_, served)| served.clone()).collect()
-        };
+        let mut round = self.round.lock();
+        let from = round.map_or(Bound::Unbounded, Bound::Excluded);
+        let some = self.tablets.some_from(from, ROUND_STEP);
         let is_wanted = |served: &&Arc<Served>| served.tablet.compaction_due() || served.tablet.wants_warming();
         for served in some.iter().filter(is_wanted) {
             self.compactions.announce(served.tablet.id());
         }
         let whole = some.len() == ROUND_STEP;
-        self.compactions.inner.lock().round = some.last().filter(|_| whole).map(|served| served.tablet.id());
+        let next = some.last().filter(|_| whole).map(|served| served.tablet.id());
+        assert!(
+            next.is_none() || next > *round,
+            "a round goes up in identifiers until it begins again: {next:?} after {round:?}"
+        );
+        *round = next;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_most_urgent_first_and_a_second_job_when_nothing_else_waits() {
-        let compactions = Compactions::default();
-        for id in [1, 2, 3, 2] {
-            compactions.announce(TabletId(id));
-        }
-        let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
-        let begin = |overdraft| {
-            compactions
-                .begin(overdraft, Duration::ZERO, urgency)
-                .map(|(tablet, is_second)| (tablet.0, is_second))
-        };
-        assert_eq!(begin(false), Some((2, false)));
-        compactions.announce(TabletId(2));
-        assert_eq!(begin(false), Some((3, false)));
-        assert_eq!(begin(false), Some((1, false)));
-        assert_eq!((begin(true), compactions.running()), (None, 3));
-        // Each is looked at once more.
-        assert_eq!([begin(false), begin(false)], [Some((2, true)), Some((3, true))]);
-        compactions.end(TabletId(2));
-        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
-        // Who has found nothing does not look again until something happens.
-        compactions.end(TabletId(1));
-        assert_eq!(begin(false), None);
-        compactions.announce(TabletId(1));
-        compactions.announce(TabletId(3));
-        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
-        for id in [1, 1, 2, 3, 3] {
-            compactions.end(TabletId(id));
-        }
-        assert_eq!((begin(true), compactions.running()), (Some((3, false)), 1));
-        compactions.end(TabletId(3));
-        assert_eq!((begin(false), compactions.running()), (None, 0));
-    }
 
     #[test]
     fn a_full_manifest_is_no_want_of_space() {
@@ -289,42 +165,5 @@ mod tests {
             limit: 1,
         };
         assert!(!is_for_space(&too_large));
-    }
-
-    #[test]
-    fn the_others_do_not_wait_for_one_that_fails() {
-        let compactions = Compactions::default();
-        let at = Duration::from_millis;
-        // One at a time, as on a full disk; the second is always the most urgent.
-        let begin = |millis| {
-            let begun = compactions.begin(true, at(millis), |tablet| tablet.0);
-            begun.map(|(tablet, _)| tablet.0)
-        };
-        let fail = |millis, is_for_space| {
-            compactions.failed(TabletId(2), at(millis), is_for_space);
-            compactions.end(TabletId(2));
-        };
-        compactions.announce(TabletId(1));
-        compactions.announce(TabletId(2));
-        assert_eq!(begin(0), Some(2));
-        fail(0, false);
-        // What happens to it meanwhile makes no difference.
-        compactions.announce(TabletId(2));
-        assert_eq!(begin(1_000), Some(1));
-        compactions.end(TabletId(1));
-        assert_eq!([begin(1_499), begin(1_500)], [None, Some(2)]);
-        fail(10_000, false);
-        assert_eq!([begin(12_999), begin(13_000)], [None, Some(2)]);
-        for _ in 0..10 {
-            fail(100_000, false);
-        }
-        assert_eq!([begin(159_999), begin(160_000)], [None, Some(2)]);
-        fail(200_000, true);
-        assert_eq!([begin(201_499), begin(201_500)], [None, Some(2)]);
-        fail(210_000, false);
-        compactions.forget_failures(TabletId(2));
-        assert_eq!(begin(210_000), Some(2));
-        fail(220_000, false);
-        assert_eq!([begin(221_499), begin(221_500)], [None, Some(2)]);
     }
 }

@@ -1,31 +1,38 @@
-//! Which row filters are in memory where there is no room for those of all open files.
+//! Which bloom filters are in memory where it does not hold those of all open files.
 //!
-//! A filter is worth the blocks that it keeps reads from looking into. Above the oldest run of a group that is nearly every
-//! question; in the oldest run, which mostly has the row, few. And the smaller it is, the more others have room beside it. New files find
-//! room when they are opened, or not; every few seconds those are chosen that are worth most for what they take, and come to
-//! memory one after the other, the worthiest first. For each as many are left out, the least worthy first, as it needs the room of.
+//! The worth of a filter is the block reads that it spares. Above the oldest run of a group nearly every probe spares one; in the
+//! oldest run, which mostly has the row, few do. A smaller filter leaves more memory to others. Filters of new files are
+//! loaded when the file is opened, if they fit. Every few seconds the filters with the highest worth per byte are chosen,
+//! and loaded one after the other, the best first. For each, the worst ones are dropped until it fits.
 
-use crate::server::TabletServer;
+use crate::parts::Parts;
+use crate::stopping::Stopping;
+use crate::tablets::Tablets;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use stele_env::Env;
 use stele_sstable::Sstable;
+use stele_tablet::FileRegistry;
 
 /// How much more a question is worth above the oldest run: one of as many of the rows that are read there is taken to be absent.
 const ABOVE_OLDEST: f64 = 8.0;
 /// How much more one must be worth than one in memory to take its place: each exchange is a read.
 const EXCHANGED_FOR: f64 = 2.0;
-/// Questions that every filter is taken to have been asked beside those that were counted, which are a sample: a few more or less
-/// are chance.
+/// Probes that are added to those counted of every filter. The count is a sample: a few more or less are chance.
 const ASKED_ANYWAY: f64 = 16.0;
-/// The part of the room that is exchanged at once at most.
+/// The largest part of the memory that is exchanged in one round.
 const EXCHANGED_PART: usize = 16;
-/// Filters that cannot be read before the medium is taken to be out of reach.
+/// Filters that cannot be read before storage is taken to be out of reach.
 const FAILURES_MAX: u32 = 3;
 
-/// Whether filters are being chosen.
-#[derive(Default)]
-pub(crate) struct Choice {
+/// Chooses the filters that are in memory.
+pub(crate) struct FilterChooser {
+    env: Env,
+    files: Arc<FileRegistry>,
+    tablets: Arc<Tablets>,
+    stopping: Stopping,
+    /// A choice is under way.
     is_busy: AtomicBool,
 }
 
@@ -39,7 +46,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What each byte of it is worth.
+    /// The worth of each byte of it.
     fn worth(&self) -> f64 {
         let asked = f64::from(self.asks) + ASKED_ANYWAY;
         let denied = if self.is_oldest { 1.0 } else { ABOVE_OLDEST };
@@ -48,7 +55,7 @@ impl Candidate {
     }
 }
 
-/// What is to be exchanged, by places among the candidates.
+/// The filters to be exchanged, by places among the candidates.
 #[derive(Debug, Default, PartialEq)]
 struct Exchange {
     /// To come to memory, the worthiest first.
@@ -57,12 +64,12 @@ struct Exchange {
     releasing: Vec<usize>,
 }
 
-/// The worthiest that fit into so many bytes are to be in memory.
+/// The filters with the highest worth per byte that fit into this many bytes are to be in memory.
 fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
     let mut order: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| b.worth().total_cmp(&a.worth()));
     let held: usize = candidates.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
-    // What nobody has is nobody's exchange.
+    // Free memory is filled without counting as an exchange.
     let (mut left, mut exchanged) = (bytes_max, bytes_max / EXCHANGED_PART + bytes_max.saturating_sub(held));
     let mut exchange = Exchange::default();
     for (at, candidate) in order {
@@ -78,25 +85,51 @@ fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
         }
     }
     exchange.releasing.reverse();
+    debug_assert!(
+        exchange
+            .wanted
+            .iter()
+            .all(|at| candidates.get(*at).is_some_and(|one| !one.is_held)),
+        "only filters that are not in memory are brought there"
+    );
+    debug_assert!(
+        exchange
+            .releasing
+            .iter()
+            .all(|at| candidates.get(*at).is_some_and(|one| one.is_held)),
+        "only filters that are in memory are left out for others"
+    );
     exchange
 }
 
-impl TabletServer {
-    /// Begins to choose anew, if filters are left out.
-    pub(super) fn choose_filters(self: &Arc<Self>) {
-        if self.context.files.bloom_memory().left_out() == 0 || self.choice.is_busy.swap(true, Ordering::AcqRel) {
+impl FilterChooser {
+    /// Of the open files of a server.
+    pub(crate) fn new(parts: &Parts) -> Self {
+        FilterChooser {
+            env: parts.context.env.clone(),
+            files: parts.context.files.clone(),
+            tablets: parts.tablets.clone(),
+            stopping: parts.stopping.clone(),
+            is_busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to choose again, if filters are left out.
+    pub(super) fn begin(self: &Arc<Self>) {
+        if self.files.bloom_memory().left_out() == 0 || self.is_busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        let server = self.clone();
+        let chooser = self.clone();
         self.env.spawn_background("choose filters", async move {
-            server.exchange_filters().await;
-            server.choice.is_busy.store(false, Ordering::Release);
+            chooser.exchange_filters().await;
+            let was_busy = chooser.is_busy.swap(false, Ordering::AcqRel);
+            assert!(was_busy, "one choice at a time: no other may end this one");
         });
     }
 
     async fn exchange_filters(&self) {
         let (wanted, releasing) = self.chosen_filters();
-        let reservation = self.context.files.bloom_memory();
+        let reservation = self.files.bloom_memory();
         let mut releasing = releasing.into_iter();
         let mut failures = 0;
         // Nothing is kept for this that becomes obsolete meanwhile: it is deleted when nobody has it.
@@ -111,7 +144,7 @@ impl TabletServer {
                 tracing::warn!(path = sstable.path(), %error, "a row filter cannot be read; reads do without it for now");
                 failures += 1;
             }
-            if failures == FAILURES_MAX || self.is_stopping() {
+            if failures == FAILURES_MAX || self.stopping.is_stopping() {
                 return;
             }
         }
@@ -129,7 +162,7 @@ impl TabletServer {
         let weighed: Vec<Candidate> = weighed.collect();
         // Some are of files that readers hold and no tablet has any more.
         let held: usize = weighed.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
-        let reservation = self.context.files.bloom_memory();
+        let reservation = self.files.bloom_memory();
         let others = reservation.taken().saturating_sub(held);
         let Exchange { wanted, releasing } = choose(&weighed, reservation.bytes_max().saturating_sub(others));
         let of = |places: Vec<usize>| {
@@ -143,7 +176,7 @@ impl TabletServer {
     /// filter could not be read a short while ago are not among them.
     fn files_with_filters(&self) -> Vec<(Arc<Sstable>, bool)> {
         let mut files = BTreeMap::new();
-        for served in self.all_served() {
+        for served in self.tablets.all() {
             for (sstable, is_oldest) in served.tablet.sstables() {
                 if sstable.filter_bytes() > 0 {
                     let (_, oldest) = files
@@ -178,12 +211,13 @@ mod tests {
         };
         let device = Watched::over(MemoryStorage::new());
         let server = first_with(&device, None, options).await;
+        let chooser = FilterChooser::new(&server.parts);
         for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
             write(&server, tablet, row, "v").await;
             server.served(tablet).unwrap().tablet.flush().await.unwrap();
         }
         let held = || {
-            server
+            chooser
                 .files_with_filters()
                 .iter()
                 .map(|(file, _)| file.holds_filter())
@@ -191,27 +225,27 @@ mod tests {
         };
         assert_eq!(held(), [true, false], "there is room for the first that is opened");
         let ask = |at: usize, times| {
-            let files = server.files_with_filters();
+            let files = chooser.files_with_filters();
             // Of all hashes this one is counted.
             (0..times).for_each(|_| assert!(files[at].0.may_contain_hash(0) || files[at].0.holds_filter()));
         };
         ask(1, 1);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [true, false], "not for a question more");
         ask(1, 40);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [false, true]);
         ask(0, 20);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(
             held(),
             [false, true],
             "it is the less asked one, counting half of what was before"
         );
         ask(0, 200);
-        server.exchange_filters().await;
+        chooser.exchange_filters().await;
         assert_eq!(held(), [true, false]);
-        let reservation = server.context.files.bloom_memory();
+        let reservation = server.parts.context.files.bloom_memory();
         assert_eq!((reservation.taken(), reservation.left_out()), (65, 65));
     }
 

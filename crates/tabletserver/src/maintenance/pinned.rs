@@ -1,25 +1,50 @@
-//! Memtables that readers keep, which no flush frees.
+//! Memtables that readers pin, which no flush frees.
 //!
-//! Within a large row that it takes in pieces, a reader pins the state in which the row was begun: memtables among it that have long
-//! been flushed, for ten seconds or as long as the row takes at a megabyte a second (`stele_tablet`, `scan::partial_rows`). They count as
-//! memory of memtables, so some readers that pause, each in another state, would have all writes slowed and refused. While
-//! memory is short they may keep a part of it. What is beyond is released, that of those first who have not come for longest; they
-//! begin their rows again, which they must expect.
+//! Within a large row that is read in partial rows, a reader pins the state in which the row was begun, with memtables that have
+//! long been flushed. It does so for ten seconds, or as long as the row takes at a megabyte a second (`stele_tablet`,
+//! `scan::partial_rows`). Pinned memtables count as memory of memtables, so a few readers that pause, each in another state, would
+//! have all writes slowed and refused. While memory is short, readers may pin a part of it. The pins beyond that are
+//! released, those of the longest idle readers first; such a reader begins its row again, which it must expect.
 //!
-//! So do answers with large values that were read of a memtable, until they are sent, and a client may take as long as it likes.
-//! What is beyond the same part is asked of those, and all there is while a large write waits, which is let in beside very little.
+//! Responses with large values read from a memtable pin it until they are sent, and a client may take as long as it likes. They
+//! are asked for the bytes beyond the same part, and for all of them while a large write waits.
 
-use crate::server::{Served, TabletServer};
+use crate::admission::Admission;
+use crate::options::MemtableLimits;
+use crate::parts::Parts;
+use crate::tablets::Served;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_env::metrics::IntCounter;
+use stele_tablet::MemoryAccount;
 
 /// The part of the memtables' share that readers may pin: more than a tablet's memtable that is flushed for its size, which is a
 /// quarter, and so much less than what slows writes that there is room for some.
 const PINNED_PART: u64 = 3;
 
-impl TabletServer {
-    /// While memory is short, has readers let go of what is more than their part of the memtables' share. All tablets are given then.
+/// Has readers let go of memtables.
+pub(super) struct PinnedMemtables {
+    memory: MemoryAccount,
+    memtables: MemtableLimits,
+    admission: Arc<Admission>,
+    /// Readers that had to let go.
+    released: IntCounter,
+}
+
+impl PinnedMemtables {
+    /// Of a server.
+    pub(super) fn new(parts: &Parts) -> Self {
+        PinnedMemtables {
+            memory: parts.context.memory.clone(),
+            memtables: parts.options.memtables.clone(),
+            admission: parts.admission.clone(),
+            released: parts.metrics.pins_released.clone(),
+        }
+    }
+
+    /// While memory is short, has readers release memory beyond their part of the memtables' share. `served` are all
+    /// tablets then.
     pub(super) fn ask_readers(&self, served: &[Arc<Served>], is_memory_short: bool) {
         let mut asked = 0;
         if is_memory_short {
@@ -33,35 +58,34 @@ impl TabletServer {
     fn release_pinned(&self, served: &[Arc<Served>]) {
         let pinned: Vec<_> = served.iter().flat_map(|served| served.tablet.pinned()).collect();
         let seen: Vec<_> = pinned.iter().map(|pin| (pin.since, &pin.memtables[..])).collect();
-        for at in overdraft(&seen, self.options.memtables.bytes_max() / PINNED_PART) {
-            if let Some(pin) = pinned.get(at) {
-                pin.release();
-                self.metrics.pins_released.inc();
-            }
+        for at in to_release(&seen, self.memtables.bytes_max() / PINNED_PART) {
+            pinned[at].release();
+            self.released.inc();
         }
     }
 
     /// Bytes of memtables that no tablet has any more, as far as readers may not keep them.
     fn excess_pinned(&self, served: &[Arc<Served>]) -> u64 {
-        // First: what grows while this looks is nobody's yet.
-        let all = self.context.memory.bytes();
+        // First: memory that grows during this belongs to no reader yet.
+        let all = self.memory.bytes();
         let of_tablets: u64 = served.iter().map(|served| served.memtable_bytes()).sum();
         let may_keep = match self.admission.awaits_large() {
             true => 0,
-            false => self.options.memtables.bytes_max() / PINNED_PART,
+            false => self.memtables.bytes_max() / PINNED_PART,
         };
         all.saturating_sub(of_tablets).saturating_sub(may_keep)
     }
 }
 
-/// Which of the pins are to be released, so that the others keep at most so many bytes together: those who have come last, as far
-/// as what they keep fits. Of each the time since when it waits, and what it keeps; the same memtable counts once.
-fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
+/// The pins to be released, so that the others keep at most `bytes_max` together. The readers that came last keep
+/// theirs, as far as these fit. Each pin has the time since when its reader is idle, and its memtables; a memtable
+/// counts once.
+fn to_release(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pinned.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(pinned.get(*at).map(|(since, _)| *since)));
+    order.sort_by_key(|at| std::cmp::Reverse(pinned[*at].0));
     let (mut kept, mut bytes) = (BTreeSet::new(), 0u64);
     order.retain(|at| {
-        let memtables = pinned.get(*at).map_or(&[][..], |(_, memtables)| memtables);
+        let memtables = pinned[*at].1;
         let new = || memtables.iter().filter(|(memtable, _)| !kept.contains(memtable));
         let more: u64 = new().map(|(_, bytes)| bytes).sum();
         if bytes + more > bytes_max {
@@ -71,6 +95,10 @@ fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usiz
         kept.extend(memtables.iter().map(|(memtable, _)| *memtable));
         false
     });
+    assert!(
+        bytes <= bytes_max,
+        "readers that stay keep at most their part: {bytes} of {bytes_max}"
+    );
     order
 }
 
@@ -94,7 +122,7 @@ mod tests {
             (69, vec![0, 1]),
             (0, vec![3, 0, 2, 1]),
         ] {
-            assert_eq!(overdraft(&pinned, bytes_max), expected, "{bytes_max}");
+            assert_eq!(to_release(&pinned, bytes_max), expected, "{bytes_max}");
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Replay of a log that comes to more than memtables may take: some tablets at a time.
+//! Replay of a log that exceeds the memory for memtables: a few tablets at a time.
 //!
-//! What the log has of a tablet was in memtables once, several times as large as in the log, but a server that had more memory may
-//! have written it. So it is replayed as far as it fits. Where it does not, all of it is forgotten, and the log is read again for as
-//! many tablets at a time as do fit, which are flushed before the next ones have their turn. One that does not fit by itself has one alone.
+//! The records of the log were in memtables once, several times as large as in the log, but a server with more memory may have
+//! written them. So they are replayed as far as they fit. If they do not, all of them are forgotten. The log is read again
+//! for as many tablets at a time as fit, which are flushed before the next ones have their turn. A tablet that does not
+//! fit by itself has a turn alone.
 //!
-//! Invariant: of a tablet that is flushed here everything has been replayed. A manifest says up to which number its files hold
-//! everything, and records of a tablet need not come in the order of their numbers.
+//! Invariant: a tablet is flushed here only after all its records were replayed. A manifest says up to which number its files
+//! hold everything, and records of a tablet need not come in the order of their numbers.
 
-use super::{replay_batches, replay_log};
+use super::replay_batches;
 use crate::error::ServerError;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +18,11 @@ use stele_storage::Storage;
 use stele_tablet::{Batch, MemoryAccount, Tablet};
 use stele_types::{SeqNo, TabletId};
 
-/// What an entry takes in a memtable beside key and value, about: their lengths, and its place in the tree.
+/// Approximate memory of an entry in a memtable in addition to key and value: their lengths, and its place in the
+/// tree.
 const ENTRY_BYTES: usize = 24;
 
-/// Tablets flushed at once: each takes a few megabytes.
+/// Tablets flushed concurrently: each takes a few megabytes.
 const FLUSHES_CONCURRENT: usize = 4;
 
 /// By tablet, about how many bytes of memtables its part of the log comes to.
@@ -52,12 +54,18 @@ pub(super) async fn replay_within(
     for (id, tablet) in tablets {
         *sizes.entry(*id).or_default() += tablet.state().memtable_bytes();
         tablet.forget_replayed();
+        debug_assert_eq!(
+            tablet.state().memtable_bytes(),
+            0,
+            "nothing of a tablet is in memory before it is replayed again"
+        );
     }
     Ok((report, Some(sizes)))
 }
 
-/// Replays the log into some tablets after the others, and flushes these. What cannot be flushed stays in memory, as it does while a
-/// server serves; but where that is more than half of what may be there, and more is to come, nothing can be served: then this fails.
+/// Replays the log into some tablets after the others, and flushes these. A tablet that cannot be flushed stays in
+/// memory, as it does while a server serves. This fails where such tablets take more than half of the memory, and
+/// more are to come: then nothing can be served.
 pub(super) async fn replay_in_parts(
     storage: &dyn Storage,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
@@ -74,11 +82,8 @@ pub(super) async fn replay_in_parts(
     );
     let mut parts = parts.into_iter().peekable();
     while let Some(part) = parts.next() {
-        let some: BTreeMap<TabletId, Arc<Tablet>> = part
-            .iter()
-            .filter_map(|id| Some((*id, tablets.get(id)?.clone())))
-            .collect();
-        replay_log(storage, &some, u64::MAX).await?;
+        let some: BTreeMap<TabletId, Arc<Tablet>> = part.iter().map(|id| (*id, tablets[id].clone())).collect();
+        replay_batches(storage, &some, u64::MAX, Tablet::replay).await?;
         let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
         let mut flushed = futures::stream::iter(some.into_values())
             .map(flush)
@@ -124,6 +129,17 @@ fn parts(sizes: &Sizes, bytes_max: u64) -> Vec<BTreeSet<TabletId>> {
             }
         }
     }
+    debug_assert_eq!(
+        parts.iter().map(BTreeSet::len).sum::<usize>(),
+        sizes.values().filter(|bytes| **bytes > 0).count(),
+        "each tablet with something to replay has its turn once"
+    );
+    debug_assert!(
+        parts
+            .iter()
+            .all(|part| part.len() == 1 || part.iter().map(|id| sizes[id]).sum::<u64>() <= bytes_max),
+        "tablets that have their turn together fit"
+    );
     parts
 }
 

@@ -7,16 +7,21 @@ mod parts;
 mod takeover;
 
 use super::*;
+use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::sync::atomic::AtomicBool;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_coord::EmbeddedCoord;
+use stele_env::Env;
+use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile};
-use stele_tablet::{BatchBuilder, FileRef};
+use stele_tablet::{BatchBuilder, FileRef, StoredFile, manifest::ManifestLog};
 use stele_types::{
     Compression, DeleteRule, Durability, Family, FamilyId, FileId, GroupId, LocalityGroup, Mutation, RowRange,
     RowWrites, SeqNo, TableId, TableName, TimeUnit, Timestamp, ValueType,
@@ -210,6 +215,7 @@ pub(crate) async fn first_with(
     let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
     let server = start_with(device, &nothing, 1, options).await.unwrap();
     server
+        .lifecycle
         .create_empty(Arc::new(schema(durability)), ranges())
         .await
         .unwrap();
@@ -279,10 +285,11 @@ async fn what_the_log_cannot_make_durable_is_flushed() {
     assert!(refused.is_err());
     faulty.set_plan(FaultPlan::default());
     let holders = || {
-        server
-            .streams
-            .iter()
-            .map(|stream| stream.forsaken_holders(|t, s| server.is_flushed(t, s)).len())
+        server.parts.log.streams().iter().map(|stream| {
+            stream
+                .forsaken_holders(|t, s| server.parts.tablets.is_flushed(t, s))
+                .len()
+        })
     };
     assert_eq!(holders().sum::<usize>(), 1);
     for _ in 0..80 {
@@ -298,7 +305,7 @@ async fn what_the_log_cannot_make_durable_is_flushed() {
         .unwrap();
     assert!(has(&server, "a") && !has(&server, "b"));
     // Not by luck.
-    assert_eq!(server.context.memory.bytes(), 0);
+    assert_eq!(server.parts.context.memory.bytes(), 0);
 }
 
 #[tokio::test]
@@ -448,16 +455,16 @@ async fn a_stream_that_cannot_be_cut_keeps_no_other() {
         numbers.map(|(stream, _)| stream).collect::<Vec<u32>>()
     };
     assert_eq!(streams().await, [0, 1]);
-    for stream in &server.streams {
+    for stream in server.parts.log.streams() {
         stream.rotate().await;
     }
     for served in server.all_served() {
         served.tablet.flush().await.unwrap();
     }
-    server.delete_unneeded_log().await.unwrap_err();
+    server.parts.log.delete_unneeded().await.unwrap_err();
     assert_eq!(streams().await, [0]);
     device.keeps_first_stream.store(false, Ordering::Relaxed);
-    server.delete_unneeded_log().await.unwrap();
+    server.parts.log.delete_unneeded().await.unwrap();
     assert!(streams().await.is_empty());
 }
 
@@ -487,7 +494,7 @@ async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
     assert!(has(&server, "z"));
     let whole = server.served(TABLETS[1]).unwrap().tablet.clone();
     whole.compact_all().await.unwrap();
-    server.context.files.delete_obsolete().await.unwrap();
+    server.parts.context.files.delete_obsolete().await.unwrap();
     let left = device.paths("sst/").await;
     assert!(sstables.iter().all(|path| left.contains(path)), "{left:?}");
     assert!(device.paths(&directory).await.contains(&newest));
@@ -552,13 +559,18 @@ async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
     }
     let new = start(&new_storage, &catalog(None).await, 2).await.unwrap();
     let halves = [TabletId(11), TabletId(12)];
-    let row = new.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
-    new.finish(TABLETS[0], true).await;
+    let row = new
+        .splitter
+        .prepare(TABLETS[0], halves[0], halves[1])
+        .await
+        .unwrap()
+        .unwrap();
+    new.splitter.finish(TABLETS[0], true).await;
 
     old_storage.taken_over.store(true, Ordering::Relaxed);
     let compacted = old.served(TABLETS[0]).unwrap().tablet.compact_all().await;
     assert!(matches!(compacted, Err(TabletError::Fenced { .. })), "{compacted:?}");
-    old.context.files.delete_obsolete().await.unwrap();
+    old.parts.context.files.delete_obsolete().await.unwrap();
 
     drop(new);
     let catalog = catalog_of_halves(row, halves).await;
@@ -583,16 +595,20 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
         put(&server, row, None).await;
     }
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
+    assert_eq!(server.splitter.candidates(), [TABLETS[0]]);
     put(&server, "e", None).await;
     device.refuses_manifests.store(true, Ordering::Relaxed);
     let halves = [TabletId(11), TabletId(12)];
-    server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap_err();
-    assert!(server.tablets_to_split().is_empty());
+    server
+        .splitter
+        .prepare(TABLETS[0], halves[0], halves[1])
+        .await
+        .unwrap_err();
+    assert!(server.splitter.candidates().is_empty());
     device.refuses_manifests.store(false, Ordering::Relaxed);
     // Its time is over.
-    server.failed_splits.lock().insert(TABLETS[0], server.env.now());
-    assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
+    server.splitter.end_pause(TABLETS[0]);
+    assert_eq!(server.splitter.candidates(), [TABLETS[0]]);
     server.shut_down().await;
 }
 
@@ -606,8 +622,13 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
         put(&server, row, None).await;
     }
     let halves = [TabletId(11), TabletId(12)];
-    let row = server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
-    server.finish(TABLETS[0], true).await;
+    let row = server
+        .splitter
+        .prepare(TABLETS[0], halves[0], halves[1])
+        .await
+        .unwrap()
+        .unwrap();
+    server.splitter.finish(TABLETS[0], true).await;
     write(&server, halves[0], "a", "acknowledged").await;
     drop(server);
 
@@ -616,7 +637,7 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
     for half in halves {
         assert!(!device.paths(&manifest::directory(half)).await.is_empty(), "{half}");
         assert!(
-            !without.is_flushed(half, SeqNo(1)),
+            !without.parts.tablets.is_flushed(half, SeqNo(1)),
             "the log keeps what it has of {half}"
         );
     }
@@ -686,7 +707,7 @@ async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
         let second = server.served(TABLETS[1]).unwrap().tablet.clone();
         second.flush().await.unwrap();
         second.compact_all().await.unwrap();
-        server.context.files.delete_obsolete().await.unwrap();
+        server.parts.context.files.delete_obsolete().await.unwrap();
         let left = device.paths("sst/").await;
         assert!(
             !of_both[1].iter().any(|path| left.contains(path)),

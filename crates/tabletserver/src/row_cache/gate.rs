@@ -1,8 +1,10 @@
-//! What keeps results of reads apart from the writes they have not seen: a count of writes, and a note that there is
-//! something to take out. The argument is in the header of [`super`].
+//! The gate of the row cache keeps results apart from writes that they have not seen.
+//!
+//! It consists of a count of writes, and a flag that says whether there are rows to remove. The argument is in the header of
+//! [`super`].
 //!
 //! Compiled twice: with the atomics of the standard library, and in tests with those of a model checker that tries all
-//! orders and all values that a load may see. Hence no order here is stronger than what that can show to be needed.
+//! orders and all values that a load may see. Hence no order here is stronger than the checker can show to be needed.
 
 use super::sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,12 +20,17 @@ pub(super) struct Stripe(AtomicU64);
 impl Stripe {
     /// A write begins: from here on no reading that began before is installed.
     pub(super) fn begin(&self) {
-        self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::AcqRel);
+        let before = self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::AcqRel);
+        assert!(
+            before & IN_PROGRESS < IN_PROGRESS,
+            "writes in progress do not run over into the count of those that began"
+        );
     }
 
-    /// A write is visible: who notes the count from here on sees it.
+    /// A write is visible: a reading that notes the count from here on sees it.
     pub(super) fn end(&self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        let before = self.0.fetch_sub(1, Ordering::Release);
+        assert!(before & IN_PROGRESS > 0, "a write ends once");
     }
 
     /// Writes that have begun; `None` while some have not finished.
@@ -32,8 +39,9 @@ impl Stripe {
         (word & IN_PROGRESS == 0).then_some(word >> IN_PROGRESS_BITS)
     }
 
-    /// Whether no write has begun since so many had, when none was in progress. A change of the word that changes nothing:
-    /// a write that begins later takes over from it, and sees all that was done before; a load would leave that open.
+    /// Whether no write has begun since `begun` had, when none was in progress. A read-modify-write that changes
+    /// nothing: a write that begins later synchronises with it, and sees all that was done before; a load would not
+    /// guarantee that.
     pub(super) fn is_still(&self, begun: u64) -> bool {
         self.0.fetch_add(0, Ordering::AcqRel) == begun << IN_PROGRESS_BITS
     }

@@ -1,7 +1,7 @@
-//! What the row cache keeps of a row, and lends.
+//! Records of the row cache: cached results of a row, and how hits borrow from them.
 //!
-//! A result is one *record*: one piece of memory that holds all that a hit asks for and all that it gives. The cache's table
-//! leads to it; a hit looks nowhere else.
+//! A result is one *record*: one piece of memory with everything that a hit compares and everything that it returns. The
+//! cache's table leads to it; a hit reads no other memory.
 //!
 //! ```text
 //! 8 words       tablet; schema; shape; valid from; valid until; rows seen, and bytes of the filter; cells seen; bytes of the
@@ -27,7 +27,7 @@ const HEAD_WORDS: usize = 8;
 const HEAD_BYTES: usize = HEAD_WORDS * WORD_BYTES;
 /// What says how a cell lies in a record.
 const CELL_HEAD_BYTES: usize = 24;
-/// The counts of who holds a record, in front of it.
+/// The reference counts of a record, in front of it.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
 /// A row with the results of reading it.
@@ -39,7 +39,7 @@ pub(super) struct CachedRow {
     others: Option<Box<Vec<Variant>>>,
 }
 
-/// With what the cache adds, a row takes one cache line of its table.
+/// With the cache's own fields, a row takes one cache line of its table.
 const _: () = assert!(size_of::<CachedRow>() <= 32);
 
 /// The result under one filter.
@@ -49,7 +49,7 @@ pub(super) struct Variant {
     filter: Option<Arc<Filter>>,
 }
 
-/// What a result is the result of.
+/// The read that a result answers.
 pub(super) struct Provenance<'a> {
     pub tablet: TabletId,
     pub row: &'a [u8],
@@ -119,6 +119,7 @@ impl Kept {
 
     #[inline]
     fn slice(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.0.len(), "places in a record are within it");
         self.0.get(at..at + len).unwrap_or(&[])
     }
 
@@ -221,6 +222,10 @@ impl CachedRow {
         if others.len() >= VARIANTS_MAX {
             others.remove(0);
         }
+        assert!(
+            others.len() < VARIANTS_MAX,
+            "a row is kept under at most {VARIANTS_MAX} filters"
+        );
         CachedRow {
             first: variant,
             others: (!others.is_empty()).then(|| Box::new(others)),
@@ -280,7 +285,8 @@ impl Variant {
             halves(row.len(), cells.len())?,
         ];
         let mut record: Arc<[u8]> = std::iter::repeat_n(0, record_bytes(row, cells)).collect();
-        write_record(Arc::get_mut(&mut record)?, &head, row, cells)?;
+        let bytes = Arc::get_mut(&mut record).expect("nobody else has a record that is being made");
+        write_record(bytes, &head, row, cells)?;
         Some(Variant {
             record: Kept(record),
             filter: of.filter.cloned(),
@@ -292,7 +298,7 @@ impl Variant {
     }
 }
 
-/// What the first variant of this result would hold on to, beyond its filter.
+/// The memory that the first variant of this result would retain, beyond its filter.
 pub(super) fn weight(row: &[u8], batch: &RowBatch) -> usize {
     let cells = batch.rows().next().map_or(&[][..], |(_, cells)| cells);
     COUNTS_BYTES + record_bytes(row, cells)
@@ -321,6 +327,11 @@ fn write_record(mut to: &mut [u8], head: &[u64; HEAD_WORDS], row: &[u8], cells: 
             put(label.as_bytes())?;
         }
     }
+    assert!(
+        to.is_empty(),
+        "a record is as long as its parts: {} bytes are left",
+        to.len()
+    );
     Some(())
 }
 

@@ -1,4 +1,4 @@
-//! What a filter is as a part of a key: a hash, its weight, and how far its answer depends on cells it does not return.
+//! The shape of a filter as a part of a key: hash, weight, and dependence on cells that are not returned.
 
 use std::ops::Bound;
 use stele_filter::Filter;

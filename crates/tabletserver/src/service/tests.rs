@@ -240,7 +240,7 @@ async fn readers_that_pause_do_not_stop_writes() {
     let row = put_columns(&large, 0..400, b'a');
     server.mutate(TABLETS[0], vec![row].into(), None).await.unwrap();
     tablet.flush().await.unwrap();
-    let share = server.options.memtables.bytes_max();
+    let share = server.parts.options.memtables.bytes_max();
     // As much between two flushes as there is of a tablet that is flushed because of its size.
     let columns = (share / 4) as usize / 10_000;
     let (mut readers, mut reservation) = (Vec::new(), PartialRows(2 << 20));
@@ -253,19 +253,19 @@ async fn readers_that_pause_do_not_stop_writes() {
         readers.push((stream, partial_row.into_cells().len()));
         tablet.flush().await.unwrap();
         let mut looks = 0;
-        while server.context.memory.bytes() > share / 2 {
+        while server.parts.context.memory.bytes() > share / 2 {
             // Looked at by the flushes of the server every 200 ms; the longest that a pin lasts is ten seconds.
             tokio::time::sleep(Duration::from_millis(20)).await;
             looks += 1;
             assert!(
                 looks < 100,
                 "{} bytes of {share} after {n}",
-                server.context.memory.bytes()
+                server.parts.context.memory.bytes()
             );
         }
     }
     // Who was the last to come keeps its place, the others begin again, and all get their row.
-    assert_eq!(server.metrics.pins_released.get(), 7);
+    assert_eq!(server.parts.metrics.pins_released.get(), 7);
     let (last, partial_row) = readers.pop().unwrap();
     assert_eq!(partial_row + rest_in_partial_rows(last).await, 400);
     let (released, _) = readers.swap_remove(0);
@@ -293,7 +293,7 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
         };
         let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
         let row = Bytes::from_static(b"a row");
-        let latched = server.latches.own(&row).await;
+        let latched = server.writer.latches.own(&row).await;
         let put = |qualifier| put_column(&row, qualifier, value_bytes);
         let request = TabletCheckAndMutate {
             row: row.clone(),
@@ -340,7 +340,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let row = Bytes::from_static(b"a row");
     let columns = put_columns(&row, 0..200, b'a');
     server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
-    let taken = pool.overdraft_permit(&server.env).await;
+    let taken = pool.overdraft_permit(&server.env()).await;
     // Must see the row as a whole, and makes so many copies that it needs more than all the room.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
@@ -367,7 +367,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     };
     let (conditional, ()) = tokio::join!(conditional, plain);
     assert!(conditional.unwrap());
-    assert_eq!((server.admission.rows.taken(), pool.is_overdrawn()), (0, false));
+    assert_eq!((server.parts.admission.rows.taken(), pool.is_overdrawn()), (0, false));
     // 200 columns, one that was written meanwhile, and what the condition wrote.
     assert_eq!(cells_in_partial_rows(&server, TABLETS[0], &row, None).await, 202);
     server.shut_down().await;
@@ -462,7 +462,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let put = put_column(&row, "q", 5 << 20);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    let taken = pool.overdraft_permit(&server.env).await;
+    let taken = pool.overdraft_permit(&server.env()).await;
     let written = append(&server, TABLETS[0], &row).await.unwrap();
     assert_eq!(written[0].value.len(), (5 << 20) + 1);
     drop(taken);
@@ -482,7 +482,7 @@ async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
     let put = put_column(&row, "q", VALUE_BYTES);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     let is_counted = || {
-        let admission = &server.admission;
+        let admission = &server.parts.admission;
         (admission.rows.taken() > 0, admission.expected_bytes() > 0)
     };
     assert_eq!(is_counted(), (false, false));
@@ -496,15 +496,15 @@ async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
     let mut appended = Box::pin(server.read_modify_write(TABLETS[0], row.clone(), vec![rule], sync));
     loop {
         assert!(futures::poll!(&mut appended).is_pending());
-        if server.admission.expected_bytes() > 0 {
+        if server.parts.admission.expected_bytes() > 0 {
             break;
         }
         tokio::task::yield_now().await;
     }
     drop(appended);
-    assert!(server.latches.try_share(&row).is_none(), "it is on its way");
+    assert!(server.writer.latches.try_share(&row).is_none(), "it is on its way");
     assert_eq!(is_counted(), (true, true));
-    drop(server.latches.own(&row).await);
+    drop(server.writer.latches.own(&row).await);
     assert_eq!(is_counted(), (false, false));
     let written = append(&server, TABLETS[0], &row).await.unwrap();
     assert_eq!(written[0].value.len(), VALUE_BYTES + 2);
@@ -534,7 +534,7 @@ async fn answers_that_wait_do_not_stop_writes() {
     };
     let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
-    let share = server.options.memtables.bytes_max();
+    let share = server.parts.options.memtables.bytes_max();
     // As much as one tablet has when it is flushed for its size. Neighbours in the row were not written one after the other.
     let columns = share as usize / 4 / VALUE_BYTES;
     let mut answers = Vec::new();
@@ -560,6 +560,6 @@ async fn answers_that_wait_do_not_stop_writes() {
         tablet.flush().await.unwrap();
     }
     let lie: usize = answers.iter().flatten().map(|cell| cell.value.len()).sum();
-    let kept = server.context.memory.bytes();
+    let kept = server.parts.context.memory.bytes();
     assert!(lie > 5 << 20 && kept < 4 * lie as u64, "{kept} for {lie}");
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::recovery::tests::{TABLETS, Watched, first_with, options};
+use crate::server::TabletServer;
 use bytes::Bytes;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +44,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
     let device = Watched::over(MemoryStorage::new());
     let server = first_with(&device, None, options()).await;
-    let share = server.options.memtables.bytes_max();
+    let share = server.parts.options.memtables.bytes_max();
     device.refuses_manifests.store(true, Ordering::Relaxed);
     let mut refused = None;
     for number in 0..1_000 {
@@ -56,14 +57,14 @@ async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
     assert_eq!(refused.kind, ErrorKind::ResourceExhausted, "{refused}");
     assert!(refused.to_string().contains("memtables"), "{refused}");
     // Others are flushed, and go on, also when it alone takes more than all may.
-    server.options.memtables.set_share(share / 8);
-    assert!(server.context.memory.bytes() > share / 8 + share / 32);
+    server.parts.options.memtables.set_share(share / 8);
+    assert!(server.parts.context.memory.bytes() > share / 8 + share / 32);
     let all = 2 * share / (100 << 10);
     for number in 0..all {
         write(&server, TABLETS[1], number, 100 << 10).await.unwrap();
     }
     device.refuses_manifests.store(false, Ordering::Relaxed);
-    until("flushed", || server.admission.unflushable.tablets().is_empty()).await;
+    until("flushed", || server.parts.admission.unflushable.tablets().is_empty()).await;
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     server.shut_down().await;
 }
@@ -77,15 +78,19 @@ async fn a_tablet_that_another_has_flushed_is_not_stuck() {
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let error = tablet.flush().await.unwrap_err();
-    server.admission.unflushable.failed(TABLETS[0], error.to_string());
+    server.parts.admission.unflushable.failed(TABLETS[0], error.to_string());
     device.refuses_manifests.store(false, Ordering::Relaxed);
     tablet.flush().await.unwrap();
     // There is nothing to flush that anybody would flush it for.
     write(&server, TABLETS[0], 1, 10).await.unwrap();
-    until("forgotten", || server.admission.unflushable.tablets().is_empty()).await;
+    until("forgotten", || server.parts.admission.unflushable.tablets().is_empty()).await;
     // One that is no more is forgotten as well.
-    server.admission.unflushable.failed(TabletId(77), "gone".to_owned());
-    until("forgotten", || server.admission.unflushable.tablets().is_empty()).await;
+    server
+        .parts
+        .admission
+        .unflushable
+        .failed(TabletId(77), "gone".to_owned());
+    until("forgotten", || server.parts.admission.unflushable.tablets().is_empty()).await;
     server.shut_down().await;
 }
 
@@ -111,11 +116,11 @@ async fn attempts_leave_nothing_behind() {
 async fn what_readers_hold_is_not_flushed_for() {
     let device = Watched::over(MemoryStorage::new());
     let server = first_with(&device, None, options()).await;
-    let half = server.options.memtables.bytes_max() / 2;
+    let half = server.parts.options.memtables.bytes_max() / 2;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut held = Vec::new();
     for number in (0..).step_by(30) {
-        if server.context.memory.bytes() > half + (1 << 20) {
+        if server.parts.context.memory.bytes() > half + (1 << 20) {
             break;
         }
         for number in number..number + 30 {
@@ -125,13 +130,13 @@ async fn what_readers_hold_is_not_flushed_for() {
         held.extend(server.get_row(TABLETS[0], row.as_bytes(), None).unwrap());
         tablet.flush().await.unwrap();
     }
-    let flushes = server.context.metrics.flushes.get();
+    let flushes = server.parts.context.metrics.flushes.get();
     for number in 0..20 {
         write(&server, TABLETS[1], number, 10).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(server.context.memory.bytes() > half && !held.is_empty());
-    assert!(server.context.metrics.flushes.get() - flushes <= 1);
+    assert!(server.parts.context.memory.bytes() > half && !held.is_empty());
+    assert!(server.parts.context.metrics.flushes.get() - flushes <= 1);
     server.shut_down().await;
 }
 
@@ -154,12 +159,12 @@ async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
     let server = first_with(&device, None, options()).await;
     let asked = Arc::new(Asked::default());
     let holder: Weak<Asked> = Arc::downgrade(&asked);
-    server.options.pool.add_reclaimer(holder);
-    let enough = server.options.memtables.bytes_max() / 4 * 3;
+    server.parts.options.pool.add_reclaimer(holder);
+    let enough = server.parts.options.memtables.bytes_max() / 4 * 3;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut held = Vec::new();
     for number in 0..200 {
-        if server.context.memory.bytes() >= enough {
+        if server.parts.context.memory.bytes() >= enough {
             break;
         }
         // So large that its chunk is shared, and not too large to be read at once.
@@ -167,12 +172,12 @@ async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
         let row = format!("a{number}");
         held.extend(server.get_row(TABLETS[0], row.as_bytes(), None).unwrap());
     }
-    assert!(server.context.memory.bytes() >= enough, "{} are held", held.len());
+    assert!(server.parts.context.memory.bytes() >= enough, "{} are held", held.len());
     tablet.flush().await.unwrap();
     until("asked for", || asked.0.load(Ordering::Relaxed) > 0).await;
     drop(held);
     // It goes on until memory is no longer short, not for ever.
-    until("forgotten", || server.context.memory.bytes() < enough / 2).await;
+    until("forgotten", || server.parts.context.memory.bytes() < enough / 2).await;
     server.shut_down().await;
 }
 
@@ -183,21 +188,21 @@ async fn what_has_been_looked_at_wakes_nobody() {
     let server = first_with(&device, None, options()).await;
     write(&server, TABLETS[0], 0, 100 << 10).await.unwrap();
     // Nothing below waits, so the loop does not run in between.
-    let worth = server.options.memtables.tablet_bytes() + 1;
-    assert!(!server.presses(TABLETS[0], worth - 1));
-    assert!(server.presses(TABLETS[0], worth));
-    assert!(!server.presses(TABLETS[0], worth), "announced already");
-    assert!(server.presses(TABLETS[1], worth));
-    let bytes = server.context.memory.bytes();
-    server.options.memtables.set_share(bytes);
-    server.probed_bytes.store(bytes - 1, Ordering::Relaxed);
+    let worth = server.parts.options.memtables.tablet_bytes() + 1;
+    assert!(!server.parts.flushes.presses(TABLETS[0], worth - 1));
+    assert!(server.parts.flushes.presses(TABLETS[0], worth));
+    assert!(!server.parts.flushes.presses(TABLETS[0], worth), "announced already");
+    assert!(server.parts.flushes.presses(TABLETS[1], worth));
+    let bytes = server.parts.context.memory.bytes();
+    server.parts.options.memtables.set_share(bytes);
+    server.parts.flushes.set_checked(bytes - 1);
     assert!(
-        server.presses(TABLETS[0], 0),
+        server.parts.flushes.presses(TABLETS[0], 0),
         "there is more memory than when the loop looked"
     );
-    server.probed_bytes.store(bytes, Ordering::Relaxed);
-    assert!(!server.presses(TABLETS[0], 0));
-    server.options.memtables.set_share(64 << 20);
+    server.parts.flushes.set_checked(bytes);
+    assert!(!server.parts.flushes.presses(TABLETS[0], 0));
+    server.parts.options.memtables.set_share(64 << 20);
     server.shut_down().await;
 }
 
@@ -207,7 +212,7 @@ async fn what_presses_meanwhile_is_not_forgotten() {
     let device = Watched::over(MemoryStorage::new());
     let server = first_with(&device, None, options()).await;
     device.refuses_manifests.store(true, Ordering::Relaxed);
-    let worth = server.options.memtables.tablet_bytes();
+    let worth = server.parts.options.memtables.tablet_bytes();
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut number = 0;
     while tablet.write_load().active_bytes <= worth {
@@ -215,7 +220,7 @@ async fn what_presses_meanwhile_is_not_forgotten() {
         number += 1;
     }
     write(&server, TABLETS[0], number, 10).await.unwrap();
-    until("tried", || !server.admission.unflushable.tablets().is_empty()).await;
+    until("tried", || !server.parts.admission.unflushable.tablets().is_empty()).await;
     device.refuses_manifests.store(false, Ordering::Relaxed);
     until("flushed", || tablet.state().memtable_bytes() == 0).await;
     server.shut_down().await;

@@ -28,7 +28,7 @@ async fn a_tablet_is_served_when_its_manifest_can_be_read() {
     let server = start(&device, &catalog, 2).await.unwrap();
     put(&server, "y", None).await;
     for _ in 0..2 {
-        server.read_again().await;
+        server.upkeep.unread.read_again().await;
         assert_eq!(server.damaged_tablets().len(), 1);
         assert!(fails(&server, "a") && has(&server, "z"));
     }
@@ -37,15 +37,15 @@ async fn a_tablet_is_served_when_its_manifest_can_be_read() {
         version: 2,
         ..schema(None)
     };
-    server.publish_schema(&Arc::new(newer));
+    server.lifecycle.publish_schema(&Arc::new(newer));
 
     memory.make_readable(&newest);
-    server.read_again().await;
+    server.upkeep.unread.read_again().await;
     assert!(server.damaged_tablets().is_empty());
     put(&server, "c", None).await;
     assert!(["a", "b", "c", "y", "z"].iter().all(|row| has(&server, row)));
     assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
-    server.delete_unneeded_log().await.unwrap();
+    server.parts.log.delete_unneeded().await.unwrap();
     drop(server);
     let server = start(&device, &catalog, 3).await.unwrap();
     assert!(["a", "b", "c", "y", "z"].iter().all(|row| has(&server, row)));
@@ -61,9 +61,9 @@ async fn a_tablet_that_is_dropped_meanwhile_is_not_served() {
     let server = start(&device, &catalog, 2).await.unwrap();
     memory.make_readable(&newest);
     let schema = Arc::new(schema(None));
-    let opened = Tablet::open_again(server.context.clone(), schema, TABLETS[0], Epoch(2)).await;
-    server.drop_all(vec![TABLETS[0]]).await;
-    server.serve_after_all(opened.unwrap()).await;
+    let opened = Tablet::open_again(server.parts.context.clone(), schema, TABLETS[0], Epoch(2)).await;
+    server.lifecycle.drop_all(vec![TABLETS[0]]).await;
+    server.upkeep.unread.serve_after_all(opened.unwrap()).await;
     assert!(server.damaged_tablets().is_empty());
     assert!(server.served(TABLETS[0]).is_err());
     assert_eq!(device.paths(&directory).await, Vec::<String>::new());
@@ -77,10 +77,10 @@ async fn a_file_is_taken_up_when_it_can_be_opened() {
     let len = memory.read_all(&path).await.unwrap().len() as u64;
     memory.make_unreadable(&path, len - 1..len);
     let server = start(&device, &catalog, 2).await.unwrap();
-    server.read_again().await;
+    server.upkeep.unread.read_again().await;
     assert!(fails(&server, "a"));
     memory.make_readable(&path);
-    server.read_again().await;
+    server.upkeep.unread.read_again().await;
     assert!(has(&server, "a") && has(&server, "b"));
 }
 
@@ -104,13 +104,18 @@ async fn halves_take_up_what_was_opened_before_they_were_served() {
     memory.make_unreadable(values, 0..1);
     let server = start(&device, &catalog(None).await, 2).await.unwrap();
     let halves = [TabletId(11), TabletId(12)];
-    server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
+    server
+        .splitter
+        .prepare(TABLETS[0], halves[0], halves[1])
+        .await
+        .unwrap()
+        .unwrap();
 
     memory.make_readable(values);
-    server.read_again().await;
+    server.upkeep.unread.read_again().await;
     assert!(!server.served(TABLETS[0]).unwrap().tablet.holds_unopened());
-    server.finish(TABLETS[0], true).await;
-    server.read_again().await;
+    server.splitter.finish(TABLETS[0], true).await;
+    server.upkeep.unread.read_again().await;
     for half in halves {
         assert!(!server.served(half).unwrap().tablet.holds_unopened(), "{half}");
     }

@@ -30,14 +30,14 @@ async fn more_than_memtables_may_take_is_replayed_some_tablets_at_a_time() {
         }
     }
     let budget = 4 << 20;
-    assert!(server.context.memory.bytes() > budget);
+    assert!(server.parts.context.memory.bytes() > budget);
     drop(server);
     let small = || ServerOptions {
         memory: Some(MemoryBudget::new(budget)),
         ..options()
     };
     let server = start_with(&device, &catalog, 2, small()).await.unwrap();
-    let bytes = server.context.memory.bytes();
+    let bytes = server.parts.context.memory.bytes();
     assert!(bytes < budget, "{bytes} bytes");
     let all = || {
         ["a", "z"]
@@ -48,6 +48,6 @@ async fn more_than_memtables_may_take_is_replayed_some_tablets_at_a_time() {
     // Nothing is left of it to be replayed.
     drop(server);
     let server = start_with(&device, &catalog, 3, small()).await.unwrap();
-    assert_eq!(server.context.memory.bytes(), 0);
+    assert_eq!(server.parts.context.memory.bytes(), 0);
     assert!(all().all(|row| has(&server, &row)));
 }

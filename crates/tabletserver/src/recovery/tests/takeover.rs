@@ -205,7 +205,11 @@ async fn takeover_of(count: u64) -> (Duration, u64) {
     let far = Arc::new(Far::default());
     let (catalog, first) = take_over(&far, &env).await;
     let all = tablets(count);
-    first.create_empty(Arc::new(schema(None)), all.clone()).await.unwrap();
+    first
+        .lifecycle
+        .create_empty(Arc::new(schema(None)), all.clone())
+        .await
+        .unwrap();
     catalog.create_table(schema(None), all.clone()).await.unwrap();
     for file in 0..FILES_EACH {
         let writing = all.iter().map(|(id, range)| {

@@ -1,0 +1,161 @@
+//! The master serialises changes of tables, and finds out the outcome of those that are unknown.
+//!
+//! One change at a time, so that each works on the catalog that it has read. A change that has begun is carried out also when
+//! its caller goes away. Stopped half-way, it could be in storage and not in memory; rows then written to a table that
+//! the next start does not know would be lost.
+
+use crate::error::from_catalog;
+use crate::split::Splits;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use stele_catalog::{Catalog, CatalogError, TableEntry};
+use stele_client::{ServiceError, ServiceResult, TabletControl};
+use stele_env::{Env, Priority};
+use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
+use tokio::sync::Mutex;
+
+/// How often the master searches for tablets to split.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Administers the tables of one catalog over one server's tablets.
+pub struct Master {
+    pub(crate) env: Env,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) tablets: Arc<dyn TabletControl>,
+    /// Held across a change.
+    pub(crate) changing: Arc<Mutex<()>>,
+    /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
+    /// at most: no other table is made before its fate is known.
+    pub(crate) unknown: parking_lot::Mutex<Option<Made>>,
+    pub(crate) splits: Splits,
+    /// Itself, for changes that outlive their callers.
+    this: Weak<Master>,
+}
+
+/// A table with its tablets, which are served.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) schema: TableSchema,
+    pub(crate) tablets: Vec<(TabletId, RowRange)>,
+}
+
+impl Master {
+    /// A master over a catalog and the server of its tablets.
+    pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletControl>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Master {
+            env,
+            splits: Splits::new(catalog.clone(), tablets.clone()),
+            catalog,
+            tablets,
+            changing: Arc::default(),
+            unknown: parking_lot::Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// Makes a change when its turn comes, in a task of its own: a caller that goes away while it waits calls the change
+    /// off, one that goes away later does not.
+    pub(crate) async fn carry_out<T: Send + 'static, F: Future<Output = ServiceResult<T>> + Send + 'static>(
+        &self,
+        change: impl FnOnce(Arc<Master>) -> F + Send + 'static,
+    ) -> ServiceResult<T> {
+        let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
+        let changing = self.changing.clone().lock_owned().await;
+        let master = self.this.upgrade().ok_or_else(stopped)?;
+        let task = async move {
+            let outcome = change(master.clone()).await;
+            if outcome.is_err() {
+                master.settle().await;
+            }
+            drop(changing);
+            outcome
+        };
+        let outcome = self.env.spawn_join(Priority::Foreground, "table change", task).await;
+        outcome.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Finds out what became of changes of unknown outcome, if that can be told now. Beside no change: it might take that one's
+    /// unknown outcome for settled.
+    pub(crate) async fn settle(&self) {
+        let settled = match self.catalog.settle().await {
+            Ok(()) => self.find_out_made().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+        }
+    }
+
+    /// Whether the table of unknown outcome has been made: then it stays, else its tablets go.
+    pub(crate) async fn find_out_made(&self) -> Result<(), CatalogError> {
+        let unknown = self.unknown.lock().clone();
+        let Some(Made { schema, tablets }) = unknown else {
+            return Ok(());
+        };
+        let found = self.catalog.find_out_created(&schema, &tablets).await?;
+        *self.unknown.lock() = None;
+        match found {
+            Some(_) => tracing::info!(table = %schema.name, "the table was made after all"),
+            None => {
+                tracing::info!(table = %schema.name, "the table was not made; its tablets are dropped");
+                self.abandon(tablets).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn entry(&self, table: &TableName) -> ServiceResult<Arc<TableEntry>> {
+        self.catalog.table(table).map_err(from_catalog)
+    }
+
+    pub(crate) async fn abandon(&self, tablets: Vec<(TabletId, RowRange)>) {
+        self.tablets
+            .drop_tablets(tablets.into_iter().map(|(id, _)| id).collect())
+            .await;
+    }
+
+    /// Splits tablets that have grown too large, and settles catalog changes of unknown outcome, until the master is
+    /// dropped.
+    pub fn start_splitting(self: &Arc<Self>) {
+        let master = Arc::downgrade(self);
+        self.env.spawn_background("split", split_loop(master));
+    }
+
+    /// Decides an undecided split, and tries to split every tablet that is due; returns how many were split. The
+    /// first error is returned after all have had their turn, or immediately when it leaves a split undecided.
+    pub async fn split_due(&self) -> ServiceResult<usize> {
+        let mut split = {
+            let _changing = self.changing.lock().await;
+            usize::from(self.splits.decide().await?)
+        };
+        let mut failure = None;
+        for tablet in self.tablets.split_candidates() {
+            let _changing = self.changing.lock().await;
+            match self.splits.split(tablet).await {
+                Ok(done) => split += usize::from(done),
+                Err(error) if self.splits.is_undecided() => return Err(error),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(split), Err)
+    }
+}
+
+async fn split_loop(master: Weak<Master>) {
+    loop {
+        let Some(current) = master.upgrade() else {
+            return;
+        };
+        {
+            let _changing = current.changing.lock().await;
+            current.settle().await;
+        }
+        if let Err(error) = current.split_due().await {
+            tracing::warn!(%error, "a split failed; it will be tried again");
+        }
+        let env = current.env.clone();
+        drop(current);
+        env.sleep(INTERVAL).await;
+    }
+}

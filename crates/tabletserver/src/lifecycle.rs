@@ -1,0 +1,160 @@
+//! Creation, change and removal of tablets, as the master asks for them.
+
+use crate::error::from_tablet;
+use crate::parts::Parts;
+use crate::row_cache::RowCache;
+use crate::tablets::{Shut, Tablets};
+use crate::work::{Compactions, FlushDemand};
+use futures::StreamExt;
+use std::sync::Arc;
+use stele_client::ServiceResult;
+use stele_tablet::{Manifest, Tablet, TabletContext, manifest};
+use stele_types::{Epoch, RowRange, TableSchema, TabletId};
+
+/// Tablets made concurrently; each waits for a durable write.
+const CREATED_CONCURRENTLY: usize = 32;
+
+/// Makes, changes and removes tablets.
+pub(crate) struct Lifecycle {
+    context: TabletContext,
+    epoch: Epoch,
+    tablets: Arc<Tablets>,
+    row_cache: Arc<RowCache>,
+    flushes: Arc<FlushDemand>,
+    compactions: Arc<Compactions>,
+}
+
+impl Lifecycle {
+    /// Of the tablets of a server.
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Lifecycle {
+            context: parts.context.clone(),
+            epoch: parts.epoch,
+            tablets: parts.tablets.clone(),
+            row_cache: parts.row_cache.clone(),
+            flushes: parts.flushes.clone(),
+            compactions: parts.compactions.clone(),
+        }
+    }
+
+    /// Makes empty tablets of a table and serves them.
+    pub(crate) async fn create_empty(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        let making = tablets.into_iter().map(|(id, range)| {
+            let manifest = Manifest {
+                tablet: id.0,
+                table: schema.id.0,
+                epoch: self.epoch.0,
+                start: range.start,
+                end: range.end,
+                flushed_through: 0,
+                groups: Vec::new(),
+                written_micros: self.context.env.wall_micros(),
+            };
+            self.create(schema.clone(), manifest)
+        });
+        let mut making = futures::stream::iter(making).buffer_unordered(CREATED_CONCURRENTLY);
+        // All are made also after a failure: the caller drops the tablets that are served, and none must be made
+        // after that.
+        let mut outcome = Ok(());
+        while let Some(made) = making.next().await {
+            match made {
+                Ok(tablet) => self.tablets.serve(tablet),
+                Err(error) => outcome = Err(from_tablet(error)),
+            }
+        }
+        outcome
+    }
+
+    /// Makes a tablet of which this is the first manifest. It is not served yet.
+    pub(crate) async fn create(
+        &self,
+        schema: Arc<TableSchema>,
+        first: Manifest,
+    ) -> Result<Arc<Tablet>, stele_tablet::TabletError> {
+        let id = first.tablet;
+        let tablet = Tablet::create(self.context.clone(), schema, first).await?;
+        assert_eq!(tablet.id().0, id, "a tablet has the identifier of its manifest");
+        Ok(tablet)
+    }
+
+    /// Removes tablets with all their files.
+    pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
+        for id in tablets {
+            // First: a task that takes up a damaged tablet checks this once it serves the tablet. So one of the two
+            // finds the work of the other.
+            let was_damaged = self.tablets.forget_damaged(id);
+            if let Some(served) = self.tablets.unserve(id) {
+                self.forget(&served.tablet).await;
+            } else if was_damaged {
+                // Its sstables, which nobody can name, are left to the next start.
+                self.delete_manifests(id).await;
+            }
+        }
+        self.flushes.wake();
+    }
+
+    /// Releases the files of a tablet that is no more, and deletes its manifests. Files that cannot be deleted now,
+    /// the next start deletes.
+    pub(crate) async fn forget(&self, tablet: &Tablet) {
+        assert!(
+            tablet.check_open().is_err(),
+            "a tablet is closed before its files are released"
+        );
+        tablet.release_files().await;
+        self.delete_manifests(tablet.id()).await;
+    }
+
+    async fn delete_manifests(&self, tablet: TabletId) {
+        let storage = &self.context.storage;
+        let left = match storage.list(&manifest::directory(tablet)).await {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(%tablet, %error, "manifests left over");
+                return;
+            }
+        };
+        for file in left {
+            if let Err(error) = storage.delete(&file.path).await {
+                tracing::warn!(path = file.path, %error, "manifest left over");
+            }
+        }
+    }
+
+    /// Drops the rows of a range from a tablet.
+    pub(crate) async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
+        let served = self.tablets.served(tablet)?;
+        // Both in the order of a split, and for its reasons.
+        let stopped = served.tablet.stop_compactions().await;
+        served.tablet.flush().await.map_err(from_tablet)?;
+        let _gate = Shut::shut(&served).await;
+        served.tablet.check_open().map_err(from_tablet)?;
+        let clearing = self.row_cache.clearing(tablet);
+        served.tablet.drop_rows(&range, &stopped).await.map_err(from_tablet)?;
+        drop(clearing);
+        self.flushes.wake();
+        Ok(())
+    }
+
+    /// Tells every tablet of a table its schema.
+    pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
+        // First these: one that begins to be served meanwhile is found below, or has learnt of it here.
+        self.tablets.set_schema_of_damaged(schema);
+        for served in self.tablets.all() {
+            let tablet = &served.tablet;
+            if tablet.schema().id != schema.id {
+                continue;
+            }
+            if tablet.set_schema(schema.clone()) {
+                // Misplaced cells of a family in memtables move to its group once they are in files.
+                self.flushes.ripen(tablet.id());
+                self.flushes.wake();
+            } else if !tablet.state().misplaced().is_empty() || tablet.wants_warming() {
+                self.compactions.announce(tablet.id());
+            }
+        }
+    }
+}

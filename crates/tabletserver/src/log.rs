@@ -1,0 +1,187 @@
+//! The commit log of a server: its streams, the bytes they retain, and the tablets that need them.
+//!
+//! Terms: a tablet *holds* log while a segment has a record of it that is not in its files. An *unflushable* tablet is one
+//! whose last flush failed.
+//!
+//! Invariants:
+//! * A tablet always writes to the same stream, so that the order of its records is that of one stream.
+//! * Segment numbers are unique over all streams and grow: `epoch << 32 | counter`.
+
+use crate::commit::Stream;
+use crate::options::ServerOptions;
+use crate::tablets::{Tablets, place_of};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stele_commitlog::{HeldSegments, LogError, LogMetrics, LogOptions, LogStream, ReplayReport};
+use stele_tablet::TabletContext;
+use stele_types::{Epoch, TabletId};
+
+/// The streams of a server.
+pub(crate) struct CommitLog {
+    streams: Vec<Arc<Stream>>,
+    tablets: Arc<Tablets>,
+    /// Bytes of log at which tablets are flushed for it.
+    bytes_max: u64,
+}
+
+/// The last segment number that an owner before this epoch may have given.
+pub(crate) fn last_segment_before(epoch: Epoch) -> u64 {
+    (u64::from(epoch.0) << 32).saturating_sub(1)
+}
+
+/// The epoch in which a segment was made.
+pub(crate) fn epoch_of_segment(number: u64) -> u64 {
+    number >> 32
+}
+
+impl CommitLog {
+    /// Starts the streams of an owner. The replayed segments of former ones are deleted when `tablets` have flushed them.
+    pub(crate) fn start(
+        context: &TabletContext,
+        epoch: Epoch,
+        options: &ServerOptions,
+        replayed: ReplayReport,
+        metrics: &LogMetrics,
+        tablets: Arc<Tablets>,
+    ) -> Self {
+        let counter = AtomicU64::new(1);
+        let next_segment: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(move || {
+            let number = counter.fetch_add(1, Ordering::Relaxed);
+            assert!(
+                number >> 32 == 0,
+                "an owner makes fewer than 2^32 segments, so that numbers grow with epochs"
+            );
+            u64::from(epoch.0) << 32 | number
+        });
+        let log = LogOptions {
+            segment_bytes: options.log_segment_bytes,
+            queue_bytes: options.log_queue_bytes,
+            ..LogOptions::default()
+        };
+        // Segment numbers are unique over all streams, so the first stream can own all old segments.
+        let mut old: Vec<_> = replayed
+            .segments
+            .into_iter()
+            .map(|(_, number, mut info)| {
+                // They were synced before anything was built on them.
+                info.note_synced();
+                (number, info)
+            })
+            .collect();
+        let streams = (0..options.log_streams.max(1)).map(|stream| {
+            let stream = LogStream::start(
+                context.storage.clone(),
+                context.env.clone(),
+                stream,
+                log.clone(),
+                next_segment.clone(),
+                std::mem::take(&mut old),
+                metrics.clone(),
+            );
+            Arc::new(stream)
+        });
+        let streams: Vec<Arc<Stream>> = streams.collect();
+        assert!(
+            !streams.is_empty(),
+            "a log has a stream, which owns the segments of former owners"
+        );
+        CommitLog {
+            streams,
+            tablets,
+            bytes_max: options.log_bytes_max,
+        }
+    }
+
+    /// The stream of a tablet.
+    pub(crate) fn stream_of(&self, tablet: TabletId) -> &Arc<Stream> {
+        &self.streams[place_of(tablet, self.streams.len())]
+    }
+
+    /// The streams.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> &[Arc<Stream>] {
+        &self.streams
+    }
+
+    /// Completes the queued records and takes no more.
+    pub(crate) async fn close(&self) {
+        for stream in &self.streams {
+            stream.close().await;
+        }
+    }
+
+    /// Deletes the log segments that nobody needs. No header speaks of another stream's segment, so where one cannot be deleted the
+    /// other streams go on.
+    pub(crate) async fn delete_unneeded(&self) -> Result<usize, LogError> {
+        let is_flushed = |tablet, seq| self.tablets.is_flushed(tablet, seq);
+        let (mut deleted, mut failure) = (0, None);
+        for stream in &self.streams {
+            match stream.delete_unneeded(is_flushed).await {
+                Ok(some) => deleted += some,
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(deleted), Err)
+    }
+
+    /// Keeps the segments of former owners where they are. They are the first stream's.
+    pub(crate) async fn hold_former_segments(&self) -> HeldSegments {
+        self.streams[0].hold_segments().await
+    }
+
+    /// Bytes of log that flushes can make superfluous. Bytes kept for a tablet that cannot be flushed, now or ever, are not:
+    /// flushing others for its sake would make ever smaller files, and free nothing.
+    pub(crate) fn flushable_bytes(&self, unflushable: &BTreeSet<TabletId>) -> u64 {
+        let retained: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        if retained <= self.bytes_max {
+            return retained;
+        }
+        retained.saturating_sub(self.bytes_kept(unflushable))
+    }
+
+    /// Bytes of log kept for tablets that are not served, or are `unflushable`.
+    pub(crate) fn bytes_kept(&self, unflushable: &BTreeSet<TabletId>) -> u64 {
+        if unflushable.is_empty() && !self.tablets.has_unserved() {
+            return 0;
+        }
+        let tablets = &self.tablets;
+        let is_kept = |tablet, seq| {
+            !tablets.is_flushed(tablet, seq) && (unflushable.contains(&tablet) || !tablets.is_served(tablet))
+        };
+        self.streams.iter().map(|stream| stream.bytes_kept_by(is_kept)).sum()
+    }
+
+    /// Bytes of log kept for `unflushable` tablets alone. Those kept for tablets that are not served do not grow: nobody writes
+    /// to them.
+    pub(crate) fn bytes_kept_growing(&self, unflushable: &BTreeSet<TabletId>) -> u64 {
+        let is_kept = |tablet, seq| unflushable.contains(&tablet) && !self.tablets.is_flushed(tablet, seq);
+        match unflushable.is_empty() {
+            true => 0,
+            false => self.streams.iter().map(|stream| stream.bytes_kept_by(is_kept)).sum(),
+        }
+    }
+
+    /// The tablets that are to be flushed for the log. Of one stream: a large tablet that holds a short one would be flushed
+    /// again and again, and the small one that holds the longest would never be. It is the stream that keeps most, of
+    /// those for which something can be done.
+    pub(crate) fn oldest_holders(&self, unflushable: &BTreeSet<TabletId>) -> BTreeSet<TabletId> {
+        let mut streams: Vec<_> = self.streams.iter().collect();
+        streams.sort_by_key(|stream| std::cmp::Reverse(stream.retained_bytes()));
+        let can_be_flushed = |tablet: &TabletId| !unflushable.contains(tablet) && self.tablets.is_served(*tablet);
+        // Where nothing can be done for a tablet it is passed over: behind it others keep segments that can go.
+        let is_done = |tablet, seq| !can_be_flushed(&tablet) || self.tablets.is_flushed(tablet, seq);
+        let holders = streams
+            .into_iter()
+            .map(|stream| stream.oldest_holders(is_done).into_iter().collect::<BTreeSet<_>>());
+        let mut holders = holders.filter(|holders| !holders.is_empty());
+        holders.next().unwrap_or_default()
+    }
+
+    /// The tablets with something that was acknowledged and that the log has failed to make durable.
+    pub(crate) fn forsaken_holders(&self) -> BTreeSet<TabletId> {
+        let is_flushed = |tablet, seq| self.tablets.is_flushed(tablet, seq);
+        let holders = |stream: &Arc<Stream>| stream.forsaken_holders(is_flushed);
+        self.streams.iter().flat_map(holders).collect()
+    }
+}

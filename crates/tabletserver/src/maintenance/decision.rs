@@ -1,0 +1,236 @@
+//! Which tablet is flushed next: a pure decision over a snapshot of sizes.
+
+use stele_types::TabletId;
+
+/// A tablet as the flush decision sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlushCandidate {
+    /// Which tablet.
+    pub tablet: TabletId,
+    /// Bytes in active memtables that hold anything.
+    pub active_bytes: u64,
+    /// Bytes in frozen ones.
+    pub frozen_bytes: u64,
+    /// Keeps the oldest log segment.
+    pub holds_log: bool,
+    /// Something of it that was acknowledged is in the log, but will not survive power loss there.
+    pub is_forsaken: bool,
+}
+
+/// The server-wide state the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct FlushPressure {
+    /// Bytes of all memtables.
+    pub memory_bytes: u64,
+    /// Their limit.
+    pub memory_bytes_max: u64,
+    /// Bytes of one tablet's memtables that are worth a file.
+    pub tablet_bytes: u64,
+    /// Bytes of log.
+    pub log_bytes: u64,
+    /// Their limit.
+    pub log_bytes_max: u64,
+    /// Whether writes are refused for want of disk space.
+    pub is_disk_full: bool,
+    /// Whether there is disk space for small files nevertheless, because the reserve for memtables is all that is
+    /// short.
+    pub has_reserve: bool,
+}
+
+/// Where a disk is all but full, the part of all memtables' bytes below which one is not flushed: its files would take more
+/// than it gives back.
+const FULL_DISK_PART: u64 = 64;
+
+impl FlushPressure {
+    /// Whether memtables take so much that some must go, however small: of memory, or of the disk space that is kept free
+    /// for them. Flushed, they take less of it, and the log gives back the rest.
+    pub(super) fn is_memory_short(&self) -> bool {
+        self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
+    }
+
+    /// Whether a memtable of this many bytes is to be flushed whatever the log says.
+    fn asks_for(&self, active_bytes: u64) -> bool {
+        let worth = self.tablet_bytes.saturating_add(1);
+        let least = if self.is_memory_short() {
+            1
+        } else if self.is_disk_full {
+            (self.memory_bytes / FULL_DISK_PART).clamp(1, worth)
+        } else {
+            worth
+        };
+        assert!(least > 0, "an empty memtable is never worth a file");
+        active_bytes >= least
+    }
+}
+
+/// All that a decision goes by, taken at one moment.
+#[derive(Clone, Debug)]
+pub struct FlushView {
+    /// The tablets that may be flushed now.
+    pub candidates: Vec<FlushCandidate>,
+    /// The server-wide pressure.
+    pub pressure: FlushPressure,
+    /// Bytes of large writes that are let in or wait for it, and are not in memtables yet.
+    pub expected_bytes: u64,
+    /// Tablets whose last flush failed, to be tried again when nothing else is due.
+    pub retried: Vec<TabletId>,
+}
+
+impl FlushView {
+    /// The tablet to flush next.
+    pub fn pick(&self) -> Option<TabletId> {
+        let mut pressure = self.pressure;
+        if pressure.is_memory_short() {
+            // Readers may hold on to memtables that are flushed already: flushing the little that is in others would free as
+            // little.
+            let there: u64 = self.candidates.iter().map(|c| c.active_bytes + c.frozen_bytes).sum();
+            pressure.memory_bytes = pressure.memory_bytes.min(there + self.expected_bytes);
+        }
+        // Last the tablets whose flush failed, however little they hold, and if another has flushed them since: then they are
+        // no longer unflushable.
+        let picked = pick_flush(&self.candidates, pressure);
+        debug_assert!(
+            picked.is_none_or(|id| self
+                .candidates
+                .iter()
+                .any(|c| c.tablet == id && c.active_bytes + c.frozen_bytes > 0)),
+            "the picked tablet may be flushed, and has something to flush"
+        );
+        picked.or_else(|| self.retried.first().copied())
+    }
+}
+
+/// The tablet to flush next, by urgency: frozen memtables (a flush failed); under memory pressure or past its own
+/// size, the largest; records that the log has failed to make durable; when the log is too long, the largest tablet
+/// that holds its oldest part. A full disk presses like full memory.
+pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
+    let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
+        let found = candidates.iter().filter(|c| wanted(c));
+        found
+            .max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet))
+            .map(|c| c.tablet)
+    };
+    pick(&|c| c.frozen_bytes > 0)
+        .or_else(|| pick(&|c| pressure.asks_for(c.active_bytes)))
+        .or_else(|| pick(&|c| c.is_forsaken && c.active_bytes > 0).filter(|_| !pressure.is_disk_full))
+        .or_else(|| {
+            pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pick(candidates: &[(u64, u64, bool)], memory: u64, log: u64, disk: (bool, bool)) -> Option<u64> {
+        let candidates: Vec<FlushCandidate> = candidates
+            .iter()
+            .enumerate()
+            .map(|(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
+                tablet: TabletId(i as u64),
+                active_bytes,
+                frozen_bytes,
+                holds_log,
+                is_forsaken: false,
+            })
+            .collect();
+        let pressure = FlushPressure {
+            memory_bytes: memory,
+            memory_bytes_max: 1000,
+            tablet_bytes: 250,
+            log_bytes: log,
+            log_bytes_max: 2000,
+            is_disk_full: disk.0,
+            has_reserve: disk.1,
+        };
+        pick_flush(&candidates, pressure).map(|t| t.0)
+    }
+
+    fn check(candidates: &[(u64, u64, bool)], memory: u64, log: u64) -> Option<u64> {
+        pick(candidates, memory, log, (false, true))
+    }
+
+    #[test]
+    fn the_most_urgent_is_flushed_first() {
+        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 0), None);
+        assert_eq!(check(&[(200, 0, false), (300, 0, false)], 500, 0), Some(1));
+        assert_eq!(check(&[(200, 0, false), (100, 0, false)], 501, 0), Some(0));
+        assert_eq!(check(&[(200, 0, false), (0, 10, false)], 900, 0), Some(1));
+        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 2001), Some(1));
+        assert_eq!(check(&[(200, 0, false), (0, 0, true)], 200, 2001), None);
+    }
+
+    #[test]
+    fn what_the_log_could_not_make_durable_is_flushed_however_small() {
+        let of = |is_forsaken, active_bytes| FlushCandidate {
+            tablet: TabletId(u64::from(is_forsaken)),
+            active_bytes,
+            frozen_bytes: 0,
+            holds_log: false,
+            is_forsaken,
+        };
+        let mut pressure = FlushPressure {
+            memory_bytes: 101,
+            memory_bytes_max: 1000,
+            tablet_bytes: 250,
+            log_bytes: 0,
+            log_bytes_max: 2000,
+            is_disk_full: false,
+            has_reserve: true,
+        };
+        assert_eq!(pick_flush(&[of(false, 100), of(true, 1)], pressure), Some(TabletId(1)));
+        assert_eq!(pick_flush(&[of(false, 100), of(true, 0)], pressure), None);
+        // What was refused for want of space was not acknowledged; what was before will be written back.
+        (pressure.is_disk_full, pressure.has_reserve) = (true, false);
+        assert_eq!(
+            pick_flush(
+                &[of(true, 1)],
+                FlushPressure {
+                    memory_bytes: 400,
+                    ..pressure
+                }
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn memory_that_readers_hold_is_not_flushed_for() {
+        let of = |id, active_bytes| FlushCandidate {
+            tablet: TabletId(id),
+            active_bytes,
+            frozen_bytes: 0,
+            holds_log: false,
+            is_forsaken: false,
+        };
+        let mut view = FlushView {
+            candidates: vec![of(1, 100), of(2, 90)],
+            pressure: FlushPressure {
+                memory_bytes: 900,
+                memory_bytes_max: 1000,
+                tablet_bytes: 250,
+                log_bytes: 0,
+                log_bytes_max: 2000,
+                is_disk_full: false,
+                has_reserve: true,
+            },
+            expected_bytes: 0,
+            retried: Vec::new(),
+        };
+        assert_eq!(view.pick(), None, "flushes would free 190 of 900 bytes");
+        view.retried = vec![TabletId(7)];
+        assert_eq!(view.pick(), Some(TabletId(7)));
+        view.expected_bytes = 400;
+        assert_eq!(view.pick(), Some(TabletId(1)), "a large write waits");
+    }
+
+    #[test]
+    fn a_full_disk_presses() {
+        let on_full_disk = |candidates: &[_], memory, has_reserve| pick(candidates, memory, 0, (true, has_reserve));
+        assert_eq!(on_full_disk(&[(100, 0, false), (200, 0, false)], 300, false), Some(1));
+        // Too small to be worth a file of its own, unless memory is what is in the way.
+        assert_eq!(on_full_disk(&[(4, 0, true), (4, 0, false)], 400, false), None);
+        assert_eq!(on_full_disk(&[(4, 0, true), (5, 0, false)], 400, true), Some(1));
+        assert_eq!(on_full_disk(&[(0, 0, true)], 0, true), None);
+    }
+}

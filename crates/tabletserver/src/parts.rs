@@ -1,0 +1,35 @@
+//! The parts that the services of one server share.
+//!
+//! Each service copies from here, when it is made, the parts that it needs, and owns its state. No service refers to another
+//! through this.
+
+use crate::admission::Admission;
+use crate::log::CommitLog;
+use crate::metrics::ServerMetrics;
+use crate::options::ServerOptions;
+use crate::row_cache::RowCache;
+use crate::stopping::Stopping;
+use crate::tablets::Tablets;
+use crate::work::{Compactions, FlushDemand};
+use std::sync::Arc;
+use stele_sstable::Cache;
+use stele_tablet::TabletContext;
+use stele_types::Epoch;
+
+/// All shared parts of a server.
+pub(crate) struct Parts {
+    /// Clock and tasks, storage, open files, memory of memtables: what tablets share, too.
+    pub(crate) context: TabletContext,
+    pub(crate) options: ServerOptions,
+    /// The server's ownership generation.
+    pub(crate) epoch: Epoch,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) row_cache: Arc<RowCache>,
+    pub(crate) tablets: Arc<Tablets>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) flushes: Arc<FlushDemand>,
+    pub(crate) compactions: Arc<Compactions>,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) stopping: Stopping,
+}

@@ -1,0 +1,57 @@
+//! One tablet as the server has it: served with its gate, or set aside because it is damaged.
+
+use crate::latch::SharedLock;
+use crate::row_cache::RowCache;
+use std::sync::Arc;
+use stele_storage::StorageError;
+use stele_tablet::{Tablet, TabletError};
+use stele_types::TableSchema;
+
+/// A tablet being served.
+pub struct Served {
+    /// The tablet.
+    pub tablet: Arc<Tablet>,
+    /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
+    pub(crate) gate: SharedLock,
+    /// The server's.
+    pub(crate) row_cache: Arc<RowCache>,
+}
+
+impl Served {
+    /// Bytes of the tablet's memtables.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.tablet.state().memtable_bytes()
+    }
+}
+
+/// Keeps writers out of a tablet while it lives.
+pub(crate) struct Shut(Arc<Served>);
+
+impl Shut {
+    /// Waits for the writers of a tablet.
+    pub(crate) async fn shut(served: &Arc<Served>) -> Shut {
+        served.gate.own().await;
+        Shut(served.clone())
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.0.gate.disown();
+    }
+}
+
+/// A tablet that cannot be served.
+pub(crate) struct DamagedTablet {
+    /// Why.
+    pub(crate) error: TabletError,
+    /// Its table's, as of now.
+    pub(crate) schema: Arc<TableSchema>,
+}
+
+impl DamagedTablet {
+    /// Whether the device could not read its manifest. It may by now.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(self.error, TabletError::Storage(StorageError::Unreadable { .. }))
+    }
+}

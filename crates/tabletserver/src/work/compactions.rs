@@ -1,0 +1,237 @@
+//! Which tablets may need a compaction, and which of them is next.
+//!
+//! A tablet is announced when something has happened to it: a flush, a compaction, an end of a split.
+//!
+//! A second job of a tablet is begun concurrently with the first when no other tablet waits: a short merge may be due behind
+//! a long one. Whether one is, the tablet knows. So another worker checks once a job has begun, and again after a flush.
+//!
+//! A tablet whose compaction fails is left alone for a time, longer each time. It may be the most urgent of all and stay so,
+//! and each attempt reads and writes until it comes to the place that fails. The others are not to wait for that.
+//!
+//! Invariants:
+//! * Each set has a tablet at most once, so all are bounded by the number of tablets.
+//! * A tablet has between one and two jobs while it is among the running ones, and every job that began ends once.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use stele_types::TabletId;
+use tokio::sync::Notify;
+
+/// Concurrent jobs of one tablet: a third is hardly ever due before one of two ends, and each has buffers.
+const JOBS_OF_TABLET_MAX: usize = 2;
+/// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
+/// up something else then.
+const COMPACTION_RETRY_MIN: Duration = Duration::from_millis(1_500);
+/// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
+const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The tablets that wait for a check.
+#[derive(Default)]
+pub(crate) struct Compactions {
+    inner: Mutex<Inner>,
+    wanted: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: BTreeSet<TabletId>,
+    /// Tablets with one job, which may have another concurrently.
+    beside: BTreeSet<TabletId>,
+    /// Jobs by tablet; never 0.
+    running: BTreeMap<TabletId, usize>,
+    /// Those of which the last compaction failed.
+    failed: BTreeMap<TabletId, Failed>,
+}
+
+/// That a tablet is left alone because its compaction failed.
+#[derive(Clone, Copy)]
+struct Failed {
+    pause: Duration,
+    until: Duration,
+}
+
+impl Inner {
+    fn jobs(&self, tablet: TabletId) -> usize {
+        self.running.get(&tablet).copied().unwrap_or(0)
+    }
+
+    fn is_backing_off(&self, tablet: TabletId, now: Duration) -> bool {
+        self.failed.get(&tablet).is_some_and(|failed| now < failed.until)
+    }
+
+    /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
+    fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+        let may_begin = |tablet: &&TabletId| !self.is_backing_off(**tablet, now);
+        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
+        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
+        let busy = self.waiting.union(&self.beside).filter(may_have);
+        let most =
+            |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
+        most(&mut idle.filter(may_begin)).or_else(|| most(&mut busy.filter(may_begin)))
+    }
+}
+
+impl Compactions {
+    /// Something happened to a tablet that may make a compaction due.
+    pub(crate) fn announce(&self, tablet: TabletId) {
+        if self.inner.lock().waiting.insert(tablet) {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// A compaction of a tablet failed: it waits for another, and is left alone for a time. That does not grow where it failed
+    /// for want of space, which may be there at any moment.
+    pub(crate) fn failed(&self, tablet: TabletId, now: Duration, is_for_space: bool) {
+        let mut inner = self.inner.lock();
+        let before = inner.failed.get(&tablet).map_or(Duration::ZERO, |failed| failed.pause);
+        let pause = match is_for_space {
+            true => COMPACTION_RETRY_MIN,
+            false => (before * 2).clamp(COMPACTION_RETRY_MIN, COMPACTION_RETRY_MAX),
+        };
+        let until = now + pause;
+        inner.failed.insert(tablet, Failed { pause, until });
+        inner.waiting.insert(tablet);
+        assert!(
+            (COMPACTION_RETRY_MIN..=COMPACTION_RETRY_MAX).contains(&pause),
+            "a tablet is left alone for a bounded time: {pause:?}"
+        );
+    }
+
+    /// The due compactions of a tablet have been done, or the tablet is no more.
+    pub(crate) fn forget_failures(&self, tablet: TabletId) {
+        self.inner.lock().failed.remove(&tablet);
+    }
+
+    /// How many compactions are running.
+    pub(crate) fn running(&self) -> usize {
+        self.inner.lock().running.values().sum()
+    }
+
+    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none while another job runs
+    /// if it is to be the `second`.
+    pub(crate) fn begin(
+        &self,
+        second: bool,
+        now: Duration,
+        urgency: impl Fn(TabletId) -> u64,
+    ) -> Option<(TabletId, bool)> {
+        let mut inner = self.inner.lock();
+        if second && !inner.running.is_empty() {
+            return None;
+        }
+        let tablet = inner.next(now, urgency)?;
+        inner.waiting.remove(&tablet);
+        inner.beside.remove(&tablet);
+        let is_second = inner.jobs(tablet) > 0;
+        *inner.running.entry(tablet).or_default() += 1;
+        assert!(
+            inner.jobs(tablet) <= JOBS_OF_TABLET_MAX,
+            "a tablet has at most {JOBS_OF_TABLET_MAX} jobs, because each holds buffers"
+        );
+        if !is_second {
+            inner.beside.insert(tablet);
+        }
+        if inner.next(now, |_| 0).is_some() {
+            self.wanted.notify_one();
+        }
+        Some((tablet, is_second))
+    }
+
+    /// A job of a tablet has ended.
+    pub(crate) fn end(&self, tablet: TabletId) {
+        let mut inner = self.inner.lock();
+        let jobs = inner.jobs(tablet);
+        assert!(jobs > 0, "a job ends once: tablet {tablet} has none");
+        match jobs - 1 {
+            0 => {
+                inner.running.remove(&tablet);
+                inner.beside.remove(&tablet);
+            }
+            left => drop(inner.running.insert(tablet, left)),
+        }
+    }
+
+    /// Waits until a tablet is announced, or may have another job.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_urgent_first_and_a_second_job_when_nothing_else_waits() {
+        let compactions = Compactions::default();
+        for id in [1, 2, 3, 2] {
+            compactions.announce(TabletId(id));
+        }
+        let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
+        let begin = |second| {
+            compactions
+                .begin(second, Duration::ZERO, urgency)
+                .map(|(tablet, is_second)| (tablet.0, is_second))
+        };
+        assert_eq!(begin(false), Some((2, false)));
+        compactions.announce(TabletId(2));
+        assert_eq!(begin(false), Some((3, false)));
+        assert_eq!(begin(false), Some((1, false)));
+        assert_eq!((begin(true), compactions.running()), (None, 3));
+        // Each is looked at once more.
+        assert_eq!([begin(false), begin(false)], [Some((2, true)), Some((3, true))]);
+        compactions.end(TabletId(2));
+        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
+        // Who has found nothing does not look again until something happens.
+        compactions.end(TabletId(1));
+        assert_eq!(begin(false), None);
+        compactions.announce(TabletId(1));
+        compactions.announce(TabletId(3));
+        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
+        for id in [1, 1, 2, 3, 3] {
+            compactions.end(TabletId(id));
+        }
+        assert_eq!((begin(true), compactions.running()), (Some((3, false)), 1));
+        compactions.end(TabletId(3));
+        assert_eq!((begin(false), compactions.running()), (None, 0));
+    }
+
+    #[test]
+    fn the_others_do_not_wait_for_one_that_fails() {
+        let compactions = Compactions::default();
+        let at = Duration::from_millis;
+        // One at a time, as on a full disk; the second is always the most urgent.
+        let begin = |millis| {
+            let begun = compactions.begin(true, at(millis), |tablet| tablet.0);
+            begun.map(|(tablet, _)| tablet.0)
+        };
+        let fail = |millis, is_for_space| {
+            compactions.failed(TabletId(2), at(millis), is_for_space);
+            compactions.end(TabletId(2));
+        };
+        compactions.announce(TabletId(1));
+        compactions.announce(TabletId(2));
+        assert_eq!(begin(0), Some(2));
+        fail(0, false);
+        // What happens to it meanwhile makes no difference.
+        compactions.announce(TabletId(2));
+        assert_eq!(begin(1_000), Some(1));
+        compactions.end(TabletId(1));
+        assert_eq!([begin(1_499), begin(1_500)], [None, Some(2)]);
+        fail(10_000, false);
+        assert_eq!([begin(12_999), begin(13_000)], [None, Some(2)]);
+        for _ in 0..9 {
+            compactions.failed(TabletId(2), at(100_000), false);
+        }
+        fail(100_000, false);
+        assert_eq!([begin(159_999), begin(160_000)], [None, Some(2)]);
+        fail(200_000, true);
+        assert_eq!([begin(201_499), begin(201_500)], [None, Some(2)]);
+        fail(210_000, false);
+        compactions.forget_failures(TabletId(2));
+        assert_eq!(begin(210_000), Some(2));
+        fail(220_000, false);
+        assert_eq!([begin(221_499), begin(221_500)], [None, Some(2)]);
+    }
+}
