@@ -61,8 +61,8 @@ enum Task {
     },
     /// The same as `test`; its last line is `N passed, N failed`.
     Ci,
-    /// Checks what compilers do not: sizes, layering, headers, links, forbidden words.
-    Tidy,
+    /// Checks rules that compilers do not know: sizes, layers, import cycles, links, language, assertions.
+    Tidy(tidy::Arguments),
     /// Formats all code.
     Fmt,
     /// Fuzzes the decoders with libFuzzer.
@@ -199,7 +199,7 @@ fn run(task: Task) -> Result<bool> {
     match task {
         Task::Test { quick: true } => pipeline::quick(),
         Task::Test { quick: false } | Task::Ci => pipeline::full(),
-        Task::Tidy => tidy::run(),
+        Task::Tidy(arguments) => tidy::task(&arguments),
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { seeds } => miri::run(seeds),
