@@ -6,8 +6,7 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use server::Server;

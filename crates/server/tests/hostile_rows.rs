@@ -7,14 +7,10 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/noise.rs"]
-mod noise;
-#[path = "support/resident.rs"]
-mod resident;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::noise;
+use crate::support::resident;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use futures::future::join_all;

@@ -7,12 +7,9 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/noise.rs"]
-mod noise;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::noise;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;

@@ -6,8 +6,7 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::process::{Pid, Signal, kill_process};
 use server::{FREE_PORTS, STELE, Server, stele};

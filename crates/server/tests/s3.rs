@@ -7,8 +7,7 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::process::Signal;
 use server::{STELE, Server};

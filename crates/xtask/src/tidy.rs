@@ -7,6 +7,7 @@
 
 mod assertions;
 mod cycles;
+mod doc_tests;
 mod layers;
 mod lexer;
 mod links;
@@ -111,6 +112,15 @@ pub fn task(arguments: &Arguments) -> Result<bool> {
 /// Checks the workspace; whether there was no problem.
 pub fn run() -> Result<bool> {
     check_workspace(false)
+}
+
+/// Whether any doc comment has a test.
+pub fn has_doc_tests() -> Result<bool> {
+    let files = workspace_files(root())?;
+    let mut sources = files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"));
+    Ok(sources.any(doc_tests::has_doc_test))
 }
 
 fn check_workspace(tighten: bool) -> Result<bool> {
@@ -248,7 +258,7 @@ fn check(files: &[SourceFile]) -> Vec<Problem> {
     problems
 }
 
-/// Text files below `dir`, without what is built, hidden or versioned elsewhere.
+/// Text files below `dir`, except built, hidden or separately versioned ones.
 fn workspace_files(dir: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     collect(dir, "", &mut files)?;

@@ -1,6 +1,6 @@
 //! Tools that tasks need: built from `tests/clients/go`, or installed from their registries, into `target/tools`.
 //!
-//! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs anew.
+//! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs the tool again.
 
 use crate::shell::{Run, root, target_dir};
 use anyhow::{Context, Result};
@@ -144,7 +144,7 @@ pub fn libclang() -> Result<PathBuf> {
     Ok(dir.join("clang/native"))
 }
 
-/// `cargo fuzz`, installed beside the others.
+/// `cargo fuzz`, installed next to the others.
 pub fn cargo_fuzz() -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join("bin/cargo-fuzz");

@@ -138,7 +138,7 @@ fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What follows `super::` repeated until the root is reached, if it is.
+/// The rest of a path behind the `super::` that reach the root, if they reach it.
 fn above_root(mut rest: &str, depth: usize) -> Option<&str> {
     let mut supers = 1;
     loop {

@@ -1,6 +1,6 @@
 //! Finds free relatives: relative clauses that stand in place of a noun.
 //!
-//! "Frees what is taken" leaves the reader to find the noun; "frees the reserved memory" names it. English allows both,
+//! `Frees what is taken` leaves the reader to find the noun; `frees the reserved memory` names it. English allows both,
 //! and technical English uses the noun.
 //!
 //! Counted: `what`, `whatever`, `whoever` and `who` before another word, where a noun could stand. Not counted:

@@ -1,7 +1,7 @@
 //! Finds words with a better one: private terms of this project, archaisms, and metaphors.
 //!
 //! A phrase matches its words in any letter case, also across lines. It ends before a word that the third column
-//! names: "looks" is not said of a check, but "looks up" is the usual word.
+//! names: `looks` is not said of a check, but `looks up` is the usual word.
 
 use super::paragraphs::Sentence;
 

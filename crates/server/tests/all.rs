@@ -1,0 +1,20 @@
+//! All tests of the real process, in one program: each program links the whole server.
+
+mod support {
+    pub mod noise;
+    pub mod resident;
+    pub mod server;
+    pub mod table;
+}
+
+mod families;
+mod full_disk;
+mod hostile;
+mod hostile_rows;
+mod large_values;
+mod large_values_concurrently;
+mod process;
+mod s3;
+mod started_again;
+mod table_settings;
+mod wide_rows;
