@@ -1,4 +1,10 @@
 //! All tests of the real process, in one program: each program links the whole server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "drives a real process over real sockets"
+)]
 
 mod support {
     pub mod noise;

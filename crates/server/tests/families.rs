@@ -1,10 +1,4 @@
 //! Thousands of families in one table, through the Bigtable API of a real process.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::server;
 

@@ -3,12 +3,6 @@
 //! Writes are refused for want of space while reads go on; when there is space again writes go on without a restart; and
 //! after a kill everything that was acknowledged is there. A tablet alone is given so little space that of what a flush writes
 //! the sstable fits, and the manifest does not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::server;
 

@@ -1,11 +1,5 @@
 //! Requests made to take a server down: whatever comes over the network, the memory of the real process stays within its
 //! budget and 200 MB.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::server;
 

@@ -1,11 +1,5 @@
 //! Values of the largest size through the real process: written, read, passed over, flushed, overwritten, and there after
 //! a kill; with memory within the budget and 200 MB.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::noise;
 use crate::support::server;

@@ -1,11 +1,5 @@
 //! Large values by many clients at once through the real process, with small budgets: whatever they do, the resident set stays
 //! within the budget and 200 MB. It is looked at every ten milliseconds from the start of the process to its end.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::noise;
 use crate::support::resident;

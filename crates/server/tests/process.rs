@@ -1,10 +1,4 @@
 //! The real process, seen from outside: how it starts, refuses to start, answers, and stops.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
 use crate::support::server;
 
