@@ -78,7 +78,10 @@ fn go_install(name: &str, package: &str) -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join(name);
     if !stamped(name, package)? || !program.exists() {
-        Run::new("go").args(["install", package]).env("GOBIN", &dir).check()?;
+        Run::new("go")
+            .args(["install", "-trimpath", package])
+            .env("GOBIN", &dir)
+            .check()?;
         stamp(name, package)?;
     }
     Ok(program)
