@@ -55,6 +55,45 @@ async fn with_threads(workers: u32) -> Dispatcher {
     dispatcher
 }
 
+/// Runs on a machine that others load too may be disturbed; so many in a row are not.
+const ATTEMPTS: usize = 5;
+
+/// Whether one of a few attempts is as it must be. An engine that is wrong is wrong in each of them.
+fn undisturbed(attempt: impl Fn() -> Result<(), String>) {
+    let mut disturbed = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(what) => disturbed.push(what),
+        }
+    }
+    panic!("{disturbed:#?}");
+}
+
+fn ensure(holds: bool, what: String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+/// Kills a worker when the first operations are done.
+struct Killer(Option<Child>);
+
+impl Observer for Killer {
+    fn server_cpu(&mut self) -> std::collections::BTreeMap<String, f64> {
+        std::collections::BTreeMap::new()
+    }
+
+    fn progress(&mut self, _: &Run, _: f64, done: u64, _: u64, _: Option<&Second>) {
+        if let Some(mut doomed) = self.0.take_if(|_| done > 0) {
+            doomed.kill().expect("a process to kill");
+            doomed.wait().expect("its end");
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
 struct Quiet;
 
 impl Observer for Quiet {
@@ -235,6 +274,10 @@ fn a_target_that_changes_bytes_fails() {
 
 #[test]
 fn a_timed_run_takes_its_time_and_no_more() {
+    undisturbed(timed_run);
+}
+
+fn timed_run() -> Result<(), String> {
     let outcome = block_on(async {
         let mut dispatcher = with_threads(1).await;
         let target = target::open("memory://timed").await.expect("a target");
@@ -258,16 +301,23 @@ fn a_timed_run_takes_its_time_and_no_more() {
     let counted: u64 = outcome.kinds.iter().map(|k| k.operations).sum();
     let performed: u64 = outcome.series.iter().map(|s| s.operations).sum();
     // A third of the time is warm-up, so a third of the operations, roughly, are not counted.
-    assert!(
+    ensure(
         counted < performed && counted > performed / 3,
-        "{counted} of {performed}"
-    );
+        format!("{counted} of {performed}"),
+    )?;
     let busy: f64 = outcome.workers.iter().map(|w| w.client_seconds).sum();
-    assert!(busy <= 7.0 * 1.2, "{busy} client seconds of 7 clients in one second");
+    ensure(
+        busy <= 7.0 * 1.2,
+        format!("{busy} client seconds of 7 clients in one second"),
+    )
 }
 
 #[test]
 fn an_open_loop_keeps_its_rate_and_charges_a_stall_to_every_operation_that_was_due() {
+    undisturbed(open_loop);
+}
+
+fn open_loop() -> Result<(), String> {
     let outcome = block_on(async {
         let mut dispatcher = with_threads(1).await;
         let url = "memory://open?lie=slow:200";
@@ -293,14 +343,13 @@ fn an_open_loop_keeps_its_rate_and_charges_a_stall_to_every_operation_that_was_d
             .await
     });
     let kind = &outcome.kinds[0];
-    assert!((350..=400).contains(&kind.operations), "{} operations", kind.operations);
+    assert!(kind.operations <= 400, "{} operations", kind.operations);
+    ensure(kind.operations >= 350, format!("{} operations", kind.operations))?;
     let histogram = kind.histogram.decode().expect("a histogram");
     let late = histogram.count_between(20_000, 10_000_000);
     assert!(histogram.max() >= 190_000, "the stall itself: {}", histogram.max());
-    assert!(
-        (20..=60).contains(&late),
-        "{late} operations were late by more than 20 ms"
-    );
+    assert!(late >= 20, "{late} operations were late by more than 20 ms");
+    ensure(late <= 60, format!("{late} operations were late by more than 20 ms"))
 }
 
 #[test]
@@ -308,14 +357,10 @@ fn a_killed_worker_is_noticed_and_its_ranges_are_done_by_another() {
     let (outcome, mut survivor) = block_on(async {
         let mut dispatcher = Dispatcher::listen(hiring(2)).await.expect("a dispatcher");
         let address = dispatcher.address().to_string();
-        let mut doomed = process(&address);
+        let doomed = process(&address);
         let survivor = process(&address);
         dispatcher.hire().await.expect("workers");
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1_500));
-            doomed.kill().expect("a process to kill");
-            doomed.wait().expect("its end");
-        });
+        let mut killer = Killer(Some(doomed));
         let gets = vec![(Operation::Get, 1.0)];
         let mut run = run(
             "gets",
@@ -338,10 +383,10 @@ fn a_killed_worker_is_noticed_and_its_ranges_are_done_by_another() {
                     target: "null://hbase",
                     written: &[],
                 },
-                &mut Quiet,
+                &mut killer,
             )
             .await;
-        killer.join().expect("the killer");
+        assert!(killer.0.is_none(), "nobody was killed");
         (outcome, survivor)
     });
     // Ends because the dispatcher is gone, with the runtime that held its sockets.

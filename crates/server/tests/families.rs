@@ -1,13 +1,6 @@
 //! Thousands of families in one table, through the Bigtable API of a real process.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use server::Server;

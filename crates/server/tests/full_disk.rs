@@ -3,15 +3,8 @@
 //! Writes are refused for want of space while reads go on; when there is space again writes go on without a restart; and
 //! after a kill everything that was acknowledged is there. A tablet alone is given so little space that of what a flush writes
 //! the sstable fits, and the manifest does not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use bytes::Bytes;
 use server::{STELE, Server};
@@ -169,14 +162,18 @@ fn rows(server: &Server) -> BTreeSet<String> {
         .collect()
 }
 
-/// Writes rows until told to stop; those that were acknowledged.
-fn write_until(server: &Server, stop: &AtomicBool, next: &AtomicUsize) -> Vec<String> {
+/// Rows that are acknowledged in each round before the disk fills up.
+const ROWS_A_ROUND: usize = 4;
+
+/// Writes rows until told to stop; those that were acknowledged, which `written` counts.
+fn write_until(server: &Server, stop: &AtomicBool, next: &AtomicUsize, written: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = Vec::new();
     loop {
         let last = stop.load(Ordering::SeqCst);
         let row = format!("row-{:04}", next.fetch_add(1, Ordering::SeqCst));
         if put(server, &row) {
             acknowledged.push(row);
+            written.fetch_add(1, Ordering::SeqCst);
         }
         if last {
             return acknowledged;
@@ -199,12 +196,15 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let mut refused_by_log = 0;
     for round in 0..3 {
         // The disk fills up under the hands of those who write.
-        let stop = AtomicBool::new(false);
+        let (stop, written) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| write_until(&server, &stop, &next)))
+                .map(|_| scope.spawn(|| write_until(&server, &stop, &next, &written)))
                 .collect();
-            std::thread::sleep(Duration::from_millis(500));
+            let begun = Instant::now();
+            while written.load(Ordering::SeqCst) < ROWS_A_ROUND && begun.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             disk.fill();
             stop.store(true, Ordering::SeqCst);
             for writer in writers {

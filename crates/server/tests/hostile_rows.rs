@@ -1,20 +1,10 @@
 //! Rows and requests made to take a server down by what it does with them: whatever they are, the memory of the real process stays
 //! within its budget and 200 MB, and what is too much is refused with the error that says so.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/noise.rs"]
-mod noise;
-#[path = "support/resident.rs"]
-mod resident;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::noise;
+use crate::support::resident;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use futures::future::join_all;

@@ -1,18 +1,9 @@
 //! Values of the largest size through the real process: written, read, passed over, flushed, overwritten, and there after
 //! a kill; with memory within the budget and 200 MB.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/noise.rs"]
-mod noise;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::noise;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;

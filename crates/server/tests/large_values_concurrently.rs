@@ -1,20 +1,10 @@
 //! Large values by many clients at once through the real process, with small budgets: whatever they do, the resident set stays
 //! within the budget and 200 MB. It is looked at every ten milliseconds from the start of the process to its end.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/noise.rs"]
-mod noise;
-#[path = "support/resident.rs"]
-mod resident;
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::noise;
+use crate::support::resident;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;

@@ -1,13 +1,6 @@
 //! The real process, seen from outside: how it starts, refuses to start, answers, and stops.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::process::{Pid, Signal, kill_process};
 use server::{FREE_PORTS, STELE, Server, stele};

@@ -1,14 +1,7 @@
 //! `stele check` and `stele repair` on a real S3 server: `cargo xtask s3` starts one and says where it is, and in which folder
 //! it keeps its objects. Without that there is nothing to check, and the tests pass.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "drives a real process over real sockets"
-)]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::process::Signal;
 use server::{STELE, Server};

@@ -10,8 +10,7 @@
     reason = "drives a real process"
 )]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;

@@ -6,8 +6,7 @@
     reason = "drives a real process"
 )]
 
-#[path = "support/server.rs"]
-mod server;
+use crate::support::server;
 
 use rustix::process::Signal;
 use server::Server;

@@ -8,10 +8,8 @@
     reason = "drives a real process over real sockets"
 )]
 
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/table.rs"]
-mod table;
+use crate::support::server;
+use crate::support::table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;

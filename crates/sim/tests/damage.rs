@@ -15,8 +15,7 @@
 //! Of the first and last bytes of each file every sixteenth is flipped, and some between by chance. `DAMAGE_FLIPS` sets how
 //! many of those per file, and takes all at the ends; `DAMAGE_FLIPS=all` takes each byte.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

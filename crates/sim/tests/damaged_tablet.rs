@@ -4,8 +4,7 @@
 //! locality group that the catalog lacks. Life after life the other tablets are written to. When the manifest is whole
 //! again, everything is there.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -2,8 +2,7 @@
 //!
 //! References in a circle are the only way for memory to be lost, and nothing but its growth would tell.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use bytes::Bytes;
 use std::sync::{Arc, Weak};

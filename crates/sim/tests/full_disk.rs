@@ -4,8 +4,7 @@
 //! range, so that every kind of file is the one that does not fit. Then there is room again: writes go on. Then the
 //! power goes, and everything that was ever acknowledged is there.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use bytes::Bytes;
 use std::collections::BTreeSet;

@@ -10,12 +10,7 @@
 //!
 //! A failing case is shrunk to few operations. `PROPTEST_CASES=2000` makes the search thorough.
 
-#[path = "tablet_model/history.rs"]
-#[allow(
-    dead_code,
-    reason = "the part about tablets without a server belongs to the other test"
-)]
-mod history;
+use crate::tablet_model::history;
 
 use bytes::Bytes;
 use history::Change;

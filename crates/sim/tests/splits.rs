@@ -1,7 +1,6 @@
 //! What a split keeps waiting, and a deletion of rows.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use bytes::Bytes;
 use std::time::Duration;

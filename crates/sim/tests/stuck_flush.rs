@@ -1,8 +1,7 @@
 //! A tablet that cannot be flushed for long, while the others of its log are written to all the time: the log stays bounded, the
 //! others go on, and once the medium is well again, or the server has started anew, nothing is lost and the log is short.
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -7,9 +7,7 @@
 //!
 //! `PROPTEST_CASES` sets the number of histories per test.
 
-#[path = "tablet_model/history.rs"]
-mod history;
-#[path = "tablet_model/table.rs"]
+pub mod history;
 mod table;
 
 use history::{Setup, Steps, setup, setup_of_small_files, steps, steps_with_outages};

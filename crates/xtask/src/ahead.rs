@@ -1,14 +1,14 @@
-//! Builds what later steps of the pipeline ask for while earlier ones run, at the lowest priority.
+//! Builds for later steps of the pipeline while earlier ones run, at the lowest priority.
 //!
-//! Tests wait for disks and timers, and leave processors idle that a compiler can use. No step relies on it: each gives the command
-//! that it would give otherwise, and then finds everything built, or waits for the lock of cargo's folder, or builds what is
-//! missing and tells what is wrong with it. So nothing is told here, and nothing counts.
+//! Tests wait for disks and timers, so a compiler can use the idle processors. No step relies on it: each gives its
+//! own build command. That command finds everything built, waits for cargo's lock, or builds the rest and reports its
+//! errors. So this module prints nothing and counts nothing.
 
 use crate::shell::Run;
 use std::process::Stdio;
 use std::thread::JoinHandle;
 
-/// What every process with another priority goes before.
+/// The priority below that of every other process.
 const LOWEST: i32 = 19;
 
 /// Builds under way.
@@ -28,14 +28,14 @@ impl Ahead {
                 let mut command = build.into_command();
                 command.stdin(Stdio::null());
                 command.stdout(Stdio::null()).stderr(Stdio::null());
-                // Whoever needs it builds it again, and tells.
+                // The step that needs it builds it again, and reports the errors.
                 let _ = command.status();
             }
         });
         Ahead { builder }
     }
 
-    /// Waits until they have ended: what is measured from then on has the machine to itself.
+    /// Waits until they have ended: later measurements have the machine to themselves.
     pub fn end(self) {
         // A panic has been told, and is none of the steps'.
         let _ = self.builder.join();

@@ -1,4 +1,4 @@
-//! Runs `stele-bench`: whole suites against Stele and its rivals, and a smoke test that CI can afford.
+//! Runs `stele-bench`: suites against Stele and its rivals, and a short smoke test.
 //!
 //! The smoke test proves two things with a real server: that an honest one passes, and that one which drops rows, or
 //! answers stale values, does not. A benchmark that cannot fail measures nothing.
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// What the smoke test runs: a load, sequential and random reads, and a check.
+/// The smoke test: a load, sequential and random reads, and a check.
 const SMOKE: [&str; 3] = ["purdue-2008", "--only", "B14"];
 
-/// Memory given to Stele beside HBase's heap of 8 GB.
+/// Memory given to Stele, next to HBase's heap of 8 GB.
 const STELE_MEMORY: &str = "memory=4GiB";
 
 /// Suites against rivals.
@@ -22,7 +22,7 @@ const STELE_MEMORY: &str = "memory=4GiB";
 pub struct Arguments {
     /// Names of suites; all of them when absent.
     suites: Vec<String>,
-    /// Who is measured; the first is what the others are compared with.
+    /// The measured servers; the first is the one that the others are compared with.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "stele,hbase,emulator")]
     against: Vec<Rival>,
     /// `quick`, or a factor of the documents' own sizes.
@@ -39,7 +39,7 @@ pub struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Starts who is measured, runs the suites one after the other, and stops what it started.
+/// Starts the measured servers, runs the suites one after the other, and stops the servers it started.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let program = build()?;
     let out = arguments.out.clone().unwrap_or_else(|| target_dir().join("bench"));
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     result
 }
 
-/// What each of them is to be like: small enough that all fit on one machine, unless something else is said.
+/// The settings of each server: small enough that all fit on one machine, unless the caller sets others.
 fn requests(arguments: &Arguments) -> Result<Vec<(Rival, Request)>> {
     let mut requests = Vec::new();
     for rival in &arguments.against {
@@ -124,7 +124,7 @@ fn names(program: &PathBuf) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What builds the program.
+/// The command that builds the program.
 pub fn building() -> Run {
     cargo(["build", "--release", "--package", "stele-bench"])
 }
@@ -149,7 +149,7 @@ pub fn smoke() -> Result<Tally> {
     let url = format!("bigtable://{}/bench", server.address());
     let mut tally = Tally::default();
     for (lie, passes) in [("", true), ("?lie=drop:9973", false), ("?lie=stale:50", false)] {
-        // Stale answers need a workload that overwrites what it reads.
+        // Stale answers need a workload that overwrites the rows it reads.
         let suite = if lie.contains("stale") {
             ["ycsb", "--only", "workloads"]
         } else {

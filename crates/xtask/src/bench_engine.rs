@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// The engine's benchmark.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Counts the instructions of the hot paths instead, and compares them with what is on record.
+    /// Counts the instructions of the hot paths instead, and compares them with the record.
     #[arg(long)]
     counts: bool,
     /// With `--counts`: puts the counts on record.
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         .succeeds()
 }
 
-/// What builds the program without a rival.
+/// The command that builds the program without a rival.
 pub fn building() -> Run {
     cargo(["build", "--release", "--package", "stele-enginebench"])
 }
@@ -86,9 +86,9 @@ fn build(rival: bool) -> Result<PathBuf> {
         let headers = Run::new("gcc").args(["-print-file-name=include"]).output()?;
         build = build
             .args(["--features", "rocksdb"])
-            // As its own makefile does. Its crate passes on the instructions that Rust may use, which are those of every x86-64: then
-            // checksums of the log and looks into filters are computed without what this machine has for them, and which
-            // it asks for when it is compiled, while Stele's libraries ask at run time.
+            // As its own makefile does. Its crate passes on the instructions that Rust may use: those of every x86-64. Then
+            // checksums of the log and probes of filters do without the instructions of this machine, which RocksDB asks for
+            // at compile time. Stele's libraries ask for them at run time.
             .env("CXXFLAGS", "-march=native")
             .env("LIBCLANG_PATH", &tools::libclang()?)
             .env("BINDGEN_EXTRA_CLANG_ARGS", Path::new(&format!("-I{}", headers.trim())));
@@ -123,8 +123,8 @@ pub fn counts(record: bool) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What an operation of each of [`PATHS`] costs. As many are counted at a time as there are processors: a count does not depend on
-/// what else the machine does.
+/// The instructions of an operation of each of [`PATHS`]. As many are counted at a time as there are processors: a
+/// count does not depend on other load of the machine.
 fn counted(program: &Path) -> Vec<Result<u64>> {
     let left = Mutex::new(PATHS.into_iter().enumerate());
     let results = PATHS.map(|_| OnceLock::new());

@@ -43,7 +43,8 @@ pub fn go_suite() -> Result<Tally> {
     with_server("go", |address| {
         let mut events = GoEvents::default();
         let success = Run::new("go")
-            .args(["test", "-json", "-count=1", "-timeout=10m", "./suite"])
+            // The flag of `tools::go_program`: Go compiles every library once for each set of flags.
+            .args(["test", "-trimpath", "-json", "-count=1", "-timeout=10m", "./suite"])
             .dir(root().join("tests/clients/go"))
             .env("STELE_ADDRESS", address)
             .lines(|line| {

@@ -1,8 +1,9 @@
-//! Fetches real text for the bench to cut values from: the descriptions of Debian's packages in English.
+//! Fetches real text for the benchmark's values: the English descriptions of Debian's packages.
 //!
-//! The documents cut theirs from Wikipedia. This text is as real, free, and comes through apt's ordinary client: apt updates
-//! package lists of its own under `target/corpus`, with translations, without touching the system's; the package lists
-//! themselves hold only the first line of each description. Debian prints each description once for all architectures.
+//! The published evaluations cut their values from Wikipedia. This text is as real, free, and comes through apt's
+//! ordinary client. Apt updates package lists of its own under `target/corpus`, with translations, without touching the
+//! system's; the package lists themselves hold only the first line of each description. Debian prints each description
+//! once for all architectures.
 
 use crate::shell::{Run, target_dir};
 use anyhow::{Context, Result, ensure};
@@ -53,7 +54,7 @@ fn update(lists: &Path) -> Result<()> {
         .context("updating package lists; this task needs a Debian")
 }
 
-/// Writes the descriptions out of all lists: first lines, and what follows them.
+/// Writes the descriptions out of all lists: first lines and the lines behind them.
 fn write(lists: &Path, text: &Path) -> Result<()> {
     let mut out = BufWriter::new(File::create(text).with_context(|| format!("creating {}", text.display()))?);
     for list in translations(lists)? {

@@ -1,6 +1,6 @@
-//! Kills the real server with SIGKILL while 64 writers are at work, starts it again, and reads everything back.
+//! Kills the real server with SIGKILL under 64 writers, and reads everything back.
 //!
-//! What `crashload` proves is told there. Each round continues with the data of the rounds before, so damage that
+//! `crashload` says which properties it proves. Each round continues with the data of the rounds before, so damage that
 //! shows only after a second recovery is found too. SIGKILL loses nothing the operating system already has; power loss
 //! is the simulator's business, which drops unsynced writes.
 
@@ -13,6 +13,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Rounds of every run of the pipeline; `cargo xtask crash` does many.
+pub const SMOKE_ROUNDS: u32 = 5;
 
 /// On average, at least. Sixty-four writers do thousands in a second; a server that refuses everything loses nothing.
 const ACKNOWLEDGED_PER_ROUND: u64 = 10;
@@ -108,7 +111,7 @@ fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, s
     Ok(passed.then_some(acknowledged))
 }
 
-/// What the writers say in the end.
+/// The number of acknowledged writes in the last line of the output of the writers.
 pub fn acknowledged_in(said: &str) -> Result<u64> {
     let line = said.lines().last().unwrap_or_default();
     let value: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"))?;

@@ -1,4 +1,4 @@
-//! Imports Debian's package list with `stele import` and compares what `cbt` says with a plain script over the file.
+//! Imports Debian's package list with `stele import` and checks it with `cbt`.
 
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::{Run, root};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
 
-/// Where apt keeps what `apt-get update` fetched.
+/// The lists that `apt-get update` fetched.
 const LISTS: &str = "/var/lib/apt/lists";
 
 /// Whether both agree on everything.

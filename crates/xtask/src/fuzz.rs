@@ -9,10 +9,10 @@ use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// The largest allocation that a decoder may make: a block with a value of 100 MiB is what the formats allow.
+/// The largest allocation that a decoder may make: the formats allow a block with a value of 100 MiB.
 const ALLOCATION_MIB_MAX: u32 = 128;
 
-/// Memory of a target as a whole. The sanitizer keeps what is freed for a while.
+/// Memory of a target as a whole. The sanitizer retains freed memory for a while.
 const MEMORY_MIB_MAX: u32 = 1024;
 
 /// Whether no target found anything.
@@ -83,7 +83,7 @@ pub fn smoke() -> Result<Tally> {
     Ok(tally)
 }
 
-/// What the toolchain file of the workspace asks for.
+/// The channel that the toolchain file of the workspace asks for.
 fn toolchain() -> Result<String> {
     let path = root().join("rust-toolchain.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -112,7 +112,7 @@ fn nightly(cargo_fuzz: &std::path::Path) -> Run {
         .without_env("RUSTC")
 }
 
-/// Where inputs come from: what earlier runs found, which also takes what this one finds, and the seeds.
+/// The folders of inputs: findings of earlier runs, to which this run adds its own, and the seeds.
 fn corpora(target: &str) -> Result<Vec<PathBuf>> {
     let found = root().join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;

@@ -1,4 +1,4 @@
-//! A real HDFS for tests, a NameNode and DataNodes, and what is tested on it.
+//! A real HDFS for tests, with a NameNode and DataNodes, and the tests on it.
 //!
 //! The jars come from Maven's registry once. All processes listen on loopback only, on free ports, with small heaps and an
 //! empty file system each time.
@@ -11,12 +11,12 @@
 use crate::remote::{self, Remote};
 use crate::rival::site::Site;
 use crate::server::{Process, Scratch, free_address, http_get};
-use crate::shell::{Run, cargo};
+use crate::shell::Run;
 use crate::tally::Tally;
-use crate::{tools, zombie as takeover};
+use crate::{cargo_tests, tools, zombie as takeover};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ rootLogger.level = INFO
 rootLogger.appenderRef.err.ref = ERR
 ";
 
-/// Whether the machine has what is needed to fetch and run Hadoop.
+/// Whether the machine can fetch and run Hadoop.
 pub fn available() -> bool {
     ["mvn", "java"].iter().all(|program| {
         let version = Run::new(program).args(["-version"]).into_command().output();
@@ -81,8 +81,8 @@ struct Place {
 }
 
 impl Hdfs {
-    /// Fetches the jars if need be, makes a file system and starts it with so many DataNodes. Files have two replicas, or one
-    /// where there is one DataNode.
+    /// Fetches the jars if need be, makes a file system and starts it with this number of DataNodes. Files have two
+    /// replicas, or one where there is one DataNode.
     pub fn start(scratch: &Scratch, data_nodes: usize) -> Result<Hdfs> {
         let jars = tools::hadoop_jars()?;
         let root = scratch.join("hdfs");
@@ -208,7 +208,7 @@ impl Place {
             .set("dfs.datanode.hostname", "127.0.0.1")
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.namenode.safemode.extension", 0)
-            // Who has been silent for a few seconds gets no new blocks; otherwise a dead one gets them for ten minutes.
+            // A node that has been silent for a few seconds gets no new blocks; otherwise a dead one gets them for ten minutes.
             .set("dfs.heartbeat.interval", 1)
             .set("dfs.namenode.heartbeat.recheck-interval", 5_000)
             .set("dfs.namenode.stale.datanode.interval", 3_000)
@@ -270,21 +270,15 @@ impl Place {
 }
 
 fn tests(hdfs: &Hdfs, filter: &str, victim: &str) -> Result<Tally> {
-    let mut tally = Tally::default();
-    // Of the workspace: for its package alone cargo would choose other features of what it depends on, and build that once more.
-    let success = cargo(["test", "--workspace", "--test", "hdfs", filter, "--", "--nocapture"])
-        .env("STELE_TEST_HDFS", format!("hdfs://{}", hdfs.address))
-        .env("STELE_TEST_HDFS_VICTIM", victim)
-        .lines(|line| {
-            if !line.is_empty() {
-                println!("{line}");
-            }
-            tally.cargo_line(line);
-        })?;
-    Ok(tally.with_exit(success))
+    let address = format!("hdfs://{}", hdfs.address);
+    let environment = [
+        ("STELE_TEST_HDFS", Path::new(&address)),
+        ("STELE_TEST_HDFS_VICTIM", Path::new(victim)),
+    ];
+    cargo_tests::run_one("hdfs::hdfs", Some(filter), &environment)
 }
 
-/// What is acknowledged while one of two DataNodes dies is there afterwards.
+/// Writes that are acknowledged while one of two DataNodes dies are there afterwards.
 pub fn lose() -> Result<bool> {
     let scratch = Scratch::new("hdfs-lose")?;
     let mut hdfs = Hdfs::start(&scratch, 2)?;
@@ -304,7 +298,7 @@ pub fn lose() -> Result<bool> {
     Ok(passed)
 }
 
-/// The storage suite and the fencing tests on a real HDFS, and what the DataNode says of `fsync`.
+/// The storage suite and the fencing tests on a real HDFS, and the DataNode's count of `fsync` calls.
 pub fn conformance() -> Result<Tally> {
     let scratch = Scratch::new("hdfs")?;
     let hdfs = Hdfs::start(&scratch, 1)?;

@@ -1,6 +1,7 @@
-//! `cargo xtask`: everything a developer or CI runs, so that no step lives in a shell script or in somebody's memory.
+//! `cargo xtask` runs every task of developers and of CI.
 //!
-//! * `test` is the one command before a commit; `ci` is the same and ends with `N passed, N failed`.
+//! * `test` is the one command before a commit, and `ci` another name for it. It ends with `N passed, N failed`.
+//! * `test --all` is everything there is, for nights and releases.
 //! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`) are commands of their own.
 //! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
@@ -16,6 +17,7 @@
 mod ahead;
 mod bench;
 mod bench_engine;
+mod cargo_tests;
 mod clients;
 mod corpus;
 mod crash;
@@ -23,9 +25,11 @@ mod debian;
 mod deny;
 mod fuzz;
 mod hdfs;
+mod jobs;
 mod measure;
 mod miri;
 mod pipeline;
+mod proc_stat;
 mod remote;
 mod rival;
 mod server;
@@ -54,16 +58,21 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything that must hold before a commit.
+    /// Everything that must hold before a commit, in minutes; the last line is `N passed, N failed`.
+    #[command(alias = "ci")]
     Test {
         /// Only the cargo tests: no lints, no simulation, no real processes.
         #[arg(long)]
         quick: bool,
+        /// Everything there is: fuzz seeds, all stores, takeovers, long loads, benchmarks, more simulation.
+        #[arg(long, conflicts_with = "quick")]
+        all: bool,
     },
-    /// The same as `test`; its last line is `N passed, N failed`.
-    Ci,
-    /// Checks what compilers do not: sizes, layering, headers, links, forbidden words.
-    Tidy,
+    /// One step of `test` that starts real processes; `test` has built the programs it needs.
+    #[command(hide = true)]
+    Step { step: pipeline::Step },
+    /// Checks rules that compilers do not know: sizes, layers, import cycles, links, language, assertions.
+    Tidy(tidy::Arguments),
     /// Formats all code.
     Fmt,
     /// Fuzzes the decoders with libFuzzer.
@@ -75,7 +84,7 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Runs what has unsafe code, or depends on the order of memory accesses, under Miri.
+    /// Runs unsafe code, and code that depends on the order of memory accesses, under Miri.
     Miri {
         /// Interleavings tried of each test.
         #[arg(long, default_value_t = 8)]
@@ -115,7 +124,7 @@ enum Task {
         /// Instead: writes this many rows to a server over HDFS, kills it, and counts them on an empty local disk.
         #[arg(long)]
         survive: Option<u64>,
-        /// Instead: what `zombie` does, so often, on HDFS.
+        /// Instead: this number of takeovers, as `zombie` does them, on HDFS.
         #[arg(long, conflicts_with = "survive")]
         zombie: Option<u32>,
         /// Instead: kills one of two DataNodes while a log is written.
@@ -156,8 +165,8 @@ enum Task {
         #[arg(long, default_value_t = 3)]
         repeats: u32,
     },
-    /// Measures what the server adds to its transport: operations per CPU second of the server, beside a bare tonic
-    /// echo in the same run. Arguments after `--` are the measurement's own.
+    /// Measures the cost that the server adds to its transport: operations per CPU second of the server, and of a bare
+    /// tonic echo in the same run. Arguments after `--` are the measurement's own.
     ServerCost {
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -179,7 +188,7 @@ struct StoreArguments {
     /// Instead: writes this many rows to a server over the store, kills it, and counts them on an empty local disk.
     #[arg(long)]
     survive: Option<u64>,
-    /// Instead: what `zombie` does, so often, on this store.
+    /// Instead: this number of takeovers, as `zombie` does them, on this store.
     #[arg(long, conflicts_with = "survive")]
     zombie: Option<u32>,
 }
@@ -198,9 +207,11 @@ fn main() -> ExitCode {
 /// Whether the task found everything in order; an error means that it could not be carried out.
 fn run(task: Task) -> Result<bool> {
     match task {
-        Task::Test { quick: true } => pipeline::quick(),
-        Task::Test { quick: false } | Task::Ci => pipeline::full(),
-        Task::Tidy => tidy::run(),
+        Task::Test { quick: true, .. } => pipeline::quick(),
+        Task::Test { all: true, .. } => pipeline::all(),
+        Task::Test { .. } => pipeline::everyday(),
+        Task::Step { step } => step.run(),
+        Task::Tidy(arguments) => tidy::task(&arguments),
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { seeds } => miri::run(seeds),

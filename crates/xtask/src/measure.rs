@@ -1,8 +1,8 @@
-//! Stele and Google's emulator, measured by the same client in one run on one machine.
+//! Measures Stele and Google's emulator with the same client in one run on one machine.
 //!
-//! The servers take turns, so that whatever else the machine does hits both. Reported beside throughput and latency are
-//! operations per CPU second of the server: on a small machine the client takes half of the CPU, and throughput alone
-//! would measure the client.
+//! The servers take turns, so other load of the machine hits both. The report holds throughput, latency and operations
+//! per CPU second of the server: on a small machine the client takes half of the CPU, and throughput alone would measure
+//! the client.
 
 use crate::server::{self, Process, Scratch, Server, Start, free_address};
 use crate::shell::{Run, target_dir};

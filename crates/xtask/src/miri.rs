@@ -1,6 +1,8 @@
-//! Runs the tests of unsafe code under Miri, and of code that depends on the order of memory accesses: the crate `memtable`,
-//! and the row cache's gate. Memory of chunks is not mapped there: Miri does not know mappings. Miri finds undefined behaviour
-//! and, by trying interleavings and orders that this processor never shows, races.
+//! Runs unsafe code, and code that depends on the order of memory accesses, under Miri.
+//!
+//! That is the memtable's arena and tree, and the row cache's gate; not the mapping of memory for chunks, which Miri does
+//! not support. Miri finds undefined behaviour. It also finds races, because it tries interleavings and orders that this
+//! processor never shows.
 
 use crate::shell::Run;
 use anyhow::Result;
@@ -19,7 +21,7 @@ const TESTS: [(&str, &str, &str); 2] = [
 /// Chance of switching threads after each basic block: some dozen times in a test's critical section.
 const PREEMPTION_RATE: &str = "0.05";
 
-/// Runs all of it under so many seeds; whether nothing was found.
+/// Runs all of it under this number of seeds; whether nothing was found.
 pub fn run(seeds: u32) -> Result<bool> {
     let flags = format!(
         "-Zmiri-disable-isolation -Zmiri-preemption-rate={PREEMPTION_RATE} -Zmiri-many-seeds=0..{}",

@@ -1,11 +1,11 @@
-//! Servers to measure Stele against, and Stele itself started in the same way: one command each.
+//! Starts and stops servers to measure Stele against, and Stele itself in the same way.
 //!
 //! Terms: a *rival* is such a server; its *parts* are its processes; its *place* is a directory below `target/rivals`.
-//! What was asked for at start (settings and configuration directory) is its *request*.
+//! Its *request* is the settings and the configuration directory that the caller asked for at start.
 //!
 //! Invariants:
 //! * Everything a rival writes is below its place, and everything it listens on is on the loopback interface.
-//! * `start` leaves all parts running and a party file, or stops what it started and leaves none.
+//! * `start` leaves all parts running and a party file, or stops the parts it started and leaves none.
 //! * A running rival is never joined by parts that were asked for differently.
 //!
 //! Nothing here is part of the product or of `cargo xtask test`. `docs/rivals.md` is the manual.
@@ -23,14 +23,12 @@ mod emulator;
 mod hbase;
 mod party;
 mod place;
-mod proc_stat;
 mod process;
 mod settings;
 pub mod site;
 mod stele;
 
 pub use place::Place;
-pub use proc_stat::ProcStat;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -50,7 +48,7 @@ pub enum RivalTask {
     },
     /// Stops a rival; its data stay.
     Stop { which: Which },
-    /// Says what runs.
+    /// Lists the running parts.
     Status,
     /// Runs HBase's own PerformanceEvaluation against the running HBase; its arguments come after `--`.
     Pe {
@@ -66,7 +64,7 @@ pub enum RivalTask {
     },
 }
 
-/// What a rival is to be like.
+/// The properties that a rival is started with.
 #[derive(Args)]
 pub struct Request {
     /// A setting; may be repeated. A wrong key lists the known ones.
@@ -108,7 +106,7 @@ impl Which {
     }
 }
 
-/// What one part is called and how long it may take to end when asked.
+/// The name of one part, and how long it may take to end when asked.
 pub struct PartName {
     pub name: &'static str,
     pub patience: Duration,
@@ -207,7 +205,7 @@ fn start(rival: Rival, request: &Request) -> Result<()> {
     let party = match rival.complete(&place, request) {
         Ok(party) => party,
         Err(error) => {
-            // Last started, first stopped; what ran before is left alone.
+            // Last started, first stopped; parts that ran before are left alone.
             for part in parts.iter().rev().filter(|part| !alive.contains(&part.name)) {
                 process::stop(&place, part.name, part.patience)?;
             }
@@ -218,7 +216,7 @@ fn start(rival: Rival, request: &Request) -> Result<()> {
     print_url(&place)
 }
 
-/// What makes two requests the same: the settings in their order, and the directory.
+/// The key by which two requests are the same: the settings in their order, and the directory.
 fn canonical(request: &Request) -> Result<String> {
     let mut text = String::new();
     for setting in settings::parse(&request.settings)? {

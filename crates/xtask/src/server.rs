@@ -1,13 +1,16 @@
-//! A real `stele` process on free ports with a data directory of its own; killed when dropped.
+//! A real `stele` process on free ports with a data directory of its own.
+//!
+//! It is killed when dropped.
 
-use crate::rival::ProcStat;
+use crate::proc_stat::ProcStat;
 use crate::shell::{Run, cargo, target_dir};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Recovery of the largest log we test takes seconds; a minute means that something hangs.
@@ -104,7 +107,7 @@ pub struct Start<'a> {
 }
 
 impl Server {
-    /// Starts the release binary and waits until it is ready.
+    /// Starts a server and waits until it is ready.
     pub fn start(start: &Start<'_>) -> Result<Server> {
         let bigtable = free_address()?;
         let http = free_address()?;
@@ -156,7 +159,7 @@ impl Server {
         &self.http
     }
 
-    /// What one of its metrics says now; with its labels, where it has any.
+    /// The value of one of its metrics now; with its labels, where it has any.
     pub fn metric(&self, name: &str) -> Result<f64> {
         let metrics = http_get(&self.http, "/metrics")?;
         metric_of(&metrics, name).with_context(|| format!("the server has no metric {name}"))
@@ -168,19 +171,48 @@ impl Server {
     }
 }
 
-/// The release binary.
-pub fn stele() -> PathBuf {
-    target_dir().join("release/stele")
+/// Which build of the server the tasks of this process start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// As users run it.
+    Release,
+    /// As the cargo tests build it, with debug assertions.
+    Tests,
 }
 
-/// What builds the release binary.
+static BUILD: OnceLock<Build> = OnceLock::new();
+
+/// Chooses the build. Only the first choice counts; without any it is [`Build::Release`].
+pub fn choose(build: Build) {
+    BUILD.get_or_init(|| build);
+}
+
+fn chosen() -> Build {
+    BUILD.get().copied().unwrap_or(Build::Release)
+}
+
+/// The server's program.
+pub fn stele() -> PathBuf {
+    match chosen() {
+        Build::Release => target_dir().join("release/stele"),
+        Build::Tests => target_dir().join("debug/stele"),
+    }
+}
+
+/// The command that builds the release.
 pub fn building() -> Run {
     cargo(["build", "--release", "--package", "stele"])
 }
 
-/// Builds the release binary.
+/// Builds the server. The one of the tests is built together with them, before this process begins.
 pub fn build() -> Result<()> {
-    building().check()
+    match chosen() {
+        Build::Release => building().check(),
+        Build::Tests => {
+            ensure!(stele().exists(), "the server is built by `cargo xtask test`");
+            Ok(())
+        }
+    }
 }
 
 /// An address nobody listens on. Somebody might take it before the caller does; then the start fails loudly.
@@ -233,7 +265,7 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// What it holds is not needed any more.
+    /// Its contents are not needed any more.
     pub fn passed(mut self) {
         self.keep = false;
     }

@@ -1,4 +1,4 @@
-//! What the server adds to its transport: builds the server and the measurement, and runs it.
+//! Measures the CPU time that the server adds to its transport.
 
 use crate::server;
 use crate::shell::{Run, cargo, target_dir};

@@ -14,7 +14,7 @@ pub fn root() -> &'static Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Where cargo puts what it builds; relative settings are relative to the workspace.
+/// Cargo's output folder; relative settings are relative to the workspace.
 pub fn target_dir() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
@@ -108,7 +108,7 @@ impl Run {
         Ok(child.wait()?.success())
     }
 
-    /// Standard output of a command that must succeed; what it says on standard error is shown.
+    /// Standard output of a command that must succeed; its standard error is shown.
     pub fn output(mut self) -> Result<String> {
         let output = self
             .command

@@ -1,10 +1,11 @@
-//! Loads far more than the memory budget and checks what must hold then: every row is there, memory stayed within the
-//! budget and 200 MB whatever was asked of the server, the files are not much larger than the data, and a restart is
-//! quick.
+//! Loads far more data than the memory budget holds and checks the project's promises.
 //!
-//! A run goes through *phases*, each a kind of load, and notes the largest resident set of each, and what the server says that
-//! it is made of ([`account`]). What presses on memory and how is in `tests/clients/go/cmd/load/press.go`; requests made to
-//! hurt are in `crates/server/tests/hostile.rs`.
+//! Every row is there; memory stays within the budget and 200 MB under any request; the files are not much larger than
+//! the data; a restart is quick.
+//!
+//! A run goes through *phases*, each a kind of load. It notes the largest resident set of each, and the server's own
+//! account of it ([`account`]). The loads are in `tests/clients/go/cmd/load/press.go`, and hostile requests in
+//! `crates/server/tests/hostile.rs`.
 
 mod account;
 
@@ -36,7 +37,7 @@ const WIDE_VALUE_BYTES: u64 = 10;
 /// A kind of load: its name, and the arguments of `load`, but for how long.
 type Phase = (&'static str, &'static [&'static str]);
 
-/// What comes after the fill and the first count. Large values are a tenth of the smallest budget's share of requests.
+/// The phases after the fill and the first count. Large values are a tenth of the smallest budget's share of requests.
 const PHASES: [Phase; 8] = [
     ("zipf reads, 64 callers", &["zipf"]),
     ("full scans, 32 callers", &["scans", "-callers", "32"]),
@@ -67,17 +68,17 @@ struct Outcome {
     memory_mib: u64,
     /// By phase, in bytes.
     peaks: Vec<(String, u64)>,
-    /// What was checked, and whether it held.
+    /// Each check, and whether it held.
     checks: Vec<(String, bool)>,
 }
 
-/// What every run of the pipeline does: half a minute with the load of all phases on the smallest budget, for which a request
-/// may be larger than all there is, and on a usual one.
+/// The load of all phases for half a minute, on the smallest budget, which one request may exceed, and on a usual
+/// one.
 pub fn smoke() -> Result<Tally> {
     Ok(Tally::one(run(120, &[64, 512], 3)?))
 }
 
-/// Whether all of it held, for each budget; each kind of load goes on for so many seconds.
+/// Whether all of it held, for each budget; each kind of load goes on for this number of seconds.
 pub fn run(megabytes: u64, budgets_mib: &[u64], seconds: u32) -> Result<bool> {
     server::build()?;
     let load = tools::go_program("load")?;

@@ -1,6 +1,8 @@
-//! Object stores for tests, and what is tested on each of them. They listen on loopback only, and begin empty.
+//! Object stores for tests, and the tests on each of them.
 //!
-//! | store | what stands for it |
+//! They listen on loopback only, and begin empty.
+//!
+//! | store | its stand-in |
 //! |---|---|
 //! | S3 | versitygw over a folder, a real server: conditional puts, ranges, uploads in pieces and listings as S3 has them |
 //! | Azure Blob Storage | Azurite, the emulator of its makers |
@@ -14,9 +16,10 @@ mod azure;
 mod gcs;
 mod s3;
 
+use crate::cargo_tests;
 use crate::remote::{self, Remote};
 use crate::server::{Process, Scratch};
-use crate::shell::{Run, cargo};
+use crate::shell::Run;
 use crate::tally::Tally;
 use crate::zombie as takeover;
 use anyhow::{Context, Result, bail};
@@ -34,7 +37,7 @@ const READY_WAIT: Duration = Duration::from_secs(20);
 /// Whose store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Amazon's, and what speaks its protocol.
+    /// Amazon's, and other stores with its protocol.
     S3,
     /// Google's.
     Gcs,
@@ -43,7 +46,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whether the machine has what is needed to run one.
+    /// Whether the machine can run one.
     pub fn available(self) -> bool {
         match self {
             Service::S3 | Service::Gcs => true,
@@ -73,7 +76,7 @@ struct Store {
     _process: Process,
     /// Such as `s3://bucket`.
     url: String,
-    /// What `--data-option` is to be.
+    /// The value of `--data-option`.
     options: String,
     /// Where the objects of the bucket are, each in a file of its name, where the store keeps them so.
     folder: Option<PathBuf>,
@@ -117,31 +120,20 @@ fn launch(name: &str, command: Run, address: &str, log: &Path) -> Result<Process
 pub fn conformance(service: Service) -> Result<Tally> {
     let scratch = Scratch::new(service.name())?;
     let store = service.start(&scratch)?;
-    let mut tally = Tally::default();
-    let mut success = tests("services", &store, &mut tally)?;
+    let folder = store.folder.clone().unwrap_or_default();
+    let environment = [
+        ("STELE_TEST_STORE", Path::new(&store.url)),
+        ("STELE_TEST_STORE_OPTIONS", Path::new(&store.options)),
+        ("STELE_TEST_STORE_FOLDER", &folder),
+    ];
+    let mut tally = cargo_tests::run_one("objects::services", None, &environment)?;
     if store.folder.is_some() {
-        success &= tests("s3", &store, &mut tally)?;
+        tally.add(cargo_tests::run_one("server::all", Some("s3::"), &environment)?);
     }
-    let tally = tally.with_exit(success);
     if tally.failed == 0 {
         scratch.passed();
     }
     Ok(tally)
-}
-
-/// The tests of that name that want a store; whether all passed. They are of the workspace: for one package alone cargo would
-/// choose other features of what it depends on, and build all of it once more.
-fn tests(test: &str, store: &Store, tally: &mut Tally) -> Result<bool> {
-    cargo(["test", "--workspace", "--test", test])
-        .env("STELE_TEST_STORE", &store.url)
-        .env("STELE_TEST_STORE_OPTIONS", &store.options)
-        .env("STELE_TEST_STORE_FOLDER", store.folder.clone().unwrap_or_default())
-        .lines(|line| {
-            if !line.is_empty() {
-                println!("{line}");
-            }
-            tally.cargo_line(line);
-        })
 }
 
 /// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.

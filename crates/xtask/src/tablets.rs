@@ -1,4 +1,4 @@
-//! Thousands of tablets on one server: how long a start takes, and what they cost while nobody asks for anything.
+//! Measures start time and idle cost of a server with thousands of tablets.
 
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::Run;

@@ -1,4 +1,4 @@
-//! Counts of what passed and failed, read off the output of each kind of test runner.
+//! Counts passed and failed checks, read off the output of each kind of test runner.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ impl GoEvents {
         None
     }
 
-    /// Counts, and what the failed tests printed.
+    /// Counts, and the output of the failed tests.
     pub fn finish(self) -> (Tally, String) {
         let mut tally = Tally::default();
         let mut report = String::new();

@@ -1,6 +1,6 @@
 //! Tools that tasks need: built from `tests/clients/go`, or installed from their registries, into `target/tools`.
 //!
-//! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs anew.
+//! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs the tool again.
 
 use crate::shell::{Run, root, target_dir};
 use anyhow::{Context, Result};
@@ -78,7 +78,10 @@ fn go_install(name: &str, package: &str) -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join(name);
     if !stamped(name, package)? || !program.exists() {
-        Run::new("go").args(["install", package]).env("GOBIN", &dir).check()?;
+        Run::new("go")
+            .args(["install", "-trimpath", package])
+            .env("GOBIN", &dir)
+            .check()?;
         stamp(name, package)?;
     }
     Ok(program)
@@ -144,7 +147,7 @@ pub fn libclang() -> Result<PathBuf> {
     Ok(dir.join("clang/native"))
 }
 
-/// `cargo fuzz`, installed beside the others.
+/// `cargo fuzz`, installed next to the others.
 pub fn cargo_fuzz() -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join("bin/cargo-fuzz");

@@ -1,12 +1,15 @@
-//! A second server takes a prefix of an object store, or a directory of HDFS, over while the first is written to; what the
-//! first acknowledged, before and after, must be there.
+//! Lets a second server take storage over and proves that no acknowledged write is lost.
 //!
-//! Each round begins with the server that won the round before. 64 writers write to it, and go on while another one is
-//! started over the same prefix and after it is ready. In every second round the first server is stopped (SIGSTOP) before
-//! the takeover and woken afterwards, in the middle of whatever it was doing; in every fourth it sleeps until the files of
-//! its log are gone: the second server flushes what it took over and ends, and a third one, at its start, deletes them.
-//! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one. The
-//! data of all rounds is kept.
+//! The storage is a prefix of an object store or a directory of HDFS. Each round begins with the server that won the
+//! round before. 64 writers write to it, and go on while another one is started over the same storage and after it is
+//! ready.
+//!
+//! In every second round the first server is stopped (SIGSTOP) before the takeover and woken afterwards, at any point of
+//! its work. In every fourth it sleeps until the files of its log are gone: the second server flushes its data and ends,
+//! and a third one, at its start, deletes them.
+//!
+//! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one.
+//! The data of all rounds is kept.
 
 use crate::crash::{acknowledged_in, is_proof};
 use crate::remote::Remote;
@@ -28,7 +31,7 @@ const AFTERWARDS: Duration = Duration::from_millis(300);
 /// A replaced server asks every two seconds whether it still is the owner, and then ends.
 const END_WAIT: Duration = Duration::from_secs(20);
 
-/// What becomes of the server that is written to while another one takes over.
+/// The state of the first server while another one takes over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Old {
     Awake,
@@ -175,7 +178,7 @@ impl Setting<'_> {
     }
 }
 
-/// What a server says with that has told why it ends. One that panics is ended by a signal.
+/// The exit code of a server that has told why it ends. One that panics is ended by a signal.
 const REFUSED: i32 = 1;
 
 /// Milliseconds until the process ended with an error that it tells, as a replaced server must; `None` when it did not.

@@ -312,13 +312,11 @@ mod tests {
         // Far in the future, hence after the suite's start; and long ago.
         let lines = "[9999999.0s][info][gc] GC(1) Pause Remark 1.0ms\n[0.000s][info][gc] GC(0) Pause Remark 1.0ms\n";
         std::fs::write(&log, lines).unwrap();
-        let until = Instant::now() + Duration::from_millis(60);
-        let mut spun = 0_u64;
-        while Instant::now() < until {
-            spun += 1;
+        // However little of a processor this thread gets, its time is counted in the end.
+        while process_cpu(me).unwrap() <= before {
+            std::hint::spin_loop();
         }
         let xray = sampler.stop();
-        assert!(spun > 0 && process_cpu(me).unwrap() > before);
         // One at the start and one at the end, whatever lies between.
         assert!(xray.processes.len() >= 2 && xray.hosts.len() == xray.processes.len());
         assert!(

@@ -3,7 +3,7 @@
 #[path = "outage.rs"]
 mod outage;
 
-use crate::history::{Change, Setup, Step};
+use super::history::{Change, Setup, Step};
 use bytes::Bytes;
 use outage::unless_unread;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
-//! Apache HBase, pseudo-distributed: ZooKeeper, NameNode, DataNode, master and region server as processes of their own,
-//! one replica, everything on the loopback interface.
+//! Apache HBase, pseudo-distributed, with one replica.
 //!
-//! Ready means what HBase's own client says (see `Ready.java` in `tests/rivals/hbase`), not that ports are open.
+//! ZooKeeper, NameNode, DataNode, master and region server are processes of their own; everything is on the loopback
+//! interface. Ready means that HBase's own client says so (see `Ready.java` in `tests/rivals/hbase`), not that ports are
+//! open.
 
 mod benchmark;
 mod configuration;
@@ -21,7 +22,7 @@ use std::fs::{self, File};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// What a part needs to take connections; a JVM on a busy machine takes seconds.
+/// The time a part needs to take connections; a JVM on a busy machine takes seconds.
 const PORT_LIMIT: Duration = Duration::from_secs(120);
 
 /// Until regions are assigned, after a crash with logs to split.
@@ -34,7 +35,7 @@ struct Part {
     arguments: &'static [&'static str],
     /// Largest heap, unless it is the region server, whose heap is a setting.
     heap: &'static str,
-    /// Offsets from the first port, and what is there. The first one is waited for.
+    /// Offsets from the first port, and the services there. The first one is waited for.
     ports: &'static [(u16, &'static str)],
     /// The region server flushes memtables before it ends.
     patience: Duration,
@@ -112,7 +113,7 @@ pub fn parts() -> Vec<PartName> {
     PARTS.iter().map(name).collect()
 }
 
-/// Starts what is missing.
+/// Starts the missing parts.
 pub fn complete(place: &Place, request: &Request) -> Result<Party> {
     let options = Options::parse(&request.settings)?;
     let missing = || PARTS.iter().filter(|part| process::running(place, part.name).is_none());
@@ -149,7 +150,7 @@ fn launch(place: &Place, java: &Java, options: &Options, part: &Part) -> Launch 
     }
 }
 
-/// What of the JVM is chosen here, as a report should show it.
+/// The JVM options that are chosen here, as a report should show them.
 fn jvm_flags(options: &Options, part: &Part) -> Vec<String> {
     if part.name == REGION_SERVER {
         options.region_server_flags()
@@ -256,7 +257,7 @@ fn party(
     })
 }
 
-/// HBase's version and its configuration from what `Effective.java` prints: kind, name and value with tabs between.
+/// HBase's version and its configuration from the output of `Effective.java`: kind, name and value with tabs between.
 fn effective(printed: &str) -> Result<(String, BTreeMap<String, String>)> {
     let mut map = BTreeMap::new();
     for line in printed.lines() {

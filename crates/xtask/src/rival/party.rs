@@ -1,5 +1,7 @@
-//! The *party file*: what a benchmark has to know about a server besides its address. Which processes to watch, where
-//! their GC logs and their data are, and with which configuration they run, so that a report can show it.
+//! The *party file* tells a benchmark more about a server than its address.
+//!
+//! It names the processes to watch, where their GC logs and their data are, and with which configuration they run, so
+//! that a report can show it.
 //!
 //! The fields are described in `docs/rivals.md`; the reader is `stele-bench`.
 
@@ -74,7 +76,7 @@ fn with_party(url: &str, path: &Path) -> String {
     format!("{url}?party={}", query_value(&path.to_string_lossy()))
 }
 
-/// Percent-encodes what may not stand in the value of a URL's query (RFC 3986); `/` may.
+/// Percent-encodes characters that may not stand in the value of a URL's query (RFC 3986); `/` may.
 fn query_value(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

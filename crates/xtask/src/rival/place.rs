@@ -1,4 +1,4 @@
-//! Where a rival lives: `target/rivals/<name>`, and what is where in it.
+//! The directory of a rival, `target/rivals/<name>`, and the files in it.
 
 use crate::shell::target_dir;
 use anyhow::{Context, Result, bail};
@@ -67,17 +67,17 @@ impl Place {
         self.dir.join("data")
     }
 
-    /// Configuration files, written anew at each start.
+    /// Configuration files, written again at each start.
     pub fn conf(&self) -> PathBuf {
         self.dir.join("conf")
     }
 
-    /// What a part says.
+    /// The output of a part.
     pub fn log(&self, part: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{part}.log"))
     }
 
-    /// What the garbage collector of a part says.
+    /// The log of the garbage collector of a part.
     pub fn gc_log(&self, part: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{part}-gc.log"))
     }
@@ -87,7 +87,7 @@ impl Place {
         self.dir.join("run").join(format!("{part}.pid"))
     }
 
-    /// With what it was started last.
+    /// The request with which it was started last.
     pub fn request(&self) -> PathBuf {
         self.dir.join("run/request")
     }

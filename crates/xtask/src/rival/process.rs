@@ -1,4 +1,4 @@
-//! Processes that go on when this program has ended, and the files by which a later run finds them again.
+//! Processes that outlive this program, and the files by which it finds them again.
 //!
 //! Terms: a *part* is one process of a rival; its *identity* is process id, start time and boot, kept in `run/<part>.pid`.
 //!
@@ -8,7 +8,7 @@
 //! * Every wait has a deadline.
 
 use super::Place;
-use super::proc_stat::ProcStat;
+use crate::proc_stat::ProcStat;
 use crate::shell::root;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -71,7 +71,7 @@ impl Identity {
         words.next().is_none().then_some(identity)
     }
 
-    /// What the system says of it now; `None` when it has ended.
+    /// Its state by the system now; `None` when it has ended.
     pub fn stat(&self) -> Option<ProcStat> {
         let stat = ProcStat::read(&self.pid.to_string()).ok()?;
         let same = stat.started_ticks == self.started_ticks && boot_id().ok()? == self.boot;

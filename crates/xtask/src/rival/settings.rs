@@ -5,7 +5,7 @@
 
 use anyhow::{Result, bail};
 
-/// A short option and what it does, for messages and for the reader.
+/// A short option and its effect, for messages and for the reader.
 pub struct Known {
     pub key: &'static str,
     pub meaning: &'static str,
@@ -18,7 +18,7 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Splits at the first `=`. What an XML file or a command line could not hold is refused here.
+/// Splits at the first `=`. Text that an XML file or a command line could not hold is refused here.
 pub fn parse(texts: &[String]) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = Vec::new();
     for text in texts {

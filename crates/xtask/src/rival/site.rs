@@ -1,5 +1,6 @@
-//! Hadoop's configuration files: `<property>` after `<property>`, where a later one replaces an earlier one, also across
-//! files that are included.
+//! Hadoop's configuration files: a list of `<property>` elements.
+//!
+//! A later property replaces an earlier one, also across included files.
 
 use std::path::{Path, PathBuf};
 

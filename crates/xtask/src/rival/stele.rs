@@ -1,4 +1,6 @@
-//! Stele's release binary, started like the others: data of its own, default durability, settings by `--set`.
+//! Stele's release binary, started like the other servers.
+//!
+//! It has data of its own, the default durability, and settings by `--set`.
 
 use super::party::{Member, Party};
 use super::settings::{self, Known, Setting};
@@ -9,7 +11,7 @@ use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Its only process; it drains requests for ten seconds by default, and then writes out what it has.
+/// Its only process; it drains requests for ten seconds by default, and then writes out its memtables.
 pub const PART: PartName = PartName {
     name: "server",
     patience: Duration::from_secs(60),
@@ -131,7 +133,7 @@ fn launch(place: &Place, plan: &Plan, address: &str, http: &str) -> process::Lau
     }
 }
 
-/// The settings with their defaults, from what `stele config --defaults` prints: `#key = "value"` among comments.
+/// The settings with their defaults, from the output of `stele config --defaults`: `#key = "value"` among comments.
 fn defaults(printed: &str) -> BTreeMap<String, String> {
     printed
         .lines()
@@ -141,7 +143,7 @@ fn defaults(printed: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What was set and what was left alone, told apart.
+/// Settings that were changed and settings that were left alone, told apart.
 fn configuration(set: &[(&str, &str)], defaults: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     for (key, value) in defaults {

@@ -1,8 +1,8 @@
-//! What a server's memory is made of, by its own accounts, at the moment when it has most of it.
+//! The parts of a server's memory, by its own accounts, at their peak.
 //!
-//! Looked at a few dozen times a second, so that a peak of some milliseconds may be missed; the largest resident set itself
-//! comes from the system, which misses none. *Unexplained* is what no account knows: the program's own structures, buffers of
-//! flushes, compactions and connections, and what the allocator keeps of freed memory.
+//! The accounts are polled a few dozen times a second, so a peak of some milliseconds may be missed. The largest resident
+//! set itself comes from the system, which misses none. *Unexplained* memory is in no account: the program's own
+//! structures, buffers of flushes, compactions and connections, and freed memory that the allocator retains.
 
 use crate::server::{http_get, metric_of};
 use anyhow::Result;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks.
+/// Between two polls.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Gauges that say what memory is held for, and what they are called here.
+/// Gauges of memory by purpose, and their names here.
 const KNOWN: [(&str, &str); 11] = [
     ("stele_memtable_bytes", "memtables"),
     (r#"stele_memory_reserved_bytes{of="spare"}"#, "spare"),
@@ -30,10 +30,10 @@ const KNOWN: [(&str, &str); 11] = [
     (r#"stele_resident_bytes{kind="files"}"#, "program"),
 ];
 
-/// Not divided into anything: what `KNOWN` is a part of.
+/// Not divided into anything: the total of the parts in `KNOWN`.
 const OWN: &str = r#"stele_resident_bytes{kind="own"}"#;
 
-/// Whether somebody may take more than there is room for; how much of it is taken nobody knows.
+/// Whether a request may exceed its pool; no account says how much of the excess is used.
 const BEYOND: &str = r#"stele_bigtable_reserved_bytes{of="beyond"}"#;
 
 /// One look.
@@ -52,7 +52,7 @@ impl Account {
             let looking = scope.spawn(|| {
                 let mut largest = Account::default();
                 while !done.load(Ordering::Relaxed) {
-                    // A look that fails is one less.
+                    // A poll that fails is one less.
                     if let Ok(metrics) = http_get(http, "/metrics") {
                         let account = Account::of(&metrics);
                         if account.resident > largest.resident {
@@ -70,7 +70,7 @@ impl Account {
         })
     }
 
-    /// From what a server says of itself.
+    /// Parses a page of the server's metrics.
     fn of(metrics: &str) -> Account {
         let of = |name: &str| metric_of(metrics, name).unwrap_or(0.0) as u64;
         let known: Vec<_> = KNOWN.iter().map(|(name, shown)| (*shown, of(name))).collect();

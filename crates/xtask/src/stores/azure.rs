@@ -11,7 +11,7 @@ use std::fs;
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Whether the machine has what is needed to fetch and run it.
+/// Whether the machine can fetch and run it.
 pub fn available() -> bool {
     ["node", "npm"].iter().all(|program| {
         let version = Run::new(program).args(["--version"]).into_command().output();

@@ -1,5 +1,6 @@
-//! A server of Google Cloud Storage's XML API, of our own: the public emulators leave out preconditions and uploads in parts,
-//! without which nothing of Stele's can work.
+//! Our own server of the XML API of Google Cloud Storage.
+//!
+//! The public emulators leave out preconditions and uploads in parts, without which Stele cannot work.
 
 use super::{BUCKET, Store, launch};
 use crate::server::{Scratch, free_address};

@@ -2,8 +2,8 @@
 
 use super::{Problem, SourceFile};
 
-/// The crates from the bottom up. A crate may depend only on crates to its left; `ARCHITECTURE.md` says what each must
-/// not know.
+/// The crates from the bottom up. A crate may depend only on crates to its left; `ARCHITECTURE.md` lists the knowledge
+/// that each must not have.
 const ORDER: [&str; 25] = [
     "types",
     "wire",

@@ -3,7 +3,7 @@
 use super::{Problem, SourceFile};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What can be linked to.
+/// The targets of links.
 pub struct Documents {
     /// Files and directories of the workspace.
     paths: BTreeSet<String>,

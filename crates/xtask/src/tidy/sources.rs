@@ -18,7 +18,7 @@ const FORBIDDEN: [&str; 6] = [
     concat!("/ro", "ot/"),
 ];
 
-/// Module names that say nothing about what is inside.
+/// Module names that say nothing about their contents.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "common", "misc", "helpers"];
 
 /// All rules for a Rust file.

@@ -1,15 +1,17 @@
-//! HBase's own tools against the running HBase: its benchmark, as a check on ours, and its client, as a check on what
-//! ours reads.
+//! Runs HBase's own tools against the running HBase.
+//!
+//! Its benchmark is a check on ours, and its client a check on the rows that ours reads.
 
 use super::java::Java;
 use super::{REGION_SERVER, cpu_seconds, running};
-use crate::rival::{Place, ProcStat};
+use crate::proc_stat::ProcStat;
+use crate::rival::Place;
 use anyhow::{Context, Result};
 use std::time::Instant;
 
 const EVALUATION: &str = "org.apache.hadoop.hbase.PerformanceEvaluation";
 
-/// Runs PerformanceEvaluation and sets what it did against what the servers spent on it.
+/// Runs PerformanceEvaluation and compares its operations with the CPU time that the servers spent on them.
 pub fn evaluate(place: &Place, arguments: &[String]) -> Result<bool> {
     let (_, members) = running(place)?;
     let java = Java::built()?;
@@ -74,7 +76,7 @@ fn finished_rows(line: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Prints what HBase's own client finds in a table.
+/// Prints the rows that HBase's own client finds in a table.
 pub fn digest(place: &Place, table: &str, versions: u32) -> Result<bool> {
     let (url, _) = running(place)?;
     let address = url.trim_start_matches("hbase://");

@@ -1,8 +1,7 @@
 //! HBase's and Hadoop's configuration directory.
 //!
-//! Later wins: first what we would have by default, then the user's files (`--conf`), then where things are, last
-//! `--set`. Addresses and directories come after the user's files because a configuration that was made for another
-//! cluster names that cluster's.
+//! Later wins: first our defaults, then the user's files (`--conf`), then places, last `--set`. Addresses and directories
+//! come after the user's files because a configuration that was made for another cluster names that cluster's.
 
 use super::options::Options;
 use super::{DATANODE, DATANODE_HTTP, DATANODE_IPC, MASTER, NAMENODE, NAMENODE_HTTP, REGION, ZOOKEEPER};
@@ -54,8 +53,8 @@ pub const PLACEMENT: [&str; 29] = [
     "hbase.masters",
 ];
 
-/// One logging back end for all. Level and stream are chosen on the command line of a JVM; the benchmark reports what it
-/// does by logging it.
+/// One logging back end for all. Level and stream are chosen on the command line of a JVM; the benchmark reports its
+/// results by logging them.
 const LOG4J: &str = "\
 status = error
 appender.out.type = Console
@@ -84,7 +83,7 @@ pub fn name_dir(place: &Place) -> PathBuf {
     place.data().join("namenode")
 }
 
-/// Writes the directory anew.
+/// Writes the directory again.
 pub fn write(place: &Place, options: &Options, user: Option<&Path>) -> Result<()> {
     let conf = place.conf();
     fs::remove_dir_all(&conf)

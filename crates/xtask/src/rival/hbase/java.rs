@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Where the project with the list of jars and our small programs is.
 const PROJECT: &str = "tests/rivals/hbase";
 
-/// What HBase's own launcher passes to a JVM of version 11 or later: HBase and Hadoop reach into the JDK.
+/// The options that HBase's own launcher passes to a JVM of version 11 or later: HBase and Hadoop reach into the JDK.
 const OPENED: [&str; 11] = [
     "java.base/java.io",
     "java.base/java.lang",
@@ -67,7 +67,7 @@ impl Java {
         Ok(java)
     }
 
-    /// What the running parts were started from.
+    /// The request from which the running parts were started.
     pub fn built() -> Result<Java> {
         let java = Java::in_target();
         let jar = java.jar();
@@ -152,7 +152,7 @@ fn gc_log_flag(path: &Path) -> String {
     format!("-Xlog:gc*,safepoint:file={path}:utctime,uptime,level,tags:filecount=5,filesize=100m")
 }
 
-/// All that decides what Maven builds.
+/// Every input of Maven's build.
 fn fingerprint(project: &Path) -> Result<String> {
     let mut files = vec![project.join("pom.xml")];
     let sources = project.join("src/main/java/stele/rivals/hbase");

@@ -1,4 +1,4 @@
-//! What `--set` means for HBase.
+//! The meaning of `--set` for HBase.
 
 use super::super::settings::{self, Known, Setting};
 use super::PORT_SPAN;
@@ -57,7 +57,7 @@ const RAW: &str = "A key with a dot is a property: dfs.* of hdfs-site.xml, any o
 /// G1 aims at 200 ms by itself; HBase's reference guide asks for 100 ms.
 const G1_FLAGS: [&str; 2] = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=100"];
 
-/// What was asked for.
+/// The caller's settings.
 pub struct Options {
     heap: String,
     collector: Vec<String>,

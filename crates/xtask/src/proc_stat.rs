@@ -1,6 +1,7 @@
-//! What Linux tells about a process in `/proc/<pid>/stat` (proc(5)): its state, its CPU time, and when it began.
+//! Reads the state, CPU time and start time of a process from Linux.
 //!
-//! The start time is what makes a process id trustworthy: ids are given out again, but not with the same start.
+//! They come from `/proc/<pid>/stat` (proc(5)). The start time makes a process id trustworthy: ids are given out again,
+//! but not with the same start time.
 
 use anyhow::{Context, Result};
 use std::fs;

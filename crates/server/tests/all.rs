@@ -1,0 +1,26 @@
+//! All tests of the real process, in one program: each program links the whole server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "drives a real process over real sockets"
+)]
+
+mod support {
+    pub mod noise;
+    pub mod resident;
+    pub mod server;
+    pub mod table;
+}
+
+mod families;
+mod full_disk;
+mod hostile;
+mod hostile_rows;
+mod large_values;
+mod large_values_concurrently;
+mod process;
+mod s3;
+mod started_again;
+mod table_settings;
+mod wide_rows;

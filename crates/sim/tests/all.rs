@@ -1,0 +1,16 @@
+//! All tests under simulation, in one program: each program links the whole server.
+
+mod support {
+    pub mod tables;
+}
+
+mod damage;
+mod damaged_tablet;
+mod freed;
+mod full_disk;
+mod manifest_owners;
+mod metamorphic;
+mod simulation;
+mod splits;
+mod stuck_flush;
+mod tablet_model;

@@ -1,0 +1,207 @@
+//! Runs programs of the pipeline, as many at a time as there are processors.
+//!
+//! A *job* is a program that checks something. Its output goes to a file in `target/test-output` and is shown only if
+//! the job failed, so that the output of jobs never mixes. One that hangs is killed after [`LONGEST`] and failed.
+
+use crate::shell::target_dir;
+use crate::tally::Tally;
+use anyhow::{Context, Result};
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The slowest job takes some minutes on two processors.
+const LONGEST: Duration = Duration::from_secs(1_200);
+
+/// How the checks of a job are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// By the lines `test result: …` of a test program.
+    Cargo,
+    /// By the last line `N passed, N failed`.
+    Summary,
+    /// As one check, by the exit status.
+    Exit,
+}
+
+/// A program to run.
+pub struct Job {
+    pub name: String,
+    pub command: Command,
+    pub counts: Counts,
+}
+
+/// The result of one job.
+#[derive(Debug)]
+pub struct Done {
+    pub name: String,
+    pub tally: Tally,
+    pub time: Duration,
+}
+
+struct Ended {
+    /// `None` if it had to be killed.
+    status: Option<ExitStatus>,
+    output: String,
+    time: Duration,
+}
+
+/// Runs the jobs, in their order as far as places are free.
+pub fn run(jobs: Vec<Job>) -> Result<Vec<Done>> {
+    let folder = target_dir().join("test-output");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let places = std::thread::available_parallelism().map_or(1, usize::from);
+    let left = Mutex::new(VecDeque::from(jobs));
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..places {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some(mut job) = next else { break };
+                    let ended = run_one(&mut job, &folder);
+                    // The lock also keeps the reports of jobs apart.
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push(report(&job, ended));
+                }
+            });
+        }
+    });
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn run_one(job: &mut Job, folder: &Path) -> Result<Ended> {
+    let path = folder.join(format!("{}.txt", job.name.replace("::", "-").replace(' ', "-")));
+    let output = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    let begun = Instant::now();
+    let command = job
+        .command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    let mut child = command.spawn().with_context(|| format!("starting {}", job.name))?;
+    let status = wait(&mut child)?;
+    let time = begun.elapsed();
+    let output = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Ended {
+        status,
+        output: String::from_utf8_lossy(&output).into_owned(),
+        time,
+    })
+}
+
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Prints a line for a job that passed, and the output of one that failed.
+fn report(job: &Job, ended: Result<Ended>) -> Done {
+    let name = &job.name;
+    let done = |tally, time| Done {
+        name: name.clone(),
+        tally,
+        time,
+    };
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            return done(Tally::one(false), Duration::ZERO);
+        }
+    };
+    let tally = count(job.counts, &ended);
+    let (passed, failed, seconds) = (tally.passed, tally.failed, ended.time.as_secs_f64());
+    if failed == 0 {
+        println!("{name:<24} {passed:>6} passed {seconds:>20.1} s");
+        return done(tally, ended.time);
+    }
+    println!("{name:<24} {passed:>6} passed {failed:>4} FAILED {seconds:>8.1} s");
+    // Thousands of lines of `… ok` hide the one that matters.
+    for line in ended.output.lines().filter(|line| !line.ends_with("... ok")) {
+        println!("    {line}");
+    }
+    match ended.status {
+        Some(status) => println!("    {name}: {status}"),
+        None => println!("    {name} was killed after {LONGEST:?}"),
+    }
+    done(tally, ended.time)
+}
+
+fn count(counts: Counts, ended: &Ended) -> Tally {
+    let success = ended.status.is_some_and(|status| status.success());
+    let mut tally = Tally::default();
+    match counts {
+        Counts::Cargo => ended.output.lines().for_each(|line| tally.cargo_line(line)),
+        Counts::Summary => tally.summary_line(ended.output.lines().last().unwrap_or_default()),
+        Counts::Exit => tally = Tally::one(success),
+    }
+    tally.with_exit(success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, counts: Counts, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job {
+            name: format!("jobs::{name}"),
+            command,
+            counts,
+        }
+    }
+
+    #[test]
+    fn each_kind_is_counted_and_failures_stop_no_other() {
+        let jobs = vec![
+            job("good", Counts::Cargo, "echo 'test result: ok. 5 passed; 0 failed'"),
+            job(
+                "bad",
+                Counts::Cargo,
+                "echo 'test result: FAILED. 1 passed; 2 failed'; exit 101",
+            ),
+            job("dead", Counts::Cargo, "kill -9 $$"),
+            job("step", Counts::Summary, "echo '9 failed'; echo '3 passed, 0 failed'"),
+            job("silent", Counts::Summary, "exit 1"),
+            job("one", Counts::Exit, "echo '60 passed'"),
+        ];
+        let mut done = run(jobs).unwrap();
+        done.sort_by(|a, b| a.name.cmp(&b.name));
+        let counts: Vec<(&str, u64, u64)> = done
+            .iter()
+            .map(|done| {
+                (
+                    done.name.trim_start_matches("jobs::"),
+                    done.tally.passed,
+                    done.tally.failed,
+                )
+            })
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                ("bad", 1, 2),
+                ("dead", 0, 1),
+                ("good", 5, 0),
+                ("one", 1, 0),
+                ("silent", 0, 1),
+                ("step", 3, 0)
+            ]
+        );
+    }
+}
