@@ -42,9 +42,10 @@ async fn scan(c: &dyn Connection, scan: &Scan, most: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let sink = &mut |row: &Row| {
         rows.push(row.clone());
-        match rows.len() < most {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        if rows.len() < most {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
     };
     c.scan(TABLE, scan, sink).await.unwrap();

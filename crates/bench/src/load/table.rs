@@ -261,9 +261,10 @@ impl Client {
             .get(&prepared.workload.table, key.clone(), &self.columns)
             .await?;
         let mut verdict = Verdict::default();
-        let version = match prepared.workload.verify {
-            true => prepared.judge_one((number, &key), before.as_ref(), row.as_ref(), &mut verdict),
-            false => None,
+        let version = if prepared.workload.verify {
+            prepared.judge_one((number, &key), before.as_ref(), row.as_ref(), &mut verdict)
+        } else {
+            None
         };
         Ok((key, row, version, verdict))
     }

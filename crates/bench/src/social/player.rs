@@ -108,9 +108,10 @@ impl Player {
 
     async fn view_profile(&mut self, draw: Draw) -> Result<Step> {
         self.forget_shown();
-        let columns = match draw.member == draw.viewed {
-            true => &self.network.columns.own_page,
-            false => &self.network.columns.page,
+        let columns = if draw.member == draw.viewed {
+            &self.network.columns.own_page
+        } else {
+            &self.network.columns.page
         };
         let user = draw.viewed;
         let sent = self.cast.ledger.now();

@@ -238,17 +238,16 @@ impl Connection for Faulty {
     }
 
     async fn put_many(&self, table: &str, mut puts: Vec<Put>) -> Result<()> {
-        match self.turn(&[Fault::LostPut, Fault::FailedWrite]) {
-            false => self.inner.put_many(table, puts).await,
-            true => {
-                puts.truncate(1);
-                self.inner.put_many(table, puts).await?;
-                if self.fault == Fault::LostPut {
-                    Ok(())
-                } else {
-                    Err(TargetError::Timeout(1))
-                }
+        if self.turn(&[Fault::LostPut, Fault::FailedWrite]) {
+            puts.truncate(1);
+            self.inner.put_many(table, puts).await?;
+            if self.fault == Fault::LostPut {
+                Ok(())
+            } else {
+                Err(TargetError::Timeout(1))
             }
+        } else {
+            self.inner.put_many(table, puts).await
         }
     }
 

@@ -114,11 +114,12 @@ impl BigtableTarget {
     }
 
     fn only_our_own(&self, table: &str) -> Result<()> {
-        match table.starts_with("bench-") {
-            true => Ok(()),
-            false => Err(TargetError::Unsupported(format!(
+        if table.starts_with("bench-") {
+            Ok(())
+        } else {
+            Err(TargetError::Unsupported(format!(
                 "table {table:?}: only tables bench-… are made and dropped"
-            ))),
+            )))
         }
     }
 }

@@ -48,11 +48,12 @@ impl Store {
     fn admit(&self, bytes: u64) -> Result<()> {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         let held: u64 = tables.iter().map(|table| table.lock().bytes()).sum();
-        match held + bytes > STORE_BYTES_MAX {
-            true => Err(TargetError::Refused(format!(
+        if held + bytes > STORE_BYTES_MAX {
+            Err(TargetError::Refused(format!(
                 "more than {STORE_BYTES_MAX} bytes in a memory store"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 }

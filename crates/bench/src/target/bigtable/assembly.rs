@@ -177,12 +177,11 @@ impl Assembler {
             return Ok(());
         }
         // A value in one piece is a slice of the message, and is not copied.
-        let value = match self.split.value.is_empty() {
-            true => chunk.value,
-            false => {
-                self.split.value.extend_from_slice(&chunk.value);
-                self.split.value.split().freeze()
-            }
+        let value = if self.split.value.is_empty() {
+            chunk.value
+        } else {
+            self.split.value.extend_from_slice(&chunk.value);
+            self.split.value.split().freeze()
         };
         self.row.cells.push(Cell {
             family: self.family.clone(),

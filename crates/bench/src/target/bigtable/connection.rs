@@ -57,9 +57,10 @@ impl Attempts<'_> {
     /// # Errors
     /// If it may not.
     pub(super) async fn after(&mut self, failure: Failure) -> Result<()> {
-        match self.may_pass(Trouble::of(&failure)).await {
-            true => Ok(()),
-            false => Err(error(failure)),
+        if self.may_pass(Trouble::of(&failure)).await {
+            Ok(())
+        } else {
+            Err(error(failure))
         }
     }
 

@@ -34,9 +34,10 @@ pub(super) fn read_row(place: &Place, key: Bytes, columns: &Columns) -> ReadRows
 
 /// Reads what is left of a range behind `after`, or all of it if that is empty. `limit` zero stands for no limit.
 pub(super) fn read_range(place: &Place, scan: &Scan, after: &Bytes, limit: i64) -> ReadRowsRequest {
-    let start = match after.is_empty() {
-        true => row_range::StartKey::StartKeyClosed(scan.start.clone()),
-        false => row_range::StartKey::StartKeyOpen(after.clone()),
+    let start = if after.is_empty() {
+        row_range::StartKey::StartKeyClosed(scan.start.clone())
+    } else {
+        row_range::StartKey::StartKeyOpen(after.clone())
     };
     let end = (!scan.end.is_empty()).then(|| row_range::EndKey::EndKeyOpen(scan.end.clone()));
     let range = RowRange {
@@ -237,10 +238,11 @@ fn chain(mut filters: Vec<RowFilter>) -> RowFilter {
 /// One column, as a range, so that nothing has to be escaped.
 fn column(family: &str, qualifier: &Bytes) -> RowFilter {
     use column_range::{EndQualifier, StartQualifier};
-    let end = match qualifier.is_empty() {
-        false => EndQualifier::EndQualifierClosed(qualifier.clone()),
+    let end = if qualifier.is_empty() {
         // An empty end is no end to some servers; nothing is between the empty string and a zero byte.
-        true => EndQualifier::EndQualifierOpen(Bytes::from_static(&[0])),
+        EndQualifier::EndQualifierOpen(Bytes::from_static(&[0]))
+    } else {
+        EndQualifier::EndQualifierClosed(qualifier.clone())
     };
     filter(Filter::ColumnRangeFilter(ColumnRange {
         family_name: family.to_owned(),
@@ -252,9 +254,10 @@ fn column(family: &str, qualifier: &Bytes) -> RowFilter {
 /// One value, as a range: see [`column`].
 fn value(value: &Bytes) -> RowFilter {
     use value_range::{EndValue, StartValue};
-    let end = match value.is_empty() {
-        false => EndValue::EndValueClosed(value.clone()),
-        true => EndValue::EndValueOpen(Bytes::from_static(&[0])),
+    let end = if value.is_empty() {
+        EndValue::EndValueOpen(Bytes::from_static(&[0]))
+    } else {
+        EndValue::EndValueClosed(value.clone())
     };
     filter(Filter::ValueRangeFilter(ValueRange {
         start_value: Some(StartValue::StartValueClosed(value.clone())),

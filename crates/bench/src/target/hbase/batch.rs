@@ -250,12 +250,13 @@ async fn send_request(cluster: &Cluster, table: &str, puts: &[Put], pieces: &[Pi
 /// The results of regions, as many as there were asked for.
 fn aligned(response: MultiResponse, asked: usize) -> Result<Vec<RegionActionResult>, Failure> {
     let results = response.region_action_result;
-    match results.len() == asked {
-        true => Ok(results),
-        false => Err(Failure::Protocol(format!(
+    if results.len() == asked {
+        Ok(results)
+    } else {
+        Err(Failure::Protocol(format!(
             "results of {} regions, {asked} expected",
             results.len()
-        ))),
+        )))
     }
 }
 

@@ -135,9 +135,10 @@ impl Table {
     }
 
     fn check_family(&self, family: &str) -> Result<()> {
-        match self.families.iter().any(|known| **known == *family) {
-            true => Ok(()),
-            false => Err(TargetError::Refused(format!("no family {family:?}"))),
+        if self.families.iter().any(|known| **known == *family) {
+            Ok(())
+        } else {
+            Err(TargetError::Refused(format!("no family {family:?}")))
         }
     }
 }
