@@ -13,7 +13,8 @@ fn main() -> anyhow::Result<()> {
     };
     let dir = std::path::PathBuf::from(dir);
     let bundle = fabricated::bundle(1.0);
-    bench::bundle::write(&bundle, &dir.join("bundle"))?;
+    let page = bench::report::render(std::slice::from_ref(&bundle));
+    bench::bundle::write(&bundle, &page, &dir.join("bundle"))?;
     let later = fabricated::bundle(0.8);
     #[allow(
         clippy::disallowed_methods,

@@ -5,6 +5,11 @@ use crate::outcome::Ending;
 use std::fs;
 use std::sync::OnceLock;
 
+/// Writes a bundle with its page.
+fn write(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
+    super::write(bundle, &crate::report::render(std::slice::from_ref(bundle)), dir)
+}
+
 /// One experiment of the fabricated bundle, because histograms are slow to decode without optimisation.
 fn small() -> Bundle {
     static BUNDLE: OnceLock<Bundle> = OnceLock::new();

@@ -23,14 +23,12 @@ pub fn write_partial(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Writes the whole bundle into `dir`, which is new, empty, or was written by [`write_partial`].
-pub fn write(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
+/// Writes the whole bundle and the page that reports it into `dir`, which is new, empty, or was written by
+/// [`write_partial`].
+pub fn write(bundle: &Bundle, report: &str, dir: &Path) -> Result<(), BundleError> {
     prepare(dir)?;
     let mut files = contents(bundle)?;
-    files.insert(
-        layout::REPORT.to_owned(),
-        crate::report::render(std::slice::from_ref(bundle)).into_bytes(),
-    );
+    files.insert(layout::REPORT.to_owned(), report.as_bytes().to_vec());
     for (path, content) in &files {
         replace(dir, path, content)?;
     }

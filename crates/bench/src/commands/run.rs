@@ -13,6 +13,7 @@ use stele_bench::engine::progress::Progress;
 use stele_bench::engine::{parties, warm, witness};
 use stele_bench::outcome::Ending;
 use stele_bench::plan::{Stage, Suite};
+use stele_bench::report;
 use stele_bench::suites::{self, SuiteOptions};
 use stele_bench::xray::{self, Sampler, Watched};
 
@@ -115,7 +116,8 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     conduct(&arguments, &mut dispatcher, &rivals, &mut bundle).await?;
     bundle.ended_at = now();
     bundle.xray = sampler.stop();
-    bundle::write(&bundle, &arguments.out)?;
+    let page = report::render(std::slice::from_ref(&bundle));
+    bundle::write(&bundle, &page, &arguments.out)?;
     Ok(conclude(&bundle, &arguments.out))
 }
 
