@@ -11,11 +11,12 @@ use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use stele_bench::activity::{self, Actor, ActorContext};
+use stele_bench::activity::{Actor, ActorContext};
+use stele_bench::clients::Shared;
 use stele_bench::load::operations::Operations;
 use stele_bench::load::shape::{Arena, Shape};
 use stele_bench::load::values::{Pool, ValueMaker, Version, key_hash};
-use stele_bench::load::{Shared, Written, keys::KeyCoder, ledger};
+use stele_bench::load::{Written, keys::KeyCoder, ledger};
 use stele_bench::plan::{Activity, KeyFormat, KeyOrder, Keys, Operation, Run, ValueSource, Values, Workload};
 use stele_bench::target::{self, Cell, Columns, Connection, Put, Row, Scan};
 
@@ -177,18 +178,17 @@ async fn client(name: &str, operation: Operation) -> Result<()> {
         spans: std::iter::once(0..RECORDS).collect(),
         ..Written::default()
     };
-    let shared = Arc::new(Shared::default());
+    let shared = Shared::default();
     shared.prepare(&run, 0, 1, &[written])?;
     let context = ActorContext {
         connection: Arc::new(Instantly(row(&key, &cells))),
-        shared,
         worker: 0,
         workers: 1,
         client: 0,
         clients: 1,
         seed: 0,
     };
-    let mut actor: Box<dyn Actor> = activity::actor(&run, context)?;
+    let mut actor: Box<dyn Actor> = shared.actor(&run, context)?;
     actor.begin(0..TIMES);
     let from = cpu_nanos();
     for i in 0..TIMES {

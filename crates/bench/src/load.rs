@@ -24,7 +24,7 @@ pub use contents::expected_rows;
 pub use shape::families;
 pub use skew::measure as skew;
 
-use crate::plan::{Activity, Run, Workload};
+use crate::plan::Workload;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -43,29 +43,24 @@ pub struct Written {
     pub uncertain: Vec<Range<u64>>,
 }
 
-/// State shared by the clients of one worker process, kept from run to run.
+/// The tables that the clients of one worker process know, with their history from run to run.
 #[derive(Default)]
-pub struct Shared {
-    /// The social network, if there is one.
-    pub social: crate::social::State,
-    tables: Mutex<prepared::Kept>,
+pub struct Tables {
+    prepared: Mutex<prepared::Kept>,
 }
 
-impl Shared {
-    /// Told before the clients of a run are made. `written` is what the run's table holds: every run that wrote to it since
-    /// it was created, in order.
+impl Tables {
+    /// Prepares a run, before its clients are made. `written` holds every run that wrote to its table since the table was
+    /// created, in order.
     ///
     /// # Errors
     /// A corpus that cannot be read, a key space too large for this machine, a workload that makes no sense or that does
-    /// not fit what the table holds.
-    pub fn prepare(&self, run: &Run, worker: u32, workers: u32, written: &[Written]) -> anyhow::Result<()> {
-        match &run.activity {
-            Activity::Table(workload) => self.tables.lock().prepare(workload, run.seed, workers, written),
-            Activity::Social(social) => self.social.prepare(social, worker, workers),
-        }
+    /// not fit the contents of the table.
+    pub fn prepare(&self, workload: &Workload, seed: u64, workers: u32, written: &[Written]) -> anyhow::Result<()> {
+        self.prepared.lock().prepare(workload, seed, workers, written)
     }
 
     fn prepared(&self, workload: &Workload, seed: u64) -> anyhow::Result<Arc<prepared::Prepared>> {
-        self.tables.lock().prepared(workload, seed)
+        self.prepared.lock().prepared(workload, seed)
     }
 }

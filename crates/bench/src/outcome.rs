@@ -3,13 +3,15 @@
 //! Latencies are HDR histograms of microseconds with three significant digits, in V2 + DEFLATE, base64: any HDR tool reads
 //! them. Means and deviations are of the exact values, not of the buckets.
 
-use crate::activity::Verdict;
 use crate::plan::{Point, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub mod histogram;
+mod verdict;
+
+pub use verdict::Verdict;
 
 /// Statistics of one kind of operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -71,8 +71,8 @@ pub fn kinds(social: &SocialSpec) -> Vec<String> {
 ///
 /// # Errors
 /// A specification that makes no sense, or a run that was not prepared for.
-pub fn actor(social: &SocialSpec, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
-    let stage = context.shared.social.stage(social)?;
+pub fn actor(social: &SocialSpec, state: &State, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
+    let stage = state.stage(social)?;
     match &social.mode {
         SocialMode::Load => Ok(Box::new(loader::Loader::new(stage, context.connection))),
         SocialMode::Actions(mix) => Ok(Box::new(player::Player::new(stage, mix, context)?)),

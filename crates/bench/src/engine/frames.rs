@@ -3,8 +3,8 @@
 //! A conversation: `Hello` → then for each run `Start` → `Ready` → `Go` → (`Take` → `Ranges`)* with a `Report` each second
 //! → `Finish` or the end of time → `Done`. Either side closing the connection ends it; there is no state to clean up.
 
-use crate::activity::Verdict;
 use crate::load::Written;
+use crate::outcome::Verdict;
 use crate::outcome::{EncodedHistogram, WorkerOutcome};
 use crate::plan::Run;
 use serde::de::DeserializeOwned;

@@ -2,8 +2,9 @@
 //!
 //! The clients of a thread take turns on it, so a lock that the reporter takes once a second costs them nothing to speak of.
 
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::engine::frames::SecondReport;
+use crate::outcome::Verdict;
 use crate::outcome::histogram::{self, MICROS_MAX, MICROS_MIN};
 use crate::outcome::{EncodedHistogram, FAILURE_TEXTS_MAX, KindOutcome};
 use hdrhistogram::Histogram;

@@ -6,12 +6,11 @@
 mod generator;
 mod reporter;
 
-use crate::activity;
+use crate::clients::{self, Shared};
 use crate::engine::client::{GaveUp, Ranges};
 use crate::engine::frames::{self, FromDispatcher, FromWorker, Start};
 use crate::engine::pace::Pace;
 use crate::engine::recorder::Recorder;
-use crate::load::Shared;
 use crate::plan::Stop;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
@@ -255,7 +254,7 @@ impl Worker {
             }
             Stop::Operations(_) => (from + LONGEST_RUN, None),
         };
-        let names = activity::kinds(what);
+        let names = clients::kinds(what);
         let recorder = || {
             let recorder = Recorder::new(
                 names.clone(),

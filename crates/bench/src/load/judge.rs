@@ -8,7 +8,7 @@ use super::contents::Presence;
 use super::ledger::{Finding, Ledger, Snapshot};
 use super::prepared::Prepared;
 use super::values::Version;
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use crate::target::{Row, Scan};
 use bytes::Bytes;
 use std::ops::Range;

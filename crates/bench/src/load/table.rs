@@ -7,11 +7,13 @@
 mod atomic;
 mod scans;
 
+use super::Tables;
 use super::ledger::{Ending, Write};
 use super::prepared::Prepared;
 use super::shape::{Arena, Cells, put_bytes, row_bytes};
 use super::values::{Version, key_hash};
-use crate::activity::{Actor, ActorContext, Step, Verdict};
+use crate::activity::{Actor, ActorContext, Step};
+use crate::outcome::Verdict;
 use crate::plan::{Operation, Workload};
 use crate::target::{Columns, Connection, Put, Result, Row, TargetError};
 use async_trait::async_trait;
@@ -50,10 +52,10 @@ pub fn kinds(workload: &Workload) -> Vec<String> {
 /// Makes a client.
 ///
 /// # Errors
-/// A workload that [`super::Shared::prepare`] has not been told of.
-pub fn actor(workload: &Workload, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
+/// A workload that [`Tables::prepare`] has not been told of.
+pub fn actor(workload: &Workload, tables: &Tables, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
     Ok(Box::new(Client {
-        prepared: context.shared.prepared(workload, context.seed)?,
+        prepared: tables.prepared(workload, context.seed)?,
         connection: context.connection,
         columns: Columns::default(),
         arena: Arena::default(),

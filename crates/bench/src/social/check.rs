@@ -8,7 +8,7 @@
 
 use super::ledger::Shown;
 use super::network::{self, COMMENTS_PER_RESOURCE, Network, PROFILE_FIELDS, RESOURCE_FIELDS};
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use crate::target::{Cell, Columns, Row};
 
 /// Bit of the image among the cells seen of a user's row; those of the fields come first.

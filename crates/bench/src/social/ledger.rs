@@ -25,7 +25,7 @@
 mod change;
 
 use super::network::Network;
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_run_is_a_trial() {
-        use crate::activity::Verdict;
+        use crate::outcome::Verdict;
         use crate::outcome::{EncodedHistogram, KindOutcome};
         let kind = |name: &str, micros: &[u64], failures: &[(String, u64)]| {
             let mut latencies = histogram::new();

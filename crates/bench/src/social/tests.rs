@@ -2,9 +2,8 @@
 //! connection makes wrong.
 
 use super::*;
-use crate::activity::{Step, Verdict};
-use crate::load::Shared;
-use crate::plan::{Activity, Run};
+use crate::activity::Step;
+use crate::outcome::Verdict;
 use crate::target::{self, Columns, Connection, Put, Result, Row, Scan, Target, TargetError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -33,14 +32,6 @@ fn actions(spec: &SocialSpec, mix: &[(SocialAction, f64)]) -> SocialSpec {
         mode: SocialMode::Actions(mix.to_vec()),
         ..spec.clone()
     }
-}
-
-fn prepare(shared: &Shared, spec: &SocialSpec, worker: u32, workers: u32) -> anyhow::Result<()> {
-    let run = Run {
-        activity: Activity::Social(spec.clone()),
-        ..Run::default()
-    };
-    shared.prepare(&run, worker, workers, &[])
 }
 
 /// Everything that steps did, by kind.
@@ -74,7 +65,7 @@ impl Tally {
 /// A store with a loaded network, and one worker that knows it.
 struct World {
     target: Arc<dyn Target>,
-    shared: Arc<Shared>,
+    state: State,
     spec: SocialSpec,
 }
 
@@ -88,10 +79,10 @@ impl World {
         }
         let world = Self {
             target,
-            shared: Arc::default(),
+            state: State::default(),
             spec,
         };
-        prepare(&world.shared, &world.spec, 0, 1).unwrap();
+        world.state.prepare(&world.spec, 0, 1).unwrap();
         let mut loader = world.actor(&world.spec, world.target.connect().await.unwrap());
         for user in 0..users {
             let step = loader.step(user).await.unwrap();
@@ -102,17 +93,16 @@ impl World {
     }
 
     fn actor(&self, spec: &SocialSpec, connection: Arc<dyn Connection>) -> Box<dyn Actor> {
-        let (shared, seed) = (self.shared.clone(), SEED);
         actor(
             spec,
+            &self.state,
             ActorContext {
                 connection,
-                shared,
                 worker: 0,
                 workers: 1,
                 client: 0,
                 clients: 16,
-                seed,
+                seed: SEED,
             },
         )
         .unwrap()
@@ -121,7 +111,7 @@ impl World {
     /// 16 clients on four threads carry out these actions.
     async fn play(&self, mix: &[(SocialAction, f64)], count: u64, fault: Fault, every: u64) -> Tally {
         let spec = actions(&self.spec, mix);
-        prepare(&self.shared, &spec, 0, 1).unwrap();
+        self.state.prepare(&spec, 0, 1).unwrap();
         let connection = Faulty::new(self.target.connect().await.unwrap(), fault, every);
         let (kinds, next, tally) = (kinds(&spec).len(), AtomicU64::new(0), Mutex::new(Tally::default()));
         std::thread::scope(|scope| {
@@ -350,7 +340,7 @@ async fn each_action_does_what_it_says() {
     let world = World::load("each", 50, 4, 1200).await;
     let connection = world.target.connect().await.unwrap();
     let spec = actions(&world.spec, &[(ViewProfile, 1.0)]);
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let one = |action| {
         let (spec, connection, world) = (actions(&world.spec, &[(action, 1.0)]), connection.clone(), &world);
         async move { world.actor(&spec, connection).step(7).await.unwrap() }
@@ -421,7 +411,7 @@ async fn an_operation_depends_on_seed_and_number_only() {
         .filter(|(action, _)| !is_update(*action))
         .collect::<Vec<_>>();
     let spec = actions(&world.spec, &reads);
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let connection = world.target.connect().await.unwrap();
     let (mut first, mut second) = (world.actor(&spec, connection.clone()), world.actor(&spec, connection));
     let mut backwards = Vec::new();
@@ -515,7 +505,7 @@ async fn spoiled_rows_are_found() {
 async fn steps_that_are_given_up_half_way_leave_no_false_trail() {
     let world = World::load("dropped", 60, 4, 0).await;
     let spec = actions(&world.spec, &high());
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let connection = world.target.connect().await.unwrap();
     let mut actor = world.actor(&spec, connection);
     let mut dropped = 0;
@@ -544,26 +534,25 @@ async fn workers_share_a_network_without_knowing_of_each_other() {
     let connection = world.target.connect().await.unwrap();
     let mut clients = Vec::new();
     for worker in 0..3 {
-        let shared: Arc<Shared> = Arc::default();
-        assert!(prepare(&shared, &spec, worker, 3).is_err(), "it has not seen the load");
-        prepare(&shared, &world.spec, worker, 3).unwrap();
-        prepare(&shared, &spec, worker, 3).unwrap();
+        let state = State::default();
+        assert!(state.prepare(&spec, worker, 3).is_err(), "it has not seen the load");
+        state.prepare(&world.spec, worker, 3).unwrap();
+        state.prepare(&spec, worker, 3).unwrap();
         for client in 0..4 {
-            let (connection, shared) = (connection.clone(), shared.clone());
+            let connection = connection.clone();
             let context = ActorContext {
                 connection,
-                shared,
                 worker,
                 workers: 3,
                 client,
                 clients: 12,
                 seed: SEED,
             };
-            clients.push((actor(&spec, context).unwrap(), u64::from(worker * 4 + client)));
+            clients.push((actor(&spec, &state, context).unwrap(), u64::from(worker * 4 + client)));
         }
         let other = if worker == 0 { 1 } else { 0 };
         assert!(
-            prepare(&shared, &spec, other, 3).is_err(),
+            state.prepare(&spec, other, 3).is_err(),
             "others have changed what it knows"
         );
     }
@@ -581,18 +570,18 @@ async fn workers_share_a_network_without_knowing_of_each_other() {
 
 #[test]
 fn a_run_that_is_refused_leaves_the_network_as_it_was() {
-    let (shared, load) = (Shared::default(), spec(10, 2, 0, SocialMode::Load));
+    let (state, load) = (State::default(), spec(10, 2, 0, SocialMode::Load));
     let (this, another) = (
         actions(&load, &high()),
         actions(&spec(20, 2, 0, SocialMode::Load), &high()),
     );
-    prepare(&shared, &load, 0, 1).unwrap();
-    assert!(shared.social.stage(&this).is_err(), "only the load has been prepared");
-    assert!(prepare(&shared, &another, 0, 1).is_err());
-    assert!(prepare(&shared, &this, 1, 1).is_err());
-    prepare(&shared, &this, 0, 1).unwrap();
-    assert!(shared.social.stage(&this).is_ok());
-    assert!(shared.social.stage(&load).is_err() && shared.social.stage(&another).is_err());
+    state.prepare(&load, 0, 1).unwrap();
+    assert!(state.stage(&this).is_err(), "only the load has been prepared");
+    assert!(state.prepare(&another, 0, 1).is_err());
+    assert!(state.prepare(&this, 1, 1).is_err());
+    state.prepare(&this, 0, 1).unwrap();
+    assert!(state.stage(&this).is_ok());
+    assert!(state.stage(&load).is_err() && state.stage(&another).is_err());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! One generator thread: a runtime, a connection to the target, and its share of the clients.
 
-use crate::activity::{self, ActorContext};
+use crate::activity::ActorContext;
+use crate::clients::Shared;
 use crate::engine::client::{self, GaveUp, Loop, Ranges};
 use crate::engine::frames::Start;
 use crate::engine::pace::Pace;
 use crate::engine::recorder::Recorder;
 use crate::engine::timer::Timer;
-use crate::load::Shared;
 use crate::target::{Target, TargetError};
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -81,14 +81,13 @@ impl Generator {
         for client in (self.thread..self.start.clients as usize).step_by(self.threads) {
             let context = ActorContext {
                 connection: connection.clone(),
-                shared: self.shared.clone(),
                 worker: self.start.worker,
                 workers: self.start.workers,
                 client: self.start.first_client + client as u32,
                 clients: self.start.what.clients,
                 seed: self.start.what.seed,
             };
-            actors.push(activity::actor(&self.start.what, context)?);
+            actors.push(self.shared.actor(&self.start.what, context)?);
         }
         let timer = Timer::new()?;
         let _ = self.say.try_send(Ended::Connected);

@@ -1,11 +1,12 @@
 //! Operations that read and write in one call: increments and conditional writes.
 
 use super::{Client, one_row};
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::load::contents::Presence;
 use crate::load::ledger::{Ending, Snapshot, Write};
 use crate::load::shape::{COUNTER, put_bytes};
 use crate::load::values::{Version, key_hash};
+use crate::outcome::Verdict;
 use crate::target::{Put, Result, TargetError};
 use bytes::Bytes;
 use std::sync::Arc;

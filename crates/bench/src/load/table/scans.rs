@@ -1,9 +1,10 @@
 //! Scans: short ones from a key on, and whole ranges in parts.
 
 use super::Client;
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::load::judge::ScanJudge;
 use crate::load::shape::row_bytes;
+use crate::outcome::Verdict;
 use crate::target::{Result, Row, Scan};
 use bytes::Bytes;
 use std::ops::{ControlFlow, Range};

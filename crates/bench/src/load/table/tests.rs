@@ -5,8 +5,8 @@ mod fake;
 mod lying;
 
 use super::*;
-use crate::load::{Shared, Written};
-use crate::plan::{Activity, KeyFormat, KeyOrder, Keys, Run, Values};
+use crate::load::Written;
+use crate::plan::{KeyFormat, KeyOrder, Keys, Values};
 use fake::{Fake, Lie};
 
 const SEED: u64 = 11;
@@ -32,7 +32,7 @@ fn padded() -> KeyFormat {
 /// One worker process and the table it works on.
 #[derive(Default)]
 struct Bench {
-    shared: Arc<Shared>,
+    tables: Arc<Tables>,
     fake: Arc<Fake>,
     written: Vec<Written>,
 }
@@ -53,12 +53,7 @@ impl Bench {
     }
 
     fn client_of(&self, workload: &Workload, workers: u32) -> Box<dyn Actor> {
-        let run = Run {
-            activity: Activity::Table(workload.clone()),
-            seed: SEED,
-            ..Run::default()
-        };
-        self.shared.prepare(&run, 0, workers, &self.written).unwrap();
+        self.tables.prepare(workload, SEED, workers, &self.written).unwrap();
         self.client_again(workload)
     }
 
@@ -66,14 +61,13 @@ impl Bench {
     fn client_again(&self, workload: &Workload) -> Box<dyn Actor> {
         let context = ActorContext {
             connection: Arc::clone(&self.fake) as Arc<dyn Connection>,
-            shared: Arc::clone(&self.shared),
             worker: 0,
             workers: 1,
             client: 0,
             clients: 1,
             seed: SEED,
         };
-        actor(workload, context).unwrap()
+        actor(workload, &self.tables, context).unwrap()
     }
 
     /// Carries a range out with one client, as the engine does; sums of all steps.
@@ -218,7 +212,7 @@ fn inserts_and_reads_of_the_latest_are_right() {
         assert_eq!(bench.fake.rows(), 300);
         assert_eq!(crate::load::expected_rows(&bench.written), 300);
         // Another process checks everything: it finds rows of a writer that it does not know.
-        bench.shared = Arc::default();
+        bench.tables = Arc::default();
         let check = bench.run_right(&workload(only(scan()), 100, KeyOrder::Sequential, format), 0..100);
         assert_eq!((check.rows, check.verdict.checked), (300, 300));
     }
@@ -409,10 +403,10 @@ fn a_process_that_replaces_another_raises_no_alarm() {
     let mixed = workload(mix, 50, KeyOrder::Uniform, padded());
     // It did half of a run, of which nothing is known, and died.
     run(bench.client(&mixed).as_mut(), 0..700).unwrap();
-    bench.shared = Arc::default();
+    bench.tables = Arc::default();
     bench.run_right(&mixed, 0..2_000);
     // And a worker that joins for the next run.
-    bench.shared = Arc::default();
+    bench.tables = Arc::default();
     bench.run_right(&mixed, 2_000..3_000);
 }
 
@@ -425,7 +419,7 @@ fn two_processes_at_once_raise_no_alarm() {
     ];
     let one = Bench::loaded(20, padded());
     let other = Bench {
-        shared: Arc::default(),
+        tables: Arc::default(),
         fake: Arc::clone(&one.fake),
         written: one.written.clone(),
     };
@@ -486,14 +480,14 @@ fn what_others_did_to_a_table_meanwhile_is_not_judged_by_an_old_ledger() {
     // Another process makes the table anew and overwrites little of it, while this one takes no part.
     bench.fake.clear();
     bench.written.clear();
-    let own = std::mem::take(&mut bench.shared);
+    let own = std::mem::take(&mut bench.tables);
     bench.run_right(
         &workload(only(Operation::Put), 20, KeyOrder::Sequential, padded()),
         0..20,
     );
     let few = vec![(Operation::Get, 0.9), (Operation::Put, 0.1)];
     bench.run_right(&workload(few, 20, KeyOrder::Uniform, padded()), 0..50);
-    bench.shared = own;
+    bench.tables = own;
     bench.run_right(
         &workload(only(Operation::Get), 20, KeyOrder::Sequential, padded()),
         0..20,
@@ -540,11 +534,7 @@ fn workloads_that_do_not_fit_the_table_are_refused() {
     let refused = |change: &dyn Fn(&mut Workload)| {
         let mut other = workload(only(Operation::Put), 20, KeyOrder::Uniform, padded());
         change(&mut other);
-        let run = Run {
-            activity: Activity::Table(other),
-            ..Run::default()
-        };
-        bench.shared.prepare(&run, 0, 1, &bench.written).is_err()
+        bench.tables.prepare(&other, 0, 1, &bench.written).is_err()
     };
     assert!(!refused(&|_| {}));
     assert!(refused(&|w| w.values.bytes = 50));

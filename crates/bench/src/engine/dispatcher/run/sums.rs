@@ -1,8 +1,8 @@
 //! What workers report of one run, added up.
 
-use crate::activity::Verdict;
 use crate::engine::frames::{self, Report};
 use crate::engine::recorder::{Totals, histogram_of_second};
+use crate::outcome::Verdict;
 use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
