@@ -1,7 +1,7 @@
-//! How the engine makes clients work, without knowing what they do.
+//! The interface between the engine and the clients whose work it times.
 //!
-//! The engine owns time, loops, ranges and counting; an *activity* owns keys, values, calls and the verdict on answers. One
-//! [`Actor`] is one client: it has at most one step under way.
+//! The engine owns time, loops, ranges and counting. An *activity* owns keys, values, calls and the verdict on
+//! responses. One [`Actor`] is one client: it has at most one step in progress.
 
 use crate::outcome::Verdict;
 use crate::target::{Connection, Result};
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What an actor is given.
+/// The place of an actor in its run.
 #[derive(Clone)]
 pub struct ActorContext {
     /// The sockets of its thread.
@@ -29,33 +29,33 @@ pub struct ActorContext {
 /// One client.
 #[async_trait]
 pub trait Actor: Send {
-    /// Told before the first step of a range of operations.
+    /// Called before the first step of a range of operations.
     fn begin(&mut self, range: Range<u64>);
 
-    /// Carries out operation `index`. The engine takes the time. An error fails the operation, not the run; the run is
+    /// Carries out operation `index`. The engine takes the time. An error fails the operation. The run goes on and is
     /// failed for it afterwards.
     async fn step(&mut self, index: u64) -> Result<Step>;
 
-    /// Told after the last step of a range, or of what was done of it before time was up: sends what is buffered. The
-    /// range counts as done only when this has succeeded.
+    /// Called after the last step of a range, or of the part that was done when time was up. It sends buffered writes.
+    /// The range counts as done only when this call has succeeded.
     async fn finish(&mut self) -> Result<Step>;
 }
 
-/// What one step did.
+/// The counts of one step.
 #[derive(Debug, Clone, Default)]
 pub struct Step {
     /// Kind of operation, an index into the names of the run's kinds.
     pub kind: u8,
     /// Operations that this step stands for: one, or zero for a flush at the end, or the keys of a scanned range. The
-    /// engine goes on with operation `index + max(1, operations)`.
+    /// engine continues with operation `index + max(1, operations)`.
     pub operations: u32,
-    /// Operations that the server has acknowledged with this step, where that is not `operations`: a write buffer
-    /// acknowledges none while it fills and all when it is flushed. Rates count what is acknowledged.
+    /// Operations that the server has acknowledged with this step, if not `operations`. A write buffer acknowledges
+    /// none while it fills, and all when it is flushed. Rates count acknowledged operations.
     pub acknowledged: Option<u32>,
     /// Rows read or written.
     pub rows: u32,
     /// Key and value bytes moved.
     pub bytes: u64,
-    /// What was found wrong in the answer.
+    /// The errors found in the response.
     pub verdict: Verdict,
 }

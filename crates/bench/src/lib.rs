@@ -1,4 +1,4 @@
-//! `stele-bench`: every published evaluation of the Bigtable family, on anybody's machines, against any server.
+//! `stele-bench` repeats the published evaluations of the Bigtable family against any server.
 //!
 //! Modules, from the bottom up; each uses only modules above it in this list:
 //! * [`target`]: servers under test and the protocols that they speak. [`plan`]: suites, experiments and runs.

@@ -1,4 +1,4 @@
-//! Reads a bundle's folder. What it holds may come from anywhere: sizes are bounded, paths checked, versions compared.
+//! Reads a bundle's folder, which may come from anywhere: it bounds sizes, and checks paths and versions.
 
 use super::layout::{self, Index};
 use super::{Bundle, BundleError, FORMAT, tables};

@@ -1,4 +1,4 @@
-//! Bundles written, read, changed and found out.
+//! Tests that write, read and change bundles, and find the changes.
 
 use super::*;
 use crate::outcome::Ending;

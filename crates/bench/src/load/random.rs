@@ -28,7 +28,7 @@ pub fn unmix64(mut z: u64) -> u64 {
 pub struct Stream(u64);
 
 impl Stream {
-    /// That of operation `index` under `seed`.
+    /// The stream of operation `index` under `seed`.
     pub fn new(seed: u64, index: u64) -> Self {
         // Scrambled twice: neighbouring indexes and seeds must not start near each other on the generator's one cycle.
         Self(mix64(mix64(seed ^ GOLDEN).wrapping_add(index.wrapping_mul(GOLDEN))))
@@ -83,7 +83,7 @@ impl Permutation {
         }
     }
 
-    /// Where `x`, below `n`, goes under `key`; each key gives another permutation.
+    /// The new number of `x`, below `n`, under `key`. Each key gives another permutation.
     pub fn apply(&self, x: u64, key: u64) -> u64 {
         if self.n <= 1 {
             return 0;

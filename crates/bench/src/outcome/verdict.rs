@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What was found in the answers of a step. All counts.
+/// Errors found in the responses of a step, as counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Answers that were compared with what had been written.
+    /// Responses that were compared with the record of writes.
     pub checked: u64,
     /// Rows that must exist and were not returned.
     pub missing: u64,
@@ -20,15 +20,15 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Examples kept of each run; more would say nothing new.
+    /// Examples of each run; more would add no information.
     pub const EXAMPLES_MAX: usize = 10;
 
-    /// Whether every answer was right.
+    /// Whether every response was right.
     pub fn is_right(&self) -> bool {
         self.missing == 0 && self.unexpected == 0 && self.wrong == 0 && self.stale == 0
     }
 
-    /// Adds another one's counts, and its examples while there is room.
+    /// Adds the counts of another verdict, and its examples up to the limit.
     pub fn merge(&mut self, other: &Self) {
         self.checked += other.checked;
         self.missing += other.missing;
@@ -39,7 +39,7 @@ impl Verdict {
         self.examples.extend(other.examples.iter().take(room).cloned());
     }
 
-    /// Notes an example if there is room.
+    /// Records an example, up to the limit.
     pub fn example(&mut self, text: impl FnOnce() -> String) {
         if self.examples.len() < Self::EXAMPLES_MAX {
             self.examples.push(text());

@@ -1,4 +1,4 @@
-//! The page's beginning: what was run on what, what failed and why, who was faster where, and how the parties differ.
+//! The page's beginning: a summary of the suite, the targets, failures and comparisons.
 
 use super::chart::{dots, legend};
 use super::metric;
@@ -33,7 +33,7 @@ pub fn scale(scale: f64) -> String {
     }
 }
 
-/// How many runs passed, and every one that did not, with its cause.
+/// Number of runs that passed, and every other run with its cause.
 pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     let count = |wanted: fn(&Ending) -> bool| bundle.runs.iter().filter(|run| wanted(&run.ending)).count();
     let passed = count(|ending| matches!(ending, Ending::Passed));
@@ -68,7 +68,7 @@ pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     }
 }
 
-/// Runs with their causes; repeats and runs with the same cause together.
+/// Runs with their causes. Repeats and runs with the same cause are grouped.
 fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String>) -> Markup {
     let mut grouped: Vec<((usize, String), Vec<String>)> = Vec::new();
     for run in &bundle.runs {
@@ -96,7 +96,7 @@ fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String
     }
 }
 
-/// Who was better where: a sentence for each party, and all ratios in one chart.
+/// Comparison of the targets: a sentence for each, and all ratios in one chart.
 fn standings(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     let Some(first) = bundle.parties.first() else {
         return html! {};
@@ -224,7 +224,7 @@ fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     }
 }
 
-/// Machine, parties, and the differences between their configurations.
+/// Machine, targets, and the differences between their configurations.
 pub fn environment(bundle: &Bundle) -> Markup {
     html! {
         section {

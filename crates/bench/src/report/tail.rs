@@ -1,4 +1,4 @@
-//! The page's end: which of the documents' methods were used, and how to rerun and check everything.
+//! The page's end: the methods of the documents, and instructions to rerun and check everything.
 
 use crate::bundle::Bundle;
 use crate::plan::{Activity, Operation, Run, Stage, Stop, ValueSource};
@@ -21,7 +21,7 @@ pub fn methods(bundle: &Bundle) -> Markup {
     }
 }
 
-/// A method, whether it was used, and how.
+/// A method, whether it was used, and a description.
 type Method = (&'static str, bool, String);
 
 fn list(bundle: &Bundle) -> Vec<Method> {
@@ -45,7 +45,7 @@ fn run(stage: &Stage) -> Option<&Run> {
     }
 }
 
-/// How load was made.
+/// Methods of generating load.
 fn load(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
     let count = |wanted: &dyn Fn(&Run) -> bool| runs.iter().filter(|run| wanted(run)).count();
     let clients: BTreeSet<u32> = runs.iter().map(|run| run.clients).collect();
@@ -221,7 +221,7 @@ pub fn rerun(bundle: &Bundle) -> Markup {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

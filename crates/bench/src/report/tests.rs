@@ -1,4 +1,4 @@
-//! Whole pages: what they say, what they must never say, and what hostile bundles can do to them.
+//! Tests of whole pages: required and forbidden contents, and the effect of hostile bundles.
 
 use super::*;
 use crate::bundle::fabricated;

@@ -1,5 +1,6 @@
-//! The whole social network over a store in memory: it must find nothing wrong there, and must find whatever a faulty
-//! connection makes wrong.
+//! Tests of the whole social network over a store in memory.
+//!
+//! It must find no error there, and must find every error of a faulty connection.
 
 use super::*;
 use crate::activity::Step;
@@ -34,7 +35,7 @@ fn actions(spec: &SocialSpec, mix: &[(SocialAction, f64)]) -> SocialSpec {
     }
 }
 
-/// Everything that steps did, by kind.
+/// Sums of all steps, by kind.
 #[derive(Default)]
 struct Tally {
     operations: Vec<u32>,
@@ -137,27 +138,27 @@ impl World {
     }
 }
 
-/// What a connection does wrong with every n-th call that it concerns.
+/// The error of a connection in every n-th call that it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// Answers a read with the first answer that it ever gave to it.
+    /// Returns the first response that a read ever had.
     OldRow,
-    /// Acknowledges a put and does not do it.
+    /// Acknowledges a put and drops it.
     LostPut,
-    /// Acknowledges a delete and does not do it.
+    /// Acknowledges a delete and drops it.
     LostDelete,
     /// Fails a put or delete after having done it, or without (by turns).
     FailedWrite,
     /// Leaves out the last column of a row.
     MissingColumn,
-    /// Answers that there is no such row.
+    /// Returns no row.
     MissingRow,
-    /// Adds a column that says that user 0 is a friend or inviter.
+    /// Adds a column that names user 0 as a friend or inviter.
     ExtraColumn,
     /// Changes a byte of the last value.
     WrongValue,
-    /// Answers with a column twice.
+    /// Returns a column twice.
     Twice,
 }
 
@@ -315,7 +316,7 @@ async fn every_mix_is_right_over_a_store_that_is() {
         assert_eq!(tally.errors, 0);
         let sum: f64 = mix.iter().map(|(_, weight)| weight).sum();
         for ((action, weight), done) in mix.iter().zip(&tally.operations) {
-            // Few updates may find nobody while there are no invitations yet.
+            // A few updates may find no user while there are no invitations yet.
             let expected = 20_000.0 * weight / sum;
             let slack = 5.0 * expected.sqrt() + if is_update(*action) { f64::from(tally.idle) } else { 0.0 };
             assert!(
@@ -479,7 +480,7 @@ async fn spoiled_rows_are_found() {
         let world = World::load(&format!("spoiled-{fault:?}"), 100, 4, 1200).await;
         let reads: Vec<_> = high().into_iter().filter(|(action, _)| !is_update(*action)).collect();
         for read in reads {
-            // Nobody has invited anybody: there is nothing to spoil. And scans have no column added.
+            // No user has invited another, so the fault finds nothing to change. Scans have no column added.
             let is_empty = read.0 == SocialAction::ViewFriendRequests
                 || (read.0 == SocialAction::ViewTopResources && fault == Fault::ExtraColumn);
             let tally = world.play(&[read], 500, fault, 5).await;

@@ -1,11 +1,11 @@
 //! Chhabra and Sauray, "Benchmarking HBase in Distributed Mode": the BG social network benchmark on 1, 2 and 4 nodes.
 //!
-//! Users, their friends and resources are loaded by 1, 10 and 100 threads with no image, one of 12 kB or of 512 kB; then
-//! threads look at profiles, list friends, or do all nine actions in three mixes, and every read is checked against the
+//! Users, their friends and resources are loaded by 1, 10 and 100 threads with no image, one of 12 kB or of 512 kB.
+//! Then threads view profiles, list friends, or do all nine actions in three mixes. Every read is checked against the
 //! writes that were acknowledged before it. Runs last 180 s.
 //!
-//! The document's tables have cells that were pasted from others (its column of 2 nodes and 50K users equals that of 4 nodes
-//! and 10K users, and more). Its figures show shapes; none of them is a bar.
+//! The document's tables have cells that were copied from others by mistake (its column of 2 nodes and 50K users equals
+//! that of 4 nodes and 10K users, and more). Its figures show shapes, and none of them is a requirement.
 
 use super::recipe::{Measure, Recipe};
 use super::sizing::Sizing;
@@ -103,7 +103,7 @@ fn recipe<'a>(sizing: &'a Sizing, id: &str, title: &str, about: &str) -> Recipe<
         .differs(ONE_NODE)
 }
 
-/// Makes the tables; quick ones are not split, because making and dropping many tablets takes longer than what follows.
+/// Creates the tables. Quick ones are not split, because creating and dropping many tablets takes longer than the run.
 fn create(recipe: &mut Recipe<'_>, spec: &SocialSpec) {
     for mut table in social::tables(spec) {
         if recipe.sizing.quick {
@@ -131,7 +131,7 @@ fn acting(spec: &SocialSpec, mix: Vec<(SocialAction, f64)>, clients: u32, stop: 
     }
 }
 
-/// Looks at as many profiles and friend lists as there are users; every answer is compared with what was loaded.
+/// Reads as many profiles and friend lists as there are users. Every response is compared with the load.
 fn check(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     let mix = vec![(SocialAction::ViewProfile, 1.0), (SocialAction::ListFriends, 1.0)];
     let looks = if recipe.sizing.quick {
@@ -142,7 +142,7 @@ fn check(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     recipe.verify(label, acting(spec, mix, 4, Stop::Operations(looks)));
 }
 
-/// Makes and fills the tables, and checks them.
+/// Creates and fills the tables, and checks them.
 fn prepare(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     create(recipe, spec);
     let clients = recipe.sizing.clients(100);

@@ -1,8 +1,8 @@
 //! YCSB's core workloads: "Benchmarking Cloud Serving Systems with YCSB", 2010.
 //!
-//! Rows of ten columns with 100 bytes each, under hashed keys; popular rows by Zipf's law with the exponent 0.99. The paper
-//! had 20 million rows on each of six servers, and showed latency against the offered rate; its figures are images, so
-//! none are compared. Increments and conditional writes are ours: the family has them and YCSB does not.
+//! Rows of ten columns with 100 bytes each, under hashed keys; popular rows by Zipf's law with the exponent 0.99. The
+//! paper had 20 million rows on each of six servers, and showed latency against the offered rate. Its figures are
+//! images, so none are compared. Increments and conditional writes are ours: the family has them and YCSB does not.
 
 use super::dataset::Dataset;
 use super::recipe::{Measure, Recipe};

@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-/// Told to generator threads.
+/// State of a run, sent to generator threads.
 #[derive(Clone)]
 pub(super) enum Signal {
     Wait,
@@ -32,7 +32,7 @@ pub(super) struct Go {
     pub(super) pace: Option<Arc<Mutex<Pace>>>,
 }
 
-/// Told by generator threads.
+/// Messages from generator threads.
 pub(super) enum Ended {
     Connected,
     Over,
@@ -52,7 +52,7 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    /// Runs the thread to its end, and says how that was.
+    /// Runs the thread to its end, and reports the result.
     pub(super) fn main(self) {
         let say = self.say.clone();
         let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -71,7 +71,7 @@ impl Generator {
                 })
             }
         };
-        // There is room for what each thread and client says once.
+        // The channel has capacity for all messages of each thread and client.
         let _ = say.try_send(last);
     }
 
@@ -128,7 +128,7 @@ impl Generator {
     }
 }
 
-/// Waits for all clients, and ends the others when one gives up.
+/// Waits for all clients. Aborts the others when one gives up.
 async fn wait_for(clients: Vec<tokio::task::JoinHandle<Result<(), GaveUp>>>, ranges: &Ranges) -> Result<()> {
     let mut first: Option<anyhow::Error> = None;
     for client in clients {
@@ -156,7 +156,7 @@ async fn aborted(signal: &mut watch::Receiver<Signal>) {
             return;
         }
         if signal.changed().await.is_err() {
-            // The worker forgets a run only when it aborts it or starts the next.
+            // The worker drops a run only when it aborts it or starts the next.
             return;
         }
     }

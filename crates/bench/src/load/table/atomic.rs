@@ -79,7 +79,7 @@ impl Client {
         Ok(step)
     }
 
-    /// Notes a conditional write that was carried out; whether its condition can have held.
+    /// Records a conditional write that was carried out. Returns whether its condition can have held.
     fn replaced(&self, write: Option<Write>, expected: u32) -> bool {
         match (&self.prepared.ledger, write) {
             (Some(ledger), Some(write)) => ledger.end_conditional_write(write, expected),
@@ -90,20 +90,20 @@ impl Client {
         }
     }
 
-    /// The version that a row must have, `None` if it must not be there; or a guess, if it is not certain.
+    /// The expected version of a row, `None` if it must not exist; or a guess, if it is not certain.
     fn current(&self, number: u64, newest: u32) -> Option<Version> {
         let was_loaded = || self.prepared.contents.presence(number) == Presence::Present;
         let is_there = newest > 0 || was_loaded() || !self.prepared.workload.verify;
         is_there.then(|| self.prepared.numbered(newest))
     }
 
-    /// The value of the column that the condition looks at.
+    /// The value of the column that the condition compares.
     fn first_value(&mut self, key: &Bytes, version: Version) -> Bytes {
         self.prepared.shape.value(key_hash(key), 0, version, &mut self.arena)
     }
 
-    /// A conditional write was refused though the row is believed to be as expected. Unless another process wrote it, that
-    /// was wrong; the row itself tells.
+    /// Judges the refusal of a conditional write whose row is believed to be as expected. Unless another process wrote
+    /// the row, the refusal was wrong. A read of the row decides.
     async fn judge_refusal(
         &mut self,
         number: u64,

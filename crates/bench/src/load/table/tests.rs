@@ -29,7 +29,7 @@ fn padded() -> KeyFormat {
     KeyFormat::Padded { digits: 10 }
 }
 
-/// One worker process and the table it works on.
+/// One worker process and its table.
 #[derive(Default)]
 struct Bench {
     tables: Arc<Tables>,
@@ -70,7 +70,7 @@ impl Bench {
         actor(workload, &self.tables, context).unwrap()
     }
 
-    /// Carries a range out with one client, as the engine does; sums of all steps.
+    /// Carries a range out with one client, as the engine does. Returns the sums of all steps.
     fn run(&mut self, workload: &Workload, range: Range<u64>) -> Step {
         let mut client = self.client(workload);
         let sum = run(client.as_mut(), range.clone()).unwrap();
@@ -83,7 +83,7 @@ impl Bench {
         sum
     }
 
-    /// As [`Self::run`], where everything must be right.
+    /// As [`Self::run`], and every response must be right.
     fn run_right(&mut self, workload: &Workload, range: Range<u64>) -> Step {
         let sum = self.run(workload, range);
         assert!(sum.verdict.is_right(), "{:?}", sum.verdict);
@@ -211,7 +211,7 @@ fn inserts_and_reads_of_the_latest_are_right() {
         bench.run_right(&mixed, 0..2_000);
         assert_eq!(bench.fake.rows(), 300);
         assert_eq!(crate::load::expected_rows(&bench.written), 300);
-        // Another process checks everything: it finds rows of a writer that it does not know.
+        // Another process checks everything: it finds rows of an unknown writer.
         bench.tables = Arc::default();
         let check = bench.run_right(&workload(only(scan()), 100, KeyOrder::Sequential, format), 0..100);
         assert_eq!((check.rows, check.verdict.checked), (300, 300));
@@ -247,7 +247,7 @@ fn counters_count() {
     let sum = bench.run_right(&increments, 0..500);
     assert_eq!(sum.verdict.checked, 500);
     bench.run_right(&increments, 500..700);
-    // Rows that have a counter and nothing else are no fault in such a table.
+    // Rows with only a counter are no fault in such a table.
     bench.run_right(&workload(only(Operation::Get), 20, KeyOrder::Uniform, padded()), 0..50);
     bench.lie(Lie::LoseEveryNthWrite(50));
     assert!(bench.run(&increments, 700..900).verdict.wrong > 0);
@@ -401,7 +401,7 @@ fn a_process_that_replaces_another_raises_no_alarm() {
     ];
     let mut bench = Bench::loaded(50, padded());
     let mixed = workload(mix, 50, KeyOrder::Uniform, padded());
-    // It did half of a run, of which nothing is known, and died.
+    // It did an unrecorded half of a run, and died.
     run(bench.client(&mixed).as_mut(), 0..700).unwrap();
     bench.tables = Arc::default();
     bench.run_right(&mixed, 0..2_000);
@@ -477,7 +477,7 @@ fn what_others_did_to_a_table_meanwhile_is_not_judged_by_an_old_ledger() {
     let mut bench = Bench::loaded(20, padded());
     let half = vec![(Operation::Get, 0.5), (Operation::Put, 0.5)];
     bench.run_right(&workload(half, 20, KeyOrder::Uniform, padded()), 0..500);
-    // Another process makes the table anew and overwrites little of it, while this one takes no part.
+    // Another process creates the table again and overwrites little of it, while this one takes no part.
     bench.fake.clear();
     bench.written.clear();
     let own = std::mem::take(&mut bench.tables);
@@ -568,7 +568,7 @@ fn operations_beyond_the_table_scan_nothing() {
     }
 }
 
-/// Many clients of one process at once, on a table that takes its time.
+/// Many concurrent clients of one process, on a slow table.
 fn run_at_once(bench: &Bench, workload: &Workload, clients: u64, each: u64) -> Verdict {
     bench.fake.slow_down();
     let clients = (0..clients).map(|client| {

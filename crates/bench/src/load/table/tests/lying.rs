@@ -1,4 +1,4 @@
-//! The bench's own memory target and its lies, through the doors that real targets use.
+//! The bench's own memory target and its faults, through the interface of real targets.
 
 use super::{SEED, block_on, carry_out, everything, only, padded, scan, workload};
 use crate::activity::{ActorContext, Step};
@@ -10,7 +10,7 @@ use crate::target::{self, TableSpec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Loads a table, works on it, and checks it; the verdicts of work and check.
+/// Loads a table, works on it, and checks it. Returns the verdicts of work and check.
 async fn run_against(address: &str, mix: Vec<(Operation, f64)>) -> (Verdict, Verdict) {
     let target = target::open(address).await.unwrap();
     let load = workload(only(Operation::Put), 200, KeyOrder::Sequential, padded());
