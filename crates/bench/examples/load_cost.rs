@@ -1,5 +1,7 @@
-//! What the generator's own work costs, in ns of CPU time per operation: choosing keys, making rows, judging answers. No
-//! server, no driver, one thread; CPU time, so that other work on the machine does not count.
+//! Measures the generator's own work: choosing keys, making rows, judging responses.
+//!
+//! The unit is ns of CPU time per operation, so that other work on the machine does not count. No server, no driver,
+//! one thread.
 //!
 //! ```text
 //! cargo run --release -p stele-bench --example load_cost
@@ -157,7 +159,7 @@ fn following() -> Result<()> {
     Ok(())
 }
 
-/// A connection that forgets writes and answers each read with the right row, made beforehand.
+/// A connection that drops writes and returns the right row, made beforehand, for each read.
 struct Instantly(Row);
 
 async fn client(name: &str, operation: Operation) -> Result<()> {

@@ -1,4 +1,6 @@
-//! Writes a bundle of fabricated figures into a folder, to look at the report's layout: nothing in it was measured.
+//! Writes a bundle of fabricated figures into a folder, to show the report's layout.
+//!
+//! Nothing in it was measured.
 //!
 //! `cargo run -p stele-bench --example sample_report FOLDER`
 

@@ -43,7 +43,7 @@ impl Table {
         self.bytes
     }
 
-    /// Writes one row, or nothing of it if it is not right.
+    /// Writes one row, or none of it if it is invalid.
     pub(super) fn put(&mut self, put: Put) -> Result<()> {
         if put.key.is_empty() || put.cells.is_empty() {
             return Err(TargetError::Refused("a row has a key and at least one cell".into()));
@@ -76,7 +76,7 @@ impl Table {
         self.rows.get(key).and_then(|row| select(key, row, columns))
     }
 
-    /// Up to `most` rows with any of the columns, and the key from which to go on, unless the range is done.
+    /// Up to `most` rows with any of the columns, and the key at which to continue, unless the range is done.
     pub(super) fn rows(
         &self,
         from: Bound<Bytes>,
@@ -143,7 +143,7 @@ impl Table {
     }
 }
 
-/// What `columns` asks for of a row.
+/// The part of a row that `columns` selects.
 fn select(key: &Bytes, row: &Columned, columns: &Columns) -> Option<Row> {
     let mut cells = Vec::new();
     for ((family, qualifier), versions) in row {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A chunk from `key family:qualifier timestamp value flags`; `-` leaves a part out. Flags: `c` commit, `r` reset, `+N`
-/// more pieces of N bytes in all.
+/// more parts of N bytes in all.
 fn chunk(text: &str) -> CellChunk {
     let parts: Vec<&str> = text.split(' ').collect();
     let [key, column, timestamp, value, flags] = parts[..] else {
@@ -28,7 +28,7 @@ fn chunk(text: &str) -> CellChunk {
     }
 }
 
-/// The rows of these chunks, or what was found wrong.
+/// The rows of these chunks, or the fault that was found.
 fn rows(chunks: &[&str]) -> Result<Vec<String>, String> {
     let mut assembler = Assembler::default();
     let mut rows = Vec::new();
@@ -106,7 +106,7 @@ fn broken_rules_are_errors() {
     for (expected, chunks) in cases {
         let found = match chunks.last().and_then(|last| last.strip_suffix("+4c")) {
             None => rows(chunks).unwrap_err(),
-            // Both flags at once, which the notation above has no need for otherwise.
+            // Both flags together, which the notation above does not need otherwise.
             Some(_) => {
                 let mut assembler = Assembler::default();
                 assembler.push(chunk(chunks[0])).unwrap();
