@@ -1,4 +1,6 @@
-//! Measures the HBase driver's own cost: CPU of this process per operation, against an echo server in another process.
+//! Measures the HBase driver's own cost, in CPU of this process per operation.
+//!
+//! An echo server in another process responds.
 //!
 //! `cargo run --release -p stele-bench --example hbase_cost [SECONDS [BYTES]]`
 //!

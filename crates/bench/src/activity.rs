@@ -32,8 +32,8 @@ pub trait Actor: Send {
     /// Called before the first step of a range of operations.
     fn begin(&mut self, range: Range<u64>);
 
-    /// Carries out operation `index`. The engine takes the time. An error fails the operation. The run goes on and is
-    /// failed for it afterwards.
+    /// Carries out operation `index`. The engine takes the time. An error fails the operation. The run continues
+    /// and is failed for it afterwards.
     async fn step(&mut self, index: u64) -> Result<Step>;
 
     /// Called after the last step of a range, or of the part that was done when time was up. It sends buffered writes.

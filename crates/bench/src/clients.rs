@@ -1,4 +1,4 @@
-//! Clients of a run: those that read and write one table, and those of the social network.
+//! Clients of a run, which work on one table or on the social network.
 //!
 //! [`activity`](crate::activity) is the interface between clients and the engine. The engine makes clients here.
 

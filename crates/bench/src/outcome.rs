@@ -1,4 +1,4 @@
-//! Results of a run: workers send them, the dispatcher adds them up, and the bundle holds them.
+//! Results of a run, which workers send, the dispatcher adds up, and the bundle holds.
 //!
 //! Latencies are HDR histograms of microseconds with three significant digits, in V2 + DEFLATE, base64, which any HDR
 //! tool reads. Means and deviations are of the exact values, not of the buckets.

@@ -184,7 +184,7 @@ pub struct OpenLoop {
     pub poisson: bool,
 }
 
-/// Servers pulled while load runs: a stress test.
+/// Servers killed while load runs: a stress test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disruption {
     /// Seconds after the run's start.

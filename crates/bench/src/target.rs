@@ -39,7 +39,7 @@ pub enum TargetError {
     #[error("busy: {0}")]
     Busy(String),
     /// No response in time.
-    #[error("no answer within {0} ms")]
+    #[error("no response within {0} ms")]
     Timeout(u64),
     /// The server refused the request.
     #[error("refused: {0}")]

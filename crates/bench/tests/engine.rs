@@ -1,4 +1,4 @@
-//! The engine against a target in memory: its counts, its verdicts, and its reaction to dead workers.
+//! The engine against a target in memory: counts, verdicts, and reaction to dead workers.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

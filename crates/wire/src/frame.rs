@@ -202,7 +202,7 @@ fn encode(
     debug_assert_eq!(
         out.len() - start,
         LENGTH_BYTES + length,
-        "a cell block is as long as it says"
+        "a cell block has its announced length"
     );
     Ok(())
 }
@@ -276,7 +276,7 @@ fn take_delimited(what: &'static str, frame: &mut Bytes) -> Result<Bytes, WireEr
 fn cell_block(frame: &mut Bytes, meta: Option<CellBlockMeta>) -> Result<Bytes, WireError> {
     let length = meta.and_then(|m| m.length).unwrap_or_default();
     let cells = take("cell block", frame, u64::from(length))?;
-    within("what follows the cell block", frame.len() as u64, 0)?;
+    within("bytes behind the cell block", frame.len() as u64, 0)?;
     Ok(cells)
 }
 

@@ -1,4 +1,6 @@
-//! Measures the cost that a server adds to its transport: operations per CPU second of the server.
+//! Measures the cost that a server adds to its transport.
+//!
+//! The unit is operations per CPU second of the server.
 //!
 //! For comparison, a bare tonic echo is measured in the same run by the same caller.
 //!

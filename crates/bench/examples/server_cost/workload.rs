@@ -242,11 +242,11 @@ impl Requests {
                 Ok(ROWS * 1000)
             }
             Kinds::Echo | Kinds::Read | Kinds::FilteredRead => {
-                ensure!((1000..1200).contains(&bytes), "an answer of {bytes} bytes");
+                ensure!((1000..1200).contains(&bytes), "a response of {bytes} bytes");
                 Ok(1)
             }
             _ => {
-                ensure!(bytes < 50, "an answer of {bytes} bytes");
+                ensure!(bytes < 50, "a response of {bytes} bytes");
                 Ok(1)
             }
         }

@@ -15,7 +15,7 @@ pub(super) fn check(bundle: &Bundle, problems: &mut Vec<Problem>) {
         let place = place(bundle, run);
         let mut problem = |what: String| problems.push(Problem::new(place.clone(), what));
         if run.party >= bundle.parties.len() {
-            problem(format!("party {}, and there are {}", run.party, bundle.parties.len()));
+            problem(format!("target {}, and there are {}", run.party, bundle.parties.len()));
         }
         if !(run.seconds.is_finite() && run.seconds >= 0.0) {
             problem(format!("took {} seconds", run.seconds));
@@ -37,7 +37,7 @@ fn place(bundle: &Bundle, run: &RunOutcome) -> String {
     let party = bundle
         .parties
         .get(run.party)
-        .map_or("unknown party", |party| &party.name);
+        .map_or("unknown target", |party| &party.name);
     format!("{} {} on {party}, repeat {}", run.experiment, run.label, run.repeat)
 }
 
@@ -53,7 +53,7 @@ fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
                 problem(format!("passed with {failures} failed operations"));
             }
             if !run.verdict.is_right() {
-                problem(format!("passed with wrong answers: {:?}", run.verdict));
+                problem(format!("passed with wrong responses: {:?}", run.verdict));
             }
             if run.expected_rows != run.returned_rows && run.expected_rows.is_some() {
                 problem(format!(
@@ -196,7 +196,7 @@ fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
                 .filter(|(index, _)| !parties.contains(index))
             {
                 let place = format!("{} {} on {}", experiment.id, run.label, party.name);
-                problems.push(Problem::new(place, format!("no outcome (party {index})")));
+                problems.push(Problem::new(place, format!("no outcome (target {index})")));
             }
         }
     }

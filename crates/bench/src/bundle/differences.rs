@@ -72,7 +72,7 @@ impl Differences {
         let parts = [
             ("Same key, different values", &self.differing),
             ("Same key, same value", &self.equal),
-            ("Keys of one party alone", &self.single),
+            ("Keys of one target alone", &self.single),
         ];
         for (title, settings) in parts {
             _ = writeln!(text, "\n## {title}\n");

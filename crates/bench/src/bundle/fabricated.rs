@@ -218,7 +218,7 @@ fn suite() -> Suite {
     );
     let long = experiment(
         "B24",
-        "Server pulled",
+        "Server killed",
         Metric::OperationsPerSecond,
         ("", "", false),
         &["mix"],
@@ -318,7 +318,7 @@ fn experiment(
     Experiment {
         id: id.into(),
         title: title.into(),
-        about: "What would be asked here, and how the document asked it, if this were not fabricated.".into(),
+        about: "The question and the method of the document would stand here, if this were not fabricated.".into(),
         differences: vec![
             "One machine instead of sixteen.".into(),
             "A thousandth of the volume.".into(),
@@ -444,7 +444,7 @@ fn finish(outcome: &mut RunOutcome, experiment: &Experiment, point: &Point) {
         outcome.events = vec![
             Event {
                 at: 40.0,
-                text: "server pulled: kill 4242".into(),
+                text: "server killed: kill 4242".into(),
             },
             Event {
                 at: 75.0,

@@ -1,4 +1,6 @@
-//! Reads a bundle's folder, which may come from anywhere: it bounds sizes, and checks paths and versions.
+//! Reads a bundle's folder.
+//!
+//! The folder may come from anywhere: sizes are bounded, paths and versions checked.
 
 use super::layout::{self, Index};
 use super::{Bundle, BundleError, FORMAT, tables};

@@ -97,7 +97,9 @@ fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
         ("sum of squares", |bundle| {
             bundle.runs[0].workers[0].kinds[0].micros_square_sum /= 100.0
         }),
-        ("passed with wrong answers", |bundle| bundle.runs[0].verdict.missing = 1),
+        ("passed with wrong responses", |bundle| {
+            bundle.runs[0].verdict.missing = 1
+        }),
         ("no outcome", |bundle| bundle.runs.retain(|run| run.experiment != "B12")),
         ("not in the suite", |bundle| bundle.runs[0].label = "invented".into()),
         ("there twice", |bundle| bundle.runs.push(bundle.runs[0].clone())),

@@ -157,7 +157,7 @@ async fn conduct(
 /// The first interrupt ends the suite in order, with the results so far. The second ends the program.
 async fn interrupt(flag: Arc<AtomicBool>) {
     if tokio::signal::ctrl_c().await.is_ok() {
-        eprintln!("interrupted: writing what there is; once more to give up at once");
+        eprintln!("interrupted: writing the results so far; interrupt again to quit immediately");
         flag.store(true, Ordering::Relaxed);
     }
     if tokio::signal::ctrl_c().await.is_ok() {

@@ -175,7 +175,7 @@ impl Conductor<'_> {
             return skipped(run, "no such target".into());
         };
         if run.role == Role::Check && !rival.target.stores() {
-            return skipped(run, "its answers are made up; there is nothing to check".into());
+            return skipped(run, "its responses are prepared; there is nothing to check".into());
         }
         let trusting = if rival.target.stores() {
             None

@@ -169,7 +169,7 @@ impl Dispatcher {
             .kill_on_drop(true)
             .spawn()
             .context("starting a worker")?;
-        let pid = child.id().context("a worker that ended at once")?;
+        let pid = child.id().context("a worker that ended immediately")?;
         self.children.insert(pid, child);
         Ok(())
     }

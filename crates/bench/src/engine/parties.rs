@@ -1,6 +1,6 @@
 //! Targets and their descriptions: name, version, processes, configuration.
 //!
-//! A *party file* (parameter `party` of an address, `docs/rivals.md`) describes a target completely. Without one, the
+//! A *`party` file* (parameter `party` of an address, `docs/rivals.md`) describes a target completely. Without one, the
 //! process that listens on a loopback port is found, and the report names the unknown facts.
 
 use crate::bundle::Party;
@@ -25,7 +25,7 @@ struct PartyFile {
 /// Opens all targets.
 ///
 /// # Errors
-/// An address or a party file that is invalid; two targets of one name.
+/// An address or a `party` file that is invalid; two targets of one name.
 pub async fn open_all(urls: &[String]) -> Result<Vec<Rival>> {
     let mut rivals: Vec<Rival> = Vec::new();
     for url in urls {
@@ -55,8 +55,8 @@ async fn open(text: &str) -> Result<Rival> {
     let url = TargetUrl::parse(text)?;
     let file = match url.parameter("party") {
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading party file {path}"))?;
-            serde_json::from_str(&text).with_context(|| format!("party file {path}"))?
+            let text = std::fs::read_to_string(path).with_context(|| format!("reading `party` file {path}"))?;
+            serde_json::from_str(&text).with_context(|| format!("`party` file {path}"))?
         }
         None => PartyFile::default(),
     };

@@ -1,4 +1,4 @@
-//! The terminal's display while a suite runs: one live line, and one line for each finished run.
+//! The terminal's display: one live line, and a line for each finished run.
 
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Run, Stop};

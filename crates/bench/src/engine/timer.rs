@@ -43,7 +43,7 @@ impl Timer {
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe; an owned descriptor is what this one says it is"
+            reason = "its successor is unsafe; an owned descriptor fulfils its contract"
         )]
         let fd = AsyncFd::new(fd)?;
         let waiters = Mutex::default();

@@ -58,7 +58,10 @@ pub async fn run(join: Join) -> Result<()> {
         place: place.clone(),
         pid: std::process::id(),
     };
-    out.send(hello).await.ok().context("the connection closed at once")?;
+    out.send(hello)
+        .await
+        .ok()
+        .context("the connection closed immediately")?;
     let mut worker = Worker {
         place,
         threads: join.threads.max(1),
@@ -239,7 +242,7 @@ impl Worker {
             return Ok(());
         };
         let Some(ended) = active.ended.take() else {
-            bail!("told to begin twice");
+            bail!("two orders to begin one run");
         };
         let start = &active.start;
         let what = &start.what;

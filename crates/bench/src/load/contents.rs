@@ -93,7 +93,7 @@ impl Contents {
 }
 
 /// Rows that a table holds after these writes. Each key counts once. Uncertain operations do not count. The time is
-/// proportional to the operations, for each [`BITMAP_KEYS_MAX`] keys. Invalid workloads were never run and count as
+/// proportional to the operations, times the number of spans of [`BITMAP_KEYS_MAX`] keys. Invalid workloads count as
 /// nothing.
 pub fn expected_rows(written: &[Written]) -> u64 {
     let replays: Vec<Replay<'_>> = written.iter().filter_map(|w| Replay::new(w).ok()).collect();

@@ -13,7 +13,7 @@ const SHARDS: u64 = 64;
 pub struct Counters {
     shards: Vec<Mutex<Vec<u64>>>,
     keys: u64,
-    /// Whether nobody else ever added to these counters.
+    /// Whether no other process ever added to these counters.
     is_alone: bool,
 }
 

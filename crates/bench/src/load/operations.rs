@@ -1,4 +1,4 @@
-//! Kind and key of operation `i` of a run: a pure function of workload, seed and `i`.
+//! Kind and key of operation `i`: a pure function of workload, seed and `i`.
 //!
 //! Since it has no other input, any worker can repeat a range of operations, and the writes of a run can be replayed
 //! afterwards without a record.

@@ -1,4 +1,6 @@
-//! Random numbers that follow from (seed, operation) alone, so that any worker can carry out any operation.
+//! Random numbers that follow from seed and operation alone.
+//!
+//! Any worker can therefore carry out any operation.
 //!
 //! Terms: a *stream* is the sequence of random numbers of one operation; a *permutation* renumbers `[0, n)` one to one.
 //!
@@ -63,8 +65,8 @@ pub fn unit(bits: u64) -> f64 {
 
 /// A one-to-one renumbering of `[0, n)`.
 ///
-/// Works on the smallest power of two that holds `n` with steps that each are bijections of it (odd multiplication, xor,
-/// shift-xor), and walks on while the result is outside `[0, n)`: fewer than two walks on average.
+/// Works on the smallest power of two that holds `n`, with steps that each are bijections of it (odd multiplication, xor,
+/// shift-xor). It repeats them while the result is outside `[0, n)`: fewer than two walks on average.
 #[derive(Debug, Clone, Copy)]
 pub struct Permutation {
     n: u64,

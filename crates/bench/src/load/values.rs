@@ -45,7 +45,7 @@ impl Version {
     pub const LOADED: Self = Self(1);
     /// Versions of one key that a writer can number.
     pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
-    /// The largest writer number; zero is nobody in particular.
+    /// The largest writer number. Zero is no particular writer.
     pub const WRITER_MAX: u16 = (1 << WRITER_BITS) - 1;
 
     /// A writer's `count`-th version. Both are cut to their widths.
@@ -93,7 +93,7 @@ pub enum Mismatch {
         found: usize,
     },
     /// Other content than its version has.
-    #[error("version {version} differs from what was written at byte {at}")]
+    #[error("version {version} differs from the written value at byte {at}")]
     Content {
         /// The version in its head.
         version: Version,

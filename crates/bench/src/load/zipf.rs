@@ -2,10 +2,9 @@
 //!
 //! Rank `r` (counted from zero) has probability `(r + 1)^-s / H(n, s)`, where `H(n, s)` is the sum of `k^-s` for `k` from 1
 //! to `n`. Sampling is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", 1996): the histogram is covered by the integral `h` of `x^-s`, which can be inverted in closed
-//! form, and few samples are rejected. Exact for every exponent, 1 included, unlike the approximation that YCSB took
-//! over
-//! from Gray et al. (1994), which needs `s < 1` and a sum over all ranks beforehand.
+//! discrete distributions", 1996). The integral `h` of `x^-s`, which can be inverted in closed form, covers the histogram,
+//! and few samples are rejected. Exact for every exponent, 1 included, unlike the approximation that YCSB took from Gray
+//! et al. (1994), which needs `s < 1` and a sum over all ranks beforehand.
 
 /// A Zipf distribution.
 #[derive(Debug, Clone, Copy)]

@@ -107,7 +107,7 @@ fn check_header(plain: &[u8]) -> Result<(), String> {
     let (length, digits, low, high) = (word(plain, 4)? as usize, word(plain, 12)?, long(16)?, long(24)?);
     if length.saturating_add(HEADER_BYTES) != plain.len() {
         return Err(format!(
-            "histogram says {length} bytes of counters, found {} in all",
+            "histogram announces {length} bytes of counters, found {} in all",
             plain.len()
         ));
     }

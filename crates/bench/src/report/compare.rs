@@ -1,4 +1,4 @@
-//! Several executions of one suite side by side: runs that became faster or slower between two versions.
+//! Compares several executions of one suite, such as those of two versions.
 
 use super::metric::{self, Spread};
 use super::number::{self, SPACE};

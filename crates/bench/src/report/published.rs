@@ -23,7 +23,7 @@ pub fn section(results: &Results<'_>) -> Markup {
         }
     }
     html! {
-        h3 { "The document's figures beside ours" }
+        h3 { "The document's figures next to ours" }
         (table(results, &systems))
         div.charts {
             @for (name, rows) in results.series() {

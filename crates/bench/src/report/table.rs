@@ -186,13 +186,13 @@ pub fn checks(results: &Results<'_>) -> Markup {
         .filter(|row| row.cells.iter().any(|cell| cell.runs.iter().any(|run| has(run))))
         .collect();
     if rows.is_empty() {
-        return html! { p.note { "No answers were compared with what had been written, in none of these runs." } };
+        return html! { p.note { "No responses were checked in these runs." } };
     }
     html! {
-        details { summary { "Answers: compared, expected, stale; measured skew of keys" }
+        details { summary { "Responses: checked, expected, stale; measured skew of keys" }
             div.wide { table {
                 thead { tr {
-                    th { "run" } th.who { "target" } th { "repeat" } th { "answers compared" } th { "missing" } th { "unexpected" } th { "wrong" }
+                    th { "run" } th.who { "target" } th { "repeat" } th { "responses checked" } th { "missing" } th { "unexpected" } th { "wrong" }
                     th { "stale" } th { "stale, %" } th { "rows returned" } th { "rows expected" }
                     th { "operations on busiest 1 / 10 / 20" (SPACE) "% of keys" }
                 } }

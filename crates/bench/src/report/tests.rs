@@ -122,7 +122,7 @@ fn nothing_run_says_so_instead_of_empty_charts() {
         ..fabricated::bundle(1.0)
     };
     let page = page_of(&bundle);
-    assert!(page.contains("Nothing was run") && page.contains("No witness"));
+    assert!(page.contains("Nothing was run") && page.contains("No control"));
     assert!(page.contains("the public protocols have no Map-Reduce"));
 }
 

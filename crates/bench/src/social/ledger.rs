@@ -77,7 +77,7 @@ impl Tie {
 struct Member {
     confirmed: Vec<Tie>,
     pending: Vec<Tie>,
-    /// Whether somebody has reserved this user.
+    /// Whether a step has reserved this user.
     reserved: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The social network as loaded: row keys, columns and every value, each a function of the user alone.
+//! The social network as loaded, whose rows are functions of the user alone.
 //!
 //! Terms: in the *ring*, users stand in a circle, and each is a friend of the `friends / 2` nearest on either side, as
 //! in BG. A *card* is a user's entry in a list: profile and thumbnail.

@@ -155,7 +155,7 @@ fn figure_6_scale(sizing: &Sizing) -> Experiment {
         sizing,
         "figure-6-scale",
         "Six operations on 50, 250 and 500 tablet servers",
-        "What is left of one server's rate when hundreds share a network, a lock service and a master?",
+        "How much of one server's rate remains when hundreds share a network, a lock service and a master?",
     )
     .numbers("tablet servers", "");
     for (test, figures) in FIGURE_6 {

@@ -217,14 +217,14 @@ fn pulled_server(sizing: &Sizing) -> Experiment {
     let mut recipe = Recipe::new(
         sizing,
         "B24",
-        "Servers pulled under load",
+        "Servers killed under load",
         "\"How does the system behave once you pull the plug on a server? Or three?\" A third of the way into a run with 70 % \
-         gets, a command of the user's pulls them; afterwards every acknowledged row must still be there.",
+         gets, a command of the user's kills them; afterwards every acknowledged row must still exist.",
     )
-    .numbers("servers pulled", "")
+    .numbers("servers killed", "")
     .differs("The document asks the question and gives no figures.")
     .differs(
-        "With a single server, pulling it and starting it again is what can be done; the command decides what it pulls.",
+        "A single server can only be killed and started again; the command decides which process it kills.",
     );
     let seconds = if sizing.quick { 6.0 } else { 600.0 };
     for servers in [1_u32, 3] {
@@ -247,8 +247,8 @@ fn pulled_server(sizing: &Sizing) -> Experiment {
 }
 
 /// Explanation where servers cannot be killed.
-pub(super) const NO_KILL_COMMAND: &str = "No command to pull a server was given. Give one with --kill-command; it finds in STELE_BENCH_PULL what to pull (server or \
-     master) and in STELE_BENCH_PULL_COUNT how many, and starts again what must come back.";
+pub(super) const NO_KILL_COMMAND: &str = "No command to kill a server was given. Give one with --kill-command. STELE_BENCH_PULL tells it the process to kill (server or \
+     master), and STELE_BENCH_PULL_COUNT the number of them. It must start again every process that is needed afterwards.";
 
 fn longevity(sizing: &Sizing) -> Experiment {
     let mut recipe = Recipe::new(

@@ -220,7 +220,7 @@ fn sequential_read(sizing: &Sizing) -> Experiment {
         sizing,
         "B09",
         "Sequential read, one call for each row",
-        "32 clients read every row in key order, each by a call of its own: what do calls cost?",
+        "32 clients read every row in key order, each by a call of its own, which shows the cost of calls.",
     )
     .differs(
         "The document read what random writes had left, so a quarter of its 80 million keys were empty and it counted only \
@@ -234,7 +234,7 @@ fn scan(sizing: &Sizing) -> Experiment {
         sizing,
         "B10",
         "Scan",
-        "The same rows through scanners, many in each answer.",
+        "The same rows through scanners, many in each response.",
     )
     .differs("The document's text says 32 clients, its published files 24; 24 are used, and four in quick runs, so that each scan is long enough.");
     reads(recipe, "scan", &Operation::Scan { rows_per_fetch: None }, SCAN)

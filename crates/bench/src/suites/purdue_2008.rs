@@ -174,7 +174,7 @@ fn one_range_server(sizing: &Sizing) -> Experiment {
         sizing,
         "B15",
         "One Hypertable range server against one Bigtable tablet server",
-        "About 1 GB under random keys of 12 bytes, beside the first column of the Bigtable paper's figure 6.",
+        "About 1 GB under random keys of 12 bytes, next to the first column of the Bigtable paper's figure 6.",
     )
     .names("operation")
     .differs(UNBUFFERED)

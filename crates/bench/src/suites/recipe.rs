@@ -258,8 +258,8 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// Clients of an open loop: enough that an operation never waits for one at the fixed rate unless the server is slow
-/// (Little's law: 64 clients carry 2,000 operations per second at up to 32 ms each).
+/// Clients of an open loop: enough that an operation never waits for one at the fixed rate unless the server is slow.
+/// By Little's law, 64 clients carry 2,000 operations per second at up to 32 ms each.
 const OPEN_LOOP_CLIENTS_MIN: u32 = 64;
 
 /// A place in a chart.

@@ -140,7 +140,7 @@ impl Sizing {
         }
     }
 
-    /// Kills servers in the middle of a run. The environment tells the command which server.
+    /// Kills servers in the middle of a run. The command gets the server's place in its environment.
     pub fn disruption(&self, at_seconds: f64, role: &str, servers: u32) -> Option<Disruption> {
         let command = self.kill_command.as_ref()?;
         Some(Disruption {

@@ -20,7 +20,7 @@ const THREADS: u32 = 100;
 
 const ZIPF: KeyOrder = KeyOrder::Zipf { exponent: 0.99 };
 
-const WHOLE_ROWS: &str = "Updates write all ten columns; YCSB writes one of them unless it is told `writeallfields`. A reader can then check whole rows.";
+const WHOLE_ROWS: &str = "Updates write all ten columns; YCSB writes one of them unless `writeallfields` is set. A reader can then check whole rows.";
 
 const NO_FIGURES: &str = "The paper's figures are images; there is nothing to compare with.";
 

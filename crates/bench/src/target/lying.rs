@@ -1,4 +1,6 @@
-//! A target that lies on purpose, to prove that the bench notices: `lie=KIND:N` in a target's address.
+//! A target that lies on purpose, to prove that the bench notices.
+//!
+//! `lie=KIND:N` in a target's address selects the lie:
 //!
 //! * `drop:N`: every N-th row of put and put_many is acknowledged and never sent.
 //! * `stale:N`: about every N-th get has the values from before the last acknowledged put of its row. Only rows put at

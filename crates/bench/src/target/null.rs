@@ -1,4 +1,4 @@
-//! Echo servers, one for each protocol, in a process of their own: they reveal the cost of the generator itself.
+//! Echo servers, one for each protocol, which reveal the cost of the generator.
 //!
 //! `null://hbase` starts this same program with the hidden subcommand `null-server --protocol hbase`, waits for the
 //! line `listening ADDRESS`, and drives that address with the protocol's usual driver. Everything is as with a real
@@ -44,7 +44,7 @@ pub async fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut server = command.spawn().map_err(|e| not_started(&e.to_string()))?;
     let address = tokio::time::timeout(START_TIMEOUT, listening(&mut server)).await;
-    let address = address.map_err(|_| not_started("it says nothing"))??;
+    let address = address.map_err(|_| not_started("it printed no address"))??;
     let inner = match protocol {
         Protocol::Hbase { .. } => super::hbase::open(&TargetUrl::parse(&format!("hbase://{address}"))?)?,
         Protocol::Bigtable => super::bigtable::open(&TargetUrl {
@@ -106,7 +106,7 @@ async fn listening(server: &mut Child) -> Result<String> {
     let line = line.ok_or_else(|| not_started("it ended"))?;
     let address = line
         .strip_prefix("listening ")
-        .ok_or_else(|| not_started(&format!("it says {line:?}")))?;
+        .ok_or_else(|| not_started(&format!("it printed {line:?}")))?;
     Ok(address.to_owned())
 }
 

@@ -6,8 +6,8 @@
 //! * `name=NAME`: name in tables and charts; when absent, that of the file above, or else the scheme.
 //! * `lie=KIND:N`: makes the driver lie about every N-th row ([`super::lying`]), to prove that the bench notices.
 //!
-//! Drivers have parameters of their own. An unknown parameter is an error: with a misspelt one the run would not
-//! measure what the command asks for.
+//! Drivers have parameters of their own. An unknown parameter is an error: with a misspelt one the run would
+//! differ from the command.
 
 use super::{Result, Target, TargetError};
 use std::ops::RangeInclusive;
@@ -60,7 +60,7 @@ impl TargetUrl {
     /// The name in tables and charts.
     ///
     /// # Errors
-    /// A party file that cannot be read.
+    /// A `party` file that cannot be read.
     pub fn name_or(&self, default: &str) -> Result<String> {
         if let Some(name) = self.parameter("name").filter(|name| !name.is_empty()) {
             return Ok(name.to_owned());
@@ -68,7 +68,7 @@ impl TargetUrl {
         let Some(path) = self.parameter("party") else {
             return Ok(default.to_owned());
         };
-        let bad = |why: String| TargetError::Unsupported(format!("party file {path}: {why}"));
+        let bad = |why: String| TargetError::Unsupported(format!("`party` file {path}: {why}"));
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
         let party: PartyName = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         let name = party.name.filter(|name| !name.is_empty());
@@ -107,7 +107,7 @@ impl TargetUrl {
     }
 }
 
-/// The one field of a party file that a target needs.
+/// The one field of a `party` file that a target needs.
 #[derive(serde::Deserialize)]
 struct PartyName {
     name: Option<String>,

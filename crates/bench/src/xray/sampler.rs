@@ -1,4 +1,4 @@
-//! Samples once a second, on a thread of its own, and returns all samples at the end.
+//! Samples once a second, on a thread of its own.
 //!
 //! It is a thread and not a task, because it must not wait for the generator's tasks: a late sample belongs to the
 //! wrong second.

@@ -15,7 +15,7 @@ pub struct FlushRegionRequest {
     /// Only if its last flush was before this time, in ms since 1970.
     #[prost(uint64, optional, tag = "2")]
     pub if_older_than_ts: Option<u64>,
-    /// Whether read replicas are told when nothing was flushed.
+    /// Whether read replicas are notified when nothing was flushed.
     #[prost(bool, optional, tag = "3")]
     pub write_flush_wal_marker: Option<bool>,
     /// Only this family.

@@ -125,7 +125,7 @@ pub struct ScanResponse {
     /// Whether rows may lag behind.
     #[prost(bool, optional, tag = "6")]
     pub stale: Option<bool>,
-    /// For each result, whether its row goes on in the next one.
+    /// For each result, whether its row continues in the next one.
     #[prost(bool, repeated, packed = "false", tag = "7")]
     pub partial_flag_per_result: Vec<bool>,
     /// False when the region is finished; the scanner is closed then.

@@ -426,7 +426,7 @@ impl<'a> UnderWay<'a> {
         }
         if let Some(disruption) = self.disruption.filter(|d| elapsed >= d.at_seconds) {
             self.disruption = None;
-            self.event(format!("server pulled: {}", disruption.command));
+            self.event(format!("server killed: {}", disruption.command));
             tokio::spawn(disturb(disruption.command.clone(), self.disrupt.clone()));
         }
     }

@@ -29,7 +29,7 @@ impl Client {
             if let Err((least, most)) = counters.end(before, answer) {
                 verdict.wrong = 1;
                 let key = key.escape_ascii();
-                verdict.example(|| format!("counter {key}: answered {answer}, must be {least} to {most}"));
+                verdict.example(|| format!("counter {key}: returned {answer}, must be {least} to {most}"));
             }
         }
         Ok(one_row(bytes, verdict))

@@ -1,4 +1,6 @@
-//! Every kind of operation against an honest table in memory, and each lie against the reads that must notice it.
+//! Every kind of operation on an honest table in memory, and on lying ones.
+//!
+//! Reads must notice each lie.
 #![allow(clippy::single_range_in_vec_init, reason = "one span is a list of one")]
 
 mod fake;

@@ -1,4 +1,4 @@
-//! Bars in groups: a group for each position on the axis, in it a bar for each target.
+//! Bars in groups, one group for each position, one bar for each target.
 //!
 //! A thin line shows the range of repeats.
 

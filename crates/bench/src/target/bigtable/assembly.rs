@@ -64,7 +64,7 @@ impl Assembler {
         }
         let more = chunk.value_size > 0;
         if more && commit {
-            return Err(self.wrong("commit_row between the pieces of a cell"));
+            return Err(self.wrong("commit_row between the parts of a cell"));
         }
         if self.state != State::InCell {
             self.begin_cell(&chunk)?;

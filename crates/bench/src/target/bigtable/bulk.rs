@@ -127,10 +127,10 @@ impl Answers {
             .ok()
             .and_then(|index| self.entries.get_mut(index));
         let Some(answer) = place else {
-            return Err(format!("MutateRows: answer for entry {} of {count}", entry.index));
+            return Err(format!("MutateRows: status for entry {} of {count}", entry.index));
         };
         if *answer != Answer::None {
-            return Err(format!("MutateRows: entry {} is answered twice", entry.index));
+            return Err(format!("MutateRows: two statuses for entry {}", entry.index));
         }
         let status = entry.status.unwrap_or_default();
         *answer = match Code::from_i32(status.code) {
@@ -162,7 +162,7 @@ impl Answers {
             Err(failure) if unanswered > 0 => Ok(Some((Trouble::of(&failure), error(failure)))),
             Ok(()) if unanswered > 0 => {
                 let text = format!(
-                    "MutateRows: {unanswered} of {} entries not answered",
+                    "MutateRows: no status for {unanswered} of {} entries",
                     self.entries.len()
                 );
                 Err(TargetError::Protocol(text))

@@ -1,4 +1,4 @@
-//! gRPC's framing: a byte that says whether the message is compressed, its length in four bytes, the message.
+//! gRPC's framing: compression flag (one byte), length (four bytes), message.
 //!
 //! A message that arrived in one buffer is returned as a slice of it, so that only the kernel copies the value of a
 //! read.

@@ -319,9 +319,9 @@ impl Answer {
         }
         match (self.ended_well, self.deframer.is_empty()) {
             (true, true) => Ok(()),
-            (true, false) => Err(Failure::Protocol("the answer ends within a message".into())),
-            // A proxy or a dying server resets a stream so, and Google's clients treat it like a broken connection.
-            (false, _) => Err(Failure::Broken("the answer ended without a status".into())),
+            (true, false) => Err(Failure::Protocol("the response ends within a message".into())),
+            // Proxies and dying servers end a stream in this way. Google's clients treat it like a broken connection.
+            (false, _) => Err(Failure::Broken("the response ended without a status".into())),
         }
     }
 }

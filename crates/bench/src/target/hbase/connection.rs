@@ -1,4 +1,4 @@
-//! Calls on single rows: find the region, call its server, and handle failures as HBase's client does.
+//! Calls on single rows, with the lookups and retries of HBase's client.
 //!
 //! Nearly every call finds the region known and its socket alive. That path allocates only the request's own parts. All
 //! other work is behind a boxed future, so that the usual one stays small.

@@ -28,7 +28,7 @@ pub enum Failure {
     #[error("{0}")]
     Lost(Arc<str>),
     /// No response in time; the call may have been carried out.
-    #[error("no answer within {0} ms")]
+    #[error("no response within {0} ms")]
     Timeout(u64),
     /// The server returned an exception.
     #[error("{class}: {text}")]

@@ -36,7 +36,7 @@ pub struct Slots {
 struct Slot {
     /// 1 to [`GENERATION_MAX`]: an id of 0 could be taken for a response to the whole connection.
     generation: u32,
-    /// Tick after which nobody waits any longer.
+    /// Tick after which the call is given up.
     deadline: u32,
     state: State,
 }

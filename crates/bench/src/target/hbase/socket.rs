@@ -149,7 +149,7 @@ impl Socket {
         };
         let Some(id) = id else {
             drop(state);
-            let failure = shared.lost("too many calls without an answer");
+            let failure = shared.lost("too many calls without a response");
             shared.die(&failure);
             return Err(failure);
         };

@@ -1,4 +1,6 @@
-//! One table of a memory store: a map of rows, each a map of columns, each a few versions, newest first.
+//! One table of a memory store: a map of rows.
+//!
+//! Each row is a map of columns, each column a few versions, newest first.
 
 use super::super::{Cell, Columns, Put, Result, Row, TableSpec, TargetError};
 use bytes::Bytes;

@@ -95,7 +95,7 @@ fn broken_rules_are_errors() {
         ("comes after", &["a f:q 9 1 c", "a f:q 9 1 c"]),
         ("before it is committed", &["a f:q 9 1 -", "b f:q 9 1 c"]),
         ("without a qualifier", &["a f:q 9 1 -", "- g:- 9 1 c"]),
-        ("between the pieces", &["a f:q 9 1 +4", "- - - 1 +4c"]),
+        ("between the parts", &["a f:q 9 1 +4", "- - - 1 +4c"]),
         ("within a cell", &["a f:q 9 1 +4", "- -:r - 1 c"]),
         ("within a cell", &["a f:q 9 1 +4", "- - 8 1 c"]),
         ("ends within", &["a f:q 9 1 -"]),

@@ -1,4 +1,4 @@
-//! The driver over breaking connections: calls go to the echo server through a proxy that cuts them.
+//! The driver over a proxy that cuts its connections to the echo server.
 
 use crate::target::{Columns, Connection, Put, Row, Scan, TargetError, null, open};
 use std::ops::ControlFlow;

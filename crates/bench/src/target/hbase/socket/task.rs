@@ -143,6 +143,6 @@ impl Task {
 fn refusal(shared: &Shared, response: &Response) -> Failure {
     match &response.header.exception {
         Some(e) => shared.lost(&Failure::exception(e).to_string()),
-        None => shared.lost("an answer to no call"),
+        None => shared.lost("a response to no call"),
     }
 }

@@ -1,4 +1,4 @@
-//! The part of a write that an echo server must decode: the number and kind of its actions.
+//! The part of a write that an echo server decodes: number and kind of actions.
 //!
 //! These messages leave out nearly every field of the real ones. Decoders skip unknown fields, which is cheaper than
 //! decoding them.
