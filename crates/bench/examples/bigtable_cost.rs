@@ -1,4 +1,6 @@
-//! What the Bigtable driver costs by itself: CPU of this process for one operation, against an echo server in another.
+//! Measures the Bigtable driver's own cost, in CPU of this process per operation.
+//!
+//! An echo server in another process responds.
 //!
 //! `cargo run --release -p stele-bench --example bigtable_cost [SECONDS]`. All clients run on one thread, as in a worker.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs the real clock")]

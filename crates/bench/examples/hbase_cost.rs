@@ -1,9 +1,12 @@
-//! What the HBase driver costs by itself: CPU of this process for each operation, against an echo server in another.
+//! Measures the HBase driver's own cost, in CPU of this process per operation.
+//!
+//! An echo server in another process responds.
 //!
 //! `cargo run --release -p stele-bench --example hbase_cost [SECONDS [BYTES]]`
 //!
-//! One generator thread, as in a run. CPU is the process's own, user and system: drivers that leave work to the kernel
-//! pay for it too. Keys and values are made beforehand, because they belong to the workload and not to the driver.
+//! One generator thread, as in a run. CPU is the process's own, user and system, so that work which a driver leaves to
+//! the kernel counts too. Keys and values are made beforehand, because they belong to the workload and not to the
+//! driver.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
 
 use anyhow::{Context, Result};
@@ -20,7 +23,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // How an echo server is started, whatever the program.
+        // The command of an echo server, whatever the program.
         ["null-server", "--protocol", protocol] => runtime.block_on(stele_bench::target::null::serve(protocol)),
         ref rest => {
             let seconds = rest.first().map_or(Ok(2.0), |text| text.parse()).context("SECONDS")?;
@@ -103,7 +106,7 @@ fn put(i: usize, value: &Bytes) -> Put {
     }
 }
 
-/// Lets `clients` repeat an operation for a while, and prints what each of its units cost.
+/// Lets `clients` repeat an operation for a while, and prints the cost of each of its units.
 async fn report<F>(
     name: &str,
     clients: usize,

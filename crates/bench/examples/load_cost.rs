@@ -1,5 +1,7 @@
-//! What the generator's own work costs, in ns of CPU time per operation: choosing keys, making rows, judging answers. No
-//! server, no driver, one thread; CPU time, so that other work on the machine does not count.
+//! Measures the generator's own work: choosing keys, making rows, judging responses.
+//!
+//! The unit is ns of CPU time per operation, so that other work on the machine does not count. No server, no driver,
+//! one thread.
 //!
 //! ```text
 //! cargo run --release -p stele-bench --example load_cost
@@ -11,11 +13,12 @@ use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use stele_bench::activity::{self, Actor, ActorContext};
+use stele_bench::activity::{Actor, ActorContext};
+use stele_bench::clients::Shared;
 use stele_bench::load::operations::Operations;
 use stele_bench::load::shape::{Arena, Shape};
 use stele_bench::load::values::{Pool, ValueMaker, Version, key_hash};
-use stele_bench::load::{Shared, Written, keys::KeyCoder, ledger};
+use stele_bench::load::{Written, keys::KeyCoder, ledger};
 use stele_bench::plan::{Activity, KeyFormat, KeyOrder, Keys, Operation, Run, ValueSource, Values, Workload};
 use stele_bench::target::{self, Cell, Columns, Connection, Put, Row, Scan};
 
@@ -156,7 +159,7 @@ fn following() -> Result<()> {
     Ok(())
 }
 
-/// A connection that forgets writes and answers each read with the right row, made beforehand.
+/// A connection that drops writes and returns the right row, made beforehand, for each read.
 struct Instantly(Row);
 
 async fn client(name: &str, operation: Operation) -> Result<()> {
@@ -177,18 +180,17 @@ async fn client(name: &str, operation: Operation) -> Result<()> {
         spans: std::iter::once(0..RECORDS).collect(),
         ..Written::default()
     };
-    let shared = Arc::new(Shared::default());
+    let shared = Shared::default();
     shared.prepare(&run, 0, 1, &[written])?;
     let context = ActorContext {
         connection: Arc::new(Instantly(row(&key, &cells))),
-        shared,
         worker: 0,
         workers: 1,
         client: 0,
         clients: 1,
         seed: 0,
     };
-    let mut actor: Box<dyn Actor> = activity::actor(&run, context)?;
+    let mut actor: Box<dyn Actor> = shared.actor(&run, context)?;
     actor.begin(0..TIMES);
     let from = cpu_nanos();
     for i in 0..TIMES {

@@ -1,4 +1,6 @@
-//! Writes a bundle of fabricated figures into a folder, to look at the report's layout: nothing in it was measured.
+//! Writes a bundle of fabricated figures into a folder, to show the report's layout.
+//!
+//! Nothing in it was measured.
 //!
 //! `cargo run -p stele-bench --example sample_report FOLDER`
 
@@ -13,7 +15,8 @@ fn main() -> anyhow::Result<()> {
     };
     let dir = std::path::PathBuf::from(dir);
     let bundle = fabricated::bundle(1.0);
-    bench::bundle::write(&bundle, &dir.join("bundle"))?;
+    let page = bench::report::render(std::slice::from_ref(&bundle));
+    bench::bundle::write(&bundle, &page, &dir.join("bundle"))?;
     let later = fabricated::bundle(0.8);
     #[allow(
         clippy::disallowed_methods,

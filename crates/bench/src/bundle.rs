@@ -1,8 +1,8 @@
-//! The bundle: a folder that holds all that another person needs to check a report.
+//! The bundle: a folder with everything that another person needs to check a report.
 //!
-//! Layout and fields: `docs/formats/bench-bundle.md`. [`write_partial`] keeps the folder up to date while the bench is at
-//! work, so that an interrupted one leaves what it had; [`write`] completes it. [`read`] believes nothing it finds, and
-//! [`verify`] says what does not fit: bytes against their sums, and figures against one another.
+//! Layout and fields: `docs/formats/bench-bundle.md`. [`write_partial`] keeps the folder up to date while the bench
+//! runs, so that an interrupted one leaves its results so far. [`write`] completes the folder. [`read`] trusts no byte
+//! of it. [`verify`] lists contradictions: bytes against their sums, and figures against one another.
 
 use crate::outcome::RunOutcome;
 use crate::plan::Suite;
@@ -30,7 +30,7 @@ pub(crate) mod fabricated;
 #[cfg(test)]
 mod tests;
 
-/// Version of the format that is written and read.
+/// Version of the format for writing and reading.
 pub const FORMAT: u32 = 1;
 
 /// Why a bundle could not be written or read.
@@ -52,10 +52,10 @@ pub enum BundleError {
     Format {
         /// Its `bundle.json`.
         path: PathBuf,
-        /// What it says.
+        /// The version that was found.
         found: u32,
     },
-    /// A file is not what the format asks for.
+    /// A file violates the format.
     #[error("{path}: {what}", path = path.display())]
     Damaged {
         /// The file.
@@ -102,15 +102,15 @@ pub struct Bundle {
     pub ended_at: f64,
     /// The machine of the dispatcher: processor, cores, memory, kernel, file system.
     pub machine: BTreeMap<String, String>,
-    /// What was to be run.
+    /// The plan.
     pub suite: Suite,
     /// The targets.
     pub parties: Vec<Party>,
-    /// What came of it.
+    /// The results.
     pub runs: Vec<RunOutcome>,
     /// The generator's own cost.
     pub witnesses: Vec<Witness>,
-    /// What processes and the machine did.
+    /// Samples of processes and of the machine.
     pub xray: Xray,
 }
 
@@ -119,21 +119,21 @@ pub struct Bundle {
 pub struct Party {
     /// Name in tables and charts.
     pub name: String,
-    /// Version, if it is known.
+    /// Version, if known.
     pub version: String,
     /// Its address as given.
     pub url: String,
-    /// Its processes, as far as they are on this machine.
+    /// Its processes, if they run on this machine.
     pub processes: Vec<Watched>,
     /// Its effective configuration.
     pub configuration: BTreeMap<String, String>,
     /// Directories with its data.
     pub data_dirs: Vec<String>,
-    /// What it said of itself.
+    /// Its description of itself.
     pub description: Vec<(String, String)>,
 }
 
-/// The generator against an echo server: what no server can be faster than, with this generator on this machine.
+/// The control: the generator against an echo server. No server can be faster with this generator on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Witness {
     /// `hbase` or `bigtable`.

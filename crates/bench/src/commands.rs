@@ -1,5 +1,6 @@
-//! The program's commands. Each returns whether it found everything in order; an error means that it could not be carried
-//! out.
+//! The program's commands.
+//!
+//! Each returns whether it found everything in order. An error means that it could not be carried out.
 
 pub mod digest;
 pub mod list;

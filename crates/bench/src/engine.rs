@@ -1,12 +1,12 @@
 //! Dispatcher, workers, loops and clocks.
 //!
-//! One process, the *dispatcher*, owns the plan and hands out ranges of operations; *worker* processes on any number of
-//! machines carry them out, and ask for more. This is how the Bigtable paper and Hypertable's harness divided the work
-//! (10 ranges for each client, the next one on demand), and it makes a fast client do more instead of waiting.
+//! One process, the *dispatcher*, owns the plan and hands out ranges of operations. *Worker* processes on any number of
+//! machines carry them out and ask for more. The Bigtable paper and Hypertable's harness divided the work in this way
+//! (10 ranges for each client, the next one on demand). A fast client then does more work instead of waiting.
 //!
-//! The dispatcher drives servers only to make, flush and drop tables. What it measures itself are CPU seconds of server
-//! processes; everything else comes from workers, once a second, as increments: what a worker has reported stays counted
-//! when it dies, and the ranges it had not finished are given to another one.
+//! The dispatcher sends requests to servers only to create, flush and drop tables. It measures only the CPU seconds of
+//! server processes. All other figures come from workers, once a second, as increments. The reported work of a worker
+//! that dies stays counted, and its unfinished ranges go to another worker.
 
 pub mod client;
 pub mod conductor;

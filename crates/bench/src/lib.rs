@@ -1,13 +1,14 @@
-//! `stele-bench`: every published evaluation of the Bigtable family, on anybody's machines, against any server.
+//! `stele-bench` repeats the published evaluations of the Bigtable family against any server.
 //!
-//! Rooms, from the bottom up; each knows only those above it in this list:
-//! * [`target`]: servers under test and how to talk to them; [`plan`]: what will be run; [`activity`] and [`outcome`]: the
-//!   seam between what clients do and how their work is timed and counted.
-//! * [`load`]: keys, values, what was written, reads and writes of a table; [`social`]: the BG social network.
-//! * [`xray`]: what processes, disks and networks did meanwhile.
+//! Modules, from the bottom up; each uses only modules above it in this list:
+//! * [`target`]: servers under test and the protocols that they speak. [`plan`]: suites, experiments and runs.
+//! * [`outcome`]: results of a run. [`activity`]: the interface between clients and the engine that times and counts them.
+//! * [`load`]: keys, values, the record of writes, reads and writes of one table. [`social`]: the BG social network.
+//! * [`clients`]: makes the clients of a run from `load` and `social`.
+//! * [`xray`]: samples of processes, disks and networks during the runs.
+//! * [`bundle`]: the folder with all results, which another person can check.
 //! * [`engine`]: dispatcher, workers, loops, clocks.
-//! * [`suites`]: the documents' experiments and their published figures.
-//! * [`bundle`], [`report`]: what is left for another person to check and to read.
+//! * [`report`]: the page made from bundles. [`suites`]: the documents' experiments and their published figures.
 //!
 //! This is a client: it speaks public protocols only, and depends on no part of the database but the wire codec.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@
 
 pub mod activity;
 pub mod bundle;
+pub mod clients;
 pub mod engine;
 pub mod load;
 pub mod outcome;

@@ -1,9 +1,10 @@
-//! Keys, values, and reads and writes of one table whose answers are checked.
+//! Keys, values, and checked reads and writes of one table.
 //!
-//! * [`random`], [`zipf`], [`operations`]: what operation `i` of a run is. [`keys`], [`values`], [`shape`]: its bytes.
-//! * [`contents`], [`skew`]: a run replayed in thought: rows that must be there, how unevenly keys were chosen.
-//! * [`ledger`], [`counters`], [`recent`]: what this process wrote, so that stale and lost writes are noticed.
-//! * [`prepared`] brings these together for a run; [`judge`] gives the verdict; [`table`] is the client.
+//! * [`random`], [`zipf`], [`operations`]: the choice of operation `i` of a run. [`keys`], [`values`], [`shape`]: its
+//!   bytes.
+//! * [`contents`], [`skew`]: a run computed again without a server: rows that must exist, and the skew of its keys.
+//! * [`ledger`], [`counters`], [`recent`]: the record of this process's writes, which reveals stale and lost writes.
+//! * [`prepared`] combines these for a run; [`judge`] gives the verdict; [`table`] is the client.
 
 pub mod contents;
 pub mod counters;
@@ -24,48 +25,43 @@ pub use contents::expected_rows;
 pub use shape::families;
 pub use skew::measure as skew;
 
-use crate::plan::{Activity, Run, Workload};
+use crate::plan::Workload;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Writes that a table has been given and has acknowledged, in a form that can be carried out again in thought.
+/// Acknowledged writes to a table, in a form from which their rows and values can be computed again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Written {
-    /// What was done.
+    /// Kinds of its operations, keys and values.
     pub workload: Workload,
     /// With which seed.
     pub seed: u64,
-    /// Which operations of it, ascending.
+    /// Its operations that were done, ascending.
     pub spans: Vec<Range<u64>>,
-    /// Further operations, some of which failed: what they wrote may or may not be there.
+    /// Further operations, some of which failed: their writes may or may not exist.
     pub uncertain: Vec<Range<u64>>,
 }
 
-/// State shared by the clients of one worker process, kept from run to run.
+/// The tables that the clients of one worker process know, with their history from run to run.
 #[derive(Default)]
-pub struct Shared {
-    /// The social network, if there is one.
-    pub social: crate::social::State,
-    tables: Mutex<prepared::Kept>,
+pub struct Tables {
+    prepared: Mutex<prepared::Kept>,
 }
 
-impl Shared {
-    /// Told before the clients of a run are made. `written` is what the run's table holds: every run that wrote to it since
-    /// it was created, in order.
+impl Tables {
+    /// Prepares a run, before its clients are made. `written` holds every run that wrote to its table since the table was
+    /// created, in order.
     ///
     /// # Errors
-    /// A corpus that cannot be read, a key space too large for this machine, a workload that makes no sense or that does
-    /// not fit what the table holds.
-    pub fn prepare(&self, run: &Run, worker: u32, workers: u32, written: &[Written]) -> anyhow::Result<()> {
-        match &run.activity {
-            Activity::Table(workload) => self.tables.lock().prepare(workload, run.seed, workers, written),
-            Activity::Social(social) => self.social.prepare(social, worker, workers),
-        }
+    /// A corpus that cannot be read, a key space too large for this machine, a workload that is invalid or does not fit
+    /// the contents of the table.
+    pub fn prepare(&self, workload: &Workload, seed: u64, workers: u32, written: &[Written]) -> anyhow::Result<()> {
+        self.prepared.lock().prepare(workload, seed, workers, written)
     }
 
     fn prepared(&self, workload: &Workload, seed: u64) -> anyhow::Result<Arc<prepared::Prepared>> {
-        self.tables.lock().prepared(workload, seed)
+        self.prepared.lock().prepared(workload, seed)
     }
 }

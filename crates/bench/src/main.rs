@@ -31,11 +31,11 @@ enum Command {
     Report(commands::report::Arguments),
     /// Prints bundles as Markdown tables.
     Summary(commands::summary::Arguments),
-    /// Checks that bundles are whole and agree with themselves.
+    /// Checks that bundles are whole and free of contradictions.
     Verify(commands::verify::Arguments),
-    /// Reads a table once and prints how much there is, and a digest of it.
+    /// Reads a table once and prints its size, and a digest of it.
     Digest(commands::digest::Arguments),
-    /// Serves made-up answers; started by `null://` targets.
+    /// Serves prepared responses; started by `null://` targets.
     #[command(hide = true)]
     NullServer(commands::null_server::Arguments),
 }

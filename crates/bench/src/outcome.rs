@@ -1,15 +1,17 @@
-//! What came of a run: the records that workers send, the dispatcher adds up, and the bundle keeps.
+//! Results of a run, which workers send, the dispatcher adds up, and the bundle holds.
 //!
-//! Latencies are HDR histograms of microseconds with three significant digits, in V2 + DEFLATE, base64: any HDR tool reads
-//! them. Means and deviations are of the exact values, not of the buckets.
+//! Latencies are HDR histograms of microseconds with three significant digits, in V2 + DEFLATE, base64, which any HDR
+//! tool reads. Means and deviations are of the exact values, not of the buckets.
 
-use crate::activity::Verdict;
 use crate::plan::{Point, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub mod histogram;
+mod verdict;
+
+pub use verdict::Verdict;
 
 /// Statistics of one kind of operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct KindOutcome {
     pub histogram: EncodedHistogram,
 }
 
-/// Different failure texts that are told apart in one kind; more are counted under `other`.
+/// Different failure texts that are counted separately in one kind. Further ones are counted under `other`.
 pub const FAILURE_TEXTS_MAX: usize = 16;
 
 /// An HDR histogram of µs as base64 of V2 + DEFLATE; empty text when nothing was recorded.
@@ -63,7 +65,7 @@ pub struct Second {
     pub max_micros: u64,
 }
 
-/// What one worker did in a run.
+/// Results of one worker in a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerOutcome {
     /// Its index.
@@ -76,9 +78,9 @@ pub struct WorkerOutcome {
     pub client_seconds: f64,
     /// CPU seconds of the worker process during the run.
     pub cpu_seconds: f64,
-    /// Requests that drivers sent again.
+    /// Requests that drivers repeated.
     pub retries: u64,
-    /// Open loop only: how late operations were sent because the generator was late, not the server.
+    /// Open loop only: delay of operations that were sent late because of the generator, not the server.
     pub send_lag: EncodedHistogram,
 }
 
@@ -86,16 +88,16 @@ pub struct WorkerOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// Everything was done and every answer was right.
+    /// Everything was done and every response was right.
     #[default]
     Passed,
-    /// Something was not, with all causes. Its figures are shown as failed, never as results.
+    /// The run failed, for these causes. Its figures are shown as failed, never as results.
     Failed(Vec<String>),
-    /// It was not run: the protocol has no such operation, or an earlier stage failed.
+    /// The run was not started: the protocol has no such operation, or an earlier stage failed.
     Skipped(String),
 }
 
-/// What came of one run on one target.
+/// Results of one run on one target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Experiment's id.
@@ -116,7 +118,7 @@ pub struct RunOutcome {
     pub started_at: f64,
     /// Seconds measured: warm-up not included.
     pub seconds: f64,
-    /// Clients that it had.
+    /// Number of its clients.
     pub clients: u32,
     /// Each worker's part.
     pub workers: Vec<WorkerOutcome>,
@@ -124,7 +126,7 @@ pub struct RunOutcome {
     pub kinds: Vec<KindOutcome>,
     /// Second by second, all workers.
     pub series: Vec<Second>,
-    /// What was found in answers.
+    /// Errors found in responses.
     pub verdict: Verdict,
     /// Rows a check should have found, and found.
     pub expected_rows: Option<u64>,
@@ -132,19 +134,19 @@ pub struct RunOutcome {
     pub returned_rows: Option<u64>,
     /// Share of operations on the busiest shares of keys, measured.
     pub skew: Option<Skew>,
-    /// Things that happened: a worker died, ranges were given out again, a server was pulled.
+    /// Events: a worker died, ranges were given out again, a server was killed.
     pub events: Vec<Event>,
     /// CPU seconds of each server process during the measured time.
     pub server_cpu: BTreeMap<String, f64>,
-    /// Spans of operations that were done: what a later check must find. Not kept in the bundle.
+    /// Spans of operations that were done, which a later check must find. Not part of the bundle.
     #[serde(skip)]
     pub done: Vec<Range<u64>>,
-    /// Spans in which an operation failed: a later check may or may not find them. Not kept in the bundle.
+    /// Spans in which an operation failed, which a later check may or may not find. Not part of the bundle.
     #[serde(skip)]
     pub uncertain: Vec<Range<u64>>,
 }
 
-/// How unevenly keys were chosen, measured on the keys that were really used.
+/// Skew of the keys, measured on the keys that were really used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Skew {
     /// Share of operations on the busiest 1 % of all keys.
@@ -159,11 +161,11 @@ pub struct Skew {
     pub operations: u64,
 }
 
-/// Something that happened during a run.
+/// An event during a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Seconds since the run's start.
     pub at: f64,
-    /// What.
+    /// Its description.
     pub text: String,
 }

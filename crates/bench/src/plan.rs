@@ -1,12 +1,12 @@
-//! What will be run: suites, experiments, stages, runs. Plain data, written into the bundle as it is.
+//! The plan of a benchmark: suites, experiments, stages, runs. Plain data, written into the bundle unchanged.
 //!
-//! Terms: a *suite* reproduces one document. It has *experiments*, one for each row of the list of published experiments
-//! (`docs/benchmarking.md`). An experiment is a list of *stages* that one target goes through from an empty state: make a
-//! table, load it, measure, check, drop it. A *run* is a stage in which clients are busy. Targets take turns experiment by
-//! experiment.
+//! Terms: a *suite* reproduces one document. It has *experiments*, one for each row of the list of published
+//! experiments (`docs/benchmarking.md`). An experiment is a list of *stages* that one target goes through from an empty
+//! state: create a table, load it, measure, check, drop it. A *run* is a stage in which clients are busy. Targets take
+//! turns experiment by experiment.
 //!
-//! A run's work is numbered: operation `i` of a run does the same thing wherever it is carried out, so a range of
-//! operations can be given to any worker, and be given to another one when the first has died.
+//! A run's operations are numbered. Operation `i` has the same content wherever it is carried out. A range of
+//! operations can therefore go to any worker, and to another one when the first has died.
 
 use crate::target::TableSpec;
 use serde::{Deserialize, Serialize};
@@ -29,25 +29,25 @@ pub struct Suite {
 pub struct Experiment {
     /// Stable id, `B01`…`B26`, or a name of ours.
     pub id: String,
-    /// What is measured, in a few words.
+    /// The subject, in a few words.
     pub title: String,
-    /// One or two sentences: the question and how the document asked it.
+    /// One or two sentences: the question, and the document's method.
     pub about: String,
-    /// What differs from the document, and why.
+    /// Differences from the document, with reasons.
     pub differences: Vec<String>,
     /// The quantity on the vertical axis.
     pub metric: Metric,
     /// The quantity on the horizontal axis.
     pub axis: Axis,
-    /// What each target goes through, in order. Empty when `unavailable` says why.
+    /// Stages of each target, in order. Empty if `unavailable` gives a reason.
     pub stages: Vec<Stage>,
     /// The document's figures.
     pub published: Vec<Published>,
-    /// Why it cannot be run here (protocol, or a need of more machines); listed in the report.
+    /// Reason why it cannot be run here (protocol, or a need of more machines); listed in the report.
     pub unavailable: Option<String>,
 }
 
-/// What a chart shows.
+/// The quantity of a chart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -58,7 +58,7 @@ pub enum Metric {
     BytesPerSecond,
     /// Rows returned per second.
     RowsPerSecond,
-    /// Seconds that the whole run took: load times.
+    /// Seconds of the whole run: load times.
     Seconds,
     /// Mean latency.
     MeanMillis,
@@ -73,11 +73,11 @@ pub struct Axis {
     pub label: String,
     /// Such as "B"; empty for plain counts and names.
     pub unit: String,
-    /// Whether `Point::x` are numbers to be drawn to (logarithmic) scale, or names of bars.
+    /// Whether `Point::x` are numbers on a (logarithmic) axis, or names of bars.
     pub numeric: bool,
 }
 
-/// Where a run, or a published figure, stands in its chart.
+/// The place of a run, or of a published figure, in its chart.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// One line or one group of bars for each target; several series make several panels.
@@ -91,9 +91,9 @@ pub struct Point {
 pub struct Published {
     /// `Hypertable`, `HBase`, `Bigtable`.
     pub system: String,
-    /// The run it belongs beside.
+    /// The point of the run that it is compared with.
     pub point: Point,
-    /// In the experiment's metric; absent if the document says that the run failed.
+    /// In the experiment's metric. Absent if the document says that the run failed.
     pub value: Option<f64>,
     /// Remark, such as the failure's cause.
     pub note: String,
@@ -103,11 +103,11 @@ pub struct Published {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Drops the table if it exists, and makes it.
+    /// Drops the table if it exists, and creates it.
     Create(TableSpec),
     /// Drops a table.
     Drop(String),
-    /// Asks the server to flush, and waits a little for background work to end.
+    /// Asks the server to flush, and waits a short time for background work to end.
     Settle {
         /// Table to flush.
         table: String,
@@ -118,18 +118,18 @@ pub enum Stage {
     Run(Box<Run>),
 }
 
-/// What a run is for.
+/// Purpose of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Fills the table; reported, and not a point of a chart unless it has one.
+    /// Fills the table. Reported, but no point of a chart unless it has one.
     Load,
-    /// What the experiment is about.
+    /// The subject of the experiment.
     #[default]
     Measure,
-    /// Reads everything back and compares; decides whether earlier runs were right.
+    /// Reads everything back and compares. Decides whether earlier runs were right.
     Check,
-    /// Brings servers, caches and compilers to speed; its figures are kept and not charted.
+    /// Lets servers compile and caches fill. Its figures are kept, but not charted.
     Warm,
 }
 
@@ -138,23 +138,24 @@ pub enum Role {
 pub struct Run {
     /// Unique within the experiment, file-name safe: `write-1000b`.
     pub label: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// Where it stands in the experiment's chart, if it does.
+    /// Its place in the experiment's chart, if it has one.
     pub point: Option<Point>,
-    /// What the clients do.
+    /// The work of the clients.
     pub activity: Activity,
-    /// Clients over all workers, each with one operation under way at a time.
+    /// Clients over all workers, each with one operation at a time.
     pub clients: u32,
-    /// When it ends.
+    /// Its end.
     pub stop: Stop,
-    /// Operations of the first so many seconds are done and not counted. Only with [`Stop::Seconds`].
+    /// Seconds at the beginning whose operations are done but not counted. Only with [`Stop::Seconds`].
     pub warmup_seconds: f64,
-    /// Closed loop when absent; otherwise an open loop at this rate, latencies counted from when each operation was due.
+    /// Closed loop when absent. Otherwise an open loop at this rate, in which latencies count from the time when each
+    /// operation was due.
     pub rate: Option<OpenLoop>,
-    /// Seed of everything random in it.
+    /// Seed of all its random choices.
     pub seed: u64,
-    /// While it runs, servers are pulled.
+    /// Kills servers during the run.
     pub disruption: Option<Disruption>,
 }
 
@@ -162,9 +163,9 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// After so many operations.
+    /// After this many operations.
     Operations(u64),
-    /// After so many seconds (warm-up not included). Ranges are handed out for as long as it lasts.
+    /// After this many seconds (warm-up not included). Ranges are handed out until then.
     Seconds(f64),
 }
 
@@ -174,7 +175,7 @@ impl Default for Stop {
     }
 }
 
-/// An open loop: operations are due at given times, whatever the server does.
+/// An open loop: operations are due at given times, however fast the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoop {
     /// Operations due per second, over all workers.
@@ -183,7 +184,7 @@ pub struct OpenLoop {
     pub poisson: bool,
 }
 
-/// Servers pulled while load runs: a stress test.
+/// Servers killed while load runs: a stress test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disruption {
     /// Seconds after the run's start.
@@ -192,7 +193,7 @@ pub struct Disruption {
     pub command: String,
 }
 
-/// What clients do.
+/// The work of clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -219,7 +220,7 @@ pub struct Workload {
     pub keys: Keys,
     /// Which values.
     pub values: Values,
-    /// Whether reads are compared with what was written. Off only for witnesses.
+    /// Whether reads are compared with the record of writes. Off only for controls.
     pub verify: bool,
 }
 
@@ -229,32 +230,32 @@ pub struct Workload {
 pub enum Operation {
     /// Writes one row and waits for the acknowledgement.
     Put,
-    /// Writes one row into the client's buffer; sends the buffer when it is full, and at the end of a range.
+    /// Writes one row into the client's buffer. Sends the buffer when it is full, and at the end of a range.
     BufferedPut {
         /// Bytes of the buffer; the documents' clients used 12 MB.
         buffer_bytes: u64,
     },
-    /// Writes one row that did not exist before (YCSB's insert); keys follow those loaded.
+    /// Writes one row that did not exist before (YCSB's insert). Its key follows the loaded keys.
     Insert,
     /// Reads one row.
     Get,
     /// Reads up to `rows` rows from a key on.
     ShortScan {
-        /// Most rows read; uniformly chosen from one up to this, as YCSB does, when `vary` is set.
+        /// Most rows read. With `vary`, the number is uniform from one up to this, as in YCSB.
         rows: u32,
         /// See `rows`.
         vary: bool,
-        /// Rows per call, where the protocol can say so.
+        /// Rows per call, where the protocol can express it.
         rows_per_fetch: Option<u32>,
     },
     /// Reads a whole range of keys: operation `i` is key `i`, and one scan covers as many operations as its range has.
     Scan {
-        /// Rows per call, where the protocol can say so.
+        /// Rows per call, where the protocol can express it.
         rows_per_fetch: Option<u32>,
     },
     /// Adds one to a counter column.
     Increment,
-    /// Writes the next version if the current one is as expected.
+    /// Writes the next version if the current one equals the expected one.
     CheckAndPut,
     /// Reads a row and writes it back changed, in two calls (YCSB F).
     ReadModifyWrite,
@@ -332,7 +333,7 @@ pub struct Values {
     pub bytes: u32,
     /// Largest size when sizes vary uniformly (`bytes` is the smallest); the same as `bytes` when absent.
     pub bytes_max: Option<u32>,
-    /// Where their content comes from.
+    /// Source of their content.
     pub source: ValueSource,
     /// Columns of a row, each in the first family under qualifiers `0`, `1`, …; at least 1.
     pub columns: u32,
@@ -340,14 +341,14 @@ pub struct Values {
     pub families: u32,
 }
 
-/// Where the content of values comes from.
+/// Source of the content of values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueSource {
     /// Pseudo-random bytes.
     #[default]
     Incompressible,
-    /// Pieces of a text file.
+    /// Parts of a text file.
     Corpus {
         /// Its path on every worker.
         path: String,
@@ -367,11 +368,11 @@ pub struct SocialSpec {
     pub image_bytes: u32,
     /// Exponent parameter of BG's `dzipfian` distribution of users.
     pub zipf_mean: f64,
-    /// What clients do.
+    /// The work of clients.
     pub mode: SocialMode,
 }
 
-/// What BG's clients do.
+/// The work of BG's clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocialMode {

@@ -1,9 +1,9 @@
 //! One self-contained HTML page from one bundle or several.
 //!
-//! The page needs nothing from elsewhere: style sheet and charts are in it, and there is no script. Rules:
-//! * A figure of a run that did not pass is never shown as a result; its cause stands in the figure's place.
+//! The page needs no other files: style sheet and charts are in it, and there is no script. Rules:
+//! * A figure of a run that did not pass is never shown as a result. The cause stands in the figure's place.
 //! * Losses are printed as plainly as wins, and failures first.
-//! * Every axis has a name and a unit; a chart with nothing to show is left out with a sentence that says why.
+//! * Every axis has a name and a unit. A chart without data is left out, with a sentence that gives the reason.
 //! * Text from bundles is escaped by the templates; nothing is put into the page unescaped but the style sheet.
 //!
 //! Pure: a page depends on its bundles alone, so that rendering again gives the same bytes.
@@ -31,7 +31,7 @@ pub use summary::summary;
 #[cfg(test)]
 mod tests;
 
-/// The report of `bundles`; several are compared first, and then told of one after another.
+/// The report of `bundles`. For several, it begins with their comparison, followed by one section for each.
 pub fn render(bundles: &[Bundle]) -> String {
     let title = bundles
         .first()

@@ -1,8 +1,8 @@
 //! The BG social network: users, friendships, invitations, resources and comments over a wide-column store.
 //!
 //! Follows "Benchmarking HBase in Distributed Mode" (Chhabra and Sauray), which ran the BG benchmark of Barahmand and
-//! Ghandeharizadeh (USC Database Laboratory): its actions, mixes, ring of friends, distribution of users and its way of
-//! finding stale reads. How the data lies in rows is ours, because BG leaves that to whoever adapts it to a store:
+//! Ghandeharizadeh (USC Database Laboratory). Actions, mixes, ring of friends, distribution of users and the detection
+//! of stale reads are BG's. BG leaves the layout of rows to the adapter of each store. Ours is:
 //!
 //! | table | row | family: columns |
 //! |---|---|---|
@@ -10,22 +10,22 @@
 //! | `bench-bg-resources` | owner's row, newest resource first | `resource`: five fields; `comments`: one for each comment |
 //!
 //! * One row shows a user: View Profile is one read of profile, image and `confirmed`, whose columns the application
-//!   counts (and of `pending` when users look at themselves). BG's HBase client has six tables. In one variant it counts
-//!   the columns of three rows, as here; in the other it keeps three counters in the member's row and adds to them with every
-//!   change. Counters would make this read a little cheaper and each of the four updates dearer by one or two increments,
-//!   which a client cannot repeat safely.
-//! * List Friends is a join by the application: the user's row, then each friend's profile and thumbnail, all at once (BG's
-//!   client one after the other). View Friend Requests does the same with inviters.
-//! * A change of one row is atomic, and nothing spans two rows. Invite and Reject are one write. Accept writes both users'
-//!   `confirmed`, then deletes the invitation; Thaw deletes on both sides. Between those writes a reader may see one
-//!   side only, or a friend who is still listed as inviter: both are right, and every column is checked by itself.
-//!   BG's client reads the invitation before it accepts it; here the ledger knows that it is there.
-//! * Each resource has one comment from the load. BG loads none and its published mixes add none, so that its View Comments
+//!   counts (and of `pending` when users view themselves). BG's HBase client has six tables. One of its variants counts
+//!   the columns of three rows, as here. The other has three counters in the member's row and adds to them with every
+//!   change. Counters would make this read a little cheaper, and each of the four updates dearer by one or two
+//!   increments. A client cannot safely repeat an increment.
+//! * List Friends is a join by the application: the user's row, then each friend's profile and thumbnail, concurrently
+//!   (BG's client reads them one after the other). View Friend Requests does the same with inviters.
+//! * A change of one row is atomic, and nothing spans two rows. Invite and Reject are one write. Accept writes both
+//!   users' `confirmed`, then deletes the invitation. Thaw deletes on both sides. Between those writes a reader may see
+//!   one side only, or a friend who is still listed as inviter. Both are right, and every column is checked by itself.
+//!   BG's client reads the invitation before it accepts it. Here the ledger knows that the invitation exists.
+//! * Each resource has one comment from the load. BG loads none and its published mixes add none, so its View Comments
 //!   returned nothing that could be checked.
-//! * Rows are salted by a hash of the user, so that pre-split tablets share load and users alike.
+//! * Rows are salted by a hash of the user, so that pre-split tablets share load and users evenly.
 //!
-//! [`ledger`] says which answers are right. Workers each own a block of users and act only for and on those, as BG's
-//! clients do; therefore a worker that knows its own writes knows all that matter.
+//! [`ledger`] decides which responses are right. Each worker owns a block of users and acts only for and on those, as
+//! BG's clients do. Its own writes are therefore all writes that it needs to know.
 
 pub mod chance;
 pub mod dzipfian;
@@ -52,8 +52,8 @@ pub use stage::State;
 /// Tablets of each table: enough for the document's four nodes, few enough for one.
 const TABLETS: u32 = 16;
 
-/// The kind under which a step is counted whose update found nobody to act on. Such a step sends nothing and counts as no
-/// operation: BG picks another user for it, and does nothing when there is none.
+/// The kind of a step whose update found no user to act on. Such a step sends nothing and counts as no operation. BG
+/// picks another user for it, and does nothing when there is none.
 pub const IDLE: &str = "nothing-to-act-on";
 
 /// Names of the kinds of operation.
@@ -67,12 +67,12 @@ pub fn kinds(social: &SocialSpec) -> Vec<String> {
     }
 }
 
-/// Makes a client. [`State::prepare`] has been told of the run before.
+/// Makes a client. [`State::prepare`] has prepared the run.
 ///
 /// # Errors
-/// A specification that makes no sense, or a run that was not prepared for.
-pub fn actor(social: &SocialSpec, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
-    let stage = context.shared.social.stage(social)?;
+/// An invalid specification, or a run that was not prepared.
+pub fn actor(social: &SocialSpec, state: &State, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
+    let stage = state.stage(social)?;
     match &social.mode {
         SocialMode::Load => Ok(Box::new(loader::Loader::new(stage, context.connection))),
         SocialMode::Actions(mix) => Ok(Box::new(player::Player::new(stage, mix, context)?)),

@@ -1,16 +1,17 @@
 //! The documents' experiments as suites, and the figures they published.
 //!
 //! Terms: a *document* is one of the published evaluations of the family; its suite has one experiment for each row of the
-//! list in `docs/benchmarking.md`. *Quick* is a size of its own: every experiment still runs, on data that fits into two
-//! minutes, and says in its differences what that does to its meaning.
+//! list in `docs/benchmarking.md`. *Quick* is a size of its own: every experiment still runs, on data that fits into
+//! two minutes, and its list of differences explains the consequences.
 //!
-//! Published figures stand beside the runs that repeat them, as the documents print them. They are for comparing shapes
-//! (ratio against ratio): the machines of 2006 to 2012 are gone.
+//! Published figures stand next to the runs that repeat them, as the documents print them. They serve to compare shapes
+//! (ratio against ratio), because the machines of 2006 to 2012 are gone.
 //!
 //! Invariants, held by tests over every suite and size:
-//! * Each experiment of the list is in exactly one suite, and either has stages or says why it cannot be run.
+//! * Each experiment of the list is in exactly one suite, and has either stages or a reason why it cannot be run.
 //! * Labels are unique within an experiment and safe as file names; tables start with `bench-`.
-//! * Whatever writes a table is followed by a check that reads all of it before the table is made anew or dropped.
+//! * A stage that writes a table is followed by a check that reads all of it before the table is created again or
+//!   dropped.
 //! * A published figure stands at the point of some run.
 //! * A quick suite is estimated to take at most [`QUICK_SECONDS_MAX`] for each target.
 
@@ -33,26 +34,26 @@ pub use estimate::estimate_seconds;
 use crate::plan::{Experiment, Suite};
 use sizing::Sizing;
 
-/// Seconds that a quick suite may take for one target: two of them, ten seconds each to warm up, and the generator's own
-/// measurement in 5 minutes.
+/// Longest quick suite for one target, in seconds. Two targets, ten seconds of warm-up each, and the measurement of the
+/// generator then take 5 minutes.
 pub const QUICK_SECONDS_MAX: f64 = 135.0;
 
-/// What a suite is built from.
+/// Inputs of a suite.
 #[derive(Debug, Clone, Default)]
 pub struct SuiteOptions {
     /// 1.0 is the document's own size; quick mode has its own sizes.
     pub scale: f64,
     /// Sizes and times such that the whole suite takes about 5 minutes for two targets on two cores.
     pub quick: bool,
-    /// Text file that values are cut from, where the document used real text; incompressible values when absent.
+    /// Text file from which values are cut, where the document used real text. Values are incompressible when absent.
     pub corpus: Option<String>,
     /// Seed of everything random.
     pub seed: u64,
-    /// Command that pulls a server, for the experiments that do so.
+    /// Command that kills a server, for the experiments that do so.
     pub kill_command: Option<String>,
 }
 
-/// One suite's name, its document's title, and what makes its experiments.
+/// One suite's name, its document's title, and the function that makes its experiments.
 type Entry = (&'static str, &'static str, fn(&Sizing) -> Vec<Experiment>);
 
 const SUITES: [Entry; 7] = [
@@ -98,7 +99,7 @@ pub fn names() -> Vec<&'static str> {
     SUITES.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Builds a suite; `None` if there is none of that name.
+/// Builds a suite. `None` if there is none of that name.
 pub fn build(name: &str, options: &SuiteOptions) -> Option<Suite> {
     let (name, document, experiments) = SUITES.iter().find(|(n, ..)| *n == name)?;
     let sizing = Sizing::new(options);

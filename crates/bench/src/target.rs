@@ -1,15 +1,15 @@
-//! What a server under test must be able to do, whatever its protocol.
+//! The operations that a driver of a server under test provides, whatever its protocol.
 //!
-//! Terms: a *target* is one server (or cluster) named by a URL; a *connection* is the set of sockets that the clients of
-//! one generator thread share, because that is how the family's own client libraries work (calls are pipelined).
+//! Terms: a *target* is one server (or cluster) named by a URL. A *connection* is the set of sockets that the clients
+//! of one generator thread share. The family's own client libraries share them in this way (calls are pipelined).
 //!
-//! The seam is as narrow as the experiments allow, so that a driver adds next to nothing to what its protocol costs: the
-//! generator's own cost is measured against the `null://` target and printed with every report.
+//! The interface is as narrow as the experiments allow, so that a driver adds almost nothing to the cost of its
+//! protocol. The generator's own cost is measured against the `null://` target and printed with every report.
 //!
 //! Rules for drivers:
-//! * An answer is returned as the server gave it. Drivers never judge values; [`crate::activity`] does.
+//! * A response is returned as the server gave it. Drivers never judge values; [`crate::activity`] does.
 //! * Retries follow the protocol's own client library, are bounded, and are counted ([`Connection::retries`]).
-//! * What a protocol cannot do is [`TargetError::Unsupported`] with the reason, and ends up in the report.
+//! * An operation that a protocol lacks fails with [`TargetError::Unsupported`] and the reason, which the report shows.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub mod open;
 
 pub use open::{TargetUrl, open};
 
-/// Why a call was not answered as asked.
+/// Errors of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TargetError {
     /// The protocol, or this server, has no such operation.
@@ -38,13 +38,13 @@ pub enum TargetError {
     /// The server was busy, or a tablet was moving, for longer than the retries lasted.
     #[error("busy: {0}")]
     Busy(String),
-    /// No answer in time.
-    #[error("no answer within {0} ms")]
+    /// No response in time.
+    #[error("no response within {0} ms")]
     Timeout(u64),
     /// The server refused the request.
     #[error("refused: {0}")]
     Refused(String),
-    /// The server answered something that the protocol does not allow.
+    /// The server's response violates the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
 }
@@ -69,17 +69,17 @@ pub type Result<T> = std::result::Result<T, TargetError>;
 /// A table to be created.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableSpec {
-    /// Name without namespace; the bench only ever makes and drops tables whose names start with `bench-`.
+    /// Name without namespace. The bench only ever creates and drops tables whose names start with `bench-`.
     pub name: String,
     /// Its families, at least one.
     pub families: Vec<String>,
-    /// Versions that a family keeps.
+    /// Most versions of a cell in a family.
     pub max_versions: u32,
     /// First rows of all tablets but the first, ascending; empty for one tablet.
     pub splits: Vec<Vec<u8>>,
     /// Block compression, where the protocol lets the client choose.
     pub compression: Compression,
-    /// Marked to be held in memory, where the protocol lets the client choose.
+    /// Served from memory, where the protocol lets the client choose.
     pub in_memory: bool,
     /// Bytes of an sstable block, where the protocol lets the client choose; the server's default when absent.
     pub block_bytes: Option<u32>,
@@ -89,7 +89,7 @@ pub struct TableSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// What the server does when nothing is said.
+    /// The server's choice.
     #[default]
     ServerDefault,
     /// None.
@@ -105,7 +105,7 @@ pub struct Cell {
     pub family: Bytes,
     /// Qualifier within the family.
     pub qualifier: Bytes,
-    /// In the server's unit; the generator compares, and never interprets it.
+    /// In the server's unit. The generator only compares it.
     pub timestamp: i64,
     /// The value.
     pub value: Bytes,
@@ -130,14 +130,14 @@ pub struct Put {
 }
 
 impl Put {
-    /// Bytes of key, qualifiers and values: what the documents call the volume.
+    /// Bytes of key, qualifiers and values: the volume in the documents' terms.
     pub fn volume(&self) -> u64 {
         let cells: usize = self.cells.iter().map(|(_, q, v)| q.len() + v.len()).sum();
         (self.key.len() + cells) as u64
     }
 }
 
-/// Which columns a read wants.
+/// The columns of a read.
 #[derive(Debug, Clone, Default)]
 pub struct Columns {
     /// Families; all of them when empty.
@@ -153,11 +153,12 @@ pub struct Columns {
 pub struct Scan {
     /// First row.
     pub start: Bytes,
-    /// First row not read; empty for the end of the table.
+    /// First row behind the range; empty for the end of the table.
     pub end: Bytes,
     /// Most rows returned; unbounded when absent.
     pub limit: Option<u64>,
-    /// Rows per call, where the protocol has such a thing (HBase's caching); the client library's default when absent.
+    /// Rows per call, where the protocol has that parameter (HBase's caching). The client library's default when
+    /// absent.
     pub rows_per_fetch: Option<u32>,
     /// Which columns.
     pub columns: Columns,
@@ -169,24 +170,24 @@ pub trait Target: Send + Sync {
     /// Short name for tables and charts, such as `stele` or `hbase`.
     fn name(&self) -> &str;
 
-    /// Whether what is written can be read again. False for `null://`, whose answers are made up and never checked.
+    /// Whether written data can be read again. False for `null://`, whose responses are prepared and never checked.
     fn stores(&self) -> bool {
         true
     }
 
-    /// Makes a table, and returns when it can be written.
+    /// Creates a table, and returns when it can be written.
     async fn create_table(&self, table: &TableSpec) -> Result<()>;
 
-    /// Drops a table with everything in it; one that does not exist is fine.
+    /// Drops a table with all its contents. A missing table is no error.
     async fn drop_table(&self, name: &str) -> Result<()>;
 
-    /// Asks the server to write what it holds in memory to files, where the protocol can say so.
+    /// Asks the server to write its memory to files, where the protocol has such a call.
     async fn flush_table(&self, name: &str) -> Result<()>;
 
-    /// Opens what the clients of one thread share. Called on the thread that will use it, inside its runtime.
+    /// Opens the connection that the clients of one thread share. Called on that thread, inside its runtime.
     async fn connect(&self) -> Result<Arc<dyn Connection>>;
 
-    /// What the server says of itself (version, cluster id), for the report.
+    /// The server's description of itself (version, cluster id), for the report.
     async fn describe(&self) -> Result<Vec<(String, String)>>;
 }
 
@@ -203,7 +204,7 @@ pub trait Connection: Send + Sync {
     /// Reads one row; `None` if it does not exist or has none of the columns.
     async fn get(&self, table: &str, key: Bytes, columns: &Columns) -> Result<Option<Row>>;
 
-    /// Reads rows in order, handing each one to `sink` until that breaks or the range is done.
+    /// Reads rows in order and passes each to `sink`, until that breaks or the range is done.
     async fn scan(
         &self,
         table: &str,
@@ -214,8 +215,8 @@ pub trait Connection: Send + Sync {
     /// Adds to a big-endian 64-bit counter and returns its new value.
     async fn increment(&self, table: &str, key: Bytes, family: &str, qualifier: Bytes, by: i64) -> Result<i64>;
 
-    /// Writes `put` if the newest version of the column equals `expected` (`None`: if the column has no value); whether
-    /// it did.
+    /// Writes `put` if the newest version of the column equals `expected` (`None`: if the column has no value). Returns
+    /// whether it did.
     async fn check_and_put(
         &self,
         table: &str,

@@ -1,8 +1,9 @@
-//! What processes, disks and the network did while a run was under way.
+//! Samples of processes, disks and the network during a run.
 //!
-//! The documents' authors looked at `iostat` and `top` beside every run, and found set-up faults, idle processors and lock
-//! contention with it. [`Sampler`] looks for them once a second; GC logs are read at the end; [`process_cpu`] is for
-//! the exact ends of a run. Only this machine is seen: a server elsewhere has rates and latencies, and no CPU seconds.
+//! The documents' authors watched `iostat` and `top` during every run, and found set-up faults, idle processors and
+//! lock contention. [`Sampler`] records the same figures once a second. GC logs are read at the end. [`process_cpu`]
+//! serves the exact ends of a run. Only this machine is sampled: a server elsewhere has rates and latencies, and no CPU
+//! seconds.
 
 mod discover;
 mod disk;
@@ -44,11 +45,11 @@ pub struct ProcessSample {
     pub resident_bytes: u64,
     /// Page faults that needed no I/O.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults that needed I/O.
     pub major_faults: u64,
-    /// Bytes read from the medium.
+    /// Bytes read from the device.
     pub read_bytes: u64,
-    /// Bytes written to the medium.
+    /// Bytes written to the device.
     pub written_bytes: u64,
 }
 
@@ -93,11 +94,11 @@ pub struct GcPause {
     pub at: f64,
     /// Its length.
     pub millis: f64,
-    /// What the log calls it.
+    /// The cause named in the log.
     pub cause: String,
 }
 
-/// Everything that was seen.
+/// All samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Xray {
     /// Processes, once a second.

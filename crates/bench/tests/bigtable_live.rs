@@ -1,5 +1,7 @@
-//! What every target must do, tried over `memory://`, and over a real server when `STELE_BENCH_BIGTABLE` has its address,
-//! such as `bigtable://127.0.0.1:8086/live`.
+//! The contract of every target, tested over `memory://`.
+//!
+//! If `STELE_BENCH_BIGTABLE` has the address of a server, such as `bigtable://127.0.0.1:8086/live`, it is tested over
+//! that too.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests of a client live outside the simulated database"
@@ -42,16 +44,17 @@ async fn scan(c: &dyn Connection, scan: &Scan, most: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let sink = &mut |row: &Row| {
         rows.push(row.clone());
-        match rows.len() < most {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        if rows.len() < most {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
     };
     c.scan(TABLE, scan, sink).await.unwrap();
     rows
 }
 
-/// Every byte, so that anything not quoted shows.
+/// Every byte, so that a missing quotation is noticed.
 fn awkward() -> Bytes {
     (0..=255_u8).collect()
 }

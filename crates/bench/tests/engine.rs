@@ -1,4 +1,4 @@
-//! The engine against a target in memory: what it counts, what it notices, and what happens when workers die.
+//! The engine against a target in memory: counts, verdicts, and reaction to dead workers.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -1,6 +1,7 @@
-//! The HBase driver against a real HBase, named by `STELE_BENCH_HBASE=hbase://host:port`. Says so and does nothing
-//! without it: the servers are too large to be part of every test run. `STELE_BENCH_HBASE_JARS`, a class path, also compares
-//! what is read with what the client of HBase itself reads.
+//! The HBase driver against a real HBase, named by `STELE_BENCH_HBASE=hbase://host:port`.
+//!
+//! Without that variable the tests print a note and do nothing: the servers are too large to be part of every test run.
+//! `STELE_BENCH_HBASE_JARS`, a class path, adds a comparison of all results with those of HBase's own client.
 
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -17,7 +18,7 @@ async fn target() -> Option<Arc<dyn Target>> {
     Some(stele_bench::target::open(&url).await.expect("the address is right"))
 }
 
-/// Makes a table of its own for each test, since they run side by side.
+/// Creates a table of its own for each test, since they run concurrently.
 async fn table(target: &dyn Target, suffix: &str, splits: &[&str]) -> String {
     let name = format!("{TABLE}-{suffix}");
     target
@@ -242,7 +243,7 @@ async fn rows_larger_than_an_answer_come_whole() {
     let c = target.connect().await.expect("connected");
     let value = "v".repeat(100_000);
     for key in ["a", "b", "c"] {
-        // Some 6 MB each, so that every answer cuts a row.
+        // Some 6 MB each, so that every response splits a row.
         let qualifiers: Vec<String> = (0..60).map(|q| format!("{q:03}")).collect();
         let cells: Vec<_> = qualifiers.iter().map(|q| ("f", q.as_str(), value.as_str())).collect();
         c.put_many(&table, vec![put(key, &cells)]).await.expect("written");
@@ -302,7 +303,7 @@ async fn it_says_what_it_is() {
     }
 }
 
-/// What [`RowDigest.java`](hbase_live/RowDigest.java) prints of the same range.
+/// The output of [`RowDigest.java`](hbase_live/RowDigest.java) for the same range.
 async fn digest(connection: &dyn Connection, table: &str, start: &'static str, end: &'static str) -> String {
     let (mut rows, mut cells, mut crc) = (0, 0, flate2::Crc::new());
     let mut sink = |row: &Row| {

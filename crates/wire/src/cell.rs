@@ -7,7 +7,7 @@
 //! | 4 | bytes of the value |
 //! | 2, n | row |
 //! | 1, n | family |
-//! | n | qualifier, what is left of the key |
+//! | n | qualifier, the rest of the key |
 //! | 8 | timestamp |
 //! | 1 | type |
 //! | n | value |
@@ -34,7 +34,7 @@ const KEY_AND_VALUE_LENGTHS: usize = 8;
 /// Lengths of row and family, timestamp, type.
 const KEY_OVERHEAD: usize = 2 + 1 + 8 + 1;
 
-/// What a cell does.
+/// Meanings of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CellType {
@@ -66,7 +66,7 @@ impl CellType {
     }
 }
 
-/// A cell; its parts are slices of the block it came from.
+/// A decoded cell. Its parts are slices of the block that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     /// Row key.
@@ -75,9 +75,9 @@ pub struct Cell {
     pub family: Bytes,
     /// Qualifier.
     pub qualifier: Bytes,
-    /// In ms, unless the writer gave another one.
+    /// In ms, unless the writer uses another unit.
     pub timestamp: i64,
-    /// What it does.
+    /// Its meaning.
     pub kind: CellType,
     /// Value.
     pub value: Bytes,
@@ -94,29 +94,29 @@ pub struct CellRef<'a> {
     pub qualifier: &'a [u8],
     /// [`LATEST`] for the server's time.
     pub timestamp: i64,
-    /// What it does.
+    /// Its meaning.
     pub kind: CellType,
     /// Value.
     pub value: &'a [u8],
 }
 
 impl CellRef<'_> {
-    /// Bytes that it takes in a block.
+    /// Bytes of the encoded cell.
     pub fn encoded_len(&self) -> usize {
         CELL_OVERHEAD_BYTES + self.row.len() + self.family.len() + self.qualifier.len() + self.value.len()
     }
 
-    /// Appends it to a block.
+    /// Appends the encoded cell to a block.
     ///
     /// # Errors
-    /// A part longer than its length field can say. Nothing has been appended then.
+    /// A part longer than its length field can express. Nothing has been appended then.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
         at_most("row of a cell", self.row, ROW_BYTES_MAX)?;
         at_most("family of a cell", self.family, FAMILY_BYTES_MAX)?;
         at_most("qualifier of a cell", self.qualifier, PART_BYTES_MAX)?;
         at_most("value of a cell", self.value, PART_BYTES_MAX)?;
         let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
-        // One reservation, so that what follows does not check for room each time anew.
+        // One reservation, so that the writes below never grow the buffer.
         out.reserve(self.encoded_len());
         out.put_u32((KEY_AND_VALUE_LENGTHS + key + self.value.len()) as u32);
         out.put_u32(key as u32);
@@ -141,27 +141,27 @@ fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<(), WireErr
     Err(WireError::TooLong { what, limit, found })
 }
 
-/// Reads the cells of a block one after another. After an error it yields nothing more.
+/// Reads the cells of a block one after another. After an error it returns nothing more.
 #[derive(Debug, Clone, Default)]
 pub struct CellReader {
     block: Bytes,
 }
 
 impl CellReader {
-    /// Of this block.
+    /// A reader of this block.
     pub fn new(block: Bytes) -> Self {
         Self { block }
     }
 
-    /// Bytes that are left.
+    /// Bytes of the block that are not read yet.
     pub fn remaining(&self) -> usize {
         self.block.len()
     }
 
-    /// The next cell, which must be there.
+    /// The next cell, which must exist.
     ///
     /// # Errors
-    /// Bytes that are not a cell, or none.
+    /// Bytes that are not a cell, or the end of the block.
     pub fn read(&mut self) -> Result<Cell, WireError> {
         let result = self.decode();
         if result.is_err() {

@@ -1,22 +1,22 @@
-//! Why bytes were refused.
+//! Errors of the decoders and encoders.
 
-/// Why bytes were refused.
+/// Reasons to refuse bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Fewer bytes than a length said, or than the smallest possible value has.
+    /// Fewer bytes than a length announced, or than the smallest possible value has.
     #[error("{what}: {needed} bytes expected, {found} found")]
     Truncated {
-        /// What was being read.
+        /// The value that was being read.
         what: &'static str,
         /// Bytes that it must have.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes that were found.
         found: u64,
     },
-    /// More bytes than allowed, or than the format can say.
+    /// More bytes than allowed, or than the format can express.
     #[error("{what}: at most {limit} bytes allowed, {found} found")]
     TooLong {
-        /// What was being read or written.
+        /// The value that was being read or written.
         what: &'static str,
         /// Most bytes that it may have.
         limit: u64,
@@ -28,17 +28,17 @@ pub enum WireError {
     Message {
         /// The message's type.
         what: &'static str,
-        /// What the protobuf decoder said.
+        /// Error of the protobuf decoder.
         cause: String,
     },
-    /// A value that the protocol does not have at this place.
+    /// A value that the protocol does not allow at this place.
     #[error("{what}: {expected} expected, {found} found")]
     Unexpected {
-        /// What was being read.
+        /// The value that was being read.
         what: &'static str,
-        /// What is allowed there.
+        /// The allowed values.
         expected: &'static str,
-        /// What was there.
+        /// The value that was found.
         found: String,
     },
 }
@@ -50,7 +50,7 @@ impl WireError {
         Self::Message { what, cause }
     }
 
-    /// Something else than `expected`.
+    /// A value other than `expected`.
     pub(crate) fn unexpected(what: &'static str, expected: &'static str, found: impl Into<String>) -> Self {
         let found = found.into();
         Self::Unexpected { what, expected, found }

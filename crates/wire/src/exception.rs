@@ -1,7 +1,7 @@
-//! Java classes of the exceptions that servers answer, as far as a client acts on them.
+//! Java classes of the exceptions in servers' responses, as far as a client acts on them.
 //!
-//! The class decides what a client does: look the region up again, wait, open the scanner again, or give up. A class that
-//! a Java client cannot load is treated as [`DO_NOT_RETRY`], so only names of real classes make sense.
+//! The class decides the client's reaction: it looks the region up again, waits, opens the scanner again, or gives up.
+//! A Java client treats a class that it cannot load as [`DO_NOT_RETRY`], so only names of real classes make sense.
 
 /// The region is not (or no longer) served there.
 pub const NOT_SERVING_REGION: &str = "org.apache.hadoop.hbase.NotServingRegionException";
@@ -21,17 +21,17 @@ pub const CALL_DROPPED: &str = "org.apache.hadoop.hbase.CallDroppedException";
 pub const WRONG_REGION: &str = "org.apache.hadoop.hbase.regionserver.WrongRegionException";
 /// The server is going down.
 pub const SERVER_STOPPED: &str = "org.apache.hadoop.hbase.regionserver.RegionServerStoppedException";
-/// The server is going down at once.
+/// The server is going down immediately.
 pub const SERVER_ABORTED: &str = "org.apache.hadoop.hbase.regionserver.RegionServerAbortedException";
 /// The server is coming up.
 pub const SERVER_NOT_RUNNING: &str = "org.apache.hadoop.hbase.ipc.ServerNotRunningYetException";
 /// The master is coming up.
 pub const PLEASE_HOLD: &str = "org.apache.hadoop.hbase.PleaseHoldException";
-/// It is not the master.
+/// The server is not the active master.
 pub const MASTER_NOT_RUNNING: &str = "org.apache.hadoop.hbase.MasterNotRunningException";
-/// Part of a batch was left out because its answer had become too large.
+/// Part of a batch was left out because its response had become too large.
 pub const MULTI_TOO_LARGE: &str = "org.apache.hadoop.hbase.MultiActionResultTooLarge";
-/// To be sent again at once.
+/// The client shall repeat the call without waiting.
 pub const RETRY_IMMEDIATELY: &str = "org.apache.hadoop.hbase.RetryImmediatelyException";
 /// The scanner is not known: its lease has run out, or the server has restarted.
 pub const UNKNOWN_SCANNER: &str = "org.apache.hadoop.hbase.UnknownScannerException";
@@ -56,7 +56,7 @@ pub const TABLE_NOT_DISABLED: &str = "org.apache.hadoop.hbase.TableNotDisabledEx
 /// There is no such family.
 pub const NO_SUCH_FAMILY: &str = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException";
 
-/// Classes derived from [`DO_NOT_RETRY`] that are answered in places where nothing else says so: within a Multi.
+/// Classes derived from [`DO_NOT_RETRY`] in responses that carry no other sign of it: within a Multi.
 pub const DO_NOT_RETRY_CLASSES: [&str; 17] = [
     DO_NOT_RETRY,
     TABLE_NOT_FOUND,

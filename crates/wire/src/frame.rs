@@ -1,14 +1,14 @@
-//! Frames: how requests and responses are cut out of a stream of bytes.
+//! Frames: a stream of bytes consists of requests and responses of known lengths.
 //!
 //! ```text
-//! u32 length of what follows | varint length, header | varint length, message | cell block
+//! u32 length of the rest | varint length, header | varint length, message | cell block
 //! ```
 //!
-//! The message is missing when the header of a response has an exception; the cell block is as long as the header says.
-//! A client opens a connection with [`encode_preamble`], to which there is no answer.
+//! A response whose header has an exception has no message. The header gives the length of the cell block. A client
+//! opens a connection with [`encode_preamble`], which has no response.
 //!
-//! Invariant: a frame longer than the reader's limit is refused when its length has been read, before anything is
-//! allocated for it.
+//! Invariant: a frame longer than the reader's limit is refused as soon as its length has been read, before any
+//! allocation for it.
 
 use crate::WireError;
 use crate::messages::{CellBlockMeta, ConnectionHeader, RequestHeader, ResponseHeader};
@@ -22,7 +22,7 @@ pub const MAGIC: &[u8; 4] = b"HBas";
 /// Version that follows them.
 pub const VERSION: u8 = 0;
 
-/// Authentication "simple": the client says who it is, and is believed.
+/// Authentication "simple": the client names its user, and the server believes it.
 pub const AUTH_SIMPLE: u8 = 80;
 
 /// Bytes before the connection header: magic, version, authentication, length.
@@ -39,29 +39,29 @@ pub const FRAME_BYTES_MAX: usize = i32::MAX as usize;
 
 const LENGTH_BYTES: usize = 4;
 
-/// A request taken apart.
+/// A decoded request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Its header.
     pub header: RequestHeader,
-    /// Its message, of a type that the method decides.
+    /// Its message, of a type that depends on the method.
     pub message: Bytes,
     /// Its cell block.
     pub cells: Bytes,
 }
 
-/// A response taken apart.
+/// A decoded response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     /// Its header.
     pub header: ResponseHeader,
-    /// Its message, of a type that the method decides. Empty if the header has an exception.
+    /// Its message, of a type that depends on the method. Empty if the header has an exception.
     pub message: Bytes,
     /// Its cell block.
     pub cells: Bytes,
 }
 
-/// Cells that are written behind a message.
+/// Cells that follow a message.
 pub trait CellBlock {
     /// Bytes that [`CellBlock::encode`] appends.
     fn encoded_len(&self) -> usize;
@@ -84,7 +84,7 @@ impl CellBlock for () {
     }
 }
 
-/// Cells encoded before.
+/// Encoded cells.
 impl CellBlock for Bytes {
     fn encoded_len(&self) -> usize {
         self.len()
@@ -96,7 +96,7 @@ impl CellBlock for Bytes {
     }
 }
 
-/// Appends what a client sends first.
+/// Appends the first bytes that a client sends.
 pub fn encode_preamble(out: &mut BytesMut, header: &ConnectionHeader) {
     out.put_slice(MAGIC);
     out.put_u8(VERSION);
@@ -105,7 +105,7 @@ pub fn encode_preamble(out: &mut BytesMut, header: &ConnectionHeader) {
     header.encode_raw(out);
 }
 
-/// Takes a preamble off the front of what a server has received; `None` if there is more to come.
+/// Takes a preamble off the front of the bytes that a server has received. `None` if it is incomplete.
 ///
 /// # Errors
 /// Bytes that are not a preamble of this version with simple authentication.
@@ -202,15 +202,15 @@ fn encode(
     debug_assert_eq!(
         out.len() - start,
         LENGTH_BYTES + length,
-        "a cell block is as long as it says"
+        "a cell block has its announced length"
     );
     Ok(())
 }
 
-/// Takes a whole frame off the front of what was received, without its length; `None` if there is more to come.
+/// Takes a whole frame, without its length, off the front of the received bytes. `None` if it is incomplete.
 ///
 /// # Errors
-/// A frame of more than `limit` bytes. The stream cannot be read on.
+/// A frame of more than `limit` bytes. The stream cannot be read any further.
 pub fn take_frame(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, WireError> {
     let Some(length) = frame_length(received, limit)? else {
         return Ok(None);
@@ -222,7 +222,7 @@ pub fn take_frame(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>
     Ok(Some(received.split_to(length).freeze()))
 }
 
-/// Bytes that the frame at the front of what was received has in all, its length included; `None` if that is not known.
+/// Total bytes of the frame at the front of the received bytes, its length field included. `None` if not known yet.
 ///
 /// # Errors
 /// A frame of more than `limit` bytes.
@@ -237,7 +237,7 @@ fn frame_length(received: &[u8], limit: usize) -> Result<Option<usize>, WireErro
     within("frame", u64::from(u32::from_be_bytes(*length)), limit).map(Some)
 }
 
-/// Takes a frame from a client apart.
+/// Decodes a frame from a client.
 ///
 /// # Errors
 /// Bytes that are not a request.
@@ -252,7 +252,7 @@ pub fn decode_request(mut frame: Bytes) -> Result<Request, WireError> {
     Ok(Request { header, message, cells })
 }
 
-/// Takes a frame from a server apart.
+/// Decodes a frame from a server.
 ///
 /// # Errors
 /// Bytes that are not a response.
@@ -272,11 +272,11 @@ fn take_delimited(what: &'static str, frame: &mut Bytes) -> Result<Bytes, WireEr
     take(what, frame, length)
 }
 
-/// The cells that a header announces, which must be all that is left.
+/// The cells that a header announces. They must be the whole rest of the frame.
 fn cell_block(frame: &mut Bytes, meta: Option<CellBlockMeta>) -> Result<Bytes, WireError> {
     let length = meta.and_then(|m| m.length).unwrap_or_default();
     let cells = take("cell block", frame, u64::from(length))?;
-    within("what follows the cell block", frame.len() as u64, 0)?;
+    within("bytes behind the cell block", frame.len() as u64, 0)?;
     Ok(cells)
 }
 

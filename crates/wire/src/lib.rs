@@ -1,16 +1,18 @@
-//! The HBase wire protocol, version 2.6: messages, frames, cell blocks, names of regions. Pure: bytes in, bytes out; no
-//! sockets, no time.
+//! The HBase wire protocol, version 2.6: messages, frames, cell blocks, names of regions.
 //!
-//! Rooms: [`frame`] cuts a stream of bytes into requests and responses; [`messages`] are the protobuf messages in them;
-//! [`cell`] reads and writes the cells that travel behind a message; [`region`] and [`meta`] are what a client must know
-//! to find the server of a row; [`exception`] names the errors that servers answer.
+//! The crate is pure: bytes in, bytes out; no sockets, no time.
 //!
-//! Both sides are here: a client encodes requests and decodes responses, a server the other way round.
+//! Modules: [`frame`] splits a stream of bytes into requests and responses. [`messages`] are the protobuf messages in
+//! them. [`cell`] reads and writes the cells that follow a message. [`region`] and [`meta`] hold the names and rows by
+//! which a client finds the server of a row. [`exception`] names the errors in responses.
+//!
+//! Both sides are here: a client encodes requests and decodes responses, a server does the reverse.
 //!
 //! Invariants:
-//! * No decoder panics, whatever the bytes. A refusal says what was read, what was expected and what was found.
-//! * Nothing is allocated for a length that was only claimed: lengths are compared with the bytes there are first.
-//! * What is decoded refers to the frame that it came from; values are never copied.
+//! * No decoder panics, whatever the bytes. An error names the value being read, the expected bytes and the found
+//!   bytes.
+//! * No memory is allocated for a claimed length: lengths are first compared with the bytes that exist.
+//! * Decoded parts are slices of the frame that they were read from. Values are never copied.
 //!
 //! `docs/protocols/hbase-wire.md` describes the bytes.
 #![forbid(unsafe_code)]

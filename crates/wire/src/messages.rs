@@ -1,11 +1,12 @@
-//! The messages of HBase's protocol that a client of tables needs and a server of them must answer.
+//! The messages of HBase's protocol that clients of tables and their servers exchange.
 //!
-//! Written by hand from the numbers and types in the `.proto` files of HBase 2.6.4; names are theirs where that reads well
-//! in Rust. A field that is not here is skipped when read, as protobuf does with unknown ones.
+//! Written by hand from the numbers and types in the `.proto` files of HBase 2.6.4, with their names where those read
+//! well in Rust. A field that is missing here is skipped by the decoder, as protobuf does with unknown fields.
 //!
-//! Two liberties that the encoding allows: what HBase declares `required` is required here too, which means that it is
-//! always written, and takes its zero value when it is missing; and strings on the path of every call (names of methods
-//! and classes of filters) are [`bytes::Bytes`], which saves an allocation for each call, and looks the same on the wire.
+//! Two liberties that the encoding allows:
+//! * A field that HBase declares `required` is always written here, and takes its zero value when it is missing.
+//! * Strings on the path of every call (names of methods and classes of filters) are [`bytes::Bytes`]. This saves an
+//!   allocation for each call and has the same encoding.
 
 pub mod admin;
 pub mod basic;

@@ -1,7 +1,7 @@
-//! `hbase:meta`, the table of regions: what its rows hold, and how they sort.
+//! `hbase:meta`, the table of regions: the contents of its rows, and their order.
 //!
 //! The row key of a region is its name ([`crate::region::name`]). Rows do not sort by plain bytes: keys are compared in
-//! three parts, table, first row and id, so that rows of users may hold bytes below the comma.
+//! three parts, table, first row and id, so that users' rows may hold bytes below the comma.
 //!
 //! A client finds the region of a row by reading one row backwards from [`lookup_start`] down to [`table_start`].
 
@@ -12,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::cmp::Ordering;
 
-/// Family of what is known of regions.
+/// Family of the columns that describe a region.
 pub const INFO_FAMILY: &[u8] = b"info";
 /// Column of the [`RegionInfo`].
 pub const REGION_INFO: &[u8] = b"regioninfo";
@@ -27,13 +27,13 @@ pub const TABLE_FAMILY: &[u8] = b"table";
 /// Column of a [`messages::TableState`].
 pub const TABLE_STATE: &[u8] = b"state";
 
-/// Stands before a protobuf message that is a value.
+/// Prefix of a protobuf message that is a cell's value.
 const MAGIC: &[u8; 4] = b"PBUF";
 
-/// Above the id of any region.
+/// Sorts above the id of any region.
 const LAST_ID: &[u8] = b"99999999999999";
 
-/// What a row of `hbase:meta` says of a region.
+/// The description of a region in a row of `hbase:meta`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetaRow {
     /// The region's name: the row key.
@@ -42,7 +42,8 @@ pub struct MetaRow {
     pub region: RegionInfo,
     /// Its server; absent while it has none.
     pub server: Option<ServerName>,
-    /// Sequence number at which it was opened; orders what different answers said of the same region.
+    /// Sequence number at which it was opened. Of two descriptions of a region, the one with the higher number is
+    /// newer.
     pub sequence_number: Option<u64>,
 }
 
@@ -87,7 +88,7 @@ fn number(what: &'static str, value: &[u8]) -> Result<u64, WireError> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// Reads `host:port`. A host may be an IPv6 address, so the last colon counts.
+/// Reads `host:port`. A host may be an IPv6 address, so the port begins after the last colon.
 fn server_name(text: &[u8], start_code: Option<u64>) -> Result<ServerName, WireError> {
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.rsplit_once(':'));
     let parsed = parsed.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
@@ -132,17 +133,17 @@ pub fn lookup_start(table: &[u8], row: &[u8]) -> Bytes {
     [table, b",", row, b",", LAST_ID].concat().into()
 }
 
-/// Below all regions of a table.
+/// Sorts below all regions of a table.
 pub fn table_start(table: &[u8]) -> Bytes {
     [table, b",,"].concat().into()
 }
 
-/// Above all regions of a table: no name of a table holds a space, and none sorts between.
+/// Sorts above all regions of a table: no name of a table holds a space, and none sorts between.
 pub fn table_end(table: &[u8]) -> Bytes {
     [table, b" ,,"].concat().into()
 }
 
-/// How two row keys of `hbase:meta` sort.
+/// Order of two row keys of `hbase:meta`.
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let ((a_table, a_rest), (b_table, b_rest)) = (split_first(a), split_first(b));
     a_table.cmp(b_table).then_with(|| match (a_rest, b_rest) {

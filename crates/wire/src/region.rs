@@ -1,7 +1,7 @@
 //! Names of regions and tables.
 //!
-//! A region's name is `<table>,<first row>,<id>.<hash>.`, where the id is the time it was made in ms, and the hash is the
-//! MD5 in lower-case hex of what precedes the first of the two dots. The hash alone is the region's *encoded name*.
+//! A region's name is `<table>,<first row>,<id>.<hash>.`. The id is the time of its creation in ms. The hash is the
+//! MD5, in lower-case hex, of the part before the first of the two dots. The hash alone is the region's *encoded name*.
 //! `hbase:meta` is older than that scheme: its region is `hbase:meta,,1`, and its encoded name is fixed.
 
 use crate::messages::{DEFAULT_NAMESPACE, RegionInfo, TableName};
@@ -14,7 +14,7 @@ pub const META_TABLE: &str = "hbase:meta";
 /// Name of its only region.
 pub const META_REGION: &str = "hbase:meta,,1";
 
-/// Encoded name of that.
+/// Encoded name of that region.
 pub const META_REGION_ENCODED: &str = "1588230740";
 
 /// A table's name as text: without the namespace if that is the default one.
@@ -29,7 +29,7 @@ pub fn table_text(table: &TableName) -> Bytes {
     text.freeze()
 }
 
-/// The table of a text; the reverse of [`table_text`].
+/// The table of a text. The reverse of [`table_text`].
 pub fn table_name(text: &Bytes) -> TableName {
     match text.iter().position(|b| *b == b':') {
         Some(colon) => TableName {
@@ -65,7 +65,7 @@ pub fn name(region: &RegionInfo) -> Bytes {
     name.freeze()
 }
 
-/// The encoded name: what is between the last two dots; `None` if the name does not end in a hash.
+/// The encoded name: the part between the last two dots. `None` if the name does not end in a hash.
 pub fn encoded(name: &[u8]) -> Option<&[u8]> {
     if name == META_REGION.as_bytes() {
         return Some(META_REGION_ENCODED.as_bytes());
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_name_ends_in_the_hash_of_its_beginning() {
-        // The hash as `printf 't1,,1396437624367' | md5sum` has it.
+        // The hash as `printf 't1,,1396437624367' | md5sum` prints it.
         let name = name(&region("t1", "", 1_396_437_624_367));
         assert_eq!(name, "t1,,1396437624367.33fe702ff20c1a8d1900b304283a3b12.");
         assert_eq!(encoded(&name), Some(&b"33fe702ff20c1a8d1900b304283a3b12"[..]));

@@ -1,4 +1,4 @@
-//! gRPC calls at the lowest cost: bytes that are framed already over HTTP/2, on a few sockets in turn.
+//! gRPC calls at the lowest cost: framed bytes over HTTP/2, on a few sockets in turn.
 
 use anyhow::{Context, ensure};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +12,7 @@ use tonic::codegen::http;
 /// As many as Google's Go client opens for a process.
 const SOCKETS: usize = 4;
 
-/// Windows that no answer measured here fills.
+/// Windows larger than any response measured here.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 const FRAME_BYTES_MAX: u32 = 1 << 20;
@@ -62,7 +62,7 @@ impl Caller {
         Ok(parts.path_and_query(path).build()?)
     }
 
-    /// Sends a framed message; hands each piece of the answer to `each`. Any status but OK is an error.
+    /// Sends a framed message. Passes each part of the response to `each`. Any status but OK is an error.
     pub async fn call(&self, uri: Uri, body: Bytes, mut each: impl FnMut(&[u8])) -> anyhow::Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let socket = self.sockets.get(number % SOCKETS).context("no socket")?;

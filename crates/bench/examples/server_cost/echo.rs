@@ -1,4 +1,4 @@
-//! The transport by itself: a tonic server that answers each call with the bytes it got.
+//! The transport alone: a tonic server that returns the bytes of each call.
 
 use bytes::Bytes;
 use std::convert::Infallible;

@@ -1,16 +1,21 @@
-//! What a server adds to its transport: operations for each CPU second of the server, beside a bare tonic echo that is
-//! measured in the same run by the same caller.
+//! Measures the cost that a server adds to its transport.
+//!
+//! The unit is operations per CPU second of the server.
+//!
+//! For comparison, a bare tonic echo is measured in the same run by the same caller.
 //!
 //! `cargo xtask server-cost`, or `cargo run --release -p stele-bench --example server_cost -- [--stele PROGRAM]`.
 //!
-//! A workload begins when the server is quiet. Of those that write there are two figures: of the time in which they were
-//! acknowledged, with what was flushed and merged meanwhile, and of all until the server is quiet again.
+//! A workload begins when the server is quiet. Workloads that write have two figures. One covers the time in which the
+//! writes were acknowledged, with the flushes and compactions during it. The other extends until the server is quiet
+//! again.
 //!
-//! Every repeat measures the echo and all workloads in turn, so that whatever else the machine does meets all of them.
-//! Requests are encoded before they are counted, and answers are looked at no further than to know that they are right:
-//! caller and server share the machine, and a caller that is slow changes how much the server can do at a time.
+//! Every repeat measures the echo and all workloads in turn, so that other work of the machine affects all of them.
+//! Requests are encoded before they are counted, and responses are parsed only as far as needed to check them. Caller
+//! and server share the machine, and a slow caller changes how much the server can do at a time.
 //!
-//! The server keeps its files in a temporary folder, with durability `flush`: acknowledged when the operating system has it.
+//! The server keeps its files in a temporary folder, with durability `flush`: acknowledged when the operating system
+//! has it.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -34,10 +39,11 @@ use workload::{Plan, Requests, Workload};
 
 #[derive(Parser)]
 struct Arguments {
-    /// Serves the echo until the process ends; for the measurement's own use.
+    /// Serves the echo until the process ends; for internal use.
     #[arg(long)]
     echo: bool,
-    /// The server's program; the one beside this example when absent. Several are measured in turn, for comparing builds.
+    /// The server's program; the one next to this example when absent. Several are measured in turn, for comparing
+    /// builds.
     #[arg(long)]
     stele: Vec<PathBuf>,
     /// Further arguments of `stele start`.
@@ -77,21 +83,21 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(measure(&arguments))
 }
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Copy)]
 struct Measured {
     /// Operations, rows or bytes for each CPU second of the server.
     per_cpu_second: f64,
-    /// The same when also the time counts that the server takes until nothing is left to be flushed and merged.
+    /// The same, including the time until the server has finished its flushes and compactions.
     settled: f64,
     /// For each second of the clock.
     per_second: f64,
 }
 
-/// How long after writes a tablet is left in peace before it makes the merges that are not worth it while writes go on; it
-/// is also twice as long as its writes took.
+/// Pause without writes after which a tablet makes the compactions that do not pay while writes go on. It is also twice
+/// as long as the writes took.
 const REST: Duration = Duration::from_secs(14);
-/// A server is quiet when it uses less than a twentieth of a core for so long.
+/// A server is quiet when it uses less than a twentieth of a core for this long.
 const QUIET: Duration = Duration::from_millis(400);
 /// Longest wait for that.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -103,12 +109,12 @@ struct Line {
     workload: &'static str,
     unit: &'static str,
     per_server_cpu_second: f64,
-    /// With what was left to be flushed and merged; only of workloads that write.
+    /// With the remaining flushes and compactions. Only of workloads that write.
     settled: Option<f64>,
     /// Lowest and highest of the repeats.
     spread: [f64; 2],
     per_second: f64,
-    /// Of the echo's calls for each CPU second, in the same repeat; only where operations are calls.
+    /// As a share of the echo's calls per CPU second, in the same repeat. Only where operations are calls.
     of_echo: Option<f64>,
 }
 
@@ -159,7 +165,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a workload and relates what it did to what the server's process used.
+/// Runs a workload and divides its operations by the CPU time of the server's process.
 async fn one(caller: &Arc<Caller>, server: &Server, plan: &Plan, time: Duration) -> anyhow::Result<Measured> {
     let workload = Arc::new(Workload::new(plan)?);
     quiet(server).await?;
@@ -178,7 +184,7 @@ async fn one(caller: &Arc<Caller>, server: &Server, plan: &Plan, time: Duration)
     })
 }
 
-/// Waits until the server has nothing left to do, so that no workload pays for the one before.
+/// Waits until the server is quiet, so that no workload pays for the one before.
 async fn quiet(server: &Server) -> anyhow::Result<()> {
     let end = Instant::now() + QUIET_WAIT_MAX;
     loop {
@@ -190,7 +196,7 @@ async fn quiet(server: &Server) -> anyhow::Result<()> {
     }
 }
 
-/// All callers in closed loops; what they got done, in the plan's unit.
+/// All callers in closed loops. Returns their completed work in the plan's unit.
 async fn run(caller: &Arc<Caller>, workload: &Arc<Workload>, callers: u64, time: Duration) -> anyhow::Result<u64> {
     let end = Instant::now() + time;
     let mut running = Vec::new();

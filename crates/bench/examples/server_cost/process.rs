@@ -1,4 +1,4 @@
-//! The servers' processes: started, asked for their CPU time, ended.
+//! The servers' processes: start, CPU time, end.
 
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use stele_bench::xray::process_cpu;
 /// Opening an empty folder takes milliseconds.
 const READY_SECONDS_MAX: u64 = 20;
 
-/// A server under test; ended with this value if it was started by it.
+/// A server under test. If this value started it, dropping the value ends it.
 pub struct Server {
     name: String,
     pid: u32,
@@ -61,7 +61,7 @@ impl Server {
         Ok(server)
     }
 
-    /// One that somebody else started.
+    /// A server that the user has started.
     pub fn running(address: &str, pid: u32) -> Self {
         Server {
             name: address.to_owned(),
@@ -72,12 +72,12 @@ impl Server {
         }
     }
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it serves.
+    /// Its address.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -1,8 +1,8 @@
-//! What is asked of the servers.
+//! The workloads of the servers.
 //!
-//! Reads are of [`ROWS`] rows of 1000 bytes, which fit in memory. What writes goes to a table of its own for each workload, so that
-//! what is read stays as it is and rows of ten bytes are not merged with those of a thousand. Keys of each request are drawn anew
-//! from ten million: what is sent again and again are the values alone.
+//! Reads are of [`ROWS`] rows of 1000 bytes, which fit in memory. Each workload that writes has a table of its own. The
+//! rows for reads thus stay unchanged, and rows of ten bytes are not compacted with those of a thousand. Keys of each
+//! request are chosen at random from ten million. Only the values are sent again and again.
 
 use crate::caller::{Caller, framed};
 use crate::echo::Payload;
@@ -24,7 +24,7 @@ const ROWS: u64 = 20_000;
 /// Few are met twice.
 const KEYS: u64 = 10_000_000;
 
-/// Requests made before the measurement, sent in turn. Of batches there are fewer, or they would fill the memory.
+/// Requests made before the measurement, sent in turn. There are fewer batches, which would otherwise fill the memory.
 const REQUESTS: u64 = 8_192;
 const BATCH_REQUESTS: u64 = 256;
 
@@ -38,7 +38,7 @@ const WRITE_TABLES: [&str; 4] = ["bench-write", "bench-write-1000", "bench-write
 /// One workload by name.
 pub struct Plan {
     pub name: &'static str,
-    /// What is counted.
+    /// The unit of counting.
     pub unit: &'static str,
     /// Calls under way at a time.
     pub callers: u64,
@@ -46,7 +46,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it leaves something to be flushed and merged.
+    /// Whether flushes and compactions follow it.
     pub fn writes(&self) -> bool {
         matches!(self.kind, Kinds::Write | Kinds::Batch(_))
     }
@@ -57,7 +57,7 @@ enum Kinds {
     Echo,
     /// Of one row.
     Read,
-    /// Of one row, through a filter such as client libraries make for "the newest version of some columns".
+    /// Of one row, through a filter that client libraries send for "the newest version of some columns".
     FilteredRead,
     /// Of one row that does not exist.
     AbsentRead,
@@ -103,10 +103,10 @@ pub struct Workload {
     seed: u64,
 }
 
-/// A request as it is sent, or all of it but the keys it writes.
+/// A whole request, or a request without the keys that it writes.
 struct Template {
     bytes: Bytes,
-    /// Where the keys begin.
+    /// Offsets of the keys.
     keys: Vec<usize>,
 }
 
@@ -213,7 +213,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Every way draws anew: one that is gone again would write the same rows.
+    /// Every call chooses new keys: a repeated request would write the same rows.
     pub fn new(workload: &Arc<Workload>) -> Requests {
         static WAYS: AtomicU64 = AtomicU64::new(0);
         Requests {
@@ -223,7 +223,7 @@ impl Requests {
         }
     }
 
-    /// Makes a call; what it got done, in the plan's unit.
+    /// Makes a call. Returns its completed work in the plan's unit.
     pub async fn next(&mut self, caller: &Caller) -> anyhow::Result<u64> {
         let uri = match &self.uri {
             Some(uri) => uri.clone(),
@@ -242,11 +242,11 @@ impl Requests {
                 Ok(ROWS * 1000)
             }
             Kinds::Echo | Kinds::Read | Kinds::FilteredRead => {
-                ensure!((1000..1200).contains(&bytes), "an answer of {bytes} bytes");
+                ensure!((1000..1200).contains(&bytes), "a response of {bytes} bytes");
                 Ok(1)
             }
             _ => {
-                ensure!(bytes < 50, "an answer of {bytes} bytes");
+                ensure!(bytes < 50, "a response of {bytes} bytes");
                 Ok(1)
             }
         }
@@ -266,7 +266,7 @@ async fn batch(caller: &Caller, uri: Uri, request: Bytes) -> anyhow::Result<u64>
     Ok(rows)
 }
 
-/// Makes the tables, and fills the one that is read.
+/// Creates the tables, and fills the one for reads.
 pub async fn prepare(caller: &Caller) -> anyhow::Result<()> {
     let create = caller.uri("/google.bigtable.admin.v2.BigtableTableAdmin/CreateTable")?;
     for table in [READ_TABLE].into_iter().chain(WRITE_TABLES) {

@@ -1,6 +1,7 @@
-//! Checks a bundle's figures against one another, so that a changed figure is found even if sums were made anew.
+//! Checks a bundle's figures against one another.
 //!
-//! What must agree is listed in `docs/formats/bench-bundle.md`. Pure.
+//! A changed figure is found even if the sums were computed again. `docs/formats/bench-bundle.md` lists the rules.
+//! Pure.
 
 use super::{Bundle, Problem};
 use crate::outcome::histogram::{DIGITS, merge_kinds};
@@ -14,7 +15,7 @@ pub(super) fn check(bundle: &Bundle, problems: &mut Vec<Problem>) {
         let place = place(bundle, run);
         let mut problem = |what: String| problems.push(Problem::new(place.clone(), what));
         if run.party >= bundle.parties.len() {
-            problem(format!("party {}, and there are {}", run.party, bundle.parties.len()));
+            problem(format!("target {}, and there are {}", run.party, bundle.parties.len()));
         }
         if !(run.seconds.is_finite() && run.seconds >= 0.0) {
             problem(format!("took {} seconds", run.seconds));
@@ -36,11 +37,11 @@ fn place(bundle: &Bundle, run: &RunOutcome) -> String {
     let party = bundle
         .parties
         .get(run.party)
-        .map_or("unknown party", |party| &party.name);
+        .map_or("unknown target", |party| &party.name);
     format!("{} {} on {party}, repeat {}", run.experiment, run.label, run.repeat)
 }
 
-/// A run that passed has nothing against it.
+/// A run that passed has no fault in its figures.
 fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
     match &run.ending {
         Ending::Skipped(_) => {}
@@ -52,7 +53,7 @@ fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
                 problem(format!("passed with {failures} failed operations"));
             }
             if !run.verdict.is_right() {
-                problem(format!("passed with wrong answers: {:?}", run.verdict));
+                problem(format!("passed with wrong responses: {:?}", run.verdict));
             }
             if run.expected_rows != run.returned_rows && run.expected_rows.is_some() {
                 problem(format!(
@@ -68,7 +69,7 @@ fn failures(kind: &KindOutcome) -> u64 {
     kind.failures.values().copied().fold(0, u64::saturating_add)
 }
 
-/// A kind's histogram is that of its steps.
+/// A kind's histogram counts its steps.
 fn check_kind(kind: &KindOutcome, problem: &mut impl FnMut(String)) {
     let histogram = match kind.histogram.decode() {
         Ok(histogram) => histogram,
@@ -115,7 +116,7 @@ fn check_kind(kind: &KindOutcome, problem: &mut impl FnMut(String)) {
 /// A run's kinds are the sums of its workers'.
 fn check_sums(run: &RunOutcome, problem: &mut impl FnMut(String)) {
     let Ok(mut sums) = merge_kinds(run.workers.iter().map(|worker| worker.kinds.as_slice())) else {
-        return; // Reported with the kind whose histogram cannot be read.
+        return; // The kind whose histogram cannot be read reports it.
     };
     let mut kinds = run.kinds.clone();
     for side in [&mut sums, &mut kinds] {
@@ -158,7 +159,7 @@ fn check_sums(run: &RunOutcome, problem: &mut impl FnMut(String)) {
     }
 }
 
-/// Every run of the suite has an outcome for every party, once in each repeat, and no other run has.
+/// Every run of the suite has an outcome for every target, once in each repeat. No other run has one.
 fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
     let mut outcomes: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -195,7 +196,7 @@ fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
                 .filter(|(index, _)| !parties.contains(index))
             {
                 let place = format!("{} {} on {}", experiment.id, run.label, party.name);
-                problems.push(Problem::new(place, format!("no outcome (party {index})")));
+                problems.push(Problem::new(place, format!("no outcome (target {index})")));
             }
         }
     }

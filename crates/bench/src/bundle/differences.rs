@@ -1,7 +1,7 @@
-//! The parties' effective configurations side by side: what a reader must know before comparing their figures.
+//! The targets' effective configurations side by side, which a reader must know before comparing figures.
 //!
-//! Systems of the same kind share keys; for those only the values that differ are of interest. Keys that one system alone
-//! has are listed too, because they are what it was tuned with.
+//! Systems of the same kind share keys. Of those, only the values that differ are of interest. Keys of a single system
+//! are listed too, because they show how it was tuned.
 
 use super::Party;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 /// All configurations as one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Differences {
-    /// The parties' names: the columns.
+    /// The targets' names: the columns.
     pub parties: Vec<String>,
-    /// Keys that several parties have, with different values.
+    /// Keys that several targets have, with different values.
     pub differing: Vec<Setting>,
-    /// Keys that several parties have, with one value.
+    /// Keys that several targets have, with one value.
     pub equal: Vec<Setting>,
-    /// Keys that one party alone has.
+    /// Keys of a single target.
     pub single: Vec<Setting>,
 }
 
@@ -26,11 +26,11 @@ pub struct Differences {
 pub struct Setting {
     /// The key.
     pub key: String,
-    /// A value for each party that has one, in the parties' order.
+    /// A value for each target that has one, in the targets' order.
     pub values: Vec<Option<String>>,
 }
 
-/// Puts the configurations of `parties` side by side.
+/// Compares the configurations of `parties`.
 pub fn between(parties: &[Party]) -> Differences {
     let keys: BTreeSet<&String> = parties.iter().flat_map(|party| party.configuration.keys()).collect();
     let names = parties.iter().map(|party| party.name.clone()).collect();
@@ -58,7 +58,7 @@ pub fn between(parties: &[Party]) -> Differences {
 }
 
 impl Differences {
-    /// Keys that the party at `index` alone has, with their values.
+    /// Keys that only the target at `index` has, with their values.
     pub fn only(&self, index: usize) -> BTreeMap<&str, &str> {
         let of_party = |setting: &'_ Setting| setting.values.get(index).is_some_and(Option::is_some);
         let own = self.single.iter().filter(|setting| of_party(setting));
@@ -72,7 +72,7 @@ impl Differences {
         let parts = [
             ("Same key, different values", &self.differing),
             ("Same key, same value", &self.equal),
-            ("Keys of one party alone", &self.single),
+            ("Keys of one target alone", &self.single),
         ];
         for (title, settings) in parts {
             _ = writeln!(text, "\n## {title}\n");

@@ -1,7 +1,8 @@
-//! A fabricated bundle for tests and for looking at the report's layout. NOTHING IN IT WAS MEASURED: all figures come
-//! from the formulas below, and the names of its parties say so.
+//! A fabricated bundle for tests and for work on the report's layout.
 //!
-//! Compiled into tests, and into `examples/sample_report.rs`, which both have a `bench` that means this crate.
+//! NOTHING IN IT WAS MEASURED: all figures come from the formulas below, and the names of its targets say so.
+//!
+//! Compiled into tests, and into `examples/sample_report.rs`. Both have a `bench` that names this crate.
 
 use super::bench::bundle::{Bundle, FORMAT, Party, Witness};
 use super::bench::outcome::histogram::{self, merge_kinds, record};
@@ -39,8 +40,8 @@ impl Dice {
     }
 }
 
-/// A whole bundle: three parties, two repeats, every kind of chart, failed, skipped and impossible runs. `factor`
-/// multiplies the first party's throughput, so that two bundles differ.
+/// A whole bundle: three targets, two repeats, every kind of chart, failed, skipped and impossible runs. `factor`
+/// multiplies the first target's throughput, so that two bundles differ.
 pub fn bundle(factor: f64) -> Bundle {
     static PLAIN: OnceLock<Bundle> = OnceLock::new();
     if factor == 1.0 {
@@ -217,7 +218,7 @@ fn suite() -> Suite {
     );
     let long = experiment(
         "B24",
-        "Server pulled",
+        "Server killed",
         Metric::OperationsPerSecond,
         ("", "", false),
         &["mix"],
@@ -317,7 +318,7 @@ fn experiment(
     Experiment {
         id: id.into(),
         title: title.into(),
-        about: "What would be asked here, and how the document asked it, if this were not fabricated.".into(),
+        about: "The question and the method of the document would stand here, if this were not fabricated.".into(),
         differences: vec![
             "One machine instead of sixteen.".into(),
             "A thousandth of the volume.".into(),
@@ -414,7 +415,7 @@ fn outcome(
     outcome
 }
 
-/// Endings, events and what else some experiments have.
+/// Endings, events and other results of some experiments.
 fn finish(outcome: &mut RunOutcome, experiment: &Experiment, point: &Point) {
     outcome.verdict.checked = outcome.kinds.iter().map(|kind| kind.operations).sum();
     if point.series.starts_with("zipf") {
@@ -443,7 +444,7 @@ fn finish(outcome: &mut RunOutcome, experiment: &Experiment, point: &Point) {
         outcome.events = vec![
             Event {
                 at: 40.0,
-                text: "server pulled: kill 4242".into(),
+                text: "server killed: kill 4242".into(),
             },
             Event {
                 at: 75.0,

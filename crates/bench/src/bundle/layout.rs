@@ -1,4 +1,4 @@
-//! Where things stand in a bundle's folder: names that are safe on every file system, and the index in `bundle.json`.
+//! Paths in a bundle's folder, safe on every file system, and the index in `bundle.json`.
 
 use super::{Bundle, Witness};
 use serde::{Deserialize, Serialize};
@@ -16,10 +16,10 @@ pub(super) const SUMS: &str = "SHA256SUMS";
 /// Present while a bundle is being written.
 pub(super) const INCOMPLETE: &str = "INCOMPLETE";
 
-/// Longest name made of somebody else's words; with suffixes it stays below the 255 bytes that file systems allow.
+/// Longest name made from foreign text. With suffixes it stays below the 255 bytes that file systems allow.
 const NAME_BYTES_MAX: usize = 80;
 
-/// `bundle.json`: the bundle without what other files hold.
+/// `bundle.json`: the bundle without the contents of the other files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Index {
     pub format: u32,
@@ -41,7 +41,7 @@ pub(super) struct RunFiles {
 }
 
 impl Index {
-    /// The index of `bundle`, with a path for every party and run.
+    /// The index of `bundle`, with a path for every target and run.
     pub fn of(bundle: &Bundle) -> Self {
         let mut taken = Taken::default();
         let parties = bundle
@@ -77,7 +77,7 @@ impl Index {
     }
 }
 
-/// Paths given out; compared without regard to case, since some file systems do so.
+/// Paths in use, compared without regard to case, since some file systems compare so.
 #[derive(Default)]
 struct Taken(BTreeSet<String>);
 
@@ -104,7 +104,7 @@ pub(super) fn safe(name: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// Whether `path` is one that this format allows: relative, at most three names of the safe kind.
+/// Whether this format allows `path`: relative, at most three names of the safe kind.
 pub(super) fn is_path(path: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && !name.starts_with('.') && name.bytes().all(is_safe);
     path.len() < 1024 && path.split('/').all(is_name) && path.split('/').count() <= 3

@@ -1,4 +1,6 @@
-//! Reads a bundle's folder. What it holds may come from anywhere: sizes are bounded, paths checked, versions compared.
+//! Reads a bundle's folder.
+//!
+//! The folder may come from anywhere: sizes are bounded, paths and versions checked.
 
 use super::layout::{self, Index};
 use super::{Bundle, BundleError, FORMAT, tables};

@@ -1,11 +1,11 @@
-//! The bundle's CSV files: time series of runs, and what was seen of processes and machines.
+//! The bundle's CSV files: time series of runs, and samples of processes and machines.
 
 use crate::outcome::Second;
 use crate::xray::{DiskSample, GcPause, HostSample, ProcessSample};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// `rows` with a header line made of their field names, which is there even when there are no rows.
+/// `rows` with a header line of their field names. The header exists even without rows.
 fn encode<T: Serialize>(header: &[&str], rows: impl IntoIterator<Item = T>) -> Result<Vec<u8>, String> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     writer.write_record(header).map_err(|error| error.to_string())?;

@@ -1,9 +1,14 @@
-//! Bundles written, read, changed and found out.
+//! Tests that write, read and change bundles, and find the changes.
 
 use super::*;
 use crate::outcome::Ending;
 use std::fs;
 use std::sync::OnceLock;
+
+/// Writes a bundle with its page.
+fn write(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
+    super::write(bundle, &crate::report::render(std::slice::from_ref(bundle)), dir)
+}
 
 /// One experiment of the fabricated bundle, because histograms are slow to decode without optimisation.
 fn small() -> Bundle {
@@ -92,7 +97,9 @@ fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
         ("sum of squares", |bundle| {
             bundle.runs[0].workers[0].kinds[0].micros_square_sum /= 100.0
         }),
-        ("passed with wrong answers", |bundle| bundle.runs[0].verdict.missing = 1),
+        ("passed with wrong responses", |bundle| {
+            bundle.runs[0].verdict.missing = 1
+        }),
         ("no outcome", |bundle| bundle.runs.retain(|run| run.experiment != "B12")),
         ("not in the suite", |bundle| bundle.runs[0].label = "invented".into()),
         ("there twice", |bundle| bundle.runs.push(bundle.runs[0].clone())),

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Most files of a bundle. The largest suite has some hundred runs; more than this is not a bundle.
 const FILES_MAX: usize = 100_000;
 
-/// Something about a bundle that does not fit.
+/// A fault of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file, or the run.
@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with the bundle in `dir`; nothing if it is as it was written.
+/// All faults of the bundle in `dir`. Empty if it is as it was written.
 pub fn verify(dir: &Path) -> Vec<Problem> {
     let mut problems = Vec::new();
     match paths(dir) {
@@ -102,7 +102,7 @@ pub(super) fn check_sums(dir: &Path, found: &BTreeSet<String>, problems: &mut Ve
     }
 }
 
-/// `SHA256SUMS` as a map from paths to sums; lines that are not of the format are reported.
+/// `SHA256SUMS` as a map from paths to sums. Lines that violate the format are reported.
 fn listed(dir: &Path, problems: &mut Vec<Problem>) -> Result<BTreeMap<String, String>, BundleError> {
     let text = read::file(dir, SUMS)?;
     let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! Writes a bundle's folder: piece by piece while the bench is at work, and whole when it has ended.
+//! Writes a bundle's folder: in parts while the bench runs, and whole at its end.
 //!
 //! Invariant: a folder without `INCOMPLETE` and with `SHA256SUMS` holds a whole bundle. Every file is renamed into its
 //! place, so a reader finds the old or the new one, never a part.
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Writes what is known so far into `dir`, which is new, empty, or was written by an earlier call.
+/// Writes the results so far into `dir`, which is new, empty, or was written by an earlier call.
 pub fn write_partial(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
     prepare(dir)?;
     for (path, content) in contents(bundle)? {
@@ -23,19 +23,17 @@ pub fn write_partial(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Writes the whole bundle into `dir`, which is new, empty, or was written by [`write_partial`].
-pub fn write(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
+/// Writes the whole bundle and the page that reports it into `dir`, which is new, empty, or was written by
+/// [`write_partial`].
+pub fn write(bundle: &Bundle, report: &str, dir: &Path) -> Result<(), BundleError> {
     prepare(dir)?;
     let mut files = contents(bundle)?;
-    files.insert(
-        layout::REPORT.to_owned(),
-        crate::report::render(std::slice::from_ref(bundle)).into_bytes(),
-    );
+    files.insert(layout::REPORT.to_owned(), report.as_bytes().to_vec());
     for (path, content) in &files {
         replace(dir, path, content)?;
     }
     for path in super::verify::paths(dir)? {
-        // Left over from a call that knew other runs or names; the bundle holds what this one knows.
+        // A file of an earlier call with other runs or names, which this bundle does not have.
         if !files.contains_key(&path) && path != INCOMPLETE {
             fs::remove_file(dir.join(&path)).map_err(BundleError::io(&dir.join(&path)))?;
         }
@@ -45,7 +43,7 @@ pub fn write(bundle: &Bundle, dir: &Path) -> Result<(), BundleError> {
     fs::remove_file(&marker).map_err(BundleError::io(&marker))
 }
 
-/// Makes the folder and marks it, or refuses one that holds anything else.
+/// Creates the folder and marks it, or refuses one that holds anything else.
 fn prepare(dir: &Path) -> Result<(), BundleError> {
     fs::create_dir_all(dir).map_err(BundleError::io(dir))?;
     let marker = dir.join(INCOMPLETE);
@@ -99,7 +97,8 @@ fn contents(bundle: &Bundle) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
     Ok(files)
 }
 
-/// Indented JSON. What could not be read again, such as a number that is not finite, is found here and not years later.
+/// Indented JSON. A value that could not be read again, such as a number that is not finite, is found here and not
+/// years later.
 fn json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>, String> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| error.to_string())?;
     serde_json::from_slice::<T>(&text).map_err(|error| format!("could not be read again: {error}"))?;
@@ -107,7 +106,7 @@ fn json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Puts a file into its place, unless it is there already.
+/// Puts a file into its place, unless it is unchanged.
 fn replace(dir: &Path, path: &str, content: &[u8]) -> Result<(), BundleError> {
     let target = dir.join(path);
     if fs::metadata(&target).is_ok_and(|found| found.len() == content.len() as u64)

@@ -1,7 +1,7 @@
-//! `stele-bench digest`: reads a table once and prints how much there is, and a digest of all cells in order.
+//! `stele-bench digest`: reads a table once and prints its size and a digest.
 //!
-//! The digest is SHA-256 over, for each cell in scan order, row, family, qualifier and value, each preceded by its length as
-//! four big-endian bytes. Another client that reads the same table comes to the same digest.
+//! The digest is SHA-256 over all cells in scan order. Each cell contributes row, family, qualifier and value, each
+//! preceded by its length as four big-endian bytes. Another client that reads the same table computes the same digest.
 
 use anyhow::Result;
 use sha2::{Digest, Sha256};
@@ -16,7 +16,7 @@ pub struct Arguments {
     target: String,
     /// The table.
     table: String,
-    /// Rows per call, where the protocol can say so.
+    /// Rows per call, where the protocol can express it.
     #[arg(long)]
     rows_per_fetch: Option<u32>,
 }

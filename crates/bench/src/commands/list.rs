@@ -1,4 +1,4 @@
-//! `stele-bench list`: what there is to run.
+//! `stele-bench list`: the suites and their experiments.
 
 use anyhow::Result;
 use stele_bench::suites::{self, SuiteOptions};

@@ -1,4 +1,4 @@
-//! `stele-bench null-server`: made-up answers, as cheap as they can be.
+//! `stele-bench null-server`: prepared responses, at the least possible cost.
 
 use anyhow::Result;
 use stele_bench::target::null;

@@ -7,7 +7,7 @@ use stele_bench::{bundle, report};
 /// Arguments of `report`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Folders written by `run`; several are compared, the first is what the others are measured against.
+    /// Folders written by `run`. Several are compared with the first.
     #[arg(required = true)]
     bundles: Vec<PathBuf>,
     /// File to write.

@@ -1,4 +1,4 @@
-//! `stele-bench run`: a suite against targets, to a bundle.
+//! `stele-bench run`: runs a suite against targets and writes a bundle.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::net::SocketAddr;
@@ -13,22 +13,23 @@ use stele_bench::engine::progress::Progress;
 use stele_bench::engine::{parties, warm, witness};
 use stele_bench::outcome::Ending;
 use stele_bench::plan::{Stage, Suite};
+use stele_bench::report;
 use stele_bench::suites::{self, SuiteOptions};
 use stele_bench::xray::{self, Sampler, Watched};
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Name of a suite (`stele-bench list`), or a `suite.json` out of another bundle.
+    /// Name of a suite (`stele-bench list`), or a `suite.json` of another bundle.
     suite: String,
-    /// The targets, separated by commas, such as `bigtable://127.0.0.1:8086/i,hbase://127.0.0.1:16020`. The first is what
-    /// the others are compared with.
+    /// The targets, separated by commas, such as `bigtable://127.0.0.1:8086/i,hbase://127.0.0.1:16020`. The others are
+    /// compared with the first.
     #[arg(long, value_delimiter = ',', required = true)]
     against: Vec<String>,
     /// `quick` (about five minutes for two targets on two cores), or a factor of the document's own size.
     #[arg(long, default_value = "quick")]
     scale: String,
-    /// Folder to write; it must not exist or be empty.
+    /// Folder to write; must be new or empty.
     #[arg(long)]
     out: PathBuf,
     /// Only these experiments, by id, separated by commas.
@@ -37,42 +38,43 @@ pub struct Arguments {
     /// Times that each experiment is run on each target.
     #[arg(long, default_value_t = 1)]
     repeats: u32,
-    /// Seconds between one target's turn and the next [default: 60; with `--scale quick` 0.2].
+    /// Pause in seconds between the turns of two targets [default: 60; with `--scale quick` 0.2].
     #[arg(long)]
     pause: Option<f64>,
-    /// Seconds of mixed load for each target before the first experiment, which virtual machines need [default: 10].
+    /// Seconds of mixed load for each target before the first experiment, for servers on virtual machines that compile
+    /// at run time [default: 10].
     #[arg(long, default_value_t = 10.0)]
     warm: f64,
     /// Worker processes started on this machine.
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// Workers to wait for that join from elsewhere.
+    /// Number of workers to wait for that are started elsewhere.
     #[arg(long, default_value_t = 0)]
     remote_workers: u32,
-    /// Where to listen for workers.
+    /// Address on which workers can join.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Generator threads of each local worker [default: half of the processors].
     #[arg(long)]
     threads: Option<usize>,
-    /// Text that values are cut from, for the documents that used text; `cargo xtask corpus` fetches one.
+    /// Text from which values are cut, for the documents that used text; `cargo xtask corpus` fetches one.
     #[arg(long)]
     corpus: Option<String>,
-    /// Shell command that pulls a server, for the experiments that do so.
+    /// Shell command that kills a server, for the experiments that do so.
     #[arg(long)]
     kill_command: Option<String>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leaves out the generator's own measurement against an echo server.
+    /// Leaves out the control: the generator's own measurement against an echo server.
     #[arg(long)]
     no_witness: bool,
-    /// What workers must say when they join; made up when absent.
+    /// Token that workers must present when they join; generated when absent.
     #[arg(long, env = "STELE_BENCH_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
 
-/// Runs it; whether every run passed.
+/// Runs the suite. Returns whether every run passed.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let suite = suite(&arguments)?;
     // Refuses a folder that holds anything else, before hours are spent.
@@ -115,7 +117,8 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     conduct(&arguments, &mut dispatcher, &rivals, &mut bundle).await?;
     bundle.ended_at = now();
     bundle.xray = sampler.stop();
-    bundle::write(&bundle, &arguments.out)?;
+    let page = report::render(std::slice::from_ref(&bundle));
+    bundle::write(&bundle, &page, &arguments.out)?;
     Ok(conclude(&bundle, &arguments.out))
 }
 
@@ -151,10 +154,10 @@ async fn conduct(
     Ok(())
 }
 
-/// The first interrupt ends the suite in order, with what there is; the second ends the program.
+/// The first interrupt ends the suite in order, with the results so far. The second ends the program.
 async fn interrupt(flag: Arc<AtomicBool>) {
     if tokio::signal::ctrl_c().await.is_ok() {
-        eprintln!("interrupted: writing what there is; once more to give up at once");
+        eprintln!("interrupted: writing the results so far; interrupt again to quit immediately");
         flag.store(true, Ordering::Relaxed);
     }
     if tokio::signal::ctrl_c().await.is_ok() {
@@ -254,7 +257,7 @@ fn now() -> f64 {
         .as_secs_f64()
 }
 
-/// Says how it went; whether every run passed.
+/// Prints the outcome. Returns whether every run passed.
 fn conclude(bundle: &Bundle, out: &Path) -> bool {
     let failed: Vec<_> = bundle
         .runs

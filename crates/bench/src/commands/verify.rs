@@ -1,4 +1,4 @@
-//! `stele-bench verify`: whether bundles are whole and agree with themselves.
+//! `stele-bench verify`: whether bundles are whole and free of contradictions.
 
 use anyhow::Result;
 use std::path::PathBuf;

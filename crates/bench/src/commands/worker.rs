@@ -12,7 +12,7 @@ pub struct Arguments {
     /// Generator threads, each with a connection of its own.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// What the dispatcher demands from those who join.
+    /// The token that the dispatcher demands of workers.
     #[arg(long, env = "STELE_BENCH_TOKEN", hide_env_values = true)]
     token: String,
 }

@@ -1,4 +1,4 @@
-//! The loop of one client: take a range, do its operations one after the other, report it.
+//! The loop of one client: take a range, carry out its operations in order, report it.
 
 use crate::activity::Actor;
 use crate::engine::pace::Pace;
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
-/// Failures in a row after which a client gives the run up: a server that is gone is not asked for hours.
+/// Failures in a row after which a client gives the run up. A dead server would otherwise cost hours.
 const FAILURES_IN_A_ROW_MAX: u32 = 200;
-/// Pause after a failure, so that failing at once does not become the busiest loop of the machine.
+/// Pause after a failure, so that immediate failures do not make a busy loop.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(20);
 
-/// Ranges that a worker has been given and no client has begun, and clients waiting for one.
+/// Ranges of a worker that no client has begun, and clients waiting for one.
 #[derive(Debug)]
 pub struct Ranges {
     waiting: Mutex<VecDeque<Range<u64>>>,
@@ -30,8 +30,8 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// None yet. `ask` is told of each range that a client begins; there are never more of those under way than ranges
-    /// were given at first, which bounds the channel.
+    /// No ranges yet. `ask` receives a message for each range that a client begins. Ranges under way are never more
+    /// than the ranges given at first, which bounds the channel.
     pub fn new(ask: mpsc::UnboundedSender<()>) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -43,13 +43,13 @@ impl Ranges {
         }
     }
 
-    /// More ranges have come.
+    /// Adds ranges.
     pub fn add(&self, ranges: Vec<Range<u64>>) {
         self.waiting.lock().extend(ranges);
         self.arrived.notify_waiters();
     }
 
-    /// No more will come.
+    /// Announces that no more ranges will come.
     pub fn finish(&self) {
         self.finished.store(true, Ordering::Release);
         self.arrived.notify_waiters();
@@ -60,20 +60,21 @@ impl Ranges {
         self.hungry.swap(0, Ordering::AcqRel)
     }
 
-    /// Returns when a client has found nothing to do: the end may be near, and the dispatcher should hear of it.
+    /// Returns when a client has run out of work: the end may be near, and the dispatcher must know.
     pub async fn idle(&self) {
         self.idle.notified().await;
     }
 
     async fn next(&self) -> Option<Range<u64>> {
         loop {
-            // Registered before looking, so that what arrives in between is not missed.
+            // Registered before the check, so that a range that arrives in between is not missed.
             let arrived = self.arrived.notified();
             if self.finished.load(Ordering::Acquire) {
                 return None;
             }
             if let Some(range) = self.waiting.lock().pop_front() {
-                // Replaced while this one is being done, so that nobody waits for a way to the dispatcher and back.
+                // Requests the next range while this one is being done, so that no client waits for a round trip to the
+                // dispatcher.
                 self.hungry.fetch_add(1, Ordering::AcqRel);
                 let _ = self.ask.send(());
                 return Some(range);
@@ -84,12 +85,12 @@ impl Ranges {
     }
 }
 
-/// What the clients of one thread share.
+/// State shared by the clients of one thread.
 #[derive(Clone)]
 pub struct Loop {
     /// Work to do.
     pub ranges: Arc<Ranges>,
-    /// Where steps are counted.
+    /// Counts the steps.
     pub recorder: Arc<Mutex<Recorder>>,
     /// Open loop: when operations are due, seconds after `start`.
     pub pace: Option<Arc<Mutex<Pace>>>,
@@ -106,14 +107,14 @@ pub struct Loop {
 pub struct GaveUp {
     /// The last failure.
     pub cause: String,
-    /// Whether the protocol cannot do it.
+    /// Whether the protocol lacks the operation.
     pub unsupported: bool,
 }
 
-/// Works until there is nothing left to do or time is up.
+/// Works until no work is left or time is up.
 ///
 /// # Errors
-/// What made the client give up.
+/// The failure that made the client give up.
 pub async fn run(shared: Loop, mut actor: Box<dyn Actor>) -> Result<(), GaveUp> {
     let mut failures_in_a_row = 0;
     while !shared.is_over()
@@ -178,7 +179,7 @@ impl Loop {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// From when the next operation's latency counts; `None` when time is up.
+    /// Time from which the next operation's latency counts; `None` when time is up.
     async fn wait_until_due(&self) -> Option<Instant> {
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -192,8 +193,8 @@ impl Loop {
             return None;
         }
         self.timer.until(due).await;
-        // Late because all clients were busy is the server's doing and part of the latency; late although this client was
-        // free is the generator's, and is reported apart.
+        // Two kinds of delay. If all clients were busy, the server caused it, and it is part of the latency. If this
+        // client was free, the generator caused it, and it is reported separately.
         self.recorder.lock().send_lag(Instant::now() - due.max(now));
         Some(due)
     }

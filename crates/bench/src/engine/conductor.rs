@@ -1,8 +1,8 @@
-//! Takes every target through every experiment of a suite, in turns, and collects what came of it.
+//! Takes every target through every experiment of a suite, in turns, and collects the results.
 //!
-//! For each experiment, each repeat and each target: the stages in order, from an empty state, and all tables dropped at the
-//! end. Targets take turns experiment by experiment, so that whatever else the machine does, or does to itself (heat,
-//! neighbours), hits all of them alike; a pause lies between.
+//! Each experiment, repeat and target has these steps: the stages in order, from an empty state, and then all tables
+//! are dropped. Targets take turns experiment by experiment, with a pause between them, so that other work of the
+//! machine (heat, neighbours) affects all of them.
 //!
 //! Rules about failure:
 //! * A stage that fails does not end the suite: the runs that depended on it are skipped, with the cause.
@@ -21,22 +21,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Making or dropping a table takes a busy cluster long, and never this long.
+/// Limit for creating or dropping a table. A busy cluster takes long, but never this long.
 const TABLE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// One target, opened.
 pub struct Rival {
-    /// What is known of it.
+    /// Its description.
     pub party: Party,
-    /// The way to it.
+    /// The connection to it.
     pub target: Arc<dyn Target>,
 }
 
 /// Everything a suite needs while it runs.
 pub struct Conductor<'a> {
-    /// Who does the work.
+    /// The process that distributes the work.
     pub dispatcher: &'a mut Dispatcher,
-    /// Who is measured.
+    /// The targets that are measured.
     pub rivals: &'a [Rival],
     /// Times that each experiment is run on each target.
     pub repeats: u32,
@@ -44,11 +44,11 @@ pub struct Conductor<'a> {
     pub pause_seconds: f64,
     /// The terminal.
     pub progress: Progress,
-    /// Set when the user wants to stop; what is done by then is kept.
+    /// Set when the user interrupts. Finished runs are kept.
     pub interrupted: Arc<AtomicBool>,
 }
 
-/// What a table holds, and which runs wrote it.
+/// The contents of a table, and the runs that wrote it.
 #[derive(Default)]
 struct Table {
     written: Vec<Written>,
@@ -58,7 +58,7 @@ struct Table {
 }
 
 impl Conductor<'_> {
-    /// Runs a list of experiments. `save` is called after each, so that little is lost if this program is killed.
+    /// Runs a list of experiments. It calls `save` after each, so that little is lost if this program is killed.
     ///
     /// # Errors
     /// Of `save` only.
@@ -175,7 +175,7 @@ impl Conductor<'_> {
             return skipped(run, "no such target".into());
         };
         if run.role == Role::Check && !rival.target.stores() {
-            return skipped(run, "its answers are made up; there is nothing to check".into());
+            return skipped(run, "its responses are prepared; there is nothing to check".into());
         }
         let trusting = if rival.target.stores() {
             None
@@ -201,7 +201,7 @@ impl Conductor<'_> {
     }
 }
 
-/// What the dispatcher asks for while a run is under way.
+/// The dispatcher's observer during a run.
 struct Watching<'a> {
     title: &'a str,
     party: &'a Party,
@@ -235,7 +235,7 @@ async fn create(target: &dyn Target, spec: &crate::target::TableSpec) -> Result<
         .unwrap_or(Err(TargetError::Timeout(millis)))
 }
 
-/// Tables that a run touches.
+/// Names of the tables that a run uses.
 fn table_names(run: &Run) -> Vec<String> {
     match &run.activity {
         Activity::Table(workload) => vec![workload.table.clone()],
@@ -254,7 +254,7 @@ fn skipped(run: &Run, why: String) -> RunOutcome {
     }
 }
 
-/// A run whose answers are not compared with what was written.
+/// A run whose responses are not checked.
 fn unverified(run: &Run) -> Run {
     let mut run = run.clone();
     if let Activity::Table(workload) = &mut run.activity {
@@ -263,7 +263,7 @@ fn unverified(run: &Run) -> Run {
     run
 }
 
-/// What can be said of a run only after it: how skewed its keys were, whether a check found as many rows as it should.
+/// Figures that are known only after a run: the skew of its keys, and whether a check found as many rows as it should.
 fn add_findings(outcome: &mut RunOutcome, run: &Run, written: &[Written]) {
     let Activity::Table(workload) = &run.activity else {
         return;
@@ -300,7 +300,7 @@ fn fail(outcome: &mut RunOutcome, cause: String) {
     }
 }
 
-/// Notes what the last run of the bundle wrote, or what its failure means for those before and after it.
+/// Notes the writes of the bundle's last run, or the consequences of its failure for the runs before and after it.
 fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, Table>) {
     let Some(index) = bundle.runs.len().checked_sub(1) else {
         return;

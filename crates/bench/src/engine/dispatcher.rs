@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! * An operation of a counted run is reported done by exactly one worker, or by none and the run has failed.
-//! * A worker that closes its connection, or says nothing for [`SILENCE_MAX`], is dead: what it had and did not report is
-//!   given to others, and if it was one of our own processes another is started in its place.
+//! * A worker that closes its connection, or sends nothing for [`SILENCE_MAX`], is dead. Its unreported work is given
+//!   to others. If it was one of our own processes, another is started in its place.
 //! * A run without any progress for [`STANDSTILL_MAX`] has failed; it never waits for ever.
 
 use crate::engine::frames::{self, FromDispatcher, FromWorker};
@@ -21,25 +21,25 @@ mod run;
 
 pub use run::{Observer, Order};
 
-/// A worker reports each second; one that has said nothing for so long is not going to.
+/// A worker reports each second. One that has been silent for this long is dead.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Longer than any driver waits for a busy server before it gives up.
+/// Longer than any driver waits for a busy server before it fails.
 pub const STANDSTILL_MAX: Duration = Duration::from_secs(180);
-/// Processes of our own started in place of dead ones, over a whole suite.
+/// Most replacements of dead processes of our own, over a whole suite.
 const REPLACEMENTS_MAX: u32 = 20;
 
-/// How workers come by.
+/// The workers to use.
 #[derive(Debug, Clone)]
 pub struct Hiring {
-    /// Where to listen for them.
+    /// Address on which they join.
     pub listen: SocketAddr,
     /// Processes to start on this machine.
     pub local: u32,
-    /// Workers to wait for that somebody else starts.
+    /// Number of workers to wait for that the user starts.
     pub remote: u32,
     /// Generator threads of each local one.
     pub threads: usize,
-    /// What each must say when it joins.
+    /// Token that each must present.
     pub token: String,
 }
 
@@ -62,7 +62,7 @@ struct Colleague {
     heard: Instant,
 }
 
-/// Something that a connection brought.
+/// An event on a connection.
 enum Happening {
     Joined {
         place: String,
@@ -77,7 +77,7 @@ impl Dispatcher {
     /// Listens for workers.
     ///
     /// # Errors
-    /// An address that cannot be listened on.
+    /// An address that cannot be bound.
     pub async fn listen(hiring: Hiring) -> Result<Self> {
         let listener = TcpListener::bind(hiring.listen)
             .await
@@ -99,7 +99,7 @@ impl Dispatcher {
     /// Starts local workers, and waits until all have joined.
     ///
     /// # Errors
-    /// Workers that do not come within two minutes (ten, for remote ones).
+    /// Workers that do not join within two minutes (ten, for remote ones).
     pub async fn hire(&mut self) -> Result<()> {
         for _ in 0..self.hiring.local {
             self.start_child()?;
@@ -107,12 +107,12 @@ impl Dispatcher {
         self.wait_for_all().await
     }
 
-    /// Where workers join.
+    /// The address on which workers join.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Process ids of the workers on this machine that we have started.
+    /// Process ids of the local workers that we have started.
     pub fn local_pids(&self) -> Vec<u32> {
         self.children.keys().copied().collect()
     }
@@ -133,7 +133,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Keeps the list of workers right; what a happening means for a run is for the run to say.
+    /// Updates the list of workers. The run itself decides about the consequences of an event.
     fn note(&mut self, id: u32, happening: &Happening) {
         match happening {
             Happening::Joined { pid, to, .. } => {
@@ -151,7 +151,7 @@ impl Dispatcher {
             }
             Happening::Gone(_) => {
                 if let Some(gone) = self.workers.remove(&id) {
-                    // Dropped, and thereby killed if it lives; a child that is gone leaves no zombie either.
+                    // A dropped child is killed if it lives. A child that has ended leaves no zombie either.
                     self.children.remove(&gone.pid);
                 }
             }
@@ -169,12 +169,12 @@ impl Dispatcher {
             .kill_on_drop(true)
             .spawn()
             .context("starting a worker")?;
-        let pid = child.id().context("a worker that ended at once")?;
+        let pid = child.id().context("a worker that ended immediately")?;
         self.children.insert(pid, child);
         Ok(())
     }
 
-    /// Starts a process in place of one of ours that died; whether it did.
+    /// Starts a process in place of a dead one of ours. Returns whether it did.
     fn replace(&mut self) -> Result<bool> {
         let ours = self.children.len() < self.hiring.local as usize;
         if !ours || self.replacements >= REPLACEMENTS_MAX {
@@ -187,7 +187,7 @@ impl Dispatcher {
 
     async fn send(&self, id: u32, message: FromDispatcher) {
         if let Some(worker) = self.workers.get(&id) {
-            // A worker that has gone is noticed by its reader.
+            // The reader of a dead worker's connection notices its end.
             let _ = worker.to.send(message).await;
         }
     }

@@ -1,10 +1,11 @@
-//! What dispatcher and workers say to each other: JSON in frames of a 4-byte big-endian length.
+//! Messages between dispatcher and workers: JSON in frames of a 4-byte big-endian length.
 //!
-//! A conversation: `Hello` → then for each run `Start` → `Ready` → `Go` → (`Take` → `Ranges`)* with a `Report` each second
-//! → `Finish` or the end of time → `Done`. Either side closing the connection ends it; there is no state to clean up.
+//! A conversation: `Hello` → then for each run `Start` → `Ready` → `Go` → (`Take` → `Ranges`)* with a `Report` each
+//! second → `Finish` or the end of time → `Done`. Either side ends the conversation by closing the connection. No state
+//! remains.
 
-use crate::activity::Verdict;
 use crate::load::Written;
+use crate::outcome::Verdict;
 use crate::outcome::{EncodedHistogram, WorkerOutcome};
 use crate::plan::Run;
 use serde::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Largest frame: a report of some seconds with all its histograms is thousands of times smaller.
+/// Largest frame. A report of some seconds with all its histograms is thousands of times smaller.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// Spoken by this version; others are refused.
@@ -26,7 +27,7 @@ pub enum FromWorker {
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// What the dispatcher demanded on its command line.
+        /// The token from the dispatcher's command line.
         token: String,
         /// Host name and process id.
         place: String,
@@ -38,51 +39,51 @@ pub enum FromWorker {
         /// Number of the run.
         run: u64,
     },
-    /// So many clients have nothing to do.
+    /// Clients have no work.
     Take {
         /// Number of the run.
         run: u64,
         /// Ranges wanted.
         count: u32,
     },
-    /// What was done since the last report.
+    /// Work done since the last report.
     Report(Box<Report>),
-    /// The run is over here; the last report went before it.
+    /// The run is over in this worker. Its last report precedes this message.
     Done {
         /// Number of the run.
         run: u64,
     },
-    /// The run cannot be carried out, or makes no sense any more.
+    /// The run cannot be carried out or continued.
     Failed {
         /// Number of the run.
         run: u64,
         /// Why.
         cause: String,
-        /// Whether it is the protocol that cannot do it.
+        /// Whether the cause is the protocol, which lacks the operation.
         unsupported: bool,
     },
 }
 
-/// What was done since the last report.
+/// Work done since the last report.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Number of the run.
     pub run: u64,
-    /// Spans that were done whole, or up to where time was up.
+    /// Spans that were done whole, or up to the moment when time was up.
     pub done: Vec<Range<u64>>,
-    /// Spans in which something failed: nobody knows what of them took effect.
+    /// Spans in which an operation failed. Its effect is unknown.
     pub uncertain: Vec<Range<u64>>,
-    /// When the last of these spans ended, seconds after the run's start.
+    /// End of the last of these spans, in seconds after the run's start.
     pub last_span_at: Option<f64>,
     /// Increment of the statistics.
     pub increment: WorkerOutcome,
-    /// Increment of what was found in answers.
+    /// Increment of the verdict.
     pub verdict: Verdict,
     /// Seconds that ended.
     pub seconds: Vec<SecondReport>,
 }
 
-/// The later of two moments that may not have come.
+/// The later of two optional times.
 pub fn later(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.max(other)),
@@ -110,7 +111,7 @@ pub struct SecondReport {
 pub enum FromDispatcher {
     /// Get ready for a run.
     Start(Box<Start>),
-    /// Begin now; so many seconds of the run are over already.
+    /// Begin now.
     Go {
         /// Number of the run.
         run: u64,
@@ -121,7 +122,7 @@ pub enum FromDispatcher {
     Ranges {
         /// Number of the run.
         run: u64,
-        /// May be fewer than asked for, and may be none.
+        /// May be fewer than requested, and may be empty.
         ranges: Vec<Range<u64>>,
     },
     /// All ranges are done.
@@ -141,11 +142,11 @@ pub enum FromDispatcher {
 pub struct Start {
     /// Number of the run.
     pub run: u64,
-    /// What to do.
+    /// The run.
     pub what: Run,
     /// Address of the target.
     pub target: String,
-    /// What the run's table holds.
+    /// The contents of the run's table.
     pub written: Vec<Written>,
     /// Index of this worker among those of the run.
     pub worker: u32,
@@ -153,7 +154,7 @@ pub struct Start {
     pub workers: u32,
     /// Index of this worker's first client within the run.
     pub first_client: u32,
-    /// How many clients it has.
+    /// Number of its clients.
     pub clients: u32,
 }
 
@@ -174,10 +175,10 @@ pub async fn write<T: Serialize>(socket: &mut (impl AsyncWriteExt + Unpin), mess
     socket.flush().await
 }
 
-/// Reads one frame; `None` when the other side has closed.
+/// Reads one frame. `None` when the other side has closed.
 ///
 /// # Errors
-/// Of the socket, of a frame that is too large, of one that is not a message.
+/// Of the socket, of a frame that is too large, of a frame that is not a message.
 pub async fn read<T: DeserializeOwned>(socket: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match socket.read_exact(&mut length).await {
@@ -192,7 +193,7 @@ pub async fn read<T: DeserializeOwned>(socket: &mut (impl AsyncReadExt + Unpin))
         )));
     }
     let mut body = Vec::new();
-    // Grows as bytes arrive: a length alone must not cost memory.
+    // Grows as bytes arrive: a claimed length alone must not cost memory.
     let mut rest = socket.take(u64::from(length));
     rest.read_to_end(&mut body).await?;
     if body.len() as u64 != u64::from(length) {

@@ -1,8 +1,9 @@
-//! When operations are due in an open loop.
+//! The times at which operations of an open loop are due.
 //!
-//! In a closed loop a stalled server slows its own clients down, and the requests that would have been hurt are never sent:
-//! the stall is seen once for each client (hstack's throughput formula has this built in). In an open loop operation `k`
-//! is due at a time fixed in advance, and its latency counts from then, however late a client is free to send it.
+//! In a closed loop a stalled server slows its own clients down, and the requests that would have been slow are never
+//! sent. The stall is recorded once for each client (hstack's throughput formula has this error built in). In an open
+//! loop operation `k` is due at a time fixed in advance. Its latency counts from then, even if no client is free to
+//! send it.
 //!
 //! Pure: times are seconds since the run's start.
 
@@ -35,11 +36,11 @@ impl Pace {
         pace
     }
 
-    /// When the next operation is due; each call is another operation.
+    /// The time at which the next operation is due. Each call is another operation.
     pub fn take(&mut self) -> f64 {
         let due = self.due;
         self.next += 1;
-        // Even gaps are multiplied out, so that rounding does not add up over hours.
+        // Even gaps are multiplied, so that rounding errors do not add up over hours.
         self.due = if self.poisson {
             due + self.gap()
         } else {
@@ -48,7 +49,7 @@ impl Pace {
         due
     }
 
-    /// Leaves out what was due before a worker that replaces another began.
+    /// Skips the operations that were due before a replacement worker began.
     pub fn skip_to(&mut self, seconds: f64) {
         while self.due < seconds {
             self.take();

@@ -1,7 +1,7 @@
-//! Targets and what is known of them: name, version, processes, configuration.
+//! Targets and their descriptions: name, version, processes, configuration.
 //!
-//! A *party file* (parameter `party` of an address, `docs/rivals.md`) says it all. Without one, the process that listens on a
-//! loopback port is found, and the rest of the report says what is not known.
+//! A *`party` file* (parameter `party` of an address, `docs/rivals.md`) describes a target completely. Without one, the
+//! process that listens on a loopback port is found, and the report names the unknown facts.
 
 use crate::bundle::Party;
 use crate::engine::conductor::Rival;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `cargo xtask rival start` leaves behind, or a user writes.
+/// A file that `cargo xtask rival start` writes, or a user.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PartyFile {
@@ -25,7 +25,7 @@ struct PartyFile {
 /// Opens all targets.
 ///
 /// # Errors
-/// An address or a party file that makes no sense; two targets of one name.
+/// An address or a `party` file that is invalid; two targets of one name.
 pub async fn open_all(urls: &[String]) -> Result<Vec<Rival>> {
     let mut rivals: Vec<Rival> = Vec::new();
     for url in urls {
@@ -38,7 +38,7 @@ pub async fn open_all(urls: &[String]) -> Result<Vec<Rival>> {
     Ok(rivals)
 }
 
-/// Protocols that these targets speak, for witnesses.
+/// Protocols that these targets speak, for the controls.
 pub fn protocols(urls: &[String]) -> Vec<String> {
     let schemes: BTreeSet<String> = urls
         .iter()
@@ -55,8 +55,8 @@ async fn open(text: &str) -> Result<Rival> {
     let url = TargetUrl::parse(text)?;
     let file = match url.parameter("party") {
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading party file {path}"))?;
-            serde_json::from_str(&text).with_context(|| format!("party file {path}"))?
+            let text = std::fs::read_to_string(path).with_context(|| format!("reading `party` file {path}"))?;
+            serde_json::from_str(&text).with_context(|| format!("`party` file {path}"))?
         }
         None => PartyFile::default(),
     };
@@ -71,7 +71,7 @@ async fn open(text: &str) -> Result<Rival> {
         configuration.insert("settings".into(), file.settings.join(" "));
     }
     let name = target.name().to_owned();
-    // One name for each process of all parties.
+    // One name for each process of all targets.
     for process in processes.iter_mut().filter(|p| p.name != name) {
         process.name = format!("{name} {}", process.name);
     }

@@ -1,4 +1,4 @@
-//! What the terminal shows while a suite runs: one line that moves, and one line for each run that is over.
+//! The terminal's display: one live line, and a line for each finished run.
 
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Run, Stop};
@@ -6,19 +6,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// The terminal's line, or plain lines where there is no terminal.
+/// The terminal's line, or plain lines without a terminal.
 pub struct Progress {
     bar: Option<ProgressBar>,
     /// Runs of the suite, over all targets and repeats.
     runs: usize,
-    /// Runs that are over.
+    /// Finished runs.
     over: usize,
-    /// Seconds that they took, for the estimate of what is left.
+    /// Seconds that they took, for the estimate of the remaining time.
     spent: f64,
 }
 
 impl Progress {
-    /// For a suite of so many runs.
+    /// For a suite of this many runs.
     pub fn new(runs: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// Says something, above the line that moves.
+    /// Prints a line above the live line.
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -67,7 +67,7 @@ impl Progress {
         ));
     }
 
-    /// A run is over.
+    /// Prints a finished run.
     pub fn over(&mut self, title: &str, outcome: &RunOutcome, seconds: f64) {
         self.over += 1;
         self.spent += seconds;

@@ -1,18 +1,18 @@
-//! Which ranges of a run's operations are still to be done, are under way, and are done.
+//! The ranges of a run's operations: waiting, under way, and done.
 //!
-//! Two shapes of work: a run of so many operations is cut into `10 × clients` ranges once, each done exactly once or, after
-//! a worker's death, again; a run of so many seconds gets ranges for as long as it lasts, wrapping around where operations
-//! are the keys themselves.
+//! Work has two shapes. A run of a number of operations is cut into `10 × clients` ranges once. Each is done exactly
+//! once or, after a worker's death, again. A run of a number of seconds gets ranges until its end. They wrap around if
+//! operation numbers are key numbers.
 //!
-//! Pure: told who takes, finishes and dies.
+//! Pure: its caller reports the workers that take a range, finish one, or die.
 
 use crate::plan::{Activity, KeyOrder, Operation, Run, Stop};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Ranges for each client: enough that a slow one does not hold up the rest, few enough that each is long.
+/// Ranges for each client: enough that a slow client does not delay the rest, few enough that each is long.
 const RANGES_PER_CLIENT: u64 = 10;
-/// Operations in a range of a timed run: long enough that handing out costs nothing beside them.
+/// Operations in a range of a timed run: long enough that the cost of handing it out is negligible.
 const TIMED_RANGE_OPERATIONS: u64 = 1_000;
 
 /// The ranges of one run.
@@ -65,7 +65,7 @@ impl RangeBook {
         book
     }
 
-    /// Operations to be done in all; zero for a timed run.
+    /// Operations of the run; zero for a timed run.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -92,19 +92,19 @@ impl RangeBook {
         given
     }
 
-    /// A worker has done a span: a range that it had, or its beginning when time was up.
+    /// A worker has done a span: a range that it had, or the beginning of one when time was up.
     pub fn finish(&mut self, worker: u32, span: Range<u64>) {
         if self.put_back(worker, &span) && !span.is_empty() {
             self.done.push(span);
         }
     }
 
-    /// Something failed in a span: it is not done, and not to be done again, since nobody knows what of it took effect.
+    /// An operation failed in a span. Its effect is unknown, so the span is neither done nor done again.
     pub fn give_up(&mut self, worker: u32, span: &Range<u64>) {
         self.put_back(worker, span);
     }
 
-    /// Takes a span off a worker; whether the worker had it.
+    /// Takes a span off a worker. Returns whether the worker had it.
     fn put_back(&mut self, worker: u32, span: &Range<u64>) -> bool {
         let Some(taken) = self.taken.get_mut(&worker) else {
             return false;
@@ -117,7 +117,7 @@ impl RangeBook {
         true
     }
 
-    /// A worker is gone: what it had is to be done by others. The number of ranges that go back.
+    /// A worker is dead: its ranges go back to the waiting ones. Returns their number.
     pub fn lose(&mut self, worker: u32) -> usize {
         let lost = self.taken.remove(&worker).unwrap_or_default();
         let count = lost.len();
@@ -127,12 +127,12 @@ impl RangeBook {
         count
     }
 
-    /// Whether nothing is left to do. Never, for a timed run.
+    /// Whether no work is left. Never, for a timed run.
     pub fn is_done(&self) -> bool {
         self.endless.is_none() && self.waiting.is_empty() && self.taken.values().all(Vec::is_empty)
     }
 
-    /// What was done, ascending, adjacent spans joined.
+    /// The spans that were done, ascending, adjacent spans joined.
     pub fn into_done(mut self) -> Vec<Range<u64>> {
         self.done.sort_by_key(|r| r.start);
         let mut joined: Vec<Range<u64>> = Vec::new();
@@ -158,7 +158,7 @@ impl Endless {
     }
 }
 
-/// Cuts a range into pieces of `size`, the last one shorter.
+/// Cuts a range into parts of `size`, the last one shorter.
 fn cut(whole: Range<u64>, size: u64) -> impl Iterator<Item = Range<u64>> {
     let end = whole.end;
     (whole.start..end)
@@ -166,7 +166,7 @@ fn cut(whole: Range<u64>, size: u64) -> impl Iterator<Item = Range<u64>> {
         .map(move |start| start..end.min(start + size))
 }
 
-/// Where operation numbers are key numbers, and so must start again at the end of the key space.
+/// The point at which operation numbers start again, where they are key numbers: the end of the key space.
 fn wraps_at(run: &Run) -> Option<u64> {
     let Activity::Table(workload) = &run.activity else {
         return None;
@@ -250,7 +250,7 @@ mod tests {
         let kept = book.take(2, u32::MAX);
         book.finish(1, lost[0].clone());
         assert_eq!(book.lose(1), 1);
-        // Too late: the worker was given up, its range belongs to somebody else.
+        // Too late: the worker was declared dead, and its range belongs to another.
         book.finish(1, lost[1].clone());
         for range in kept {
             book.finish(2, range);

@@ -1,25 +1,27 @@
 //! Counting and timing of the steps of one generator thread.
 //!
-//! The clients of a thread take turns on it, so a lock that the reporter takes once a second costs them nothing to speak of.
+//! The clients of a thread take turns on it. The reporter takes its lock only once a second, so the lock is practically
+//! never contended.
 
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::engine::frames::SecondReport;
+use crate::outcome::Verdict;
 use crate::outcome::histogram::{self, MICROS_MAX, MICROS_MIN};
 use crate::outcome::{EncodedHistogram, FAILURE_TEXTS_MAX, KindOutcome};
 use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// An empty histogram of one second, which needs less precision than a run, and is sent for every second.
+/// An empty histogram of one second. It needs less precision than a run, and is sent for every second.
 pub fn histogram_of_second() -> Histogram<u64> {
     Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, 2).expect("the bounds are constants")
 }
 
-/// What one thread's clients did since the last report.
+/// Counts of one thread's clients since the last report.
 #[derive(Debug)]
 pub struct Recorder {
     names: Vec<String>,
-    /// From when to when steps count; seconds go on outside of it.
+    /// Time window in which steps count. Seconds are recorded outside of it too.
     window: Range<Instant>,
     start: Instant,
     kinds: Vec<KindRecorder>,
@@ -45,24 +47,24 @@ struct SecondRecorder {
     histogram: Histogram<u64>,
 }
 
-/// What a recorder held.
+/// Contents of a recorder.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// Statistics by kind.
     pub kinds: Vec<KindOutcome>,
     /// Seconds that ended.
     pub seconds: Vec<SecondReport>,
-    /// What was found in answers.
+    /// Verdict on the responses.
     pub verdict: Verdict,
     /// Spans done.
     pub done: Vec<Range<u64>>,
     /// Spans in which something failed.
     pub uncertain: Vec<Range<u64>>,
-    /// Time that clients were busy.
+    /// Busy time of clients.
     pub busy: Duration,
     /// How late the generator sent.
     pub send_lag: EncodedHistogram,
-    /// When the last span ended, seconds after the run's start.
+    /// End of the last span, in seconds after the run's start.
     pub last_span_at: Option<f64>,
 }
 
@@ -105,7 +107,7 @@ impl Recorder {
         if sent {
             second.histogram.saturating_record(micros);
         }
-        // Answers are judged in the warm-up too: a wrong one is wrong at any time.
+        // Responses are judged in the warm-up too: a wrong one is wrong at any time.
         if !step.verdict.is_right() || step.verdict.checked > 0 {
             self.verdict.merge(&step.verdict);
         }
@@ -119,7 +121,7 @@ impl Recorder {
         let outcome = &mut kind.outcome;
         outcome.operations += operations;
         if !sent {
-            // Rows that went into a buffer: no call, no latency.
+            // Rows that were only buffered: no call, no latency.
             return;
         }
         kind.histogram.saturating_record(micros);
@@ -132,7 +134,7 @@ impl Recorder {
         outcome.micros_max = outcome.micros_max.max(micros as u64);
     }
 
-    /// A step has failed. Failures count at all times. Its kind is not known when the call returned no step.
+    /// Records a failed step. Failures count at all times. The kind is unknown when the call returned no step.
     pub fn failure(&mut self, text: String, from: Instant, now: Instant) {
         self.roll(now);
         self.second.report.failures += 1;
@@ -147,14 +149,14 @@ impl Recorder {
             .or_default() += 1;
     }
 
-    /// Open loop: an operation was sent so long after both it was due and its client was free.
+    /// Open loop: records the delay of an operation after both it was due and its client was free.
     pub fn send_lag(&mut self, lag: Duration) {
         if let Some(histogram) = &mut self.send_lag {
             histogram.saturating_record(u64::try_from(lag.as_micros()).unwrap_or(MICROS_MAX).max(1));
         }
     }
 
-    /// A span is over.
+    /// Records the end of a span.
     pub fn span(&mut self, span: Range<u64>, failed: bool, now: Instant) {
         self.last_span = Some(now);
         if failed {
@@ -164,7 +166,7 @@ impl Recorder {
         }
     }
 
-    /// Ends seconds that are over.
+    /// Closes seconds that are over.
     pub fn roll(&mut self, now: Instant) {
         let index = u32::try_from(now.saturating_duration_since(self.start).as_secs()).unwrap_or(u32::MAX);
         if index > self.second.report.index {
@@ -172,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// Everything since the last call. `last` ends the current second too.
+    /// All counts since the last call. `last` closes the current second too.
     pub fn take(&mut self, now: Instant, last: bool) -> Taken {
         self.roll(now);
         if last {
@@ -229,7 +231,7 @@ impl KindRecorder {
     }
 }
 
-/// Statistics added up, by kind in order of first appearance.
+/// Sums of statistics, by kind in order of first appearance.
 #[derive(Debug, Default)]
 pub struct Totals {
     kinds: Vec<(KindOutcome, Option<Histogram<u64>>)>,
@@ -237,7 +239,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds an increment. A histogram that does not decode adds nothing: its counts then disagree, which `verify` finds.
+    /// Adds an increment. A histogram that does not decode adds nothing. Its counts then disagree, which `verify`
+    /// finds.
     pub fn add(&mut self, kinds: &[KindOutcome], send_lag: &EncodedHistogram) {
         for kind in kinds {
             let position = self.kinds.iter().position(|(have, _)| have.name == kind.name);
@@ -274,7 +277,7 @@ fn add_histogram(sum: &mut Option<Histogram<u64>>, more: &EncodedHistogram) {
     }
     if let Ok(decoded) = more.decode() {
         let sum = sum.get_or_insert_with(histogram::new);
-        // Both have the same bounds, so nothing is cut off.
+        // Both have the same bounds, so no value is cut off.
         let _ = sum.add(&decoded);
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting with the precision that an open loop needs.
+//! A timer with the precision that an open loop needs.
 //!
-//! The runtime's own timer counts whole milliseconds, which would be added to every latency. This one is a `timerfd` for
-//! each generator thread, armed for the earliest waiter.
+//! The runtime's own timer counts whole milliseconds, and the rounding would be added to every latency. This timer is a
+//! `timerfd` for each generator thread, armed for the earliest waiter.
 
 use parking_lot::Mutex;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -34,7 +34,7 @@ struct Waiters {
 }
 
 impl Timer {
-    /// A timer for the runtime of this thread. [`Timer::run`] must be polled beside those who wait.
+    /// A timer for the runtime of this thread. [`Timer::run`] must be polled concurrently with the waiters.
     ///
     /// # Errors
     /// Of the system call.
@@ -43,7 +43,7 @@ impl Timer {
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe; an owned descriptor is what this one says it is"
+            reason = "its successor is unsafe; an owned descriptor fulfils its contract"
         )]
         let fd = AsyncFd::new(fd)?;
         let waiters = Mutex::default();
@@ -52,7 +52,7 @@ impl Timer {
         })
     }
 
-    /// Wakes those whose time has come. Never returns but with an error.
+    /// Wakes the waiters whose time has come. Returns only with an error.
     ///
     /// # Errors
     /// Of the system calls.
@@ -60,7 +60,7 @@ impl Timer {
         loop {
             let mut ready = self.shared.fd.readable().await?;
             let mut expirations = [0; 8];
-            // The count does not matter; reading it is what makes the descriptor wait again.
+            // The count does not matter. Reading it makes the descriptor wait again.
             match rustix::io::read(self.shared.fd.get_ref(), &mut expirations) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => {
@@ -74,7 +74,7 @@ impl Timer {
         }
     }
 
-    /// Returns at `at`, or at once if that is over.
+    /// Returns at `at`, or immediately if that is over.
     pub async fn until(&self, at: Instant) {
         let mut id = None;
         poll_fn(|context| {
@@ -92,7 +92,8 @@ impl Timer {
             id = Some(own);
             if waiters.armed.is_none_or(|armed| at < armed) {
                 waiters.armed = Some(at);
-                // A failure leaves the waiter to the next one's arming; a descriptor that cannot be armed does not occur.
+                // If arming fails, the next caller arms the timer for this waiter too. Descriptors that cannot be armed
+                // do not occur.
                 let _ = self.arm(at - now);
             }
             Poll::Pending

@@ -1,18 +1,19 @@
 //! Mixed load before the first experiment: virtual machines compile, caches fill, files are made.
 //!
-//! The evaluations ran for hours, so the beginning did not matter to them; in a short suite it would be most of what is
-//! measured, to the disadvantage of those servers that are slow to start. Its figures are kept, and not charted.
+//! The evaluations ran for hours, so the beginning did not matter to them. In a short suite the beginning would be most
+//! of the measured time, to the disadvantage of servers that start slowly. The figures of this load are kept, and not
+//! charted.
 
 use crate::plan::{
     Activity, Experiment, KeyFormat, KeyOrder, Keys, Operation, Role, Run, Stage, Stop, ValueSource, Values, Workload,
 };
 use crate::target::TableSpec;
 
-/// Rows that the load begins with.
+/// Rows loaded first.
 const RECORDS: u64 = 50_000;
 const TABLE: &str = "bench-warm";
 
-/// About so many seconds of load; nothing for zero.
+/// The experiment of about this many seconds; none for zero.
 pub fn experiment(seconds: f64, seed: u64) -> Option<Experiment> {
     if seconds <= 0.0 {
         return None;

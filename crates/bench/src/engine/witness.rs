@@ -1,7 +1,7 @@
-//! The generator against an echo server: its own cost, printed with every report.
+//! The control: the generator against an echo server, whose cost every report prints.
 //!
-//! No server can be measured faster than this generator is on this machine; where a run comes near to it, the run measured
-//! the generator. Everything is as in a real run (workers, ranges, histograms), only that the answers are made up.
+//! No server can appear faster than this generator is on this machine. A run close to that limit measured the
+//! generator. Everything is as in a real run (workers, ranges, histograms), but the responses are prepared.
 
 use crate::bundle::Witness;
 use crate::engine::dispatcher::{Dispatcher, Observer, Order};
@@ -83,7 +83,7 @@ fn run(name: &str, operation: Operation, clients: u32) -> Run {
 
 fn witness(protocol: &str, name: &str, outcome: &RunOutcome) -> Option<Witness> {
     let kind = outcome.kinds.first()?;
-    // What a scan costs is counted for each row, everything else for each operation.
+    // The cost of a scan is counted per row, all other costs per operation.
     let operations = kind.operations.max(kind.rows) as f64;
     let cpu: f64 = outcome.workers.iter().map(|w| w.cpu_seconds).sum();
     let histogram = kind.histogram.decode().ok()?;

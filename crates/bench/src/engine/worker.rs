@@ -1,17 +1,16 @@
-//! A worker process: clients on a few threads, told by a dispatcher what to do.
+//! A worker process: clients on a few threads, controlled by a dispatcher.
 //!
-//! Each generator thread has a runtime, a connection to the target, and its share of the clients, and shares nothing that is
-//! written often with the others. The main thread talks to the dispatcher.
+//! Each generator thread has a runtime, a connection to the target, and its share of the clients. Threads share no
+//! state that is written often. The main thread talks to the dispatcher.
 
 mod generator;
 mod reporter;
 
-use crate::activity;
+use crate::clients::{self, Shared};
 use crate::engine::client::{GaveUp, Ranges};
 use crate::engine::frames::{self, FromDispatcher, FromWorker, Start};
 use crate::engine::pace::Pace;
 use crate::engine::recorder::Recorder;
-use crate::load::Shared;
 use crate::plan::Stop;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
@@ -26,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{mpsc, watch};
 
-/// A run without a time limit ends when the dispatcher says so; its window must end somewhere.
+/// Length of the window of a run without a time limit, which ends when the dispatcher ends it.
 const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How a worker joins.
@@ -34,13 +33,13 @@ const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct Join {
     /// The dispatcher's address.
     pub address: String,
-    /// What it was told to demand.
+    /// The dispatcher's token.
     pub token: String,
     /// Generator threads.
     pub threads: usize,
 }
 
-/// Works for a dispatcher until that closes the connection.
+/// Works for a dispatcher until the dispatcher closes the connection.
 ///
 /// # Errors
 /// A dispatcher that cannot be reached, or that speaks another version.
@@ -59,7 +58,10 @@ pub async fn run(join: Join) -> Result<()> {
         place: place.clone(),
         pid: std::process::id(),
     };
-    out.send(hello).await.ok().context("the connection closed at once")?;
+    out.send(hello)
+        .await
+        .ok()
+        .context("the connection closed immediately")?;
     let mut worker = Worker {
         place,
         threads: join.threads.max(1),
@@ -166,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Connects the clients of a run, and says so.
+    /// Connects the clients of a run, and reports it.
     async fn start(&mut self, start: Box<Start>) -> Result<()> {
         self.abort();
         let run = start.run;
@@ -176,7 +178,7 @@ impl Worker {
         let threads = self.threads.min(start.clients as usize).max(1);
         let (ask, asked) = mpsc::unbounded_channel();
         let (go, signal) = watch::channel(Signal::Wait);
-        // Each thread says two things, and each client may say one more.
+        // Each thread sends two messages, and each client may send one more.
         let (say, mut said) = mpsc::channel(2 * threads + start.clients as usize);
         let ranges = Arc::new(Ranges::new(ask));
         let retries = Arc::new(AtomicU64::new(0));
@@ -240,7 +242,7 @@ impl Worker {
             return Ok(());
         };
         let Some(ended) = active.ended.take() else {
-            bail!("told to begin twice");
+            bail!("two orders to begin one run");
         };
         let start = &active.start;
         let what = &start.what;
@@ -255,7 +257,7 @@ impl Worker {
             }
             Stop::Operations(_) => (from + LONGEST_RUN, None),
         };
-        let names = activity::kinds(what);
+        let names = clients::kinds(what);
         let recorder = || {
             let recorder = Recorder::new(
                 names.clone(),
@@ -302,7 +304,7 @@ fn clone_start(start: &Start) -> Start {
         run: start.run,
         what: start.what.clone(),
         target: start.target.clone(),
-        // Only `Shared::prepare` wants these, and they may be long.
+        // Only `Shared::prepare` uses these, and they may be long.
         written: Vec::new(),
         worker: start.worker,
         workers: start.workers,

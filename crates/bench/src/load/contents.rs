@@ -1,7 +1,7 @@
-//! Which rows a table must hold, by replaying what was written to it.
+//! Rows that a table must hold, computed by replaying the writes to it.
 //!
-//! Terms: a key is *present* if an acknowledged write is known to have made it, *absent* if no write can have made it, and
-//! *unsure* otherwise.
+//! Terms: a key is *present* if an acknowledged write is known to have created it, *absent* if no write can have
+//! created it, and *unsure* otherwise.
 
 use super::Written;
 use super::operations::Operations;
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Keys in one bitmap: 1 GiB of memory.
 const BITMAP_KEYS_MAX: u64 = 1 << 33;
 
-/// What is known about a key.
+/// Knowledge about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Its row must be there.
@@ -30,7 +30,7 @@ pub struct Contents {
     below: u64,
     /// One bit for each key from zero on; empty if there are none at `below` and beyond.
     bits: Vec<u64>,
-    /// The same for keys that failed operations may have made.
+    /// The same for keys that failed operations may have created.
     unsure: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Contents {
     /// Replays the writes to a table.
     ///
     /// # Errors
-    /// A key space too large for a bitmap, or a workload that makes no sense.
+    /// A key space too large for a bitmap, or an invalid workload.
     pub fn replay(written: &[Written]) -> anyhow::Result<Self> {
         let replays = written.iter().map(Replay::new).collect::<anyhow::Result<Vec<_>>>()?;
         let mut contents = Self {
@@ -63,7 +63,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// What is known about a key.
+    /// Knowledge about a key.
     pub fn presence(&self, key: u64) -> Presence {
         let is_in = |bits: &[u64]| {
             bits.get((key / 64) as usize)
@@ -92,8 +92,9 @@ impl Contents {
     }
 }
 
-/// Rows that a table holds after these writes, each key counted once, without those of uncertain operations. Takes time in proportion to the operations, and again
-/// for each [`BITMAP_KEYS_MAX`] keys; workloads that make no sense, hence were never run, count as nothing.
+/// Rows that a table holds after these writes. Each key counts once. Uncertain operations do not count. The time is
+/// proportional to the operations, times the number of spans of [`BITMAP_KEYS_MAX`] keys. Invalid workloads count as
+/// nothing.
 pub fn expected_rows(written: &[Written]) -> u64 {
     let replays: Vec<Replay<'_>> = written.iter().filter_map(|w| Replay::new(w).ok()).collect();
     let below = loaded_in_order(&replays);
@@ -113,7 +114,7 @@ pub(super) fn keys_end_of(written: &Written) -> u64 {
     Replay::new(written).map_or(0, |replay| replay.keys_end(done).max(replay.keys_end(uncertain)))
 }
 
-/// Whether an operation makes a row that is not there.
+/// Whether an operation creates a missing row.
 pub(super) fn writes(operation: &Operation) -> bool {
     use Operation::{BufferedPut, CheckAndPut, Increment, Insert, Put, ReadModifyWrite};
     matches!(
@@ -189,7 +190,7 @@ impl<'w> Replay<'w> {
     }
 }
 
-/// How far sequential loads have filled the key space from zero on without a gap.
+/// The number of keys from zero on that sequential loads have written without a gap.
 fn loaded_in_order(replays: &[Replay<'_>]) -> u64 {
     use crate::plan::KeyOrder::Sequential;
     let is_load = |r: &&Replay<'_>| {

@@ -1,7 +1,7 @@
-//! What counters must answer, given the increments that this process has begun.
+//! Correct results of counters, given the increments that this process has begun.
 //!
-//! An increment returns the counter's new value. Whatever else happens, that must be above every answer that had come
-//! before it began, and, if nobody else adds to the counter, no more than the increments begun so far.
+//! An increment returns the counter's new value. That must be above every result that was returned before the increment
+//! began. If no other process adds to the counter, it is also at most the number of increments begun so far.
 
 use super::ledger::KEYS_MAX;
 use anyhow::ensure;
@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 
 const SHARDS: u64 = 64;
 
-/// The increments of this process on one table: eight bytes a key, increments begun above the largest answer.
+/// The increments of this process on one table: eight bytes a key, increments begun above the largest result.
 pub struct Counters {
     shards: Vec<Mutex<Vec<u64>>>,
     keys: u64,
-    /// Whether nobody else ever added to these counters.
+    /// Whether no other process ever added to these counters.
     is_alone: bool,
 }
 
-/// What was known when an increment began.
+/// Knowledge at the beginning of an increment.
 #[derive(Debug, Clone, Copy)]
 pub struct Before {
     key: u64,
@@ -51,7 +51,7 @@ impl Counters {
         }
     }
 
-    /// It returned `answer`; the bounds that it should have kept, if it did not.
+    /// Records the result `answer`. Returns the bounds that it violates, if it does.
     pub fn end(&self, before: Before, answer: i64) -> Result<(), (i64, i64)> {
         let least = i64::from(before.largest) + 1;
         let begun = self.with(before.key, |entry| {

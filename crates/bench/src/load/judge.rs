@@ -1,28 +1,28 @@
-//! The verdict on answers: which rows and versions may come back from a read, and which did.
+//! The verdict on responses: compares returned rows and versions with those that a read may return.
 //!
-//! Counted as *missing*: a row that must exist and did not come. *Unexpected*: one that cannot exist, or came out of order or
-//! twice. *Wrong*: one that holds what was never written there. *Stale*: one that had been overwritten, by an acknowledged
-//! write, before the read began. See [`super::ledger`] for the rule.
+//! Terms: a *missing* row must exist and was not returned. An *unexpected* row cannot exist, or was returned out of
+//! order or twice. A *wrong* row holds a value that was never written there. A *stale* row had been overwritten, by an
+//! acknowledged write, before the read began. See [`super::ledger`] for the rule.
 
 use super::contents::Presence;
 use super::ledger::{Finding, Ledger, Snapshot};
 use super::prepared::Prepared;
 use super::values::Version;
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use crate::target::{Row, Scan};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Version zero of the ledger: what a key had before.
+/// Version zero of the ledger: the state of a key before this process wrote it.
 const BEFORE: u32 = 0;
 
 impl Prepared {
-    /// What is known of a key before it is read.
+    /// Knowledge about a key before it is read.
     pub(super) fn before(&self, key: u64) -> Option<Snapshot> {
         self.ledger.as_ref().and_then(|ledger| ledger.begin_read(key))
     }
 
-    /// Judges the answer to a read of one row. The version that came, if it is one.
+    /// Judges the response to a read of one row. Returns the version of the row, if it is one.
     pub(super) fn judge_one(
         &self,
         key: (u64, &Bytes),
@@ -54,7 +54,7 @@ impl Prepared {
         }
     }
 
-    /// Judges a row that came, apart from whether others should have come too.
+    /// Judges a returned row by itself, regardless of missing rows.
     fn judge_row(&self, number: u64, before: Option<&Snapshot>, row: &Row, verdict: &mut Verdict) -> Option<Version> {
         let version = match self.shape.read(row) {
             Ok(Some(version)) => version,
@@ -109,7 +109,7 @@ impl Prepared {
         }
     }
 
-    /// Where a version is in this worker's ledger; `None` if another one wrote it.
+    /// Index of a version in this worker's ledger; `None` if another worker wrote it.
     fn counted(&self, version: Version) -> Option<u32> {
         if version == Version::LOADED {
             Some(BEFORE)
@@ -128,31 +128,31 @@ impl Prepared {
     }
 }
 
-/// Judges the rows of one scan as they come.
+/// Judges the rows of one scan as they arrive.
 pub(super) struct ScanJudge<'p> {
     prepared: &'p Prepared,
     scan: &'p Scan,
     expected: Expected<'p>,
-    /// The last row that came.
+    /// The last row that arrived.
     last: Option<Bytes>,
-    /// As the scan began: writes begun, if none was under way.
+    /// Writes begun at the start of the scan, if none was in progress.
     quiet: Option<u64>,
     rows: u64,
     verdict: Verdict,
 }
 
-/// Present keys that have not come yet, in the order of rows.
+/// Present keys that have not arrived yet, in the order of rows.
 enum Expected<'p> {
-    /// Rows are in the order of numbers: those in this range that are present.
+    /// Rows are in the order of numbers: the present rows of this range.
     Numbers(Range<u64>),
     /// These.
     Sorted(&'p [u64]),
-    /// Too many to be sorted: the engine compares how many there are in the whole table.
+    /// Too many to be sorted: the engine compares the number of rows of the whole table.
     Unknown,
 }
 
 impl<'p> ScanJudge<'p> {
-    /// A scan is about to begin. `places` are those of the rows asked for.
+    /// Begins a scan. `places` are those of the requested rows.
     pub(super) fn new(prepared: &'p Prepared, scan: &'p Scan, places: Range<u128>) -> Self {
         let place = |number: &u64| prepared.coder.place(*number);
         let expected = if prepared.coder.is_ordered() {
@@ -175,7 +175,7 @@ impl<'p> ScanJudge<'p> {
         }
     }
 
-    /// A row came.
+    /// Judges a row that arrived.
     pub(super) fn row(&mut self, row: &Row) {
         self.rows += 1;
         self.verdict.checked += 1;
@@ -195,7 +195,7 @@ impl<'p> ScanJudge<'p> {
         self.last = Some(row.key.clone());
     }
 
-    /// The scan is over.
+    /// Ends the scan.
     pub(super) fn end(mut self) -> Verdict {
         let limit = self.scan.limit.unwrap_or(u64::MAX);
         if self.rows > limit {
@@ -209,7 +209,7 @@ impl<'p> ScanJudge<'p> {
         self.verdict
     }
 
-    /// Goes on to the row of that number, or to the end: what was expected before it is missing.
+    /// Advances to the row of that number, or to the end. Expected rows before it are missing.
     fn pass(&mut self, to: Option<u64>) {
         let missing = match &mut self.expected {
             Expected::Numbers(numbers) => {
@@ -243,7 +243,8 @@ impl<'p> ScanJudge<'p> {
         let is_still = self.quiet.is_some() && ledger.and_then(Ledger::quiet) == self.quiet;
         let mut before = ledger.and_then(|ledger| ledger.begin_read(number));
         if !is_still && let Some(before) = &mut before {
-            // It may have been overwritten since the scan began, so only what was never written is a fault.
+            // The row may have been overwritten since the scan began, so only a value that was never written is a
+            // fault.
             before.forgive();
         }
         self.prepared.judge_row(number, before.as_ref(), row, &mut self.verdict);

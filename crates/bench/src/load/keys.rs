@@ -1,26 +1,26 @@
-//! Row keys: how a number becomes one, and which number a returned one stands for.
+//! Row keys: the conversion of numbers to keys and back.
 //!
-//! Every format can be read backwards, hashed ones too, because their hash is a bijection of 64-bit words ([`mix64`]). So a
-//! scan can tell for each row whether it belongs there, whatever the order of rows is.
+//! Every format can be decoded, hashed ones too, because their hash is a bijection of 64-bit words ([`mix64`]). A scan
+//! can therefore check for each row whether it belongs there, whatever the order of rows.
 //!
-//! Terms: a key's *place* says where it is in the order of rows. It is the number itself for padded decimals, the hash for
-//! hashed keys, day and hash for dated ones.
+//! Terms: a key's *place* is its position in the order of rows. It is the number itself for padded decimals, the hash
+//! for hashed keys, day and hash for dated ones.
 
 use super::random::{mix64, unmix64};
 use crate::plan::KeyFormat;
 use anyhow::ensure;
 use bytes::{BufMut, BytesMut};
 
-/// Widest number that a format may ask for; HBase and Bigtable would take more, and no document did.
+/// Widest number of a format. HBase and Bigtable would take more, but no document did.
 const DIGITS_MAX: u8 = 64;
-/// Dates that a format may go through: a century, so that the table of dates stays small.
+/// Most dates of a format: a century, so that the table of dates stays small.
 const DAYS_MAX: u32 = 36_525;
 /// Decimal digits of the largest 64-bit number.
 const HASH_DIGITS: usize = 20;
-/// What YCSB puts before the number.
+/// The prefix of YCSB's keys.
 const YCSB_PREFIX: &[u8] = b"user";
 
-/// Makes and reads the row keys of one format.
+/// Encodes and decodes the row keys of one format.
 #[derive(Debug, Clone)]
 pub struct KeyCoder {
     coding: Coding,
@@ -78,7 +78,7 @@ impl KeyCoder {
         }
     }
 
-    /// Where the key of `number` is in the order of rows: keys are in the order of their places.
+    /// Place of the key of `number` in the order of rows: keys are in the order of their places.
     pub fn place(&self, number: u64) -> u128 {
         match &self.coding {
             Coding::Decimal { .. } => number.into(),
@@ -99,7 +99,7 @@ impl KeyCoder {
         }
     }
 
-    /// Appends what the key at a place, below [`Self::places`], would be: a bound of a range of rows.
+    /// Appends the key at a place below [`Self::places`]: a bound of a range of rows.
     pub fn write_place(&self, place: u128, out: &mut BytesMut) {
         match &self.coding {
             Coding::Decimal { .. } => self.write(place as u64, out),
@@ -129,7 +129,7 @@ impl KeyCoder {
         }
     }
 
-    /// The number whose key this is; `None` if it is no key of this format.
+    /// The number of this key; `None` if it is no key of this format.
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         match &self.coding {
             Coding::Decimal { prefix, digits } => {
@@ -208,7 +208,7 @@ fn date_of(dates: &[[u8; 8]], number: u64) -> &[u8] {
         .map_or(&[], |date| date.as_slice())
 }
 
-/// `yyyyMMdd` of the day so many days after the first of January 2010, the year of the document that asked for such keys.
+/// `yyyyMMdd` of the day this many days after the first of January 2010, the year of the document that has such keys.
 fn date(days: u32) -> [u8; 8] {
     let (mut year, mut rest) = (2010u32, days);
     let is_leap = |year: u32| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));

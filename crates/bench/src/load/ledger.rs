@@ -1,23 +1,22 @@
-//! Which versions of each key a read may return, given what this process has written.
+//! The versions of each key that a read may return, given the writes of this process.
 //!
-//! Terms: a key's *versions* are counted from one in the order in which this process began to write them; version zero is
-//! whatever the key had before. A write is *open* from its beginning until the server has acknowledged it; one that failed
-//! stays open for ever, because the server may still carry it out. The *candidates* of a key are the versions that a read
-//! beginning now may return.
+//! Terms: a key's *versions* are counted from one in the order in which this process began to write them. Version zero
+//! is the state of the key before that. A write is *open* from its beginning until the server has acknowledged it. A
+//! failed write stays open for ever, because the server may still carry it out. The *candidates* of a key are the
+//! versions that a read beginning now may return.
 //!
-//! The rule: version V has certainly been overwritten once some W is acknowledged that began after V was acknowledged. So
-//! the candidates are the open versions and those acknowledged ones that no such W has followed; a read may return any
-//! candidate of the moment it began, or any version begun since. A register that behaves as one copy never raises an alarm,
-//! and one that returns a value which was certainly overwritten before the read began always does (tests below). Nearly all
-//! keys have one candidate; they take eight bytes, and only keys with writes under way more.
+//! The rule: version V has certainly been overwritten once some W is acknowledged that began after V was acknowledged.
+//! The candidates are the open versions and the acknowledged ones that no such W has followed. A read may return any
+//! candidate of the moment it began, or any version begun since. A register that behaves as one copy never raises an
+//! alarm. One that returns a value which was certainly overwritten before the read began always does (tests below).
+//! Nearly all keys have one candidate; they take eight bytes, and only keys with writes in progress more.
 //!
-//! A read that met no writes, before or during it, leaves its answer as the only candidate: after that the others would be
-//! a step back in time.
+//! A read that overlaps no write makes its result the only candidate: any other candidate would be a step back in time.
 //!
-//! Other processes' writes are not known here. Their versions carry another writer's number and are never judged by this
-//! rule; they cannot make it wrong either, because a version of one's own that was overwritten by a later one of one's own
-//! stays overwritten, whatever others do. So with several workers a stale read is noticed where the stale version was
-//! written by the worker that reads it.
+//! This process does not know the writes of other processes. Their versions carry another writer's number and are never
+//! judged by this rule. They cannot make it wrong either: a version of this process that a later one of its own has
+//! overwritten stays overwritten. With several workers, a stale read is therefore noticed if the worker that reads the
+//! stale version has written it.
 
 use super::values::Version;
 use anyhow::ensure;
@@ -29,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const KEYS_MAX: u64 = 1 << 29;
 /// Locks; a power of two well above the number of generator threads.
 const SHARDS: u64 = 64;
-/// Replaced versions remembered of a key that is written by many at once.
+/// Replaced versions that are remembered of a key with many concurrent writers.
 const REPLACED_MAX: usize = 64;
 /// Failed writes of one key beyond which it is no longer judged.
 const FAILED_MAX: usize = 32;
@@ -40,7 +39,7 @@ const BUSY: u64 = 1 << 63;
 pub struct Ledger {
     keys: u64,
     shards: Vec<Mutex<Shard>>,
-    /// Writes begun, and those not open any more: equal when nothing is under way.
+    /// Writes begun, and writes no longer open: equal when none is in progress.
     begun: AtomicU64,
     closed: AtomicU64,
 }
@@ -57,7 +56,7 @@ struct Busy {
     clock: u64,
     candidates: Vec<Candidate>,
     failed: usize,
-    /// Versions that conditional writes have replaced lately.
+    /// Versions that conditional writes have replaced recently.
     replaced: Vec<u32>,
 }
 
@@ -85,11 +84,11 @@ pub enum Ending {
     Acknowledged,
     /// The server has certainly not carried it out: the condition of a conditional write was not met.
     Refused,
-    /// It failed; it may be carried out at any time from its beginning on.
+    /// It failed. It may be carried out at any time from its beginning on.
     Unknown,
 }
 
-/// What was known when a read began.
+/// Candidates at the beginning of a read.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     key: u64,
@@ -107,7 +106,7 @@ enum Candidates {
     Any,
 }
 
-/// What a version says about the server.
+/// Conclusions from a returned version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// It may be returned.
@@ -129,7 +128,7 @@ impl Snapshot {
         self.candidates = Candidates::UpTo(self.issued);
     }
 
-    /// The newest acknowledged version that may be there; whether it is the only candidate and no write is under way.
+    /// The newest acknowledged candidate. The flag is set if it is the only candidate and no write is in progress.
     pub fn newest(&self) -> (u32, bool) {
         (
             self.newest,
@@ -163,7 +162,8 @@ impl Ledger {
         })
     }
 
-    /// Begins a write; `None` for a key outside of the ledger. Also tells what a read just before it might have returned.
+    /// Begins a write. `None` for a key outside of the ledger. Also returns the versions that a read just before it
+    /// might have returned.
     ///
     /// # Errors
     /// The key's versions are used up.
@@ -192,7 +192,7 @@ impl Ledger {
         Ok(Some((Write { key, version }, before)))
     }
 
-    /// Ends a write. Whether no other write of its key was under way or began meanwhile.
+    /// Ends a write. Returns whether no other write of its key overlapped it.
     pub fn end_write(&self, write: Write, ending: Ending) -> bool {
         let Some((mut shard, place)) = self.shard(write.key) else {
             return false;
@@ -221,8 +221,8 @@ impl Ledger {
         is_alone
     }
 
-    /// Ends a conditional write that replaced version `expected`; whether no other one has replaced that version too. If one
-    /// has, an update was lost.
+    /// Ends a conditional write that replaced version `expected`. Returns whether no other one has replaced that
+    /// version too. If one has, an update was lost.
     pub fn end_conditional_write(&self, write: Write, expected: u32) -> bool {
         let is_first = self
             .shard(write.key)
@@ -231,7 +231,7 @@ impl Ledger {
         is_first
     }
 
-    /// What a read that begins now may return; `None` for a key outside of the ledger.
+    /// The versions that a read that begins now may return; `None` for a key outside of the ledger.
     pub fn begin_read(&self, key: u64) -> Option<Snapshot> {
         let (shard, place) = self.shard(key)?;
         shard.entries.get(place).map(|entry| snapshot(key, *entry, &shard.busy))
@@ -270,10 +270,10 @@ impl Ledger {
         }
     }
 
-    /// How many writes have begun, if none is open now. As long as it stays the same, the table does not change, and every
-    /// version read must be a candidate of now.
+    /// Number of writes that have begun, if none is open now. As long as it stays the same, the table does not change,
+    /// and every version read must be a current candidate.
     pub fn quiet(&self) -> Option<u64> {
-        // `closed` first: a write that ends in between makes the table look busier than it is, never quieter.
+        // `closed` first: a write that ends in between makes the table seem busier than it is, never quieter.
         let closed = self.closed.load(Ordering::Acquire);
         (self.begun.load(Ordering::Acquire) == closed).then_some(closed)
     }
@@ -314,7 +314,7 @@ impl Busy {
     fn fail(&mut self, version: u32) {
         self.failed += 1;
         if self.failed > FAILED_MAX {
-            // From here on anything may be returned, so nothing needs to be remembered.
+            // From here on any version may be returned, so none needs to be remembered.
             self.candidates.retain(|c| c.version != version);
         }
     }

@@ -1,13 +1,14 @@
-//! What operation `i` of a run is: its kind and its key, a pure function of workload, seed and `i`.
+//! Kind and key of operation `i`: a pure function of workload, seed and `i`.
 //!
-//! Because nothing else enters, a range of operations can be repeated by any worker, and what a run wrote can be replayed
-//! afterwards without having been recorded.
+//! Since it has no other input, any worker can repeat a range of operations, and the writes of a run can be replayed
+//! afterwards without a record.
 //!
-//! Terms: a *slot* is a place in a block of [`BLOCK`] operations. Each block has the same number of inserts, at slots that a
-//! permutation of the block chooses, so that inserts are numbered without gaps in closed form: insert number = block ×
-//! inserts per block + slot. The share of inserts is thereby rounded to thousandths; other kinds are drawn independently.
+//! Terms: a *slot* is a place in a block of [`BLOCK`] operations. Each block has the same number of inserts, at slots
+//! that a permutation of the block chooses. Inserts are thereby numbered without gaps in closed form: insert number =
+//! block × inserts per block + slot. The share of inserts is rounded to thousandths; other kinds are chosen
+//! independently.
 //!
-//! Popular keys are scattered over the key space by a permutation that does not depend on the seed: a warm-up heats the
+//! Popular keys are scattered over the key space by a permutation that does not depend on the seed: a warm-up reads the
 //! keys that the measurement will use.
 
 use super::random::{Permutation, Stream, mix64};
@@ -27,9 +28,9 @@ pub struct Chosen {
     pub kind: u8,
     /// Number of its key. For [`KeyOrder::Latest`] that of a table without further inserts.
     pub key: u64,
-    /// [`KeyOrder::Latest`] only: how many keys are newer than the one wanted.
+    /// [`KeyOrder::Latest`] only: number of keys that are newer than the requested one.
     pub age: Option<u64>,
-    /// Random numbers for whatever else it needs.
+    /// Random numbers for its further choices.
     pub random: Stream,
 }
 
@@ -41,7 +42,7 @@ pub struct Operations {
     order: Order,
     /// Kinds but inserts, with the upper end of each one's share of the 64-bit words.
     thresholds: Vec<(u64, u8)>,
-    /// The kind that inserts, and how many of each block do.
+    /// The kind that inserts, and its operations in each block.
     insert: Option<(u8, u64)>,
     block: Permutation,
 }
@@ -65,10 +66,10 @@ enum Order {
 }
 
 impl Operations {
-    /// Of a workload under a seed.
+    /// The operations of a workload under a seed.
     ///
     /// # Errors
-    /// Weights, shares or exponents that make no sense, or no keys.
+    /// Invalid weights, shares or exponents, or no keys.
     pub fn new(workload: &Workload, seed: u64) -> anyhow::Result<Self> {
         let records = workload.keys.records;
         ensure!(records > 0, "a workload needs keys; records is zero");
@@ -190,7 +191,7 @@ impl Order {
     }
 }
 
-/// Ends of the kinds' shares of the 64-bit words, and the kind that inserts with its number in each block.
+/// Ends of the kinds' shares of the 64-bit words, and the inserting kind with its number in each block.
 type Shares = (Vec<(u64, u8)>, Option<(u8, u64)>);
 
 fn shares(mix: &[(Operation, f64)]) -> anyhow::Result<Shares> {

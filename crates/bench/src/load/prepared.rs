@@ -1,12 +1,12 @@
-//! What the clients of one worker share in a run, made once before it begins.
+//! State that the clients of one worker share in a run, made once before it begins.
 //!
-//! Terms: a table is *versioned* as soon as some workload reads it and overwrites it; writes are then numbered by a
-//! [`Ledger`]. Any other table is *static*: it is written by puts alone, whose values follow from their keys, so that
-//! writing a key twice, or by two workers, changes nothing; every value has [`Version::LOADED`].
+//! Terms: a table is *versioned* as soon as some workload both reads and overwrites it. Its writes are then numbered by
+//! a [`Ledger`]. Any other table is *static*: only puts write it, and values follow from their keys, so writing a key
+//! twice, or by two workers, changes nothing. Every value has [`Version::LOADED`].
 //!
-//! A ledger has a writer number of its own, drawn at random. It is kept from run to run as long as the list of versioned
-//! workloads that the table has seen only grows; otherwise it starts anew, with another number, and treats what it finds as
-//! another's.
+//! A ledger has a random writer number of its own. It is kept from run to run as long as the list of versioned
+//! workloads of the table only grows. Otherwise a new ledger begins with another number, and treats existing rows as
+//! another process's.
 
 use super::Written;
 use super::contents::{Contents, Presence};
@@ -25,13 +25,13 @@ use std::sync::Arc;
 
 /// Tables whose state is kept from run to run; an experiment uses one or two at a time.
 const TABLES_MAX: usize = 4;
-/// Room for inserted rows in a ledger; memory is used only as it is touched.
+/// Capacity of a ledger for inserted rows. Memory is used only as it is touched.
 const INSERTS_MAX: u64 = 1 << 26;
 
-/// Keys that can be kept sorted as rows are, at eight bytes each: half a GiB.
+/// Most keys that are sorted in row order, at eight bytes each: half a GiB.
 const SORTED_KEYS_MAX: u64 = 1 << 26;
 
-/// Everything that clients of one workload need, read-only or locked inside.
+/// State for the clients of one workload, read-only or locked inside.
 pub struct Prepared {
     pub(super) workload: Workload,
     pub(super) seed: u64,
@@ -39,13 +39,13 @@ pub struct Prepared {
     pub(super) coder: KeyCoder,
     pub(super) shape: Shape,
     pub(super) contents: Arc<Contents>,
-    /// Present keys in the order of rows, for scans where that is not the order of numbers; absent if there are too many.
+    /// Present keys in row order, for scans where that is not the order of numbers. Absent if there are too many.
     pub(super) sorted: Option<Arc<Vec<u64>>>,
     /// One beyond the last number that a scan of the whole table covers.
     pub(super) scan_end: u64,
-    /// Whether keys that are not in `contents` may be there all the same: this run makes rows.
+    /// Whether keys that are not in `contents` may exist nevertheless: this run creates rows.
     pub(super) is_open: bool,
-    /// Whether rows must have their value columns; false if nothing but increments made them.
+    /// Whether rows must have their value columns; false if only increments created them.
     pub(super) has_values: bool,
     /// Versioned tables only.
     pub(super) ledger: Option<Arc<Ledger>>,
@@ -67,7 +67,7 @@ pub(super) struct Kept {
 #[derive(Default)]
 struct Table {
     used: u64,
-    /// Versioned workloads that `ledger` has seen, with their seeds.
+    /// Versioned workloads of `ledger`, with their seeds.
     history: Vec<(Workload, u64)>,
     ledger: Option<(u16, u64, Arc<Ledger>)>,
     counted: Vec<(Workload, u64)>,
@@ -78,7 +78,7 @@ struct Table {
     recent: Arc<Recent>,
 }
 
-/// Whether a workload's reads must know which of its writes they may see.
+/// Whether a workload's reads depend on the order of its writes.
 pub fn needs_versions(workload: &Workload) -> bool {
     use Operation::{BufferedPut, CheckAndPut, Get, Insert, Put, ReadModifyWrite, Scan, ShortScan};
     let has = |test: fn(&Operation) -> bool| {
@@ -96,7 +96,7 @@ fn has_operation(workload: &Workload, wanted: fn(&Operation) -> bool) -> bool {
     workload.mix.iter().any(|(operation, _)| wanted(operation))
 }
 
-/// Where the table's keys end: rows inserted into these records count as theirs.
+/// The end of the table's keys. Rows inserted into these records are included.
 fn scan_end(workload: &Workload, written: &[Written]) -> u64 {
     let records = workload.keys.records;
     let inserted = written.iter().filter(|w| w.workload.keys.records == records);
@@ -115,11 +115,11 @@ fn increments(workload: &Workload) -> bool {
 }
 
 impl Prepared {
-    /// Where the part of a scan of the whole table begins that operation `index` stands for.
+    /// Start of the part that operation `index` stands for in a scan of the whole table.
     pub(super) fn scan_place(&self, index: u64) -> u128 {
         let (records, places) = (u128::from(self.workload.keys.records), self.coder.places());
         if self.coder.is_ordered() {
-            // The last operation goes on to the rows inserted later.
+            // The last operation continues with the rows inserted later.
             let number = if index >= self.workload.keys.records {
                 index.max(self.scan_end)
             } else {
@@ -132,7 +132,7 @@ impl Prepared {
         places / records * index + places % records * index / records
     }
 
-    /// What is known of a key's row.
+    /// Knowledge about a key's row.
     pub(super) fn presence(&self, key: u64) -> Presence {
         match self.contents.presence(key) {
             Presence::Absent if self.is_open => Presence::Unsure,
@@ -142,7 +142,7 @@ impl Prepared {
 }
 
 impl Kept {
-    /// Makes what a run's clients share.
+    /// Makes the state that a run's clients share.
     pub(super) fn prepare(
         &mut self,
         workload: &Workload,
@@ -195,7 +195,7 @@ impl Kept {
         Ok(())
     }
 
-    /// What was prepared for this workload.
+    /// The state prepared for this workload.
     pub(super) fn prepared(&self, workload: &Workload, seed: u64) -> anyhow::Result<Arc<Prepared>> {
         let prepared = self.prepared.get(&workload.table);
         let prepared = prepared.filter(|p| p.workload == *workload && p.seed == seed);
@@ -230,7 +230,7 @@ impl Kept {
 }
 
 impl Table {
-    /// Brings what is known of the table up to date.
+    /// Updates the knowledge about the table.
     fn follow(&mut self, workload: &Workload, seed: u64, workers: u32, written: &[Written]) -> anyhow::Result<()> {
         if self.replayed != written {
             self.contents = Arc::new(Contents::replay(written)?);
@@ -244,7 +244,7 @@ impl Table {
         self.follow_counters(workload, seed, workers, written)
     }
 
-    /// Sorts the present keys as rows are, if this workload's scans need that.
+    /// Sorts the present keys in row order, if this workload's scans need that.
     fn sort(&mut self, workload: &Workload, coder: &KeyCoder) {
         let scans = |o: &Operation| matches!(o, Operation::Scan { .. } | Operation::ShortScan { .. });
         let is_needed = !coder.is_ordered() && has_operation(workload, scans);
@@ -307,7 +307,7 @@ impl Table {
     }
 }
 
-/// The writing workloads since the first one of that sort: from there on a table stays what that one made it.
+/// The writing workloads since the first one of that kind, which determines the table from there on.
 fn history(written: &[Written], sort: fn(&Workload) -> bool) -> Vec<(Workload, u64)> {
     let since = written
         .iter()
@@ -339,7 +339,7 @@ fn check(workload: &Workload) -> anyhow::Result<()> {
 /// Bytes of one client's write buffer; the documents' clients used 12 MB.
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 
-/// The values that the table holds: as it was written, or else as it will be.
+/// The values of the table: as already written, or else as the workload will write them.
 fn values_of(workload: &Workload, written: &[Written]) -> anyhow::Result<Values> {
     let mut known: Option<&Workload> = puts(workload).then_some(workload);
     for writes in written.iter().map(|w| &w.workload).filter(|w| puts(w)) {
@@ -363,7 +363,7 @@ fn values_of(workload: &Workload, written: &[Written]) -> anyhow::Result<Values>
     }
     let mut values = known.unwrap_or(workload).values.clone();
     if known.is_none() {
-        // Nothing but counters, or nothing at all: sizes do not matter.
+        // Only counters, or no rows at all: sizes do not matter.
         values.bytes = values.bytes.max(super::values::VALUE_BYTES_MIN);
     }
     Ok(values)

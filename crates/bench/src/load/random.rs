@@ -1,4 +1,6 @@
-//! Random numbers that follow from (seed, operation) alone, so that any worker can carry out any operation.
+//! Random numbers that follow from seed and operation alone.
+//!
+//! Any worker can therefore carry out any operation.
 //!
 //! Terms: a *stream* is the sequence of random numbers of one operation; a *permutation* renumbers `[0, n)` one to one.
 //!
@@ -28,7 +30,7 @@ pub fn unmix64(mut z: u64) -> u64 {
 pub struct Stream(u64);
 
 impl Stream {
-    /// That of operation `index` under `seed`.
+    /// The stream of operation `index` under `seed`.
     pub fn new(seed: u64, index: u64) -> Self {
         // Scrambled twice: neighbouring indexes and seeds must not start near each other on the generator's one cycle.
         Self(mix64(mix64(seed ^ GOLDEN).wrapping_add(index.wrapping_mul(GOLDEN))))
@@ -63,8 +65,8 @@ pub fn unit(bits: u64) -> f64 {
 
 /// A one-to-one renumbering of `[0, n)`.
 ///
-/// Works on the smallest power of two that holds `n` with steps that each are bijections of it (odd multiplication, xor,
-/// shift-xor), and walks on while the result is outside `[0, n)`: fewer than two walks on average.
+/// Works on the smallest power of two that holds `n`, with steps that each are bijections of it (odd multiplication, xor,
+/// shift-xor). It repeats them while the result is outside `[0, n)`: fewer than two walks on average.
 #[derive(Debug, Clone, Copy)]
 pub struct Permutation {
     n: u64,
@@ -83,7 +85,7 @@ impl Permutation {
         }
     }
 
-    /// Where `x`, below `n`, goes under `key`; each key gives another permutation.
+    /// The new number of `x`, below `n`, under `key`. Each key gives another permutation.
     pub fn apply(&self, x: u64, key: u64) -> u64 {
         if self.n <= 1 {
             return 0;

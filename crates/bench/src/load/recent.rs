@@ -1,8 +1,8 @@
-//! The rows that this worker inserted last, newest first: what [`crate::plan::KeyOrder::Latest`] counts ages from.
+//! The rows that this worker inserted last, newest first, from which [`crate::plan::KeyOrder::Latest`] counts ages.
 
 use parking_lot::RwLock;
 
-/// Inserted keys remembered; under any Zipf exponent in use nearly all reads are of fewer.
+/// Inserted keys that are remembered. Under any Zipf exponent in use nearly all reads are of fewer.
 const KEYS_MAX: usize = 1 << 20;
 
 /// Keys of acknowledged inserts.
@@ -28,8 +28,8 @@ impl Recent {
         ring.count += 1;
     }
 
-    /// The key that `age` keys are newer than, of a table whose first `records` keys are its oldest. Inserts that have been
-    /// forgotten are passed over.
+    /// The key that `age` keys are newer than, in a table whose first `records` keys are its oldest. Forgotten inserts
+    /// are skipped.
     pub fn key(&self, age: u64, records: u64) -> u64 {
         let ring = self.0.read();
         let held = ring.keys.len() as u64;

@@ -1,7 +1,7 @@
-//! Rows: which columns they have, how they are made, and whether one that was read is one that was written.
+//! Rows: their columns, their construction, and the check of returned rows.
 //!
-//! Every put writes all columns of a row with one version. A row whose columns have different versions was never written:
-//! the server has torn a row, which all of the family promise not to do.
+//! Every put writes all columns of a row with one version. If the columns of a row have different versions, the server
+//! has torn the row, although all of the family promise atomic rows.
 //!
 //! Families are named [`family`]`(0)`, …; counters are a column of their own in the first one ([`COUNTER`]).
 
@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 /// Qualifier of the counter that [`crate::plan::Operation::Increment`] adds to.
 pub const COUNTER: Bytes = Bytes::from_static(b"n");
-/// Columns of a row, in as many families; the documents tried up to 600, and 2000 are to be shown.
+/// Most columns of a row, in as many families. The documents tried up to 600, and 2000 are to be shown.
 const COLUMNS_MAX: u32 = 10_000;
-/// Bytes that keys and values are cut from at a time. Below glibc's threshold for mapping fresh pages from the system.
+/// Bytes of a block from which keys and values are cut. Below glibc's threshold for mapping fresh pages from the
+/// system.
 const ARENA_BYTES: usize = 64 << 10;
 
 /// Name of a table's family.
@@ -24,7 +25,7 @@ pub fn family(index: u32) -> String {
     format!("f{index}")
 }
 
-/// Names of the families of a table that holds such values.
+/// Names of the families of a table with such values.
 pub fn families(values: &Values) -> Vec<String> {
     (0..values.families.max(1)).map(family).collect()
 }
@@ -32,12 +33,12 @@ pub fn families(values: &Values) -> Vec<String> {
 /// One put's cells: family, qualifier, value.
 pub type Cells = Vec<(Arc<str>, Bytes, Bytes)>;
 
-/// Memory that keys and values are cut from, so that an operation allocates next to nothing.
+/// Memory from which keys and values are cut, so that an operation allocates almost nothing.
 #[derive(Default)]
 pub struct Arena(BytesMut);
 
 impl Arena {
-    /// Appends with `fill`, which writes at most `bytes` bytes, and cuts off what it wrote.
+    /// Appends with `fill`, which writes at most `bytes` bytes, and returns the written part.
     pub fn cut(&mut self, bytes: usize, fill: impl FnOnce(&mut BytesMut)) -> Bytes {
         if self.0.capacity() < bytes {
             self.0.reserve(bytes.max(ARENA_BYTES));
@@ -55,7 +56,7 @@ pub struct Shape {
     sorted: Vec<u32>,
 }
 
-/// Why a row is none that was ever written.
+/// Reasons why a row was never written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A value is wrong.
@@ -63,7 +64,7 @@ pub enum Fault {
     Value {
         /// Family and qualifier.
         column: String,
-        /// What is wrong with it.
+        /// The mismatch.
         mismatch: Mismatch,
     },
     /// Two versions in one row.
@@ -73,7 +74,7 @@ pub enum Fault {
         column: String,
         /// Its version.
         found: Version,
-        /// That of a column before it.
+        /// The version of a column before it.
         other: Version,
     },
     /// Not all columns, or more.
@@ -84,7 +85,7 @@ pub enum Fault {
         /// Different columns found.
         found: usize,
     },
-    /// A column that was never written, or twice in one answer.
+    /// A column that was never written, or appears twice in one response.
     #[error("column {0} is none of the row's, or came twice")]
     Column(String),
 }
@@ -122,7 +123,7 @@ impl Shape {
         Ok(Self { maker, columns, sorted })
     }
 
-    /// The column that conditional writes look at, and the family of counters.
+    /// The column that conditional writes compare, and the family of counters.
     pub fn first_column(&self) -> (Arc<str>, Bytes) {
         self.columns.first().cloned().unwrap_or_default()
     }
@@ -143,16 +144,16 @@ impl Shape {
         })
     }
 
-    /// Which version a row is; `None` if it has a counter and nothing else.
+    /// The version of a row; `None` if it has only a counter.
     ///
     /// # Errors
-    /// It is none that was ever written.
+    /// A row that was never written.
     pub fn read(&self, row: &Row) -> Result<Option<Version>, Fault> {
         let hash = key_hash(&row.key);
         let mut version: Option<Version> = None;
         let mut found = 0;
         let mut seen = Seen::new(self.columns.len());
-        // Columns come in order, at least within a family; this is where the next one is expected.
+        // Columns come in order, at least within a family. This is the place at which the next one is expected.
         let mut cursor = 0;
         for cell in &row.cells {
             let place = match self.find(&cell.family, &cell.qualifier, cursor) {
@@ -190,7 +191,7 @@ impl Shape {
         Ok(version)
     }
 
-    /// Place of a column among the sorted ones; at `cursor`, unless the server has another order of families.
+    /// Index of a column among the sorted ones: `cursor`, unless the server has another order of families.
     fn find(&self, family: &[u8], qualifier: &[u8], cursor: usize) -> Option<usize> {
         let column = |place: &u32| {
             let (family, qualifier) = self.columns.get(*place as usize)?;
@@ -204,7 +205,7 @@ impl Shape {
     }
 }
 
-/// Columns of a row that have come; a set that allocates nothing for up to 64.
+/// Columns of a row that have arrived; a set that allocates nothing for up to 64.
 struct Seen {
     first: u64,
     rest: Vec<u64>,

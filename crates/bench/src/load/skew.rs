@@ -1,12 +1,12 @@
-//! How unevenly a run chose its keys, counted on the keys that it really used.
+//! Skew of a run's keys, counted on the keys that it really used.
 //!
-//! "Zipf 0.8" says little by itself: what share of operations the busiest fifth of the keys gets depends on the number of
-//! keys and, in a short run, on chance. So keys are replayed and counted. Exact while the counts fit in memory
-//! ([`COUNTERS_MAX`] keys, or as many operations); beyond that, of evenly spaced operations, so many that they do fit, and
-//! [`Skew::operations`] says how many that were.
+//! The parameter of a "Zipf 0.8" does not determine the skew alone. The share of operations on the busiest fifth of the
+//! keys depends on the number of keys and, in a short run, on chance. So keys are replayed and counted. The counts are
+//! exact while they fit in memory ([`COUNTERS_MAX`] keys, or as many operations). Beyond that, evenly spaced operations
+//! are counted, as many as fit, and [`Skew::operations`] is their number.
 //!
-//! Operations on whole ranges have no key of their own and are not counted; short scans count their first key. Under
-//! [`crate::plan::KeyOrder::Latest`] inserts are taken to be acknowledged in their order.
+//! Operations on whole ranges have no key of their own and are not counted. Short scans count their first key. Under
+//! [`crate::plan::KeyOrder::Latest`] inserts are assumed to be acknowledged in their order.
 
 use super::Written;
 use super::operations::Operations;

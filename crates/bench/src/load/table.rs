@@ -1,17 +1,19 @@
 //! Clients that read and write one table.
 //!
-//! Kinds of operation are those of the workload's mix, in its order. Scans of ranges go through a range in parts. Where rows
-//! are not in the order of their numbers (hashed keys) the part of all operations that a range is stands for the same part
-//! of the space of hashes. Either way the ranges of all operations cover the table, rows inserted later included.
+//! Kinds of operation are those of the workload's mix, in its order. A scan of a range proceeds in parts. If rows are
+//! not in the order of their numbers (hashed keys), a range's share of all operations stands for the same share of the
+//! space of hashes. In both cases the ranges of all operations cover the table, including rows inserted later.
 
 mod atomic;
 mod scans;
 
+use super::Tables;
 use super::ledger::{Ending, Write};
 use super::prepared::Prepared;
 use super::shape::{Arena, Cells, put_bytes, row_bytes};
 use super::values::{Version, key_hash};
-use crate::activity::{Actor, ActorContext, Step, Verdict};
+use crate::activity::{Actor, ActorContext, Step};
+use crate::outcome::Verdict;
 use crate::plan::{Operation, Workload};
 use crate::target::{Columns, Connection, Put, Result, Row, TargetError};
 use async_trait::async_trait;
@@ -50,10 +52,10 @@ pub fn kinds(workload: &Workload) -> Vec<String> {
 /// Makes a client.
 ///
 /// # Errors
-/// A workload that [`super::Shared::prepare`] has not been told of.
-pub fn actor(workload: &Workload, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
+/// A workload that [`Tables::prepare`] has not prepared.
+pub fn actor(workload: &Workload, tables: &Tables, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
     Ok(Box::new(Client {
-        prepared: context.shared.prepared(workload, context.seed)?,
+        prepared: tables.prepared(workload, context.seed)?,
         connection: context.connection,
         columns: Columns::default(),
         arena: Arena::default(),
@@ -72,7 +74,7 @@ struct Client {
     buffer: Buffer,
 }
 
-/// Rows that have been written into the client's buffer and not sent.
+/// Rows in the client's buffer that are not sent yet.
 #[derive(Default)]
 struct Buffer {
     puts: Vec<Put>,
@@ -145,7 +147,7 @@ impl Client {
         self.arena.cut(coder.key_bytes(), |out| coder.write(number, out))
     }
 
-    /// Makes a row; from here on it counts as being written.
+    /// Makes a row, whose write begins here.
     fn new_row(&mut self, number: u64) -> Result<NewRow> {
         let write = match &self.prepared.ledger {
             Some(ledger) => ledger
@@ -164,7 +166,7 @@ impl Client {
         NewRow { key, cells, write }
     }
 
-    /// Ends a write in the ledger; whether it was alone with its key.
+    /// Ends a write in the ledger. Returns whether no other write of its key overlapped it.
     fn end_write(&self, write: Option<Write>, ending: Ending) -> bool {
         match (&self.prepared.ledger, write) {
             (Some(ledger), Some(write)) => ledger.end_write(write, ending),
@@ -222,7 +224,7 @@ impl Client {
         Ok(Step { operations: 1, ..sent })
     }
 
-    /// Sends what is buffered. The step stands for no operation, and acknowledges all rows sent.
+    /// Sends the buffered rows. The step stands for no operation, and acknowledges all rows sent.
     async fn flush(&mut self) -> Result<Step> {
         if self.buffer.puts.is_empty() {
             return Ok(unsent());
@@ -261,9 +263,10 @@ impl Client {
             .get(&prepared.workload.table, key.clone(), &self.columns)
             .await?;
         let mut verdict = Verdict::default();
-        let version = match prepared.workload.verify {
-            true => prepared.judge_one((number, &key), before.as_ref(), row.as_ref(), &mut verdict),
-            false => None,
+        let version = if prepared.workload.verify {
+            prepared.judge_one((number, &key), before.as_ref(), row.as_ref(), &mut verdict)
+        } else {
+            None
         };
         Ok((key, row, version, verdict))
     }

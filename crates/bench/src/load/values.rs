@@ -1,18 +1,19 @@
-//! Values whose content follows from key, column and version, so that a reader can tell whether it has the right one.
+//! Values whose content follows from key, column and version, so that a reader can check them.
 //!
 //! Layout of a value:
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..8 | little-endian word: version (40 bits) above a check of key, column and version (24 bits), xored with a pad that follows from key and column |
-//! | 8.. | a piece of the *pool*: pseudo-random bytes, or the user's text; where it begins follows from key, column and version |
+//! | 8.. | a part of the *pool*: pseudo-random bytes, or the user's text. Its start follows from key, column and version |
 //!
 //! So the first eight bytes are never text and never compress: all but two of a 10-byte value's, and less than one in a
-//! hundred of a 1000-byte value's. A pool is far larger than any block a store compresses by itself; a store that looked
-//! for repetitions over tens of megabytes would find some.
+//! hundred of a 1000-byte value's. A pool is far larger than any block that a store compresses by itself. A store that
+//! searched for repetitions over tens of megabytes would find some.
 //!
-//! Terms: a *version* is a writer (12 bits; zero where every worker would write alike) and a number (28 bits), which counts
-//! that writer's values of the key. Content does not depend on the seed of a run, so one run's reads can check another's writes.
+//! Terms: a *version* is a writer (12 bits; zero if every worker writes the same value) and a number (28 bits), which
+//! counts that writer's values of the key. Content does not depend on the seed of a run, so one run's reads can check
+//! another's writes.
 
 use super::random::{Stream, mix64, scale};
 use crate::plan::{ValueSource, Values};
@@ -26,9 +27,10 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const VALUE_BYTES_MIN: u32 = 8;
 /// Most bytes of a value: above any document's (512 kB), and half of the smallest pool.
 pub const VALUE_BYTES_MAX: u32 = 8 << 20;
-/// Pseudo-random bytes that incompressible values are cut from; more than any processor's cache lets a store profit from.
+/// Pseudo-random bytes from which incompressible values are cut. They exceed any processor cache from which a store
+/// could profit.
 const RANDOM_POOL_BYTES: usize = 16 << 20;
-/// Most text that is kept in memory; the documents cut their values from 200 MB.
+/// Most text in memory. The documents cut their values from 200 MB.
 const CORPUS_BYTES_MAX: u64 = 256 << 20;
 const COUNT_BITS: u32 = 28;
 const WRITER_BITS: u32 = 12;
@@ -39,11 +41,11 @@ const CHECK_BITS: u32 = 24;
 pub struct Version(u64);
 
 impl Version {
-    /// That of rows written without a ledger: the first and only one, whoever writes it.
+    /// The version of rows written without a ledger: the first and only one, from any writer.
     pub const LOADED: Self = Self(1);
     /// Versions of one key that a writer can number.
     pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
-    /// The largest writer number; zero is nobody in particular.
+    /// The largest writer number. Zero is no particular writer.
     pub const WRITER_MAX: u16 = (1 << WRITER_BITS) - 1;
 
     /// A writer's `count`-th version. Both are cut to their widths.
@@ -51,7 +53,7 @@ impl Version {
         Self(u64::from(writer & Self::WRITER_MAX) << COUNT_BITS | u64::from(count & Self::COUNT_MAX))
     }
 
-    /// Who wrote it.
+    /// Its writer.
     pub fn writer(self) -> u16 {
         (self.0 >> COUNT_BITS) as u16
     }
@@ -71,7 +73,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Why a value is not one that was ever written under its key.
+/// Reasons why a value was never written under its key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Too short for its head.
@@ -83,7 +85,7 @@ pub enum Mismatch {
     /// Another length than its version has.
     #[error("version {version} has {expected} B, found {found} B")]
     Length {
-        /// As its head says.
+        /// The version in its head.
         version: Version,
         /// As written.
         expected: usize,
@@ -91,20 +93,20 @@ pub enum Mismatch {
         found: usize,
     },
     /// Other content than its version has.
-    #[error("version {version} differs from what was written at byte {at}")]
+    #[error("version {version} differs from the written value at byte {at}")]
     Content {
-        /// As its head says.
+        /// The version in its head.
         version: Version,
         /// First byte that differs.
         at: usize,
     },
 }
 
-/// What values are cut from.
+/// Bytes from which values are cut.
 pub struct Pool(Vec<u8>);
 
 impl Pool {
-    /// Makes random bytes or reads the text.
+    /// Generates random bytes or reads the text.
     ///
     /// # Errors
     /// A text that cannot be read, or is shorter than the longest value twice over.
@@ -137,7 +139,7 @@ impl Pool {
     }
 }
 
-/// Hash of a row key: what its values' content follows from.
+/// Hash of a row key, from which the content of its values follows.
 pub fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
@@ -187,10 +189,10 @@ impl ValueMaker {
         plan.body.len() + VALUE_BYTES_MIN as usize
     }
 
-    /// Which version a value is.
+    /// The version of a value.
     ///
     /// # Errors
-    /// It is none that was ever written under this key and column.
+    /// A value that was never written under this key and column.
     pub fn read(&self, key_hash: u64, column: u32, value: &[u8]) -> Result<Version, Mismatch> {
         let Some((head, body)) = value.split_first_chunk::<{ VALUE_BYTES_MIN as usize }>() else {
             return Err(Mismatch::TooShort(value.len()));
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_check_alone_rejects_foreign_heads() {
-        // Values of eight bytes are nothing but a head: a foreign one passes once in 2^24.
+        // Values of eight bytes are only a head: one of another key passes once in 2^24.
         let maker = maker(8, None);
         let accepted = (0..100_000).filter(|&key| {
             let value = value(&maker, key, 0, Version::LOADED);

@@ -2,18 +2,18 @@
 //!
 //! Rank `r` (counted from zero) has probability `(r + 1)^-s / H(n, s)`, where `H(n, s)` is the sum of `k^-s` for `k` from 1
 //! to `n`. Sampling is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", 1996): the histogram is covered by the integral `h` of `x^-s`, which can be inverted in closed
-//! form, and few draws are rejected. Exact for every exponent, 1 included, unlike the approximation that YCSB took over
-//! from Gray et al. (1994), which needs `s < 1` and a sum over all ranks beforehand.
+//! discrete distributions", 1996). The integral `h` of `x^-s`, which can be inverted in closed form, covers the histogram,
+//! and few samples are rejected. Exact for every exponent, 1 included, unlike the approximation that YCSB took from Gray
+//! et al. (1994), which needs `s < 1` and a sum over all ranks beforehand.
 
 /// A Zipf distribution.
 #[derive(Debug, Clone, Copy)]
 pub struct Zipf {
     ranks: u64,
     exponent: f64,
-    /// The integral up to the lower and the upper end of the area that is drawn from.
+    /// The integral up to the lower and the upper end of the sampled area.
     area: (f64, f64),
-    /// Draws that land this little above their rank are accepted without a further look.
+    /// Samples that land this little above their rank are accepted without a further check.
     squeeze: f64,
 }
 
@@ -41,7 +41,7 @@ impl Zipf {
         }
     }
 
-    /// Draws a rank, counted from zero, the most frequent first; takes one or more words of `random`.
+    /// Samples a rank, counted from zero, the most frequent first. Takes one or more words of `random`.
     pub fn sample(&self, random: &mut impl FnMut() -> u64) -> u64 {
         let (lower, upper) = self.area;
         loop {
@@ -82,7 +82,7 @@ fn integral(x: f64, s: f64) -> f64 {
 }
 
 fn inverse_integral(y: f64, s: f64) -> f64 {
-    // Rounding may ask for a point just outside of what the integral reaches.
+    // Rounding may request a point just outside of the integral's range.
     let t = (y * (1.0 - s)).max(-1.0);
     (y * ln_1p_ratio(t)).exp()
 }

@@ -1,7 +1,7 @@
-//! Latency histograms: how they are recorded, put into text, taken out of it and added up.
+//! Latency histograms: recording, encoding as text, decoding and addition.
 //!
-//! A histogram counts microseconds from 1 µs to one hour with three significant digits: two values are told apart when
-//! they differ by more than a thousandth. Values outside are counted at the nearest end, never dropped, so that counts
+//! A histogram counts microseconds from 1 µs to one hour with three significant digits: it distinguishes two values
+//! that differ by more than a thousandth. Values outside are counted at the nearest end, never dropped, so that counts
 //! always equal the number of steps. As text it is base64 of HdrHistogram's V2 + DEFLATE serialisation, which the
 //! HdrHistogram tools of all languages read.
 
@@ -14,11 +14,11 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Significant decimal digits kept of every latency.
+/// Significant decimal digits of every latency.
 pub const DIGITS: u8 = 3;
-/// Smallest latency told apart, µs.
+/// Smallest latency that is distinguished, µs.
 pub const MICROS_MIN: u64 = 1;
-/// Largest latency told apart, µs: one hour, longer than any client waits.
+/// Largest latency that is distinguished, µs: one hour, longer than any client waits.
 pub const MICROS_MAX: u64 = 3_600_000_000;
 /// Most bytes of a histogram before compression: our range has 23,552 counters of at most 9 bytes each, and a header.
 const PLAIN_BYTES_MAX: usize = 23_552 * 9 + HEADER_BYTES;
@@ -34,7 +34,7 @@ pub fn new() -> Histogram<u64> {
     Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, DIGITS).expect("the bounds are constants and in order")
 }
 
-/// Counts one latency; what is out of range is counted at the nearest end.
+/// Counts one latency. A value out of range is counted at the nearest end.
 pub fn record(histogram: &mut Histogram<u64>, micros: u64) {
     histogram.saturating_record(micros.clamp(MICROS_MIN, MICROS_MAX));
 }
@@ -79,8 +79,8 @@ impl EncodedHistogram {
     }
 }
 
-/// The V2 form inside of a V2 + DEFLATE one. The library would take a stream that ends early, and believe any length;
-/// hence by hand.
+/// The V2 form inside of a V2 + DEFLATE one. Written by hand because the library would accept a stream that ends early,
+/// and trust any length.
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let (cookie, length) = (word(bytes, 0)?, word(bytes, 4)? as usize);
     let body = bytes.get(8..).unwrap_or_default();
@@ -101,13 +101,13 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(plain)
 }
 
-/// Checks that the V2 form is of our range and has the length that it says.
+/// Checks that the V2 form is of our range and has the length in its header.
 fn check_header(plain: &[u8]) -> Result<(), String> {
     let long = |at| Ok::<u64, String>(u64::from(word(plain, at)?) << 32 | u64::from(word(plain, at + 4)?));
     let (length, digits, low, high) = (word(plain, 4)? as usize, word(plain, 12)?, long(16)?, long(24)?);
     if length.saturating_add(HEADER_BYTES) != plain.len() {
         return Err(format!(
-            "histogram says {length} bytes of counters, found {} in all",
+            "histogram announces {length} bytes of counters, found {} in all",
             plain.len()
         ));
     }
@@ -173,7 +173,7 @@ pub fn merge_kinds<'a>(workers: impl IntoIterator<Item = &'a [KindOutcome]>) -> 
 }
 
 impl KindOutcome {
-    /// Adds everything of `other` but its histogram. Failure texts beyond the limit are counted under `other`.
+    /// Adds all fields of `other` except its histogram. Failure texts beyond the limit are counted under `other`.
     pub fn add_counts(&mut self, other: &Self) {
         self.operations = self.operations.saturating_add(other.operations);
         self.steps = self.steps.saturating_add(other.steps);

@@ -1,10 +1,11 @@
-//! Charts as SVG, drawn by us so that the page needs nothing from elsewhere.
+//! Charts as SVG, drawn by this module so that the page needs no other files.
 //!
-//! Every chart says what stands on its axes and in which unit, labels its lines directly where there is room, and is not
-//! drawn at all when there is nothing to draw: its function returns nothing, and the caller says why.
+//! Every chart names its axes and their units, and labels its lines directly where there is space. A chart without data
+//! is not drawn: its function returns nothing, and the caller prints the reason.
 //!
-//! Colours come from style sheet classes `c0`…`c5` (Okabe and Ito's palette, told apart with any eyesight), so that they
-//! follow the reader's light or dark page. Each party has one colour and one marker in all charts.
+//! Colours come from style sheet classes `c0`…`c5` (Okabe and Ito's palette, which readers with any eyesight can
+//! distinguish), so that they follow the reader's light or dark page. Each target has one colour and one marker in all
+//! charts.
 
 use maud::{Markup, html};
 
@@ -14,14 +15,14 @@ pub mod lines;
 pub mod scale;
 pub mod stack;
 
-/// Parties are told apart by colour up to this many; then colours repeat, with other markers.
+/// Most targets with colours of their own. Beyond, colours repeat, with other markers.
 pub const COLOURS: usize = 6;
 /// A character's width as a share of its height, for text in charts; measured on the usual sans-serif fonts.
 const CHARACTER: f64 = 0.54;
 /// Height of text in charts.
 pub const TEXT: f64 = 11.5;
 
-/// A chart's outer size and the room around its plot.
+/// A chart's outer size and the margins of its plot.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// Whole width, drawing units (CSS pixels at full size).
@@ -30,11 +31,11 @@ pub struct Frame {
     pub height: f64,
     /// Left of the plot.
     pub left: f64,
-    /// Right of it.
+    /// Margin on the right.
     pub right: f64,
-    /// Above it.
+    /// Margin above.
     pub top: f64,
-    /// Below it.
+    /// Margin below.
     pub bottom: f64,
 }
 
@@ -68,7 +69,7 @@ impl Frame {
     }
 }
 
-/// Class of the colour of the party at `index`.
+/// Class of the colour of the target at `index`.
 pub fn colour(index: usize) -> String {
     format!("c{}", index % COLOURS)
 }
@@ -78,7 +79,7 @@ pub fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Width that `text` takes in a chart.
+/// Width of `text` in a chart.
 pub fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * TEXT * CHARACTER
 }
@@ -103,7 +104,7 @@ pub fn line(x1: f64, y1: f64, x2: f64, y2: f64, class: &str) -> Markup {
     html! { line x1=(px(x1)) y1=(px(y1)) x2=(px(x2)) y2=(px(y2)) class=(class) {} }
 }
 
-/// The mark of a party's value: its shape is the party's, as its colour is.
+/// The mark of a target's value. Its shape and colour are the target's.
 pub fn marker(index: usize, x: f64, y: f64, hollow: bool, tip: &str) -> Markup {
     let class = format!("{} {}", colour(index), if hollow { "hollow" } else { "solid" });
     let path = match index % 4 {
@@ -120,7 +121,7 @@ pub fn marker(index: usize, x: f64, y: f64, hollow: bool, tip: &str) -> Markup {
     }
 }
 
-/// A cross where a run failed.
+/// A cross at the place of a failed run.
 pub fn cross(index: usize, x: f64, y: f64, tip: &str) -> Markup {
     let path = format!("M{} {}l7 7m0 -7l-7 7", px(x - 3.5), px(y - 3.5));
     html! { path d=(path) class={ (colour(index)) " cross" } { title { (tip) } } }
@@ -128,7 +129,7 @@ pub fn cross(index: usize, x: f64, y: f64, tip: &str) -> Markup {
 
 /// Horizontal hairlines with labels, and the axis' name above: the vertical axis of most charts.
 ///
-/// Labels are divided by the power of thousand that the largest value asks for, which goes into the unit.
+/// Labels are divided by the power of thousand that suits the largest value. The power goes into the unit.
 pub fn vertical_axis(frame: &Frame, scale: &scale::Scale, name: &str, unit: &str) -> Markup {
     let divisible = !matches!(unit, "" | "%" | "s" | "ms" | "×");
     let (divisor, prefix) = if divisible {
@@ -166,7 +167,7 @@ pub fn vertical_axis(frame: &Frame, scale: &scale::Scale, name: &str, unit: &str
     }
 }
 
-/// Names under the plot at given places, leaving out those that would touch their neighbour, and the axis' name.
+/// Names under the plot at given places, without those that would touch their neighbour, and the axis' name.
 pub fn horizontal_axis(frame: &Frame, labels: &[(f64, String)], name: &str, unit: &str) -> Markup {
     let title = match (name, unit) {
         (name, "") => name.to_owned(),
@@ -190,7 +191,7 @@ pub fn horizontal_axis(frame: &Frame, labels: &[(f64, String)], name: &str, unit
     }
 }
 
-/// Colours and names of all parties in a row; charts that cannot label directly use it.
+/// Colours and names of all targets in a row, for charts that cannot label directly.
 pub fn legend(names: &[String]) -> Markup {
     html! {
         p.legend {
@@ -201,8 +202,8 @@ pub fn legend(names: &[String]) -> Markup {
     }
 }
 
-/// Moves labels apart that would overlap: heights in ascending order, at least `gap` apart, within `[low, high]` as far as
-/// there is room.
+/// Moves overlapping labels apart: heights in ascending order, at least `gap` apart, within `[low, high]` as far as
+/// they fit.
 pub fn spread_apart(mut wanted: Vec<(f64, usize)>, gap: f64, low: f64, high: f64) -> Vec<(f64, usize)> {
     wanted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut above = low - gap;

@@ -1,4 +1,4 @@
-//! Several executions of one suite beside one another: what became faster or slower between two versions.
+//! Compares several executions of one suite, such as those of two versions.
 
 use super::metric::{self, Spread};
 use super::number::{self, SPACE};
@@ -6,17 +6,18 @@ use super::results::{self, Cell, Results, Row, Standing};
 use crate::bundle::Bundle;
 use maud::{Markup, html};
 
-/// Changes below this are not marked, however small the spread: machines differ by as much from day to day.
+/// Smallest change that is marked, however small the spread: machines differ by as much from day to day.
 const CHANGE_MIN: f64 = 0.1;
 
-/// What became of a run between the first bundle and a later one.
+/// Change of a run between the first bundle and a later one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Values in both; the ratio turned so that more than one is better (absent where one is zero), and its mark.
+    /// Values in both. The ratio is turned so that more than one is better (absent if one value is zero), with its
+    /// mark.
     Ratio(Option<Spread>, Mark),
-    /// It had a value, and has none now; why.
+    /// It had a value and has none now, for this reason.
     Lost(String),
-    /// It has a value now, and had none.
+    /// It has a value now and had none.
     Gained,
     /// No value in either.
     Neither,
@@ -25,7 +26,7 @@ pub enum Change {
 /// Whether a change is larger than chance and than a tenth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// By more than a tenth, and the repeats' ranges do not meet.
+    /// By more than a tenth, and the repeats' ranges do not overlap.
     Better,
     /// Likewise.
     Worse,
@@ -33,7 +34,7 @@ pub enum Mark {
     None,
 }
 
-/// The table of all bundles against the first; a sentence if there is nothing to compare.
+/// The table of all bundles against the first. A sentence if there is nothing to compare.
 pub fn section(bundles: &[Bundle]) -> Markup {
     let [first, later @ ..] = bundles else {
         return html! { p.note { "No bundles." } };
@@ -120,7 +121,7 @@ fn other_cells(base: &Results<'_>, row: &Row<'_>, party: &str, cell: &Cell<'_>, 
     }
 }
 
-/// The same run on the party of the same name in another bundle.
+/// The same run on the target of the same name in another bundle.
 fn find<'a, 'b>(
     other: &'b [Results<'a>],
     base: &Results<'_>,
@@ -184,7 +185,7 @@ mod tests {
                 Change::Ratio(_, mark) => Some(*mark),
                 _ => None,
             };
-            // The fabricated first party is every third cell.
+            // The fabricated first target is every third cell.
             let expected = if index % 3 == 0 { Mark::Worse } else { Mark::None };
             assert_eq!(found, Some(expected), "{index}: {change:?}");
         }

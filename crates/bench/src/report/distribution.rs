@@ -1,4 +1,4 @@
-//! How latencies are distributed, and how throughput went over time.
+//! Distributions of latency, and throughput over time.
 
 use super::chart::lines::{Axis, Line, Lines, Point};
 use super::metric::{self, Latency};
@@ -11,15 +11,15 @@ use maud::{Markup, html};
 const BINS_PER_DECADE: f64 = 16.0;
 /// Bins of the zoomed distribution.
 const BINS_ZOOMED: usize = 50;
-/// The zoom of the 2010 evaluation by hstack, µs; narrower where everything is faster.
+/// The range of the 2010 evaluation by hstack, µs; narrower if all latencies are shorter.
 const ZOOM_MICROS: f64 = 20_000.0;
 /// Most points of a line over time; longer runs are averaged.
 const MOMENTS_MAX: usize = 400;
 
-/// Events told of with one chart; all are in the bundle.
+/// Most events listed with one chart. The bundle has all.
 const EVENTS_MAX: usize = 12;
 
-/// Throughput over time of runs in which something happened, or that took longer than a minute.
+/// Throughput over time of runs that had an event or took longer than a minute.
 pub fn over_time(results: &Results<'_>) -> Markup {
     let worth = |run: &RunOutcome| run.seconds > 60.0 || !run.events.is_empty();
     let rows: Vec<_> = results
@@ -120,7 +120,7 @@ fn point(results: &Results<'_>, row: &Row<'_>) -> Option<Markup> {
     })
 }
 
-/// 20 ms, or the round number that holds 99 % of the slowest party's operations if that is less.
+/// 20 ms, or the round number that covers 99 % of the slowest target's operations if that is less.
 fn zoom<'a>(latencies: impl Iterator<Item = &'a Latency>) -> f64 {
     let slowest = latencies.map(|latency| latency.percentile(99.0)).fold(1.0, f64::max);
     let unit = 10f64.powf(slowest.log10().floor());
@@ -251,7 +251,7 @@ fn percentiles(results: &Results<'_>, present: &[(usize, &Latency)]) -> Option<M
     .draw()
 }
 
-/// How many nines the number of calls can tell: two for a hundred.
+/// Number of nines that the number of calls can resolve: two for a hundred.
 fn nines(latency: &Latency) -> f64 {
     (latency.histogram.len() as f64).log10().clamp(0.0, 5.0)
 }
@@ -265,7 +265,7 @@ fn percentile_points(latency: &Latency) -> Vec<Point> {
     points.collect()
 }
 
-/// Throughput second by second of several runs; events and pauses only where there is one run.
+/// Throughput second by second of several runs. Events and pauses only for a single run.
 fn time_chart(results: &Results<'_>, runs: &[(usize, &RunOutcome)], small: bool) -> Option<Markup> {
     let line = |(party, run): &(usize, &RunOutcome)| Line {
         name: party_name(results, *party).to_owned(),

@@ -68,7 +68,7 @@ fn charts(results: &Results<'_>) -> Markup {
     }
 }
 
-/// What the marks of runs that did not pass mean, if there are any.
+/// Explanation of the marks of runs that did not pass, if there are any.
 fn marks(results: &Results<'_>, rows: &[&Row<'_>]) -> &'static str {
     let bad = || {
         rows.iter()

@@ -1,4 +1,4 @@
-//! The page's beginning: what was run on what, what failed and why, who was faster where, and how the parties differ.
+//! The page's beginning: a summary of the suite, the targets, failures and comparisons.
 
 use super::chart::{dots, legend};
 use super::metric;
@@ -19,7 +19,7 @@ pub fn title(bundle: &Bundle) -> Markup {
                 @if bundle.ended_at > bundle.started_at { ", " (number::seconds(bundle.ended_at - bundle.started_at)) }
                 ", by " (bundle.tool)
             }
-            @if bundle.ended_at <= bundle.started_at { p.bad { "The bench did not end: this is what it had." } }
+            @if bundle.ended_at <= bundle.started_at { p.bad { "The bench did not end: these are its results until then." } }
         }
     }
 }
@@ -33,7 +33,7 @@ pub fn scale(scale: f64) -> String {
     }
 }
 
-/// How many runs passed, and every one that did not, with its cause.
+/// Number of runs that passed, and every other run with its cause.
 pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     let count = |wanted: fn(&Ending) -> bool| bundle.runs.iter().filter(|run| wanted(&run.ending)).count();
     let passed = count(|ending| matches!(ending, Ending::Passed));
@@ -68,7 +68,7 @@ pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     }
 }
 
-/// Runs with their causes; repeats and runs with the same cause together.
+/// Runs with their causes. Repeats and runs with the same cause are grouped.
 fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String>) -> Markup {
     let mut grouped: Vec<((usize, String), Vec<String>)> = Vec::new();
     for run in &bundle.runs {
@@ -87,7 +87,7 @@ fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String
             ul {
                 @for ((party, cause), runs) in &grouped {
                     li {
-                        (bundle.parties.get(*party).map_or("unknown party", |party| party.name.as_str())) ": "
+                        (bundle.parties.get(*party).map_or("unknown target", |party| party.name.as_str())) ": "
                         span.bad { (cause) } " — " (runs.join(", "))
                     }
                 }
@@ -96,7 +96,7 @@ fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String
     }
 }
 
-/// Who was better where: a sentence for each party, and all ratios in one chart.
+/// Comparison of the targets: a sentence for each, and all ratios in one chart.
 fn standings(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     let Some(first) = bundle.parties.first() else {
         return html! {};
@@ -203,7 +203,7 @@ fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     html! {
         h3 { "The generator itself" }
         @if bundle.witnesses.is_empty() {
-            p.bad { "No witness: the generator was not run against an echo server, so whether it was the limit is not known." }
+            p.bad { "No control: the generator was not run against an echo server, so it is unknown whether it was the limit." }
         } @else {
             table {
                 caption { "The same generator on this machine against an echo server: no server can be faster than this" }
@@ -214,17 +214,17 @@ fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
                 } } }
             }
             @if covered == 0 {
-                p.bad { "No run consists of operations that all have a witness: whether the generator was the limit is not known." }
+                p.bad { "No run consists of operations that all have a control, so it is unknown whether the generator was the limit." }
             } @else if limited.is_empty() {
-                p { "In none of the " (covered) " results with witnesses for all operations did the generator do more than two thirds of what it can." }
+                p { "In none of the " (covered) " results with controls for all operations did the generator exceed two thirds of its maximum." }
             } @else {
-                p.bad { "† The generator did more than two thirds of what it can, and may have been the limit, in: " (limited.join("; ")) "." }
+                p.bad { "† The generator exceeded two thirds of its maximum, and may have been the limit, in: " (limited.join("; ")) "." }
             }
         }
     }
 }
 
-/// Machine, parties, and the differences between their configurations.
+/// Machine, targets, and the differences between their configurations.
 pub fn environment(bundle: &Bundle) -> Markup {
     html! {
         section {

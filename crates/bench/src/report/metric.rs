@@ -1,7 +1,7 @@
-//! What a run's outcome is worth in an experiment's metric, and what can be said of it besides. Pure.
+//! The value of a run's outcome in an experiment's metric, and further figures. Pure.
 //!
-//! Rule: only a run that passed has a value. The one exception is the share of stale reads, where the very thing that
-//! failed the run is what the experiment asks for; it is drawn as failed.
+//! Rule: only a run that passed has a value. The one exception is the share of stale reads: it fails the run and is the
+//! experiment's subject at the same time. It is drawn as failed.
 
 use crate::outcome::histogram::merge;
 use crate::outcome::{Ending, KindOutcome, RunOutcome};
@@ -14,7 +14,7 @@ pub struct Meaning {
     pub name: &'static str,
     /// Unit of the values, such as `B/s`.
     pub unit: &'static str,
-    /// Whether more of it is better.
+    /// Whether larger values are better.
     pub more_is_better: bool,
 }
 
@@ -69,7 +69,7 @@ pub fn failures(run: &RunOutcome) -> u64 {
     sum(run, |kind| kind.failures.values().copied().fold(0, u64::saturating_add))
 }
 
-/// Requests that drivers sent again.
+/// Requests that drivers repeated.
 pub fn retries(run: &RunOutcome) -> u64 {
     run.workers
         .iter()
@@ -77,7 +77,7 @@ pub fn retries(run: &RunOutcome) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// Operations for each CPU second of all server processes; absent where their CPU is not known.
+/// Operations for each CPU second of all server processes; absent if their CPU time is unknown.
 pub fn per_server_cpu_second(run: &RunOutcome) -> Option<f64> {
     let cpu: f64 = run.server_cpu.values().sum();
     (cpu > 0.0).then(|| sum(run, |kind| kind.operations) as f64 / cpu)
@@ -90,8 +90,8 @@ pub fn generator_micros(run: &RunOutcome) -> Option<f64> {
     (operations > 0 && cpu > 0.0).then(|| cpu * 1e6 / operations as f64)
 }
 
-/// Change of throughput from the first to the last quarter of a run, as a share of the first; for runs longer than a
-/// minute, since shorter ones say nothing of drift.
+/// Change of throughput from the first to the last quarter of a run, as a share of the first. Only for runs longer than
+/// a minute, since shorter ones show no drift.
 pub fn drift(run: &RunOutcome) -> Option<f64> {
     let quarter = run.series.len() / 4;
     if run.seconds <= 60.0 || quarter == 0 {
@@ -118,7 +118,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of all `kinds` together; absent if nothing was counted, or what was counted cannot be read.
+    /// The latency of all `kinds` together. Absent if nothing was counted, or the histograms cannot be read.
     pub fn of_kinds<'a>(kinds: impl IntoIterator<Item = &'a KindOutcome>) -> Option<Self> {
         let kinds: Vec<_> = kinds.into_iter().collect();
         let steps = kinds.iter().map(|kind| kind.steps as f64).sum::<f64>();
@@ -181,7 +181,7 @@ impl Spread {
         }
     }
 
-    /// This one divided by `base`: the means' ratio, and the range it can have given both ranges.
+    /// This one divided by `base`: the means' ratio, and its possible range given both ranges.
     pub fn over(&self, base: &Self) -> Option<Self> {
         let repeats = self.repeats.min(base.repeats);
         (base.low > 0.0).then(|| Self {

@@ -1,4 +1,4 @@
-//! Numbers for people: three significant digits, thousands separated, SI prefixes. Pure.
+//! Numbers in readable form: three significant digits, thousands separated, SI prefixes. Pure.
 
 /// A no-break space, so that a number and its unit stay on one line.
 pub const SPACE: char = '\u{a0}';
@@ -22,7 +22,7 @@ fn digits(value: f64) -> String {
         return "0".to_owned();
     }
     let places = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;
-    // 9.999 has two places, and becomes 10.00; once more then, with the places of what it became.
+    // 9.999 has two places, and becomes 10.00; so digits are counted again after rounding.
     let rounded: f64 = format!("{size:.places$}").parse().unwrap_or(size);
     let places = if rounded == 0.0 {
         places
@@ -91,7 +91,7 @@ pub fn ratio(value: f64) -> String {
     short(value)
 }
 
-/// A length of time: `8.0 s`, `12 min`, `3.5 h`.
+/// A duration: `8.0 s`, `12 min`, `3.5 h`.
 pub fn seconds(value: f64) -> String {
     match value {
         value if value < 120.0 => format!("{}{SPACE}s", digits(value)),
@@ -106,7 +106,7 @@ pub fn bytes(value: f64) -> String {
     format!("{}{SPACE}{prefix}B", digits(value / divisor))
 }
 
-/// The SI prefix in which `value` has one to three digits before the point, and what it stands for.
+/// The SI prefix with which `value` has one to three digits before the point, and its factor.
 pub fn prefix(value: f64) -> (f64, &'static str) {
     match value.abs() {
         size if size >= 1e9 => (1e9, "G"),
@@ -120,7 +120,8 @@ pub fn prefix(value: f64) -> (f64, &'static str) {
 pub fn date(at: f64) -> String {
     let total = at.clamp(0.0, 253_402_300_799.0) as u64;
     let (days, rest) = (total / 86_400, total % 86_400);
-    // Days since 0000-03-01 in the proleptic Gregorian calendar: eras of 400 years, of which the leap day comes last.
+    // Days since 0000-03-01 in the proleptic Gregorian calendar: eras of 400 years, with the leap day at the end of
+    // each year.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,7 +1,8 @@
-//! The document's figures beside ours.
+//! The document's figures next to ours.
 //!
-//! Machines differ by decades, so figures are not compared but shapes: the ratio between the document's two systems with
-//! the ratio between ours, and how each curve runs from a point that all have.
+//! Machines differ by decades, so shapes are compared and not figures. One comparison is of the ratio between the
+//! document's two systems with the ratio between ours. The other is of the course of each curve from a point that all
+//! curves have.
 
 use super::chart::lines::{Axis, Line, Lines, Point};
 use super::results::{Results, Row};
@@ -9,7 +10,7 @@ use super::{experiment, metric, number};
 use crate::plan::Published;
 use maud::{Markup, html};
 
-/// Table and curves; nothing if the document has no figures.
+/// Table and curves. Nothing if the document has no figures.
 pub fn section(results: &Results<'_>) -> Markup {
     let published = &results.experiment.published;
     if published.is_empty() {
@@ -22,7 +23,7 @@ pub fn section(results: &Results<'_>) -> Markup {
         }
     }
     html! {
-        h3 { "The document's figures beside ours" }
+        h3 { "The document's figures next to ours" }
         (table(results, &systems))
         div.charts {
             @for (name, rows) in results.series() {
@@ -89,8 +90,8 @@ fn cell(figure: Option<&Published>) -> Markup {
     }
 }
 
-/// Every curve as a multiple of its value at the first position that most curves have; nothing unless the axis is numeric
-/// and the document has two points of one system on it.
+/// Every curve as a multiple of its value at the first position that most curves have. Nothing unless the axis is
+/// numeric and the document has two points of one system on it.
 fn curves(results: &Results<'_>, rows: &[&Row<'_>], systems: &[&str]) -> Option<(String, Markup)> {
     let experiment = results.experiment;
     let mut placed: Vec<_> = rows

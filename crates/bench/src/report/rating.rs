@@ -6,10 +6,10 @@ use crate::plan::Activity;
 use crate::social::soar::{self, Agreement, Bounds, Next, Rating, Trial};
 use maud::{Markup, html};
 
-/// The experiment that rates.
+/// The experiment that has ratings.
 const EXPERIMENT: &str = "SoAR";
 
-/// A table of both ratings by party; nothing for other experiments.
+/// A table of both ratings by target. Nothing for other experiments.
 pub fn section(results: &Results<'_>) -> Markup {
     let agreement = Agreement::default();
     html! {
@@ -57,7 +57,8 @@ fn rate(results: &Results<'_>, party: usize, agreement: &Agreement) -> Option<Ra
         .filter(|row| matches!(row.run.activity, Activity::Social(_)) && row.run.point.is_some())
     {
         let runs = row.cells.get(party).map_or(&[][..], |cell| &cell.runs);
-        // A run that failed for stale reads is what the agreement is about; one that never began has nothing to say.
+        // The agreement covers stale reads, so a run that failed for them counts. A run that never began does not
+        // count.
         trials.extend(
             runs.iter()
                 .filter(|run| run.seconds > 0.0)

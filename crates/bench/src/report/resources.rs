@@ -1,4 +1,4 @@
-//! The x-ray: what processes, disks and networks did while runs were under way.
+//! The samples of processes, disks and networks during the runs.
 
 use super::chart::stack::{self, Layer};
 use super::number::{self, SPACE};
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 /// Most moments of the chart over the whole suite.
 const MOMENTS_MAX: usize = 400;
-/// Processes that have a layer of their own; the rest are summed up.
+/// Processes that have a layer of their own. The others are summed.
 const LAYERS_MAX: usize = 5;
 
-/// Seconds since the suite's start during which a party was measured.
+/// Seconds since the suite's start during which a target was measured.
 type Windows = Vec<(f64, f64)>;
 
-/// What a process did during some windows.
+/// Resource use of a process during some windows.
 #[derive(Debug, Default, PartialEq)]
 struct Use {
     seconds: f64,
@@ -32,7 +32,7 @@ struct Use {
     longest_millis: f64,
 }
 
-/// What the machine did during some windows.
+/// Resource use of the machine during some windows.
 #[derive(Debug, Default, PartialEq)]
 struct HostUse {
     seconds: f64,
@@ -46,7 +46,7 @@ struct HostUse {
     wait_millis: u64,
 }
 
-/// The experiment's table: processes and machine while each party was measured.
+/// The experiment's table: processes and machine while each target was measured.
 pub fn of_experiment(results: &Results<'_>) -> Markup {
     let bundle = results.bundle;
     let parties = bundle.parties.iter().enumerate().map(|(index, party)| {
@@ -209,7 +209,7 @@ fn add_disks(all: &mut HostUse, first: &HostSample, last: &HostSample) {
     }
 }
 
-/// Who used the processors over the whole suite.
+/// Use of the processors over the whole suite.
 pub fn whole(bundle: &Bundle) -> Markup {
     let (times, layers) = layers(bundle);
     html! {
@@ -237,7 +237,7 @@ fn layers(bundle: &Bundle) -> (Vec<f64>, Vec<Layer>) {
         if let Some(earlier) = before.insert(&sample.process, sample) {
             let spent = |sample: &ProcessSample| sample.user_seconds + sample.system_seconds;
             let row = cores.entry(&sample.process).or_insert_with(|| vec![0.0; moments + 1]);
-            // A process that was started anew counts from zero again.
+            // A restarted process counts from zero again.
             if let Some(slot) = row.get_mut((earlier.at / each).max(0.0) as usize) {
                 *slot += (spent(sample) - spent(earlier)).max(0.0) / each;
             }
@@ -267,7 +267,7 @@ fn layers(bundle: &Bundle) -> (Vec<f64>, Vec<Layer>) {
     ((0..=moments).map(|index| index as f64 * each).collect(), layers)
 }
 
-/// A process has its party's colour if no other process took it.
+/// A process has its target's colour if no other process took it.
 fn colours<'a>(bundle: &Bundle, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let mut taken: Vec<usize> = Vec::new();
     let parties = bundle.parties.len();

@@ -1,4 +1,4 @@
-//! A bundle's runs in the order in which the report tells of them: by experiment, point and party, repeats together. Pure.
+//! A bundle's runs in the order of the report: by experiment, point and target, repeats together. Pure.
 
 use super::metric::{self, Latency, Spread};
 use super::number;
@@ -7,28 +7,28 @@ use crate::outcome::{Ending, KindOutcome, RunOutcome};
 use crate::plan::{Experiment, Metric, Role, Run, Stage};
 use std::collections::BTreeMap;
 
-/// A generator that could do less than this many times what was measured may have limited the run.
+/// A run may be limited by the generator if the generator's own maximum is less than this multiple of it.
 pub const WITNESS_FACTOR: f64 = 1.5;
 
 /// One experiment's results.
 pub struct Results<'a> {
-    /// Where they come from.
+    /// Their bundle.
     pub bundle: &'a Bundle,
-    /// What was asked.
+    /// The plan.
     pub experiment: &'a Experiment,
-    /// One for each run of the plan but those that warm up, in the plan's order.
+    /// One for each run of the plan except warm-ups, in the plan's order.
     pub rows: Vec<Row<'a>>,
 }
 
-/// One run of the plan on all parties.
+/// One run of the plan on all targets.
 pub struct Row<'a> {
     /// The run.
     pub run: &'a Run,
-    /// What came of it, by party.
+    /// Its results, by target.
     pub cells: Vec<Cell<'a>>,
 }
 
-/// One run of the plan on one party: its repeats.
+/// One run of the plan on one target: its repeats.
 #[derive(Default)]
 pub struct Cell<'a> {
     /// In the order in which they were run.
@@ -76,7 +76,7 @@ pub fn of_bundle(bundle: &Bundle) -> Vec<Results<'_>> {
 }
 
 impl<'a> Results<'a> {
-    /// Rows that stand in the chart, by series, in the plan's order.
+    /// Rows with a place in the chart, by series, in the plan's order.
     pub fn series(&self) -> Vec<(&'a str, Vec<&Row<'a>>)> {
         let mut series: Vec<(&str, Vec<&Row<'_>>)> = Vec::new();
         for row in &self.rows {
@@ -89,7 +89,7 @@ impl<'a> Results<'a> {
         series
     }
 
-    /// Whether nothing at all came of it.
+    /// Whether there is no result at all.
     pub fn is_empty(&self) -> bool {
         self.rows
             .iter()
@@ -147,7 +147,7 @@ impl<'a> Cell<'a> {
         Latency::of_kinds(self.passed().flat_map(|run| &run.kinds))
     }
 
-    /// What went wrong, if anything did; with how many repeats if some went well.
+    /// The failures, if any, with the number of failed repeats if others passed.
     pub fn problem(&self) -> Option<String> {
         let mut causes: Vec<String> = Vec::new();
         for run in &self.runs {
@@ -180,14 +180,14 @@ impl<'a> Cell<'a> {
         self.runs.iter().any(|run| matches!(run.ending, Ending::Failed(_)))
     }
 
-    /// Share of what the generator can do that was asked of it, where witnesses for all kinds exist.
+    /// The run's share of the generator's maximum, if controls for all kinds exist.
     pub fn generator_use(&self, bundle: &Bundle) -> Option<f64> {
         let shares = self.passed().filter_map(|run| {
             let protocol = bundle.parties.get(run.party)?.url.split("://").next()?;
             let busy = run.kinds.iter().filter(|kind| kind.steps > 0 && run.seconds > 0.0);
             let share = |kind: &KindOutcome| {
                 let limit = witness(bundle, protocol, &kind.name, run.clients)?.operations_per_second;
-                // Scans are counted by rows on both sides: their operations are keys, most of which may hold nothing.
+                // Scans are counted by rows on both sides: their operations are keys, most of which may hold no row.
                 let scans = kind.name.contains("scan");
                 let done = if scans { kind.rows } else { kind.operations } as f64 / run.seconds;
                 (limit > 0.0).then_some(done / limit)
@@ -198,9 +198,9 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The witness that stands for a kind of operation: of those with no more clients than the run had, the fastest.
+/// The control for a kind of operation: of those with no more clients than the run had, the fastest.
 ///
-/// Witnesses are named such as `get, 16 clients`; single-row writes of all kinds cost the generator what a put does.
+/// Controls have names such as `get, 16 clients`. Single-row writes of all kinds cost the generator as much as a put.
 fn witness<'a>(bundle: &'a Bundle, protocol: &str, kind: &str, clients: u32) -> Option<&'a Witness> {
     let family = match kind.split('#').next()? {
         "get" => "get",
@@ -229,10 +229,10 @@ fn witness<'a>(bundle: &'a Bundle, protocol: &str, kind: &str, clients: u32) -> 
     fitting.max_by(|a, b| a.operations_per_second.total_cmp(&b.operations_per_second))
 }
 
-/// How a party's value stands to the first party's.
+/// Relation of a target's value to the first target's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Better, and not by chance: the repeats' ranges do not meet.
+    /// Better, and not by chance: the repeats' ranges do not overlap.
     Better,
     /// Worse, likewise.
     Worse,
@@ -240,8 +240,8 @@ pub enum Standing {
     Even,
 }
 
-/// How `cell` stands to `base`, and the ratio turned so that more than one is better; no ratio where it would be of zero,
-/// as for a target without stale reads beside one with some.
+/// Relation of `cell` to `base`, and the ratio turned so that more than one is better. No ratio if one value is zero,
+/// as for a target without stale reads next to one with some.
 pub fn advantage(cell: &Cell<'_>, base: &Cell<'_>, metric: Metric) -> Option<(Option<Spread>, Standing)> {
     let (value, base) = (cell.value(metric)?, base.value(metric)?);
     let more = metric::meaning(metric).more_is_better;

@@ -1,7 +1,8 @@
-//! A bundle as Markdown: what a page of measured results needs, for reading beside code.
+//! A bundle as Markdown tables, for a page of measured results.
 //!
-//! One table for each experiment, one line for each measured run, one column for each target: the experiment's metric, then
-//! the same for each CPU second of the server, and p99. Loads and checks are counted, and shown only if they failed.
+//! One table for each experiment, one line for each measured run, one column for each target: the experiment's metric,
+//! then the same for each CPU second of the server, and p99. Loads and checks are counted, and shown only if they
+//! failed.
 
 use super::metric::{self, Spread};
 use super::number;

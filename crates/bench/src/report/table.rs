@@ -1,4 +1,4 @@
-//! An experiment's tables: throughput and cost, latency, and what was found in answers.
+//! An experiment's tables: throughput and cost, latency, and errors in responses.
 
 use super::metric::{self, Spread};
 use super::number::{self, SPACE};
@@ -7,7 +7,7 @@ use crate::outcome::{KindOutcome, RunOutcome};
 use crate::plan::Metric;
 use maud::{Markup, html};
 
-/// What stands where there is no figure.
+/// Stands in the place of a missing figure.
 const NONE: &str = "–";
 
 fn or_none(value: Option<f64>) -> String {
@@ -22,7 +22,7 @@ fn spread(value: &Spread) -> Markup {
     }
 }
 
-/// One line for each run and party; `line` draws what follows the party's name, `width` cells of it.
+/// One line for each run and target. `line` renders the cells after the target's name, `width` of them.
 fn lines(results: &Results<'_>, width: usize, line: impl Fn(&Row<'_>, &Cell<'_>) -> Markup) -> Markup {
     html! {
         @for row in &results.rows {
@@ -43,7 +43,7 @@ fn lines(results: &Results<'_>, width: usize, line: impl Fn(&Row<'_>, &Cell<'_>)
     }
 }
 
-/// Throughput, ratios, and what it cost.
+/// Throughput, ratios, and cost.
 pub fn throughput(results: &Results<'_>) -> Markup {
     let chosen = results.experiment.metric;
     let meaning = metric::meaning(chosen);
@@ -116,7 +116,7 @@ fn throughput_line(results: &Results<'_>, row: &Row<'_>, cell: &Cell<'_>) -> Mar
 /// Percentiles of the latency tables.
 const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
-/// Latency of all operations, and of each kind where there are several.
+/// Latency of all operations, and of each kind if there are several.
 pub fn latency(results: &Results<'_>) -> Markup {
     html! {
         div.wide { table {
@@ -177,7 +177,7 @@ fn kind_names(cell: &Cell<'_>) -> Vec<String> {
     names
 }
 
-/// What was found in answers: compared, expected, stale; and how skewed the keys really were.
+/// Results of the checks: compared, expected, stale; and the real skew of the keys.
 pub fn checks(results: &Results<'_>) -> Markup {
     let has = |run: &RunOutcome| run.verdict.checked > 0 || run.expected_rows.is_some() || run.skew.is_some();
     let rows: Vec<_> = results
@@ -186,13 +186,13 @@ pub fn checks(results: &Results<'_>) -> Markup {
         .filter(|row| row.cells.iter().any(|cell| cell.runs.iter().any(|run| has(run))))
         .collect();
     if rows.is_empty() {
-        return html! { p.note { "No answers were compared with what had been written, in none of these runs." } };
+        return html! { p.note { "No responses were checked in these runs." } };
     }
     html! {
-        details { summary { "Answers: compared, expected, stale; measured skew of keys" }
+        details { summary { "Responses: checked, expected, stale; measured skew of keys" }
             div.wide { table {
                 thead { tr {
-                    th { "run" } th.who { "target" } th { "repeat" } th { "answers compared" } th { "missing" } th { "unexpected" } th { "wrong" }
+                    th { "run" } th.who { "target" } th { "repeat" } th { "responses checked" } th { "missing" } th { "unexpected" } th { "wrong" }
                     th { "stale" } th { "stale, %" } th { "rows returned" } th { "rows expected" }
                     th { "operations on busiest 1 / 10 / 20" (SPACE) "% of keys" }
                 } }

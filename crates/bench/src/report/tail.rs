@@ -1,4 +1,4 @@
-//! The page's end: which of the documents' methods were used, and how to rerun and check everything.
+//! The page's end: the methods of the documents, and instructions to rerun and check everything.
 
 use crate::bundle::Bundle;
 use crate::plan::{Activity, Operation, Run, Stage, Stop, ValueSource};
@@ -21,7 +21,7 @@ pub fn methods(bundle: &Bundle) -> Markup {
     }
 }
 
-/// A method, whether it was used, and how.
+/// A method, whether it was used, and a description.
 type Method = (&'static str, bool, String);
 
 fn list(bundle: &Bundle) -> Vec<Method> {
@@ -45,7 +45,7 @@ fn run(stage: &Stage) -> Option<&Run> {
     }
 }
 
-/// How load was made.
+/// Methods of generating load.
 fn load(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
     let count = |wanted: &dyn Fn(&Run) -> bool| runs.iter().filter(|run| wanted(run)).count();
     let clients: BTreeSet<u32> = runs.iter().map(|run| run.clients).collect();
@@ -105,7 +105,7 @@ fn load(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
             format!("{} runs", runs.len() - timed),
         ),
         (
-            "Servers pulled under load",
+            "Servers killed under load",
             count(&|run| run.disruption.is_some()) > 0,
             format!("{} runs", count(&|run| run.disruption.is_some())),
         ),
@@ -139,18 +139,18 @@ fn judgement(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
             format!("in {counted} runs"),
         ),
         (
-            "Every answer compared with what had been written; stale reads counted",
+            "Every response checked against the record of writes; stale reads counted",
             checked > 0,
-            format!("{} answers", super::number::count(checked)),
+            format!("{} responses", super::number::count(checked)),
         ),
         ("Measured skew of keys", skew > 0, format!("in {skew} runs")),
         (
-            "The tool's own cost: a witness against an echo server",
+            "The tool's own cost: a control against an echo server",
             !bundle.witnesses.is_empty(),
-            format!("{} witnesses", bundle.witnesses.len()),
+            format!("{} controls", bundle.witnesses.len()),
         ),
         (
-            "X-ray of processes, disks and network beside every run",
+            "X-ray of processes, disks and network during every run",
             xray > 0,
             format!("{} samples", super::number::count(xray as u64)),
         ),
@@ -175,7 +175,7 @@ fn comparison(bundle: &Bundle) -> Vec<Method> {
             format!("{parties} targets"),
         ),
         (
-            "Repeats, since no two runs are alike",
+            "Repeats, since runs differ",
             repeats > 1,
             format!("{repeats} of each experiment"),
         ),
@@ -190,7 +190,7 @@ fn comparison(bundle: &Bundle) -> Vec<Method> {
             "above, and in the bundle".into(),
         ),
         (
-            "The documents' figures beside ours",
+            "The documents' figures next to ours",
             published > 0,
             format!("{published} figures"),
         ),
@@ -213,7 +213,7 @@ pub fn rerun(bundle: &Bundle) -> Markup {
     html! {
         section {
             h2 { "Rerun and check" }
-            p { "This page was made from a bundle by " (bundle.tool) ". The bundle holds the plan, every party's configuration, every worker's raw histograms, all time series, and SHA-256 sums of these." }
+            p { "This page was made from a bundle by " (bundle.tool) ". The bundle holds the plan, every target's configuration, every worker's raw histograms, all time series, and SHA-256 sums of these." }
             p { "Run again:" } pre { (command) }
             p { "Check that nothing was changed, and that figures agree with one another:" } pre { "stele-bench verify BUNDLE\ncd BUNDLE && sha256sum -c SHA256SUMS" }
             p { "Render again, or compare with another execution:" } pre { "stele-bench report BUNDLE [BUNDLE…]" }
@@ -221,7 +221,7 @@ pub fn rerun(bundle: &Bundle) -> Markup {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -251,8 +251,8 @@ mod tests {
                 .any(|(method, used, _)| method.contains(name) && *used)
         };
         let bundle = fabricated::bundle(1.0);
-        assert!(used(&bundle, "witness") && used(&bundle, "Fixed time") && used(&bundle, "Repeats"));
-        assert!(!used(&bundle, "Open loop") && !used(&bundle, "pulled") && !used(&bundle, "Fixed count"));
-        assert!(!used(&Bundle::default(), "witness") && !used(&Bundle::default(), "Closed loop"));
+        assert!(used(&bundle, "a control") && used(&bundle, "Fixed time") && used(&bundle, "Repeats"));
+        assert!(!used(&bundle, "Open loop") && !used(&bundle, "killed") && !used(&bundle, "Fixed count"));
+        assert!(!used(&Bundle::default(), "a control") && !used(&Bundle::default(), "Closed loop"));
     }
 }

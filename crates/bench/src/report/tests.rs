@@ -1,4 +1,4 @@
-//! Whole pages: what they say, what they must never say, and what hostile bundles can do to them.
+//! Tests of whole pages: required and forbidden contents, and the effect of hostile bundles.
 
 use super::*;
 use crate::bundle::fabricated;
@@ -122,7 +122,7 @@ fn nothing_run_says_so_instead_of_empty_charts() {
         ..fabricated::bundle(1.0)
     };
     let page = page_of(&bundle);
-    assert!(page.contains("Nothing was run") && page.contains("No witness"));
+    assert!(page.contains("Nothing was run") && page.contains("No control"));
     assert!(page.contains("the public protocols have no Map-Reduce"));
 }
 

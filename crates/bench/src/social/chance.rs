@@ -1,7 +1,7 @@
-//! Numbers that look random and depend on nothing but a seed and an operation's number.
+//! Pseudo-random numbers that depend only on a seed and an operation's number.
 //!
 //! SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"): each operation has its own
-//! short stream, so that it does the same thing wherever and in whatever order operations are carried out.
+//! short stream, so that its content does not depend on place or order of its execution.
 
 /// A stream of numbers.
 #[derive(Debug, Clone)]

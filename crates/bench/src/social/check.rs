@@ -1,17 +1,18 @@
-//! Compares rows with what the network and the ledger say must be in them.
+//! Compares rows with the contents that the network and the ledger expect.
 //!
-//! An action counts as one answer checked, and as at most one stale answer, however many rows it reads: BG counts reads,
-//! and a share of stale ones, in the same way. (BG counts View Profile twice, for both counts, and does not check View Top
-//! Resources; in the published mixes these are equally frequent, so that the share has the same denominator.)
+//! An action counts as one checked response, and as at most one stale response, however many rows it reads. BG counts
+//! reads, and a share of stale ones, in the same way. (BG counts View Profile twice, for both counts, and does not
+//! check View Top Resources. In the published mixes these are equally frequent, so that the share has the same
+//! denominator.)
 //!
-//! Nothing here trusts a server: what is not understood is unexpected.
+//! No byte from a server is trusted: a cell that is not understood is unexpected.
 
 use super::ledger::Shown;
 use super::network::{self, COMMENTS_PER_RESOURCE, Network, PROFILE_FIELDS, RESOURCE_FIELDS};
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use crate::target::{Cell, Columns, Row};
 
-/// Bit of the image among the cells seen of a user's row; those of the fields come first.
+/// Bit of the image among the cells found in a user's row. Those of the fields come first.
 const IMAGE_BIT: u32 = 1 << PROFILE_FIELDS.len();
 /// Bit of the thumbnail.
 const THUMB_BIT: u32 = IMAGE_BIT << 1;
@@ -26,7 +27,7 @@ pub fn volume(row: &Row) -> u64 {
     (row.key.len() + cells) as u64
 }
 
-/// Checks what is fixed in a user's row, and collects friends and inviters for the ledger.
+/// Checks the fixed cells of a user's row, and collects friends and inviters for the ledger.
 pub fn user(
     network: &Network,
     user: u64,
@@ -68,13 +69,13 @@ pub fn user(
     }
 }
 
-/// Notes that the row of a user was not returned although it must have columns.
+/// Records that the row of a user was not returned although it must have columns.
 pub fn no_user(user: u64, verdict: &mut Verdict) {
     verdict.missing += 1;
     verdict.example(|| format!("user {user}: no row"));
 }
 
-/// A profile's cell: its bit among those seen, and its value.
+/// A profile's cell: its bit among those found, and its value.
 fn fixed<'a>(network: &'a Network, user: u64, family: &str, cell: &Cell) -> Option<(u32, &'a [u8])> {
     match family {
         network::PROFILE => {
@@ -151,7 +152,7 @@ pub fn resource(network: &Network, owner: u64, resource: u32, row: &Row, verdict
     }
 }
 
-/// Notes that a resource, or part of it, was not returned.
+/// Records that a resource, or part of it, was not returned.
 pub fn no_resource(owner: u64, resource: u32, verdict: &mut Verdict) {
     verdict.missing += 1;
     verdict.example(|| format!("user {owner}: resource {resource} is missing or incomplete"));

@@ -1,18 +1,18 @@
-//! BG's `dzipfian` distribution of users: which member acts, and whose page is looked at.
+//! BG's `dzipfian` distribution of users: the choice of the acting and the viewed member.
 //!
 //! Users are ranks. With mean `m`, BG gives rank `r` (from 1) a weight of `r^-(1-m)`: a Zipf distribution with exponent
 //! `1 - m`. Its default of 0.27 is the exponent 0.73. The busiest fifth of many users has about `0.2^0.27` = 65 % of the
 //! actions (62 % among 10,000, 59 % among 1000), the busiest percent 29 % of many (24 % of 10,000).
 //!
-//! The `d` is for decentralised: BG cuts the users into one fragment for each client such that all clients together draw
-//! from the same distribution. Here worker `w` of `W` draws from the ranks `w + 1`, `w + 1 + W`, …, which differ in total
-//! weight a little; BG makes up for that with unequal rates, we do not.
+//! The `d` is for decentralised: BG cuts the users into one fragment for each client such that all clients together
+//! sample the same distribution. Here worker `w` of `W` samples the ranks `w + 1`, `w + 1 + W`, …. Their total weights
+//! differ a little. BG compensates for that with unequal rates; this module does not.
 //!
 //! Discrete and exact, as BG's is: a table of cumulated weights and a binary search. (BG's rounds weights to integers.)
 
 use super::chance::Chance;
 
-/// Ranks that a table is made for: 16 M, whose cumulated weights take 128 MB.
+/// Most ranks of a table: 16 M, whose cumulated weights take 128 MB.
 pub const RANKS_MAX: u64 = 1 << 24;
 
 /// One worker's fragment of the distribution.
@@ -45,7 +45,7 @@ impl Dzipfian {
         Ok(Self { cumulated })
     }
 
-    /// Draws a member of the fragment: a number below that of its members, the busiest being 0.
+    /// Samples a member of the fragment: a number below that of its members, the busiest being 0.
     pub fn sample(&self, chance: &mut Chance) -> u64 {
         let total = self.cumulated.last().copied().unwrap_or_default();
         let point = chance.unit() * total;

@@ -1,31 +1,31 @@
-//! Who is whose friend and who has invited whom: what reads must show, and who may be acted on.
+//! Friends and inviters of users: the expected contents of reads, and the users available to updates.
 //!
-//! Terms: a *tie* is one column: friend or inviter `other` in the row of `user`. A *change* is one write of a tie. It is
-//! *settled* once it has been acknowledged, and in doubt until then; for ever if it failed.
+//! Terms: a *tie* is one column: friend or inviter `other` in the row of `user`. A *change* is one write of a tie. It
+//! is *settled* once it has been acknowledged, and in doubt until then; for ever if it failed.
 //!
-//! The rule, for each tie: a read must show what the last change made of it if that was acknowledged before the read was
-//! sent. If a change was under way or began later, either is right. BG's validation phase finds the same from logs, by
-//! looking for a count that any order of overlapping updates explains; here each tie is judged by itself, while the run
-//! goes on, so that two wrongs never make a right count.
+//! The rule, for each tie: a read must show the result of the last change if that was acknowledged before the read was
+//! sent. If a change was in progress or began later, either result is right. BG's validation phase finds the same from
+//! logs: it searches for a count that some order of overlapping updates explains. Here each tie is judged by itself
+//! during the run, so that two errors never add up to a right count.
 //!
 //! Invariants:
-//! * A tie has at most one change under way: whoever changes ties between two users has *reserved* both of them.
+//! * A tie has at most one change in progress: a step that changes ties between two users has *reserved* both of them.
 //!   BG's clients likewise never emulate one member twice at a time. Reading needs no reservation.
-//! * Only users of this worker's block are changed, and with each other only; nobody else changes them.
+//! * Only users of this worker's block are changed, and only with each other. No other worker changes them.
 //! * `changed_at` is in ticks of `clock`, which ticks with every acknowledgement. A read that noted the clock at `t`
 //!   before it was sent was sent after every acknowledgement with a tick up to `t`.
-//! * No lock is held while another one is taken, or while anything is awaited.
+//! * No lock is held while another one is taken, or across an await.
 //!
-//! On a store whose rows are linearizable no read is stale. (One that hides a put behind a delete of the same millisecond, as
-//! HBase may, is found out if a pair of users is quick enough.)
+//! On a store whose rows are linearizable no read is stale. (HBase may hide a put behind a delete of the same
+//! millisecond. This is found if a pair of users is quick enough.)
 //!
-//! A change that begins after a read was answered and before it is judged lets the read pass unjudged in that tie: the
-//! ledger may miss an error in such a moment, and never sees one where there is none.
+//! A change may begin after the response to a read and before its judgement. The read is then not judged in that tie.
+//! The ledger may thus miss an error in such a moment, and never reports one that does not exist.
 
 mod change;
 
 use super::network::Network;
-use crate::activity::Verdict;
+use crate::outcome::Verdict;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -37,11 +37,11 @@ pub use change::{Change, Pair};
 
 /// Parts with a lock each: more than the threads of any worker.
 const SHARDS: usize = 64;
-/// Users looked at before an update gives up on finding one to act on.
+/// Users that an update tries before it gives up.
 const PROBES: u64 = 64;
-/// Users in the list of those who may have invitations; it is a hint, and older ones are forgotten.
+/// Length of the list of users who may have invitations. It is a hint, and older ones are forgotten.
 const INVITED_MAX: usize = 1 << 16;
-/// Ties of one user that are no more and remembered, only to call a read stale rather than unexpected.
+/// Ended ties of one user that are remembered, only to call a read stale rather than unexpected.
 const PAST_TIES_MAX: usize = 4096;
 /// A change that is in doubt.
 const IN_DOUBT: u64 = u64::MAX;
@@ -58,11 +58,11 @@ pub enum List {
 #[derive(Debug, Clone, Copy)]
 struct Tie {
     other: u64,
-    /// What the last change makes of it.
+    /// The state after the last change.
     present: bool,
-    /// Whether it has ever been there.
+    /// Whether it has ever existed.
     ever: bool,
-    /// Tick of the last change's acknowledgement; zero if it is as loaded, [`IN_DOUBT`] before and without it.
+    /// Tick of the last change's acknowledgement. Zero if it is as loaded, [`IN_DOUBT`] before and without it.
     changed_at: u64,
 }
 
@@ -77,7 +77,7 @@ impl Tie {
 struct Member {
     confirmed: Vec<Tie>,
     pending: Vec<Tie>,
-    /// Whether somebody has reserved this user.
+    /// Whether a step has reserved this user.
     reserved: bool,
 }
 
@@ -96,7 +96,7 @@ impl Member {
         }
     }
 
-    /// Whether this side knows for sure that there is nothing between the two.
+    /// Whether this side knows for certain that there is no tie between the two.
     fn is_stranger(&self, other: u64) -> bool {
         [&self.confirmed, &self.pending]
             .into_iter()
@@ -111,20 +111,20 @@ fn find(ties: &[Tie], other: u64) -> Result<usize, usize> {
     ties.binary_search_by_key(&other, |tie| tie.other)
 }
 
-/// What this worker knows of its users.
+/// A worker's knowledge about its users.
 #[derive(Debug)]
 pub struct Ledger {
     network: Arc<Network>,
     /// Users that this worker acts for.
     block: Range<u64>,
     clock: AtomicU64,
-    /// Users that have ever been reserved; all others are as loaded.
+    /// Users that have ever been reserved. All others are as loaded.
     shards: Vec<Mutex<HashMap<u64, Member>>>,
-    /// Users that have got an invitation, oldest first. Some will have answered it already.
+    /// Users that have got an invitation, oldest first. Some may have answered it already.
     invited: Mutex<VecDeque<u64>>,
 }
 
-/// A read's result in one list, and room to work. Kept from read to read.
+/// A read's result in one list, and scratch memory. Reused from read to read.
 #[derive(Debug, Default)]
 pub struct Shown {
     /// Users that the read showed.
@@ -151,7 +151,7 @@ impl Ledger {
         self.block.clone()
     }
 
-    /// To be noted before a read is sent, and given to [`Self::judge`].
+    /// The clock, which must be read before a read is sent, for [`Self::judge`].
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::SeqCst)
     }
@@ -160,14 +160,14 @@ impl Ledger {
         &self.shards[user as usize % SHARDS]
     }
 
-    /// Judges what a read, sent at `sent`, showed of a user's list.
+    /// Judges the users that a read, sent at `sent`, showed in a user's list.
     pub fn judge(&self, user: u64, list: List, sent: u64, shown: &mut Shown, verdict: &mut Verdict) {
         shown.users.sort_unstable();
         let shard = self.shard(user).lock();
         if let Some(member) = shard.get(&user) {
             return compare(user, member.list(list).iter().copied(), sent, &shown.users, verdict);
         }
-        // Nobody had reserved the user when this lock was taken, so nothing of another change can be in the answer.
+        // No step had reserved the user when this lock was taken, so the response contains nothing of another change.
         drop(shard);
         match list {
             List::Confirmed => self.network.ring(user, &mut shown.ring),
@@ -198,14 +198,14 @@ impl Ledger {
         Some(Reserved { ledger: self, user })
     }
 
-    /// The block's users from one on, around its end, as many as may be looked at.
+    /// The block's users from one on, around its end, up to the limit of tries.
     fn probe(&self, user: u64) -> impl Iterator<Item = u64> + use<> {
         let Range { start, end } = self.block;
         let users = end - start;
         (0..users.min(PROBES)).map(move |step| start + (user.saturating_sub(start) + step) % users)
     }
 
-    /// Reserves a pair of strangers: an inviter, `wanted` if possible, and whom to invite.
+    /// Reserves a pair of strangers: an inviter, `wanted` if possible, and the user to invite.
     pub fn strangers(&self, wanted: u64, chance: u64) -> Option<Pair<'_>> {
         let inviter = self.probe(wanted).find_map(|user| self.reserve(user))?;
         let users = self.block.end - self.block.start;
@@ -233,7 +233,8 @@ impl Ledger {
             let user = self.invited.lock().pop_front()?;
             match self.tied(user, List::Pending, chance) {
                 Some(pair) => return Some(pair),
-                // Somebody is busy with it, or it has been answered: the latter are dropped when they come up again.
+                // A step has reserved the user, or the invitation has been answered. The latter are dropped when they
+                // come up again.
                 None if self.may_have_invitation(user) => self.note_invited(user),
                 None => {}
             }
@@ -247,7 +248,7 @@ impl Ledger {
             .find_map(|user| self.tied(user, List::Confirmed, chance))
     }
 
-    /// Reserves a user and somebody who is for sure in the list and belongs to this worker.
+    /// Reserves a user and another who is certainly in the list and belongs to this worker.
     fn tied(&self, user: u64, list: List, chance: u64) -> Option<Pair<'_>> {
         let user = self.reserve(user)?;
         let mut others: Vec<u64> = user.with(|member| {
@@ -272,7 +273,7 @@ impl Ledger {
             .is_some_and(|m| m.pending.iter().any(|tie| tie.present && tie.settled()))
     }
 
-    /// Remembers that a user has an invitation to answer.
+    /// Remembers that a user has an unanswered invitation.
     pub fn note_invited(&self, user: u64) {
         let mut invited = self.invited.lock();
         if invited.len() >= INVITED_MAX {
@@ -291,7 +292,7 @@ fn loaded(other: u64) -> Tie {
     }
 }
 
-/// Compares ties with what was shown, both ascending.
+/// Compares ties with the shown users, both ascending.
 fn compare(user: u64, ties: impl Iterator<Item = Tie>, sent: u64, shown: &[u64], verdict: &mut Verdict) {
     let mut shown = shown.iter().copied().peekable();
     let unexpected = |other: u64, verdict: &mut Verdict| {
@@ -315,7 +316,7 @@ fn compare(user: u64, ties: impl Iterator<Item = Tie>, sent: u64, shown: &[u64],
     }
 }
 
-/// Notes a settled tie that was shown as it should not be.
+/// Records a settled tie that was shown wrongly.
 fn judge_tie(user: u64, tie: Tie, sent: u64, verdict: &mut Verdict) {
     let Tie {
         other,

@@ -1,8 +1,8 @@
 //! Loads the network: operation `i` inserts user `i` with profile, image, friends and resources.
 //!
-//! Two calls for each user, one after the other: the user's row, and all resource rows at once. BG's HBase client makes
-//! one call for the profile, one for each friendship on each side with two for its counters, and three for each resource;
-//! its load times are to be compared with that in mind.
+//! Two calls for each user, one after the other: the user's row, then all resource rows in one batch. BG's HBase client
+//! makes one call for the profile, one for each friendship on each side with two for its counters, and three for each
+//! resource. Comparisons of load times must take that into account.
 
 use super::network::{Network, RESOURCES_TABLE, USERS_TABLE};
 use super::stage::Stage;

@@ -1,8 +1,8 @@
 //! The mixes of actions that BG publishes and the document used, and the names of actions.
 //!
-//! Weights as in BG's own workload files. The symmetric mixes are named by their share of updates: 0.1 %, 1 % and 10 %;
-//! as many invitations are sent as are accepted or rejected, and as many friendships end as begin, so that the network
-//! stays as large as it was loaded.
+//! Weights as in BG's own workload files. The symmetric mixes are named by their share of updates: 0.1 %, 1 % and 10 %.
+//! They send as many invitations as they accept or reject, and end as many friendships as they begin, so that the size of
+//! the network stays the same.
 
 use crate::plan::SocialAction::{
     self, AcceptFriend, InviteFriend, ListFriends, RejectFriend, ThawFriendship, ViewComments, ViewFriendRequests,

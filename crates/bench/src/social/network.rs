@@ -1,11 +1,12 @@
-//! The social network as it is loaded: row keys, columns and every value, each a function of the user alone.
+//! The social network as loaded, whose rows are functions of the user alone.
 //!
-//! Terms: the *ring*: users stand in a circle, and each is a friend of the `friends / 2` nearest on either side, as in BG.
-//! A *card* is what a list shows of a user: profile and thumbnail.
+//! Terms: in the *ring*, users stand in a circle, and each is a friend of the `friends / 2` nearest on either side, as
+//! in BG. A *card* is a user's entry in a list: profile and thumbnail.
 //!
-//! Values do not depend on a run's seed, so that any run can check what another one loaded. They are pieces of two pools
-//! of pseudo-random bytes, starting where a hash of user and column says: made and compared without computing or copying
-//! anything, which matters at 512 kB. Two users' images agree by accident in one of a million pairs; names come with them.
+//! Values do not depend on a run's seed, so that any run can check the load of another one. They are parts of two pools
+//! of pseudo-random bytes, and a hash of user and column determines their start. They are made and compared without
+//! computation or copies, which matters at 512 kB. Two users' images agree by accident in one of a million pairs; names
+//! come with them.
 
 mod keys;
 
@@ -30,7 +31,7 @@ pub const IMAGE: &str = "image";
 pub const THUMB: &str = "thumb";
 /// Friends: qualifiers are their row keys.
 pub const CONFIRMED: &str = "confirmed";
-/// Users who have sent an invitation that is not answered: qualifiers are their row keys.
+/// Users who have sent an unanswered invitation: qualifiers are their row keys.
 pub const PENDING: &str = "pending";
 /// A resource's fields.
 pub const RESOURCE: &str = "resource";
@@ -63,9 +64,9 @@ pub const COMMENTS_PER_RESOURCE: u32 = 1;
 /// Characters of a comment.
 const COMMENT_BYTES: usize = 100;
 
-/// Most users: what [`super::dzipfian`] has a table for.
+/// Most users: the limit of the table of [`super::dzipfian`].
 pub const USERS_MAX: u64 = super::dzipfian::RANKS_MAX;
-/// Most friends of a user when loaded: twenty times what the document used.
+/// Most friends of a user when loaded: twenty times the document's number.
 pub const FRIENDS_MAX: u32 = 1000;
 /// Most resources of a user: their numbers have four digits in row keys.
 pub const RESOURCES_MAX: u32 = 10_000;
@@ -74,10 +75,10 @@ pub const IMAGE_BYTES_MAX: u32 = 8 << 20;
 /// Most bytes of a thumbnail.
 const THUMB_BYTES_MAX: u32 = 12 << 10;
 
-/// Places in a pool at which a piece may start.
+/// Places in a pool at which a part may start.
 const POOL_STARTS: usize = 1 << 20;
 
-/// What is in the tables after the load.
+/// Contents of the tables after the load.
 #[derive(Debug)]
 pub struct Network {
     /// Users are numbered from 0.
@@ -90,9 +91,9 @@ pub struct Network {
     pub image_bytes: u32,
     /// Bytes of a thumbnail; zero for none.
     pub thumb_bytes: u32,
-    /// Letters that texts are pieces of.
+    /// Letters from which texts are cut.
     letters: Bytes,
-    /// Bytes that images are pieces of.
+    /// Bytes from which images are cut.
     pixels: Bytes,
     /// Names of families, shared by all writes.
     names: Names,
@@ -134,7 +135,7 @@ impl Network {
     /// The network that a specification describes.
     ///
     /// # Errors
-    /// One that makes no sense or exceeds a limit.
+    /// A specification that is invalid or exceeds a limit.
     pub fn new(spec: &SocialSpec) -> anyhow::Result<Self> {
         let SocialSpec {
             users,
@@ -189,7 +190,7 @@ impl Network {
         })
     }
 
-    /// Whether a specification describes this network, whatever is done with it.
+    /// Whether a specification describes this network, whatever its actions.
     pub fn is_of(&self, spec: &SocialSpec) -> bool {
         (self.users, self.friends, self.resources, self.image_bytes)
             == (spec.users, spec.friends, spec.resources, spec.image_bytes)
@@ -305,7 +306,7 @@ impl Network {
         }
     }
 
-    /// The write that leaves an invitation by `inviter` with `user`.
+    /// Each side is acknowledged by itself, not when both are.
     pub fn invite(&self, user: u64, inviter: u64) -> Put {
         Put {
             key: user_key(user),

@@ -1,19 +1,20 @@
 //! Carries out BG's actions.
 //!
-//! Operation `i` draws its action, the member who acts, and the member who is looked at from the seed and `i` alone (and from
-//! which part of the workers this one is). Whom an update is about depends on the ledger: a stranger to invite, an inviter
-//! to answer, a friend to part with. If the drawn member has nobody, another member who has is taken, as BG does; if there is
-//! none, nothing is done ([`super::IDLE`]).
+//! Seed and `i` alone (and this worker's share of the users) determine the action, the acting member and the viewed
+//! member of operation `i`. The partner of an update depends on the ledger: a stranger to invite, an inviter to answer,
+//! a friend to part with. If the chosen member has no such partner, a member who has one is taken, as BG does. If there
+//! is none, nothing is done ([`super::IDLE`]).
 //!
-//! View Profile and View Top Resources are about the drawn other member (rarely the acting one itself), View Friend Requests
-//! is about the acting one, as in BG.
+//! View Profile and View Top Resources read the chosen other member (rarely the acting one itself). View Friend
+//! Requests reads the acting one, as in BG.
 
 use super::chance::Chance;
 use super::ledger::{Ledger, List, Shown};
 use super::network::{self, CONFIRMED, Network, PENDING, RESOURCES_TABLE, USERS_TABLE};
 use super::stage::{Cast, Stage};
 use super::{check, is_update};
-use crate::activity::{Actor, ActorContext, Step, Verdict};
+use crate::activity::{Actor, ActorContext, Step};
+use crate::outcome::Verdict;
 use crate::plan::SocialAction;
 use crate::target::{Connection, Result, Row, Scan};
 use anyhow::Context;
@@ -22,9 +23,9 @@ use futures::future::{join_all, try_join};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// Resources that View Top Resources asks for, as in BG.
+/// Number of resources in View Top Resources, as in BG.
 const TOP_RESOURCES: u32 = 5;
-/// Profiles that one list reads at once; longer lists are read in pieces.
+/// Profiles that one list reads concurrently. Longer lists are read in parts.
 const CARDS_AT_ONCE: usize = 64;
 
 pub(super) struct Player {
@@ -38,15 +39,15 @@ pub(super) struct Player {
     pending: Shown,
 }
 
-/// Who does what.
+/// The choices of one operation.
 #[derive(Debug, Clone, Copy)]
 struct Draw {
     /// Index into the mix.
     kind: u8,
     action: SocialAction,
-    /// Who acts.
+    /// The acting member.
     member: u64,
-    /// Who is looked at.
+    /// The viewed member.
     viewed: u64,
     /// For all other choices.
     chance: u64,
@@ -97,7 +98,8 @@ impl Player {
         }
     }
 
-    /// A step that found nobody to act on. It yields, so that a mix of nothing else cannot starve its thread.
+    /// A step that found no user to act on. It yields to the scheduler, so that a mix of only such steps cannot starve
+    /// its thread.
     async fn idle(&self) -> Step {
         tokio::task::yield_now().await;
         Step {
@@ -108,9 +110,10 @@ impl Player {
 
     async fn view_profile(&mut self, draw: Draw) -> Result<Step> {
         self.forget_shown();
-        let columns = match draw.member == draw.viewed {
-            true => &self.network.columns.own_page,
-            false => &self.network.columns.page,
+        let columns = if draw.member == draw.viewed {
+            &self.network.columns.own_page
+        } else {
+            &self.network.columns.page
         };
         let user = draw.viewed;
         let sent = self.cast.ledger.now();
@@ -151,7 +154,7 @@ impl Player {
             .get(USERS_TABLE, network::user_key(user), columns)
             .await?;
         let mut step = read(draw);
-        // A row without a column in the list does not exist for this read; the ledger knows whether that can be.
+        // A row without a column in the list does not exist for this read. The ledger decides whether that can be.
         if let Some(row) = &row {
             count(row, &mut step);
             let (confirmed, pending) = (&mut self.confirmed, &mut self.pending);
@@ -333,10 +336,10 @@ impl Player {
     }
 }
 
-/// Bytes that a delete of one tie names: row key and qualifier.
+/// Bytes in a delete of one tie: row key and qualifier.
 const DELETE_BYTES: u64 = 2 * network::USER_KEY_BYTES as u64;
 
-/// A step that reads, before anything is known of the answer.
+/// A step that reads, before its response is known.
 fn read(draw: Draw) -> Step {
     let verdict = Verdict {
         checked: 1,

@@ -1,15 +1,16 @@
 //! BG's ratings: the Social Action Rating (SoAR) and the Socialites rating.
 //!
-//! A service level agreement says, for example, that 95 % of actions take at most 100 ms and at most 0.01 % of reads are
-//! unpredictable, for ten minutes. SoAR is the highest rate of actions, Socialites the highest number of simultaneous clients, with
-//! which a store keeps it (Barahmand and Ghandeharizadeh, "BG: A Benchmark to Evaluate Interactive Social Networking
-//! Actions"). The document did not use them.
+//! A service level agreement demands, for example, that 95 % of actions take at most 100 ms and at most 0.01 % of reads
+//! are unpredictable, for ten minutes. SoAR is the highest rate of actions with which a store fulfils it. Socialites is
+//! the highest number of simultaneous clients with which it does (Barahmand and Ghandeharizadeh, "BG: A Benchmark to
+//! Evaluate Interactive Social Networking Actions"). The document did not use them.
 //!
-//! The search doubles clients until the agreement is broken, then halves the gap between kept and broken: Socialites. As
-//! rates rise with clients up to a peak and fall behind it, the peak lies between the neighbours of the best trial, which are
-//! closed in on in the same way: SoAR. Like BG's own search it takes for granted that both hold.
+//! The search doubles clients until the agreement is broken, then halves the gap between fulfilled and broken:
+//! Socialites. Rates rise with clients up to a peak and fall behind it. The peak therefore lies between the neighbours
+//! of the best trial, and the search narrows that interval in the same way: SoAR. Like BG's own search it assumes both
+//! properties.
 //!
-//! Pure: decides what to try next from what was tried, and can be carried on from recorded trials.
+//! Pure: it decides the next trial from the earlier trials, and can continue from recorded trials.
 
 use super::IDLE;
 use crate::outcome::{RunOutcome, histogram};
@@ -20,9 +21,9 @@ use serde::{Deserialize, Serialize};
 pub struct Agreement {
     /// Actions that must be fast enough, as a share of all.
     pub fast_share: f64,
-    /// What is fast enough.
+    /// Limit of a fast action.
     pub fast_millis: f64,
-    /// Reads that may be unpredictable (stale or otherwise not what was written), as a share of all that were checked.
+    /// Reads that may be unpredictable (stale or otherwise wrong), as a share of all checked reads.
     pub unpredictable_share: f64,
 }
 
@@ -38,7 +39,7 @@ impl Default for Agreement {
 }
 
 impl Agreement {
-    /// Whether a trial kept it. Figures that are not numbers do not.
+    /// Whether a trial fulfilled it. A figure that is not a number does not.
     pub fn is_kept_by(&self, trial: &Trial) -> bool {
         trial.actions_per_second > 0.0
             && trial.fast_share >= self.fast_share
@@ -53,14 +54,14 @@ pub struct Trial {
     pub clients: u32,
     /// Actions per second.
     pub actions_per_second: f64,
-    /// Share of them that was fast enough; failed ones are not.
+    /// Share of fast ones. Failed ones are not fast.
     pub fast_share: f64,
     /// Share of the checked reads that were unpredictable.
     pub unpredictable_share: f64,
 }
 
 impl Trial {
-    /// What a run was, in the terms of an agreement.
+    /// A run in the terms of an agreement.
     ///
     /// # Errors
     /// Histograms that cannot be read.
@@ -81,7 +82,7 @@ impl Trial {
     }
 }
 
-/// A share of what may be nothing.
+/// A share of a whole that may be zero.
 fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
@@ -91,7 +92,7 @@ fn share(part: u64, whole: u64) -> f64 {
 pub struct Bounds {
     /// Most clients tried.
     pub clients_max: u32,
-    /// Gap between two numbers of clients, relative to the smaller, that is not looked into any more.
+    /// Gap between two numbers of clients, relative to the smaller, that is not narrowed further.
     pub precision: f64,
     /// Most trials; each may take ten minutes.
     pub trials_max: usize,
@@ -107,10 +108,10 @@ impl Default for Bounds {
     }
 }
 
-/// What to do next.
+/// The next step of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
-    /// A run with so many clients.
+    /// A run with this many clients.
     Try(u32),
     /// Nothing: this is the rating.
     Done(Rating),
@@ -121,9 +122,9 @@ pub enum Next {
 pub struct Rating {
     /// Actions per second; zero if even one client broke the agreement.
     pub soar: f64,
-    /// Clients with which that was reached.
+    /// Clients at that rate.
     pub soar_clients: u32,
-    /// Most clients that kept the agreement.
+    /// Most clients that fulfilled the agreement.
     pub socialites: u32,
     /// Whether `socialites` is only the most that was tried.
     pub socialites_unbounded: bool,
@@ -131,7 +132,7 @@ pub struct Rating {
     pub incomplete: bool,
 }
 
-/// Decides what to try next from the trials so far, in any order.
+/// Decides the next trial from the trials so far, in any order.
 pub fn next(agreement: &Agreement, bounds: &Bounds, trials: &[Trial]) -> Next {
     let search = Search::new(agreement, trials);
     let wanted = search
@@ -180,13 +181,13 @@ impl Search {
         between(self.most(), self.broken?, bounds)
     }
 
-    /// Closes in on the highest rate from the wider side.
+    /// Narrows the interval around the highest rate, from the wider side.
     fn climb(&self, bounds: &Bounds) -> Option<u32> {
         let best = self.best()?;
         let at = |index: usize| self.kept.get(index).map(|trial| trial.clients);
         let below = best.checked_sub(1).and_then(at).unwrap_or(0);
         let peak = at(best)?;
-        // What breaks the agreement is no neighbour: the gap to it has been closed already.
+        // The trial that breaks the agreement is no neighbour: the gap to it has been closed already.
         let above = at(best + 1).unwrap_or(peak);
         let (lower, upper) = (between(below, peak, bounds), between(peak, above, bounds));
         if above - peak >= peak - below {
@@ -217,7 +218,7 @@ impl Search {
     }
 }
 
-/// The middle of a gap that is wide enough to look into.
+/// The middle of a gap, if it is wide enough to be narrowed.
 fn between(lower: u32, upper: u32, bounds: &Bounds) -> Option<u32> {
     let gap = upper.saturating_sub(lower);
     let narrow = (f64::from(lower) * bounds.precision).max(1.0);
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_run_is_a_trial() {
-        use crate::activity::Verdict;
+        use crate::outcome::Verdict;
         use crate::outcome::{EncodedHistogram, KindOutcome};
         let kind = |name: &str, micros: &[u64], failures: &[(String, u64)]| {
             let mut latencies = histogram::new();

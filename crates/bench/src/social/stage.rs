@@ -1,8 +1,8 @@
-//! What the clients of a worker share from run to run: the network, and the ledger of what they have made of it.
+//! State that the clients of a worker share: the network, and the ledger of its changes.
 //!
-//! A load makes both anew. Runs of actions go on from there, and must have the same worker as the same part of the same
-//! number of workers: only then does the ledger know of every change of its users. Otherwise the run is refused, and the
-//! network has to be loaded again.
+//! A load makes both new. Runs of actions continue with them. They must have the same worker as the same part of the
+//! same number of workers, because only then does the ledger know of every change of its users. Otherwise the run is
+//! refused, and the network has to be loaded again.
 
 use super::dzipfian::Dzipfian;
 use super::ledger::Ledger;
@@ -12,18 +12,18 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Kept by a worker process from run to run.
+/// The state of a worker process, which outlives its runs.
 #[derive(Debug, Default)]
 pub struct State {
     stage: Mutex<Option<Arc<Stage>>>,
 }
 
-/// What the clients of one run need.
+/// State for the clients of one run.
 #[derive(Debug)]
 pub struct Stage {
-    /// What was loaded.
+    /// The network as loaded.
     pub network: Arc<Network>,
-    /// Who acts; absent in a load.
+    /// This worker's part; absent in a load.
     pub cast: Option<Cast>,
 }
 
@@ -33,18 +33,18 @@ pub struct Cast {
     worker: u32,
     workers: u32,
     mean: f64,
-    /// What the users' lists must show.
+    /// Expected contents of the users' lists.
     pub ledger: Arc<Ledger>,
-    /// Which of the worker's users act, and are looked at.
+    /// Distribution of the acting and viewed users of the worker.
     pub popularity: Arc<Dzipfian>,
 }
 
 impl State {
-    /// Told before the clients of a run are made.
+    /// Prepares a run, before its clients are made.
     ///
     /// # Errors
-    /// A specification that makes no sense, or actions on a network that this worker has not seen loaded, or that others may
-    /// have changed since.
+    /// An invalid specification, or actions on a network that this worker has not seen loaded, or that other workers
+    /// may have changed since.
     pub fn prepare(&self, spec: &SocialSpec, worker: u32, workers: u32) -> anyhow::Result<()> {
         let next = match &spec.mode {
             SocialMode::Load => Stage {
@@ -62,7 +62,7 @@ impl State {
         Ok(())
     }
 
-    /// What the clients of the prepared run need.
+    /// The state for the clients of the prepared run.
     pub(super) fn stage(&self, spec: &SocialSpec) -> anyhow::Result<Arc<Stage>> {
         let stage = self.stage.lock().clone().filter(|stage| stage.network.is_of(spec));
         let stage = stage.context("this worker has not been prepared for the social network")?;

@@ -1,10 +1,10 @@
-//! The whole social network over a store in memory: it must find nothing wrong there, and must find whatever a faulty
-//! connection makes wrong.
+//! Tests of the whole social network over a store in memory.
+//!
+//! It must find no error there, and must find every error of a faulty connection.
 
 use super::*;
-use crate::activity::{Step, Verdict};
-use crate::load::Shared;
-use crate::plan::{Activity, Run};
+use crate::activity::Step;
+use crate::outcome::Verdict;
 use crate::target::{self, Columns, Connection, Put, Result, Row, Scan, Target, TargetError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -35,15 +35,7 @@ fn actions(spec: &SocialSpec, mix: &[(SocialAction, f64)]) -> SocialSpec {
     }
 }
 
-fn prepare(shared: &Shared, spec: &SocialSpec, worker: u32, workers: u32) -> anyhow::Result<()> {
-    let run = Run {
-        activity: Activity::Social(spec.clone()),
-        ..Run::default()
-    };
-    shared.prepare(&run, worker, workers, &[])
-}
-
-/// Everything that steps did, by kind.
+/// Sums of all steps, by kind.
 #[derive(Default)]
 struct Tally {
     operations: Vec<u32>,
@@ -74,7 +66,7 @@ impl Tally {
 /// A store with a loaded network, and one worker that knows it.
 struct World {
     target: Arc<dyn Target>,
-    shared: Arc<Shared>,
+    state: State,
     spec: SocialSpec,
 }
 
@@ -88,10 +80,10 @@ impl World {
         }
         let world = Self {
             target,
-            shared: Arc::default(),
+            state: State::default(),
             spec,
         };
-        prepare(&world.shared, &world.spec, 0, 1).unwrap();
+        world.state.prepare(&world.spec, 0, 1).unwrap();
         let mut loader = world.actor(&world.spec, world.target.connect().await.unwrap());
         for user in 0..users {
             let step = loader.step(user).await.unwrap();
@@ -102,17 +94,16 @@ impl World {
     }
 
     fn actor(&self, spec: &SocialSpec, connection: Arc<dyn Connection>) -> Box<dyn Actor> {
-        let (shared, seed) = (self.shared.clone(), SEED);
         actor(
             spec,
+            &self.state,
             ActorContext {
                 connection,
-                shared,
                 worker: 0,
                 workers: 1,
                 client: 0,
                 clients: 16,
-                seed,
+                seed: SEED,
             },
         )
         .unwrap()
@@ -121,7 +112,7 @@ impl World {
     /// 16 clients on four threads carry out these actions.
     async fn play(&self, mix: &[(SocialAction, f64)], count: u64, fault: Fault, every: u64) -> Tally {
         let spec = actions(&self.spec, mix);
-        prepare(&self.shared, &spec, 0, 1).unwrap();
+        self.state.prepare(&spec, 0, 1).unwrap();
         let connection = Faulty::new(self.target.connect().await.unwrap(), fault, every);
         let (kinds, next, tally) = (kinds(&spec).len(), AtomicU64::new(0), Mutex::new(Tally::default()));
         std::thread::scope(|scope| {
@@ -147,27 +138,27 @@ impl World {
     }
 }
 
-/// What a connection does wrong with every n-th call that it concerns.
+/// The error of a connection in every n-th call that it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// Answers a read with the first answer that it ever gave to it.
+    /// Returns the first response that a read ever had.
     OldRow,
-    /// Acknowledges a put and does not do it.
+    /// Acknowledges a put and drops it.
     LostPut,
-    /// Acknowledges a delete and does not do it.
+    /// Acknowledges a delete and drops it.
     LostDelete,
     /// Fails a put or delete after having done it, or without (by turns).
     FailedWrite,
     /// Leaves out the last column of a row.
     MissingColumn,
-    /// Answers that there is no such row.
+    /// Returns no row.
     MissingRow,
-    /// Adds a column that says that user 0 is a friend or inviter.
+    /// Adds a column that names user 0 as a friend or inviter.
     ExtraColumn,
     /// Changes a byte of the last value.
     WrongValue,
-    /// Answers with a column twice.
+    /// Returns a column twice.
     Twice,
 }
 
@@ -238,17 +229,16 @@ impl Connection for Faulty {
     }
 
     async fn put_many(&self, table: &str, mut puts: Vec<Put>) -> Result<()> {
-        match self.turn(&[Fault::LostPut, Fault::FailedWrite]) {
-            false => self.inner.put_many(table, puts).await,
-            true => {
-                puts.truncate(1);
-                self.inner.put_many(table, puts).await?;
-                if self.fault == Fault::LostPut {
-                    Ok(())
-                } else {
-                    Err(TargetError::Timeout(1))
-                }
+        if self.turn(&[Fault::LostPut, Fault::FailedWrite]) {
+            puts.truncate(1);
+            self.inner.put_many(table, puts).await?;
+            if self.fault == Fault::LostPut {
+                Ok(())
+            } else {
+                Err(TargetError::Timeout(1))
             }
+        } else {
+            self.inner.put_many(table, puts).await
         }
     }
 
@@ -326,7 +316,7 @@ async fn every_mix_is_right_over_a_store_that_is() {
         assert_eq!(tally.errors, 0);
         let sum: f64 = mix.iter().map(|(_, weight)| weight).sum();
         for ((action, weight), done) in mix.iter().zip(&tally.operations) {
-            // Few updates may find nobody while there are no invitations yet.
+            // A few updates may find no user while there are no invitations yet.
             let expected = 20_000.0 * weight / sum;
             let slack = 5.0 * expected.sqrt() + if is_update(*action) { f64::from(tally.idle) } else { 0.0 };
             assert!(
@@ -351,7 +341,7 @@ async fn each_action_does_what_it_says() {
     let world = World::load("each", 50, 4, 1200).await;
     let connection = world.target.connect().await.unwrap();
     let spec = actions(&world.spec, &[(ViewProfile, 1.0)]);
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let one = |action| {
         let (spec, connection, world) = (actions(&world.spec, &[(action, 1.0)]), connection.clone(), &world);
         async move { world.actor(&spec, connection).step(7).await.unwrap() }
@@ -422,7 +412,7 @@ async fn an_operation_depends_on_seed_and_number_only() {
         .filter(|(action, _)| !is_update(*action))
         .collect::<Vec<_>>();
     let spec = actions(&world.spec, &reads);
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let connection = world.target.connect().await.unwrap();
     let (mut first, mut second) = (world.actor(&spec, connection.clone()), world.actor(&spec, connection));
     let mut backwards = Vec::new();
@@ -490,7 +480,7 @@ async fn spoiled_rows_are_found() {
         let world = World::load(&format!("spoiled-{fault:?}"), 100, 4, 1200).await;
         let reads: Vec<_> = high().into_iter().filter(|(action, _)| !is_update(*action)).collect();
         for read in reads {
-            // Nobody has invited anybody: there is nothing to spoil. And scans have no column added.
+            // No user has invited another, so the fault finds nothing to change. Scans have no column added.
             let is_empty = read.0 == SocialAction::ViewFriendRequests
                 || (read.0 == SocialAction::ViewTopResources && fault == Fault::ExtraColumn);
             let tally = world.play(&[read], 500, fault, 5).await;
@@ -516,7 +506,7 @@ async fn spoiled_rows_are_found() {
 async fn steps_that_are_given_up_half_way_leave_no_false_trail() {
     let world = World::load("dropped", 60, 4, 0).await;
     let spec = actions(&world.spec, &high());
-    prepare(&world.shared, &spec, 0, 1).unwrap();
+    world.state.prepare(&spec, 0, 1).unwrap();
     let connection = world.target.connect().await.unwrap();
     let mut actor = world.actor(&spec, connection);
     let mut dropped = 0;
@@ -545,26 +535,25 @@ async fn workers_share_a_network_without_knowing_of_each_other() {
     let connection = world.target.connect().await.unwrap();
     let mut clients = Vec::new();
     for worker in 0..3 {
-        let shared: Arc<Shared> = Arc::default();
-        assert!(prepare(&shared, &spec, worker, 3).is_err(), "it has not seen the load");
-        prepare(&shared, &world.spec, worker, 3).unwrap();
-        prepare(&shared, &spec, worker, 3).unwrap();
+        let state = State::default();
+        assert!(state.prepare(&spec, worker, 3).is_err(), "it has not seen the load");
+        state.prepare(&world.spec, worker, 3).unwrap();
+        state.prepare(&spec, worker, 3).unwrap();
         for client in 0..4 {
-            let (connection, shared) = (connection.clone(), shared.clone());
+            let connection = connection.clone();
             let context = ActorContext {
                 connection,
-                shared,
                 worker,
                 workers: 3,
                 client,
                 clients: 12,
                 seed: SEED,
             };
-            clients.push((actor(&spec, context).unwrap(), u64::from(worker * 4 + client)));
+            clients.push((actor(&spec, &state, context).unwrap(), u64::from(worker * 4 + client)));
         }
         let other = if worker == 0 { 1 } else { 0 };
         assert!(
-            prepare(&shared, &spec, other, 3).is_err(),
+            state.prepare(&spec, other, 3).is_err(),
             "others have changed what it knows"
         );
     }
@@ -582,18 +571,18 @@ async fn workers_share_a_network_without_knowing_of_each_other() {
 
 #[test]
 fn a_run_that_is_refused_leaves_the_network_as_it_was() {
-    let (shared, load) = (Shared::default(), spec(10, 2, 0, SocialMode::Load));
+    let (state, load) = (State::default(), spec(10, 2, 0, SocialMode::Load));
     let (this, another) = (
         actions(&load, &high()),
         actions(&spec(20, 2, 0, SocialMode::Load), &high()),
     );
-    prepare(&shared, &load, 0, 1).unwrap();
-    assert!(shared.social.stage(&this).is_err(), "only the load has been prepared");
-    assert!(prepare(&shared, &another, 0, 1).is_err());
-    assert!(prepare(&shared, &this, 1, 1).is_err());
-    prepare(&shared, &this, 0, 1).unwrap();
-    assert!(shared.social.stage(&this).is_ok());
-    assert!(shared.social.stage(&load).is_err() && shared.social.stage(&another).is_err());
+    state.prepare(&load, 0, 1).unwrap();
+    assert!(state.stage(&this).is_err(), "only the load has been prepared");
+    assert!(state.prepare(&another, 0, 1).is_err());
+    assert!(state.prepare(&this, 1, 1).is_err());
+    state.prepare(&this, 0, 1).unwrap();
+    assert!(state.stage(&this).is_ok());
+    assert!(state.stage(&load).is_err() && state.stage(&another).is_err());
 }
 
 #[test]

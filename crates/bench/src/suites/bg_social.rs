@@ -1,11 +1,13 @@
-//! Chhabra and Sauray, "Benchmarking HBase in Distributed Mode": the BG social network benchmark on 1, 2 and 4 nodes.
+//! Chhabra and Sauray, "Benchmarking HBase in Distributed Mode".
 //!
-//! Users, their friends and resources are loaded by 1, 10 and 100 threads with no image, one of 12 kB or of 512 kB; then
-//! threads look at profiles, list friends, or do all nine actions in three mixes, and every read is checked against the
+//! The document ran the BG social network benchmark on 1, 2 and 4 nodes.
+//!
+//! Users, their friends and resources are loaded by 1, 10 and 100 threads with no image, one of 12 kB or of 512 kB.
+//! Then threads view profiles, list friends, or do all nine actions in three mixes. Every read is checked against the
 //! writes that were acknowledged before it. Runs last 180 s.
 //!
-//! The document's tables have cells that were pasted from others (its column of 2 nodes and 50K users equals that of 4 nodes
-//! and 10K users, and more). Its figures show shapes; none of them is a bar.
+//! The document's tables have cells that were copied from others by mistake (its column of 2 nodes and 50K users equals
+//! that of 4 nodes and 10K users, and more). Its figures show shapes, and none of them is a requirement.
 
 use super::recipe::{Measure, Recipe};
 use super::sizing::Sizing;
@@ -60,11 +62,11 @@ const MIXES: [(&str, &str, ByThreads, ByThreads); 3] = [
 ];
 
 const PASTED: &str =
-    "The document's tables contain cells pasted from others: compare shapes, and trust no single figure.";
+    "The document's tables contain cells copied from others by mistake: compare shapes, and trust no single figure.";
 
-const LAYOUT: &str = "BG leaves the layout of rows to whoever adapts it; the bench's is described in the documentation of its social network.";
+const LAYOUT: &str = "BG leaves the layout of rows to the adapter of each store; the documentation of the bench's social network describes its layout.";
 
-const ONE_NODE: &str = "The document's single node had 8 GB and a solid-state disk, its clusters 3.8 GB a node; here it is what the address names.";
+const ONE_NODE: &str = "The document's single node had 8 GB and a solid-state disk, its clusters 3.8 GB a node; here the address determines the machine.";
 
 pub(super) fn experiments(sizing: &Sizing) -> Vec<Experiment> {
     vec![
@@ -103,7 +105,7 @@ fn recipe<'a>(sizing: &'a Sizing, id: &str, title: &str, about: &str) -> Recipe<
         .differs(ONE_NODE)
 }
 
-/// Makes the tables; quick ones are not split, because making and dropping many tablets takes longer than what follows.
+/// Creates the tables. Quick ones are not split, because creating and dropping many tablets takes longer than the run.
 fn create(recipe: &mut Recipe<'_>, spec: &SocialSpec) {
     for mut table in social::tables(spec) {
         if recipe.sizing.quick {
@@ -131,7 +133,7 @@ fn acting(spec: &SocialSpec, mix: Vec<(SocialAction, f64)>, clients: u32, stop: 
     }
 }
 
-/// Looks at as many profiles and friend lists as there are users; every answer is compared with what was loaded.
+/// Reads as many profiles and friend lists as there are users. Every response is compared with the load.
 fn check(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     let mix = vec![(SocialAction::ViewProfile, 1.0), (SocialAction::ListFriends, 1.0)];
     let looks = if recipe.sizing.quick {
@@ -142,7 +144,7 @@ fn check(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     recipe.verify(label, acting(spec, mix, 4, Stop::Operations(looks)));
 }
 
-/// Makes and fills the tables, and checks them.
+/// Creates and fills the tables, and checks them.
 fn prepare(recipe: &mut Recipe<'_>, spec: &SocialSpec, label: &str) {
     create(recipe, spec);
     let clients = recipe.sizing.clients(100);
@@ -245,7 +247,7 @@ fn view_profile(sizing: &Sizing) -> Experiment {
         sizing,
         "B20",
         "View Profile",
-        "How many profiles can be looked at each second? One read of a row with an image and two counts.",
+        "How many profiles can be viewed each second? One read of a row with an image and two counts.",
     );
     let mix = [(SocialAction::ViewProfile, 1.0)];
     for ((series, label, bytes), figures) in IMAGES.into_iter().zip(VIEW_PROFILE) {
@@ -385,7 +387,7 @@ fn soar(sizing: &Sizing) -> Experiment {
         "The highest rate of actions at which 95 % take at most 100 ms and at most 0.01 % of reads are unpredictable, which is \
          how BG itself sums up a store. The document does not use it.",
     )
-    .differs("BG rates runs of ten minutes; quick runs of a second show how the rating is made, not what it is.");
+    .differs("BG rates runs of ten minutes; quick runs of a second show how the rating is made, not its real value.");
     let spec = spec(users(sizing, 0), FRIENDS, 0);
     prepare(&mut recipe, &spec, "load");
     let mix = social::mix("low").unwrap_or_default();

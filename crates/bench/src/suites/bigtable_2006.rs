@@ -1,4 +1,4 @@
-//! The Bigtable paper's section 7: figure 6, and what the text explains it with.
+//! The Bigtable paper's section 7: figure 6, and the text that explains it.
 //!
 //! The paper drove N tablet servers with N clients, 1 GB of 1000-byte random strings for each server, one string under each
 //! row key. Its keys are not described; ten decimal digits here.
@@ -77,7 +77,7 @@ fn writes(recipe: &mut Recipe<'_>, clients: u32, series: &str) {
         ("sequential-write", SEQUENTIAL_WRITES, KeyOrder::Sequential),
         ("random-write", RANDOM_WRITES, KeyOrder::Uniform),
     ] {
-        // A quick run ends by time: the key space is larger than what is written in it.
+        // A quick run ends by time: the key space is larger than the number of rows written in it.
         let data = Dataset::new(label, sizing.count(ROWS, 400_000), padded(10), sizing.random(1_000));
         let label = format!("{label}-{clients}");
         recipe.create(&data);
@@ -155,7 +155,7 @@ fn figure_6_scale(sizing: &Sizing) -> Experiment {
         sizing,
         "figure-6-scale",
         "Six operations on 50, 250 and 500 tablet servers",
-        "What is left of one server's rate when hundreds share a network, a lock service and a master?",
+        "How much of one server's rate remains when hundreds share a network, a lock service and a master?",
     )
     .numbers("tablet servers", "");
     for (test, figures) in FIGURE_6 {

@@ -1,24 +1,24 @@
-//! A table and what it is filled with.
+//! A table and its contents.
 
 use crate::plan::{KeyFormat, KeyOrder, Keys, Operation, Values, Workload};
 use crate::target::{Compression, TableSpec};
 
-/// A table, its keys and its values: what several runs of an experiment have in common.
+/// A table, its keys and its values, shared by several runs of an experiment.
 #[derive(Debug, Clone)]
 pub(super) struct Dataset {
-    /// The table as it is made.
+    /// The schema of the table.
     pub table: TableSpec,
     /// Size of the key space: keys are numbers below it.
     pub records: u64,
     /// Their form.
     pub format: KeyFormat,
-    /// What is written under them.
+    /// The values under them.
     pub values: Values,
 }
 
 impl Dataset {
-    /// A table of one version and no compression, named after `name`. Padded keys that are too narrow for so many records
-    /// (above the document's own size) are widened.
+    /// A table of one version and no compression, named after `name`. Padded keys that are too narrow for this many
+    /// records (above the document's own size) are widened.
     pub fn new(name: &str, records: u64, format: KeyFormat, values: Values) -> Self {
         let table = TableSpec {
             name: format!("bench-{name}"),

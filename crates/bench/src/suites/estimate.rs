@@ -1,17 +1,17 @@
-//! How long a suite will take, before anything is known of the server.
+//! Estimates the duration of a suite, before anything is known of the server.
 //!
-//! The rates are cautious: what a server on two cores that it shares with the generator surely does. They decide what quick
-//! suites may contain, so a server below them takes longer than promised, and nothing else happens.
+//! The rates are cautious: a server on two cores that it shares with the generator certainly reaches them. They limit
+//! the contents of quick suites. A slower server takes longer than promised, without further consequences.
 
 use crate::plan::{Activity, Operation, Run, SocialMode, Stage, Stop, Suite, Workload};
 
 /// Seconds to make a table.
 const CREATE: f64 = 1.0;
 
-/// More for each family: a file of each must go when the table is dropped.
+/// Added for each family: dropping the table deletes a file of each.
 const CREATE_FAMILY: f64 = 0.005;
 
-/// Seconds to drop a table, by itself or to make it anew.
+/// Seconds to drop a table, with or without creating it again.
 const DROP: f64 = 1.0;
 
 /// Seconds of a flush.
@@ -43,7 +43,7 @@ pub fn estimate_seconds(suite: &Suite) -> f64 {
 }
 
 fn stages(stages: &[Stage]) -> f64 {
-    // Rows that the tables of the experiment hold at most, for scans of key spaces with gaps.
+    // Most rows in the tables of the experiment, for scans of key spaces with gaps.
     let mut rows = std::collections::BTreeMap::new();
     let mut seconds = 0.0;
     for stage in stages {

@@ -1,8 +1,8 @@
 //! hstack's "HBase Performance Testing", April 2010: the methodology document.
 //!
-//! Seven servers with 24 disks each held 3 billion rows of 128 to 256 bytes in 1 to 5 columns; 300 and 600 threads of four
-//! injectors read, wrote, and did both. Then batch jobs over everything. It asks two questions that it leaves without
-//! figures: what happens when servers are pulled, and after days?
+//! Seven servers with 24 disks each held 3 billion rows of 128 to 256 bytes in 1 to 5 columns. 300 and 600 threads of
+//! four injectors read, wrote, and did both. Batch jobs over everything followed. It asks two questions without giving
+//! figures: what happens when servers are killed, and what happens after days?
 
 use super::dataset::Dataset;
 use super::recipe::{Measure, Recipe, padded};
@@ -18,7 +18,7 @@ const LARGE_ROWS: u64 = 530_000_000;
 /// Requests of 300 threads; 600 threads made twice as many.
 const REQUESTS: u64 = 3_000_000;
 
-/// Days that the longevity test lasts: the document says no more than that it takes days.
+/// Days of the longevity test. The document only says that it takes days.
 const DAYS: f64 = 3.0;
 
 /// Kinds of request in the document's order.
@@ -217,14 +217,14 @@ fn pulled_server(sizing: &Sizing) -> Experiment {
     let mut recipe = Recipe::new(
         sizing,
         "B24",
-        "Servers pulled under load",
+        "Servers killed under load",
         "\"How does the system behave once you pull the plug on a server? Or three?\" A third of the way into a run with 70 % \
-         gets, a command of the user's pulls them; afterwards every acknowledged row must still be there.",
+         gets, a command of the user's kills them; afterwards every acknowledged row must still exist.",
     )
-    .numbers("servers pulled", "")
+    .numbers("servers killed", "")
     .differs("The document asks the question and gives no figures.")
     .differs(
-        "With a single server, pulling it and starting it again is what can be done; the command decides what it pulls.",
+        "A single server can only be killed and started again; the command decides which process it kills.",
     );
     let seconds = if sizing.quick { 6.0 } else { 600.0 };
     for servers in [1_u32, 3] {
@@ -246,9 +246,9 @@ fn pulled_server(sizing: &Sizing) -> Experiment {
     recipe.done()
 }
 
-/// What to say where servers cannot be pulled.
-pub(super) const NO_KILL_COMMAND: &str = "No command to pull a server was given. Give one with --kill-command; it finds in STELE_BENCH_PULL what to pull (server or \
-     master) and in STELE_BENCH_PULL_COUNT how many, and starts again what must come back.";
+/// Explanation where servers cannot be killed.
+pub(super) const NO_KILL_COMMAND: &str = "No command to kill a server was given. Give one with --kill-command. STELE_BENCH_PULL tells it the process to kill (server or \
+     master), and STELE_BENCH_PULL_COUNT the number of them. It must start again every process that is needed afterwards.";
 
 fn longevity(sizing: &Sizing) -> Experiment {
     let mut recipe = Recipe::new(

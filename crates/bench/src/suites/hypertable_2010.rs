@@ -1,8 +1,8 @@
 //! "Hypertable vs. HBase Performance Evaluation, Test 1", 2010: Hypertable 0.9.3.3 against HBase 0.20.4 on 10 machines.
 //!
-//! Four tablet servers with 5 GB each; 80 GB written, scanned and read with values of 10,000 to 10 bytes; random reads of 80
-//! down to 2.5 GB, so that data is from four times to an eighth of the memory. Row keys have ten bytes. The charts' figures are
-//! those of the published per-run reports: bytes of keys and values each second.
+//! Four tablet servers had 5 GB each. 80 GB were written, scanned and read with values of 10,000 to 10 bytes. Random
+//! reads were of 80 down to 2.5 GB, so that data is from four times to an eighth of the memory. Row keys have ten
+//! bytes. The charts' figures are those of the published per-run reports: bytes of keys and values each second.
 
 use super::dataset::Dataset;
 use super::recipe::{Measure, Recipe, padded};
@@ -18,7 +18,7 @@ const KEY_BYTES: u64 = 10;
 /// Volume of every test but the random reads.
 const VOLUME: u64 = 80_000_000_000;
 
-/// Clients that wrote, and those that read: six and eight on each of four machines.
+/// Clients that wrote, and clients that read: six and eight on each of four machines.
 const WRITERS: u32 = 24;
 const READERS: u32 = 32;
 
@@ -193,7 +193,7 @@ fn writes(recipe: Recipe<'_>, test: &str, order: KeyOrder, figures: &SizeFigures
     let mut recipe = sized(recipe);
     for (bytes, published) in figures {
         let rows = rows_of(*bytes);
-        // A quick run ends by time, so its key space must be larger than what the fastest store writes meanwhile.
+        // A quick run ends by time, so its key space must exceed the writes of the fastest store.
         let quick_space = if *bytes >= 1_000 { 400_000 } else { 4_000_000 };
         let data = Dataset::new(
             test,
@@ -220,7 +220,7 @@ fn sequential_read(sizing: &Sizing) -> Experiment {
         sizing,
         "B09",
         "Sequential read, one call for each row",
-        "32 clients read every row in key order, each by a call of its own: what do calls cost?",
+        "32 clients read every row in key order, each by a call of its own, which shows the cost of calls.",
     )
     .differs(
         "The document read what random writes had left, so a quarter of its 80 million keys were empty and it counted only \
@@ -234,7 +234,7 @@ fn scan(sizing: &Sizing) -> Experiment {
         sizing,
         "B10",
         "Scan",
-        "The same rows through scanners, many in each answer.",
+        "The same rows through scanners, many in each response.",
     )
     .differs("The document's text says 32 clients, its published files 24; 24 are used, and four in quick runs, so that each scan is long enough.");
     reads(recipe, "scan", &Operation::Scan { rows_per_fetch: None }, SCAN)
@@ -278,7 +278,7 @@ fn reads(recipe: Recipe<'_>, test: &str, operation: &Operation, figures: &SizeFi
     recipe.done()
 }
 
-/// What the tests of one volume and several value sizes have in common.
+/// Parameters common to the tests of one volume and several value sizes.
 fn sized(recipe: Recipe<'_>) -> Recipe<'_> {
     recipe
         .metric(Metric::BytesPerSecond)
@@ -294,7 +294,7 @@ fn publish(recipe: &mut Recipe<'_>, series: &str, bytes: u32, figures: Option<(f
     recipe.publish("HBase", series, &x, hbase, "");
 }
 
-/// Rows that make up the volume: the document counts keys and values.
+/// Number of rows of the volume: the document counts keys and values.
 fn rows_of(bytes: u32) -> u64 {
     VOLUME / (u64::from(bytes) + KEY_BYTES)
 }

@@ -1,8 +1,8 @@
 //! "Hypertable Routs HBase in Performance Test", February 2012: Hypertable 0.9.5.5 against HBase 0.90.4 on 16 machines.
 //!
-//! 5 TB of values from 10 bytes to 10 kB are written under 20-digit keys drawn from ten times as many; then 512 clients
-//! read tables of 0.5 and 5 TB, uniformly and by Zipf's law. The author conceded in the comments that HBase had not been
-//! configured well, so the report prints both systems' settings, and both sides may tune.
+//! 5 TB of values from 10 bytes to 10 kB are written under 20-digit keys chosen from ten times as many. Then 512
+//! clients read tables of 0.5 and 5 TB, uniformly and by Zipf's law. The author conceded in the comments that HBase had
+//! not been configured well. The report therefore prints both systems' settings, and both sides may tune.
 
 use super::dataset::Dataset;
 use super::recipe::{Measure, Recipe, padded};
@@ -13,7 +13,7 @@ use crate::target::Compression;
 /// Digits of a row key.
 const KEY_DIGITS: u8 = 20;
 
-/// Keys are drawn from ten times as many as are written.
+/// Keys are chosen from ten times as many as are written.
 const KEY_SPACE: u64 = 10;
 
 /// Queries of a read test.
@@ -25,7 +25,7 @@ const READERS: u32 = 512;
 /// Clients of the write test. The document does not give their number for this test; as in the 2010 evaluation.
 const WRITERS: u32 = 24;
 
-/// Value size, keys written, keys drawn from in quick runs, MB/s of Hypertable and of HBase.
+/// Value size, keys written, keys to choose from in quick runs, MB/s of Hypertable and of HBase.
 const WRITES: [(u32, u64, u64, f64, Option<f64>); 4] = [
     (10_000, 500_041_347, 100_000, 188.0, Some(93.5)),
     (1_000, 4_912_173_058, 1_000_000, 183.0, Some(84.0)),

@@ -1,9 +1,9 @@
 //! Khetrapal and Ganesh, "HBase and Hypertable for large scale distributed storage systems", Purdue University.
 //!
-//! One HBase node, and Hypertable on up to 20 small machines of EC2, beside the Bigtable paper's figures. The document quotes
-//! 1208 random reads for Bigtable where the paper has 1212; the paper's figures are used.
+//! One HBase node, and Hypertable on up to 20 small machines of EC2, next to the Bigtable paper's figures. The document
+//! quotes 1208 random reads for Bigtable where the paper has 1212; the paper's figures are used.
 //!
-//! Tests had one client, as far as the document says; keys are ten digits, and twelve where it says so.
+//! Tests had one client, as far as the document says. Keys are ten digits, and twelve where it says so.
 
 use super::dataset::Dataset;
 use super::hstack_2010::NO_KILL_COMMAND;
@@ -21,7 +21,8 @@ const UNBUFFERED: &str = "The document does not say whether writes were buffered
 /// Rows for each fetch, rows each second.
 const FETCHES: [(u32, f64); 3] = [(1, 1_600.0), (10, 9_000.0), (20, 18_000.0)];
 
-/// Families; reads, sequential writes and random writes each second. The document tried 550 and it timed out; more are ours.
+/// Families; reads, sequential writes and random writes each second. The document tried 550 families and timed out.
+/// Higher numbers are ours.
 const FAMILIES: [(u32, Option<[f64; 3]>); 6] = [
     (100, Some([170.0, 250.0, 240.0])),
     (300, Some([165.0, 250.0, 250.0])),
@@ -31,8 +32,8 @@ const FAMILIES: [(u32, Option<[f64; 3]>); 6] = [
     (2_000, None),
 ];
 
-/// Families of a quick run at most: to drop a table, HBase first writes a file for each of its families, which takes it a
-/// third of a second for each, so that 1000 families would take longer than the whole suite should.
+/// Most families of a quick run. To drop a table, HBase first writes a file for each of its families, in a third of a
+/// second each. 1000 families would take longer than the whole suite should.
 const QUICK_FAMILIES_MAX: u32 = 300;
 
 /// The four operations, in the order in which they are run over one table, and HBase's, Hypertable's and Bigtable's figures.
@@ -173,7 +174,7 @@ fn one_range_server(sizing: &Sizing) -> Experiment {
         sizing,
         "B15",
         "One Hypertable range server against one Bigtable tablet server",
-        "About 1 GB under random keys of 12 bytes, beside the first column of the Bigtable paper's figure 6.",
+        "About 1 GB under random keys of 12 bytes, next to the first column of the Bigtable paper's figure 6.",
     )
     .names("operation")
     .differs(UNBUFFERED)
@@ -192,8 +193,8 @@ fn one_range_server(sizing: &Sizing) -> Experiment {
     recipe.done()
 }
 
-/// The four operations over one table. At the document's size the sequential write fills it; a quick one ends by time, so
-/// that the table is filled before, because reads must find every key.
+/// The four operations over one table. At the document's size the sequential write fills it. A quick one ends by time,
+/// so the table is filled before, because reads must find every key.
 fn four_operations(recipe: &mut Recipe<'_>, name: &str, key_digits: u8) {
     let sizing = recipe.sizing;
     let data = Dataset::new(

@@ -1,7 +1,7 @@
-//! Writes down an experiment stage by stage, and keeps the rules that hold for all of them.
+//! Builds an experiment stage by stage, by rules that hold for all of them.
 //!
-//! The rules: a table is checked after it was written and before it goes; it is dropped at the end; every run has a label
-//! and a seed of its own; a published figure is put beside the run that repeats it.
+//! The rules: a table is checked after it was written and before it is dropped. It is dropped at the end. Every run has
+//! a label and a seed of its own. A published figure is put next to the run that repeats it.
 
 use super::dataset::Dataset;
 use super::sizing::Sizing;
@@ -10,25 +10,25 @@ use crate::plan::{
     Stop, Workload,
 };
 
-/// An experiment that is being written down.
+/// An experiment under construction.
 pub(super) struct Recipe<'a> {
     /// The chosen size.
     pub sizing: &'a Sizing,
     experiment: Experiment,
-    /// Tables made and not dropped yet.
+    /// Tables created and not dropped yet.
     open: Vec<String>,
 }
 
 /// Clients of a check: enough to hide round trips, and few enough that each scans long ranges.
 const CHECK_CLIENTS: u32 = 8;
 
-/// A run that is being written down; see [`Recipe::measure`].
+/// A run under construction; see [`Recipe::measure`].
 pub(super) struct Measure {
-    /// What the clients do.
+    /// The work of the clients.
     pub activity: Activity,
     /// How many there are.
     pub clients: u32,
-    /// When it ends.
+    /// Its end.
     pub stop: Stop,
 }
 
@@ -85,13 +85,13 @@ impl<'a> Recipe<'a> {
         self
     }
 
-    /// What differs from the document.
+    /// A difference from the document.
     pub fn differs(mut self, text: impl Into<String>) -> Self {
         self.experiment.differences.push(text.into());
         self
     }
 
-    /// What differs from the document at some sizes only.
+    /// A difference from the document at some sizes only.
     pub fn differs_if(self, is_so: bool, text: &str) -> Self {
         if is_so { self.differs(text) } else { self }
     }
@@ -115,12 +115,12 @@ impl<'a> Recipe<'a> {
         });
     }
 
-    /// Makes a dataset's table anew.
+    /// Creates a dataset's table again.
     pub fn create(&mut self, data: &Dataset) {
         self.create_table(data.table.clone());
     }
 
-    /// Makes a table anew.
+    /// Creates a table again.
     pub fn create_table(&mut self, table: crate::target::TableSpec) {
         if !self.open.contains(&table.name) {
             self.open.push(table.name.clone());
@@ -134,7 +134,7 @@ impl<'a> Recipe<'a> {
         self.experiment.stages.push(Stage::Drop(data.table.name.clone()));
     }
 
-    /// Has the server write its memory to files, so that what follows reads those.
+    /// Has the server write its memory to files, so that the next runs read those.
     pub fn settle(&mut self, data: &Dataset) {
         self.experiment.stages.push(Stage::Settle {
             table: data.table.name.clone(),
@@ -148,7 +148,7 @@ impl<'a> Recipe<'a> {
         self.check(data, &format!("{label}-check"));
     }
 
-    /// As [`Self::load`]; for tables whose check follows further writes.
+    /// As [`Self::load`], for tables whose check follows further writes.
     pub fn load_unchecked(&mut self, data: &Dataset, label: &str, clients: u32) {
         let put = self.sizing.buffered_put(data.row_bytes());
         let load = Measure::table(
@@ -159,7 +159,7 @@ impl<'a> Recipe<'a> {
         self.push(label, Role::Load, None, load, None);
     }
 
-    /// Reads the whole table and compares it with what was written.
+    /// Reads the whole table and compares it with the record of writes.
     pub fn check(&mut self, data: &Dataset, label: &str) {
         let scan = Operation::Scan { rows_per_fetch: None };
         let check = Measure::table(
@@ -175,8 +175,8 @@ impl<'a> Recipe<'a> {
         self.push(label, Role::Measure, Some(point(series, x)), measure, None);
     }
 
-    /// The companion of closed loops: the same work at a fixed rate, so that a stall is felt by everything that was due
-    /// in it. Its throughput is the rate, so only its latencies are of interest.
+    /// The companion of closed loops: the same work at a fixed rate, so that a stall affects every operation due in it.
+    /// Its throughput is the rate, so only its latencies are of interest.
     pub fn open_loop(&mut self, label: &str, mut measure: Measure) {
         measure.clients = measure.clients.max(OPEN_LOOP_CLIENTS_MIN);
         let rate = self.sizing.open_loop();
@@ -198,7 +198,7 @@ impl<'a> Recipe<'a> {
         self.push(label, Role::Check, None, measure, None);
     }
 
-    /// Leaves out the published figures that no run of this size stands beside.
+    /// Leaves out the published figures that match no run of this size.
     pub fn keep_matching_figures(&mut self) {
         let experiment = &mut self.experiment;
         let points: Vec<&Point> = experiment
@@ -212,7 +212,7 @@ impl<'a> Recipe<'a> {
         experiment.published.retain(|figure| points.contains(&&figure.point));
     }
 
-    /// The last run, for what few runs have.
+    /// The last run, to set fields that few runs have.
     pub fn last_run(&mut self) -> Option<&mut Run> {
         self.experiment.stages.iter_mut().rev().find_map(|stage| match stage {
             Stage::Run(run) => Some(run.as_mut()),
@@ -221,7 +221,7 @@ impl<'a> Recipe<'a> {
     }
 
     fn push(&mut self, label: &str, role: Role, point: Option<Point>, measure: Measure, rate: Option<OpenLoop>) {
-        // A check has nothing to throw away; and what a load did not count would still be in the table.
+        // A check has no warm-up to discard, and uncounted rows of a load would still be in the table.
         let warmup_seconds = match role {
             Role::Measure => self.sizing.warmup(measure.stop),
             Role::Load | Role::Check | Role::Warm => 0.0,
@@ -241,7 +241,7 @@ impl<'a> Recipe<'a> {
         })));
     }
 
-    /// Drops what is left, and hands over the experiment.
+    /// Drops the remaining tables, and returns the experiment.
     pub fn done(mut self) -> Experiment {
         for table in std::mem::take(&mut self.open) {
             self.experiment.stages.push(Stage::Drop(table));
@@ -249,7 +249,7 @@ impl<'a> Recipe<'a> {
         self.experiment
     }
 
-    /// Hands over an experiment that cannot be run here; whatever stages it had are left out.
+    /// Returns an experiment that cannot be run here, without stages.
     pub fn unavailable(mut self, why: &str) -> Experiment {
         self.experiment.stages.clear();
         self.experiment.differences.clear();
@@ -258,8 +258,8 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// Clients of an open loop: enough that none is waited for at the fixed rate unless the server is slow (Little's law:
-/// 64 clients carry 2,000 operations per second at up to 32 ms each).
+/// Clients of an open loop: enough that an operation never waits for one at the fixed rate unless the server is slow.
+/// By Little's law, 64 clients carry 2,000 operations per second at up to 32 ms each.
 const OPEN_LOOP_CLIENTS_MIN: u32 = 64;
 
 /// A place in a chart.

@@ -1,7 +1,7 @@
-//! How large an experiment is: the document's own size, a multiple of it, or quick.
+//! The size of an experiment: the document's own size, a multiple of it, or quick.
 //!
-//! The document's size is multiplied in data volume and in the number of operations; client counts and value sizes stay,
-//! because they are what the experiment is about. Quick has counts of its own and ends runs by time.
+//! The document's size is multiplied in data volume and in the number of operations. Client counts and value sizes
+//! stay, because they are the subject of the experiment. Quick has counts of its own and ends runs by time.
 
 use super::SuiteOptions;
 use crate::plan::{Disruption, OpenLoop, Operation, Stop, ValueSource, Values};
@@ -9,33 +9,33 @@ use crate::plan::{Disruption, OpenLoop, Operation, Stop, ValueSource, Values};
 /// Client write buffer of the documents' loads: 12 MB for both systems.
 pub(super) const BUFFER_BYTES: u64 = 12_000_000;
 
-/// Rows in the buffer of quick writes, within [`QUICK_BUFFER_BYTES`]. A run of a second would be over before its clients had
-/// filled 12 MB each: 24 of them, writing 10 bytes at 200,000 rows/s, need 70 s. What is not sent does not count.
+/// Rows in the buffer of quick writes, within [`QUICK_BUFFER_BYTES`]. A run of a second would be over before its
+/// clients had filled 12 MB each: 24 of them, writing 10 bytes at 200,000 rows/s, need 70 s. Unsent rows do not count.
 const QUICK_BUFFER_ROWS: u64 = 1_000;
 
 /// Bounds of the buffer of quick writes.
 const QUICK_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 32 * 1024..=256 * 1024;
 
-/// Clients of quick buffered writes: so many that the buffers being filled are a small part of what a run writes.
+/// Clients of quick buffered writes: few enough that partly filled buffers are a small part of a run's writes.
 const QUICK_WRITERS_MAX: u32 = 8;
 
-/// Clients of quick runs, unless their number is the experiment. More of them only queue on two cores.
+/// Clients of quick runs, unless their number is the experiment. On two cores, more of them only queue.
 const QUICK_CLIENTS_MAX: u32 = 64;
 
-/// Operations due per second in quick open loops: well below what one server on two shared cores answers, because above
-/// it an open loop measures nothing but the length of the run.
+/// Operations due per second in quick open loops. The rate is well below the capacity of one server on two shared
+/// cores, because above it an open loop measures only the length of the run.
 const QUICK_RATE: f64 = 2_000.0;
 
 /// Seconds of rest between runs, which the 2010 evaluation had as well.
 const PAUSE_SECONDS: f64 = 60.0;
 
-/// The chosen size, and what else the options say.
+/// The chosen size, and the other options.
 pub(super) struct Sizing {
     scale: f64,
     /// Whether quick sizes are meant.
     pub quick: bool,
     corpus: Option<String>,
-    /// Seed that runs derive theirs from.
+    /// Seed from which the seeds of runs are derived.
     pub seed: u64,
     kill_command: Option<String>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Sizing {
 impl Sizing {
     pub fn new(options: &SuiteOptions) -> Self {
         Self {
-            // Also turns NaN into a number; every count has a floor of its own.
+            // Also turns NaN into a number. Every count has a minimum of its own.
             scale: options.scale.max(1e-9),
             quick: options.quick,
             corpus: options.corpus.clone(),
@@ -64,7 +64,7 @@ impl Sizing {
         (document as f64 * self.scale).round().max(1_000.0) as u64
     }
 
-    /// Clients of a run whose number is not the experiment.
+    /// Clients of a run, if their number is not the subject of the experiment.
     pub fn clients(&self, document: u32) -> u32 {
         if self.quick {
             document.min(QUICK_CLIENTS_MAX)
@@ -82,8 +82,8 @@ impl Sizing {
         }
     }
 
-    /// End of a run that is timed in the document too. Time is scaled down with the volume, but never below ten seconds,
-    /// and never up: longer runs say nothing new.
+    /// End of a run that is timed in the document too. Time is scaled down with the volume, but never below ten
+    /// seconds. It is never scaled up: longer runs give no new information.
     pub fn seconds(&self, document: f64, quick: f64) -> Stop {
         if self.quick {
             Stop::Seconds(quick)
@@ -110,7 +110,7 @@ impl Sizing {
         }
     }
 
-    /// A write of rows of so many bytes through a client's buffer.
+    /// A write of rows of this many bytes through a client's buffer.
     pub fn buffered_put(&self, row_bytes: u64) -> Operation {
         let (least, most) = (*QUICK_BUFFER_BYTES.start(), *QUICK_BUFFER_BYTES.end());
         Operation::BufferedPut {
@@ -131,8 +131,8 @@ impl Sizing {
         }
     }
 
-    /// Rate of an open loop. Away from quick it is the user's business to know what the servers bear; this is about half
-    /// of what one server of 2010 answered in the documents that give a figure.
+    /// Rate of an open loop. Except in quick suites, the user must know the capacity of the servers. This is about half
+    /// of the capacity of one server of 2010, in the documents that give a figure.
     pub fn open_loop(&self) -> OpenLoop {
         OpenLoop {
             per_second: if self.quick { QUICK_RATE } else { 10_000.0 },
@@ -140,7 +140,7 @@ impl Sizing {
         }
     }
 
-    /// Pulls servers in the middle of a run. The command is told what to pull through its environment.
+    /// Kills servers in the middle of a run. The command gets the server's place in its environment.
     pub fn disruption(&self, at_seconds: f64, role: &str, servers: u32) -> Option<Disruption> {
         let command = self.kill_command.as_ref()?;
         Some(Disruption {
@@ -149,7 +149,7 @@ impl Sizing {
         })
     }
 
-    /// One value of so many random bytes in each row.
+    /// One value of this many random bytes in each row.
     pub fn random(&self, bytes: u32) -> Values {
         Values {
             bytes,
@@ -172,7 +172,7 @@ impl Sizing {
         }
     }
 
-    /// What to say where the document's values were text.
+    /// Difference to list where the document's values were text.
     pub fn text_difference(&self) -> &'static str {
         match self.corpus {
             Some(_) => "Values are cut from the corpus that was named, not from the document's 200 MB of Wikipedia.",
@@ -183,7 +183,7 @@ impl Sizing {
         }
     }
 
-    /// What to say of the size, if it is not the document's.
+    /// Difference to list for the size, if it is not the document's.
     pub fn size_difference(&self) -> Option<String> {
         if self.quick {
             return Some(format!(

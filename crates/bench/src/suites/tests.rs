@@ -1,4 +1,4 @@
-//! What must hold for every suite at every size.
+//! Rules for every suite at every size.
 
 use super::*;
 use crate::plan::{Activity, Metric, Operation, Point, Role, Run, SocialMode, SocialSpec, Stage, Stop, Workload};
@@ -10,7 +10,7 @@ const LISTED: [&str; 27] = [
     "B16", "B17", "B18", "B19", "B20", "B21", "B22", "B23", "B24", "B25", "B26",
 ];
 
-/// Suites at all sizes that differ in kind, with and without a command that pulls servers.
+/// Suites at all sizes that differ in kind, with and without a command that kills servers.
 fn all() -> Vec<Suite> {
     let sizes = [(1.0, true), (1.0, false), (0.001, false), (3.0, false)];
     let commands = [None, Some("pull".to_owned())];
@@ -72,7 +72,7 @@ fn each_listed_experiment_is_in_exactly_one_suite() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// Whether an id looks like one of the list.
+/// Whether an id has the form of those in the list.
 fn is_listed_form(id: &str) -> bool {
     id.len() <= 4 && id.starts_with('B')
 }
@@ -144,7 +144,7 @@ fn seeds_differ_between_runs_and_follow_the_suites_seed() {
     assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), first.len());
 }
 
-/// A figure that stands beside no run cannot be compared.
+/// A figure without a run at its point cannot be compared.
 #[test]
 fn published_figures_stand_at_points_of_runs() {
     let mut figures = 0;
@@ -192,7 +192,7 @@ fn points_are_unique_and_numeric_where_the_axis_is() {
     }
 }
 
-/// Whatever writes a table is followed by a check before the table is made anew, dropped, or left.
+/// A stage that writes a table is followed by a check before the table is created again, dropped, or left.
 #[test]
 fn what_is_written_is_checked() {
     for suite in all() {
@@ -221,7 +221,7 @@ fn unchecked_tables(experiment: &Experiment) -> Vec<String> {
                 Activity::Social(social) if social.mode == SocialMode::Load => {
                     dirty.insert("social".into(), run.label.clone());
                 }
-                // Every action compares its answer with what was loaded and changed.
+                // Every action compares its response with the load and the changes.
                 Activity::Social(_) => drop(dirty.remove("social")),
             },
         }
@@ -248,7 +248,7 @@ fn tables_are_the_benchs_own_made_before_use_and_dropped_at_the_end() {
     for suite in all() {
         for experiment in &suite.experiments {
             let mut open = BTreeSet::new();
-            // Tables that nothing was written to yet.
+            // Tables without any writes yet.
             let mut empty = BTreeSet::new();
             for stage in &experiment.stages {
                 match stage {
@@ -334,7 +334,7 @@ fn the_social_network_takes_every_specification() {
     }
 }
 
-/// What is in clients' buffers when time is up was never sent: a run of small rows could end before the first flush.
+/// Rows in clients' buffers when time is up are never sent: a run of small rows could end before the first flush.
 #[test]
 fn quick_timed_writes_send_most_of_what_they_buffer() {
     let mut seen = 0;

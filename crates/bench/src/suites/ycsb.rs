@@ -1,8 +1,8 @@
 //! YCSB's core workloads: "Benchmarking Cloud Serving Systems with YCSB", 2010.
 //!
-//! Rows of ten columns with 100 bytes each, under hashed keys; popular rows by Zipf's law with the exponent 0.99. The paper
-//! had 20 million rows on each of six servers, and showed latency against the offered rate; its figures are images, so
-//! none are compared. Increments and conditional writes are ours: the family has them and YCSB does not.
+//! Rows of ten columns with 100 bytes each, under hashed keys; popular rows by Zipf's law with the exponent 0.99. The
+//! paper had 20 million rows on each of six servers, and showed latency against the offered rate. Its figures are
+//! images, so none are compared. Increments and conditional writes are ours: the family has them and YCSB does not.
 
 use super::dataset::Dataset;
 use super::recipe::{Measure, Recipe};
@@ -20,7 +20,7 @@ const THREADS: u32 = 100;
 
 const ZIPF: KeyOrder = KeyOrder::Zipf { exponent: 0.99 };
 
-const WHOLE_ROWS: &str = "Updates write all ten columns; YCSB writes one of them unless it is told `writeallfields`. A reader can then check whole rows.";
+const WHOLE_ROWS: &str = "Updates write all ten columns; YCSB writes one of them unless `writeallfields` is set. A reader can then check whole rows.";
 
 const NO_FIGURES: &str = "The paper's figures are images; there is nothing to compare with.";
 

@@ -1,14 +1,14 @@
 //! `bigtable://host:port/INSTANCE`: driver for the Cloud Bigtable API, plain text over TCP.
 //!
-//! Messages are Google's own definitions; calls are made over HTTP/2 directly ([`http2`]), because the client's cost is part
-//! of every figure. Parameters:
+//! Messages are Google's own definitions. Calls are made over HTTP/2 directly ([`http2`]), because the client's cost is
+//! part of every figure. Parameters:
 //! * `connections=N`: sockets of each generator thread, used in turn; default 4, as Google's Go client has for a process.
 //! * `project=P`: default `bench`; emulators and Stele take any.
 //! * `app_profile=ID`: the application profile; the instance's default when absent.
 //!
-//! What the API does not let a client choose (compression, block size, keeping a family in memory) is left to the server.
-//! Puts are at the server's time. A flush cannot be asked for. TLS and credentials, which the managed service asks for, are
-//! not spoken: the servers measured here are on machines of one's own.
+//! The API does not let a client choose compression, block size, or whether a family stays in memory. The server
+//! chooses them. Puts are at the server's time. There is no flush call. TLS and credentials, which the managed service
+//! requires, are not supported: the measured servers are on the user's own machines.
 
 mod assembly;
 mod bulk;
@@ -32,13 +32,13 @@ use std::sync::Arc;
 use tonic::Code;
 use tonic::codegen::http::HeaderValue;
 
-/// Sockets of a generator thread unless the address says otherwise.
+/// Sockets of a generator thread without that parameter.
 const CONNECTIONS: u64 = 4;
 
 /// Most sockets of a generator thread.
 const CONNECTIONS_MAX: u64 = 256;
 
-/// Pages of the list of tables that are read at most.
+/// Most pages of the list of tables that are read.
 const PAGES_MAX: usize = 100;
 
 /// Constant after [`open`].
@@ -48,7 +48,7 @@ struct Settings {
     instance: String,
     app_profile: String,
     connections: usize,
-    /// What the client understands.
+    /// The features that the client supports.
     features: HeaderValue,
 }
 
@@ -61,7 +61,7 @@ struct BigtableTarget {
 /// A target at this address.
 ///
 /// # Errors
-/// A parameter that it does not have.
+/// An unknown parameter.
 pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     let bad = |why: &str| TargetError::Unsupported(format!("{}: {why}", url.text));
     if url.parameter("tls").is_some_and(|tls| tls != "false") {
@@ -114,11 +114,12 @@ impl BigtableTarget {
     }
 
     fn only_our_own(&self, table: &str) -> Result<()> {
-        match table.starts_with("bench-") {
-            true => Ok(()),
-            false => Err(TargetError::Unsupported(format!(
+        if table.starts_with("bench-") {
+            Ok(())
+        } else {
+            Err(TargetError::Unsupported(format!(
                 "table {table:?}: only tables bench-… are made and dropped"
-            ))),
+            )))
         }
     }
 }
@@ -141,7 +142,7 @@ impl Target for BigtableTarget {
         let request = admin::DeleteTableRequest {
             name: format!("{}/tables/{name}", self.settings.instance),
         };
-        // Dropping twice is dropping: the second time there is no such table.
+        // Dropping twice is no error: the second time there is no such table.
         match self
             .admin::<()>(Method::DeleteTable, "name", &request, Safety::Put)
             .await
@@ -186,7 +187,7 @@ impl Target for BigtableTarget {
     }
 }
 
-/// What a failure means to the bench, when retries are over or of no use.
+/// The error for a failure that is not retried, or not any more.
 fn error(failure: Failure) -> TargetError {
     let status = match failure {
         Failure::Status(status) => status,

@@ -1,14 +1,14 @@
 //! Driver for HBase's native RPC, version 2.6, without ZooKeeper.
 //!
 //! `hbase://host:port` names any server of the cluster, master or not. Parameters of its own:
-//! * `timeout_ms=N`: how long each call may take; 60,000 as in HBase's client when absent.
+//! * `timeout_ms=N`: longest time of each call; 60,000 as in HBase's client when absent.
 //!
-//! Like HBase's own client, and other than most drivers: one socket to each server, shared by all clients of a thread.
-//! Requests are written together and answers taken in any order, so that what is measured is the server.
+//! Like HBase's own client, and unlike most drivers: one socket to each server, shared by all clients of a thread.
+//! Requests are written together and responses taken in any order, so that the server limits the figures.
 //!
-//! Rooms, from the bottom up: [`failure`] decides about retries; [`slots`] and [`socket`] carry calls; [`servers`],
-//! [`locations`] and [`cluster`] find servers; [`requests`] and [`rows`] translate; [`connection`], [`batch`], [`scan`]
-//! and [`admin`] do what a target must.
+//! Modules, from the bottom up: [`failure`] decides about retries. [`slots`] and [`socket`] carry calls. [`servers`],
+//! [`locations`] and [`cluster`] find servers. [`requests`] and [`rows`] translate. [`connection`], [`batch`], [`scan`]
+//! and [`admin`] implement a target's operations.
 
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
@@ -34,14 +34,14 @@ mod tests;
 /// HBase's `hbase.rpc.timeout`.
 const CALL_TIMEOUT_MS: u64 = 60_000;
 
-/// Tables that the bench makes and drops have names that begin so; nobody else's table is ever touched.
+/// Prefix of the tables that the bench creates and drops. No other table is ever touched.
 const TABLE_PREFIX: &str = "bench-";
 
 /// A cluster.
 #[derive(Debug)]
 struct HbaseTarget {
     name: String,
-    /// `host:port` of the server that is asked first.
+    /// `host:port` of the server that is contacted first.
     bootstrap: String,
     timeout: Duration,
 }
@@ -49,7 +49,7 @@ struct HbaseTarget {
 /// A target at this address.
 ///
 /// # Errors
-/// A parameter that it does not have.
+/// An unknown parameter.
 pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     let bad = |why: String| {
         Err(TargetError::Unsupported(format!(
@@ -110,7 +110,7 @@ impl Target for HbaseTarget {
 
     async fn connect(&self) -> Result<Arc<dyn Connection>> {
         let cluster = Arc::new(self.cluster());
-        // Says at once if there is no such server.
+        // Fails immediately if there is no such server.
         cluster.cluster_id().await?;
         Ok(Arc::new(connection::Connection::new(cluster)))
     }

@@ -1,18 +1,21 @@
-//! A target that lies on purpose, to prove that the bench notices: `lie=KIND:N` in a target's address.
+//! A target that lies on purpose, to prove that the bench notices.
+//!
+//! `lie=KIND:N` in a target's address selects the lie:
 //!
 //! * `drop:N`: every N-th row of put and put_many is acknowledged and never sent.
-//! * `stale:N`: about every N-th get has the values from before the last acknowledged put of its row. Only rows put at least
-//!   twice through this process can be answered so, and only the first [`KEYS_MAX`] are remembered; the lie waits for one.
+//! * `stale:N`: about every N-th get has the values from before the last acknowledged put of its row. Only rows put at
+//!   least twice through this process can have such a response, and only the first [`KEYS_MAX`] are remembered. The lie
+//!   waits for one.
 //! * `wrong:N`: in every N-th row that is read, one bit of a value is flipped.
 //! * `skip:N`: scans leave out every N-th row.
-//! * `fail:N`: every N-th call is not made and answers an error.
-//! * `slow:N`: every N-th call takes [`SLOW_MS`] longer. No lie about data: it shows whether latencies are told as they are
-//!   when operations are due at given times.
+//! * `fail:N`: every N-th call is not made and returns an error.
+//! * `slow:N`: every N-th call takes [`SLOW_MS`] longer. No lie about data: it tests whether latencies are reported in
+//!   full when operations are due at given times.
 //!
-//! Rows and calls are counted over all connections of the target, so a lie falls on whichever client is next. Conditional
-//! puts, counters and deletes are made honestly, but for `fail` and `slow`.
+//! Rows and calls are counted over all connections of the target, so a lie affects the client that happens to be next.
+//! Conditional puts, counters and deletes are made honestly, except for `fail` and `slow`.
 //!
-//! A lying target says so in its name and its description: its figures must not be taken for the server's.
+//! A lying target is marked in its name and its description: its figures must not be taken for the server's.
 
 mod memory;
 
@@ -28,10 +31,10 @@ use std::time::Duration;
 
 pub use memory::KEYS_MAX;
 
-/// What a slow call takes longer.
+/// Additional time of a slow call.
 pub const SLOW_MS: u64 = 200;
 
-/// What is lied about.
+/// The kinds of lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Drop,
@@ -53,14 +56,14 @@ impl Kind {
     ];
 }
 
-/// A lie and how far it is to the next one.
+/// A lie and the distance to the next one.
 struct Lie {
     text: String,
     kind: Kind,
     every: u64,
-    /// Rows or calls so far; for stale answers, gets since the last one.
+    /// Rows or calls so far. For stale responses, gets since the last one.
     count: AtomicU64,
-    /// What puts have replaced, for stale answers.
+    /// Values that puts have replaced, for stale responses.
     remembered: Mutex<Remembered>,
 }
 
@@ -80,12 +83,12 @@ impl Lie {
         })
     }
 
-    /// Whether this is the N-th of what `kind` counts; never, if that is not the lie.
+    /// Whether this is the N-th item that `kind` counts. Never, if that is not the lie.
     fn falls(&self, kind: Kind) -> bool {
         self.kind == kind && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.every)
     }
 
-    /// Comes before every call.
+    /// Called before every call.
     async fn call(&self) -> Result<()> {
         if self.falls(Kind::Fail) {
             return Err(TargetError::Refused("a failure on purpose".into()));
@@ -96,7 +99,7 @@ impl Lie {
         Ok(())
     }
 
-    /// The values that a row had before, if it is time to answer them.
+    /// The values that a row had before, if it is time to return them.
     fn stale(&self, table: &str, key: &Bytes) -> Option<memory::Values> {
         if self.kind != Kind::Stale || self.count.fetch_add(1, Ordering::Relaxed) + 1 < self.every {
             return None;
@@ -167,7 +170,7 @@ struct LyingConnection {
 }
 
 impl LyingConnection {
-    /// What is to be remembered of a put once it is acknowledged.
+    /// The values of a put that are remembered once it is acknowledged.
     fn note(&self, put: &Put) -> Option<(Bytes, memory::Values)> {
         (self.lie.kind == Kind::Stale).then(|| (put.key.clone(), memory::Values::of(put)))
     }
@@ -207,7 +210,7 @@ impl Connection for LyingConnection {
 
     async fn get(&self, table: &str, key: Bytes, columns: &Columns) -> Result<Option<Row>> {
         self.lie.call().await?;
-        // Asked for before the call, so that what is answered is older than a put acknowledged before the read began.
+        // Fetched before the call, so that the returned values are older than a put acknowledged before the read began.
         let stale = self.lie.stale(table, &key);
         let mut row = self.inner.get(table, key, columns).await?;
         if let Some(row) = &mut row {
@@ -278,7 +281,7 @@ impl Connection for LyingConnection {
     }
 }
 
-/// Flips a bit in the middle of the first value that has any.
+/// Flips a bit in the middle of the first value that is not empty.
 fn flip(row: &mut Row) {
     let mut values = row.cells.iter_mut().map(|Cell { value, .. }| value);
     if let Some(value) = values.find(|value| !value.is_empty()) {

@@ -1,10 +1,11 @@
 //! `memory://NAME`: a table store inside the bench's own process, to test the bench itself.
 //!
-//! Every operation does what the seam says, so that whatever goes wrong over it is the bench's fault. It is not a server:
-//! there is no wire, and its figures mean nothing. Stores are shared by name within one process, and live as long as it does.
+//! Every operation fulfils the contract of a target, so that any error over it is the bench's fault. It is not a
+//! server: there is no wire, and its figures mean nothing. Stores are shared by name within one process, and live as
+//! long as it does.
 //!
-//! Every call gives way once to other tasks, as a call over a socket would; else a closed loop of clients on one thread
-//! would keep that thread's timers from being noticed.
+//! Every call yields once to other tasks, as a call over a socket would. Otherwise a closed loop of clients on one
+//! thread would delay that thread's timers.
 //!
 //! Timestamps count writes. A store refuses writes beyond [`STORE_BYTES_MAX`].
 
@@ -19,14 +20,14 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, LazyLock};
 use store::{Family, Table};
 
-/// Keys and values that one store holds at most. Tests need megabytes; a real experiment sent here by mistake must end
-/// in an error, and not in the machine's last page.
+/// Most bytes of keys and values in one store. Tests need megabytes. A real experiment sent here by mistake must end
+/// with an error before the machine's memory is exhausted.
 pub const STORE_BYTES_MAX: u64 = 1 << 30;
 
 /// Stores of one process at most.
 const STORES_MAX: usize = 4096;
 
-/// Rows taken out of a table under its lock at once.
+/// Rows read from a table under one acquisition of its lock.
 const SCAN_ROWS: usize = 128;
 
 /// All stores of this process by name.
@@ -44,26 +45,27 @@ impl Store {
         table.ok_or_else(|| TargetError::Refused(format!("no table {name:?}")))
     }
 
-    /// Makes room for `bytes` more, or says that there is none.
+    /// Checks that `bytes` more fit into the store.
     fn admit(&self, bytes: u64) -> Result<()> {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         let held: u64 = tables.iter().map(|table| table.lock().bytes()).sum();
-        match held + bytes > STORE_BYTES_MAX {
-            true => Err(TargetError::Refused(format!(
+        if held + bytes > STORE_BYTES_MAX {
+            Err(TargetError::Refused(format!(
                 "more than {STORE_BYTES_MAX} bytes in a memory store"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 }
 
-/// A store under the name by which charts know it.
+/// A store under its name in charts.
 struct MemoryTarget {
     name: String,
     store: Arc<Store>,
 }
 
-/// The store of this name, made if there is none yet.
+/// The store of this name, created if there is none yet.
 ///
 /// # Errors
 /// An address without a name, or too many stores.
@@ -120,13 +122,13 @@ impl Target for MemoryTarget {
     }
 }
 
-/// A way to a store. It has no state of its own.
+/// A connection to a store. It has no state of its own.
 struct MemoryConnection {
     store: Arc<Store>,
 }
 
 impl MemoryConnection {
-    /// Gives way, as a call over a socket does, and finds the table.
+    /// Yields, as a call over a socket does, and finds the table.
     async fn table(&self, name: &str) -> Result<Arc<Mutex<Table>>> {
         tokio::task::yield_now().await;
         self.store.table(name)

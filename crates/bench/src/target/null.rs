@@ -1,12 +1,12 @@
-//! Echo servers, one for each protocol, in a process of their own: what the generator costs by itself.
+//! Echo servers, one for each protocol, which reveal the cost of the generator.
 //!
-//! `null://hbase` starts this very program with the hidden subcommand `null-server --protocol hbase`, waits for the line
-//! `listening ADDRESS`, and drives that address with the protocol's usual driver: everything is as with a real server,
-//! but answers are made up at next to no cost. The server ends when its standard input does, so that none is left behind
-//! however the bench ends.
+//! `null://hbase` starts this same program with the hidden subcommand `null-server --protocol hbase`, waits for the
+//! line `listening ADDRESS`, and drives that address with the protocol's usual driver. Everything is as with a real
+//! server, but responses are prepared and cost almost nothing. The server ends when its standard input does, so that
+//! none is left behind however the bench ends.
 //!
-//! Parameters: `bytes=N` (HBase), the value of every cell that is read, 1,000 when absent; `connections=N` (Bigtable) as for
-//! the driver.
+//! Parameters: `bytes=N` (HBase), the value of every cell that is read, 1,000 when absent; `connections=N` (Bigtable)
+//! as for the driver.
 
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use anyhow::Context;
@@ -25,16 +25,16 @@ pub mod hbase;
 /// For how long the server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a value when nothing is said: what most of the documents used.
+/// Default size of a value: that of most of the documents.
 const VALUE_BYTES: u64 = 1000;
 
-/// Largest value that can be asked for.
+/// Largest value that a parameter may request.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 
-/// Starts the server, and a target at its address.
+/// Starts the server, and makes a target at its address.
 ///
 /// # Errors
-/// A protocol that it does not imitate, or a process that does not start.
+/// A protocol without an echo server, or a process that does not start.
 pub async fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     let protocol = Protocol::of(url)?;
     let name = url.name_or(&format!("null-{}", url.host))?;
@@ -44,7 +44,7 @@ pub async fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut server = command.spawn().map_err(|e| not_started(&e.to_string()))?;
     let address = tokio::time::timeout(START_TIMEOUT, listening(&mut server)).await;
-    let address = address.map_err(|_| not_started("it says nothing"))??;
+    let address = address.map_err(|_| not_started("it printed no address"))??;
     let inner = match protocol {
         Protocol::Hbase { .. } => super::hbase::open(&TargetUrl::parse(&format!("hbase://{address}"))?)?,
         Protocol::Bigtable => super::bigtable::open(&TargetUrl {
@@ -59,7 +59,7 @@ pub async fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     }))
 }
 
-/// What is imitated.
+/// The imitated protocol.
 enum Protocol {
     Hbase { value_bytes: u64 },
     Bigtable,
@@ -82,7 +82,7 @@ impl Protocol {
         }
     }
 
-    /// As the subcommand takes it: host and query of an address.
+    /// The argument of the subcommand: host and query of an address.
     fn text(&self) -> String {
         match self {
             Self::Hbase { value_bytes } => format!("hbase?bytes={value_bytes}"),
@@ -106,7 +106,7 @@ async fn listening(server: &mut Child) -> Result<String> {
     let line = line.ok_or_else(|| not_started("it ended"))?;
     let address = line
         .strip_prefix("listening ")
-        .ok_or_else(|| not_started(&format!("it says {line:?}")))?;
+        .ok_or_else(|| not_started(&format!("it printed {line:?}")))?;
     Ok(address.to_owned())
 }
 
@@ -114,7 +114,7 @@ async fn listening(server: &mut Child) -> Result<String> {
 /// host and query of a `null` address, such as `hbase?bytes=1000`.
 ///
 /// # Errors
-/// A protocol that it does not imitate, or no port.
+/// A protocol without an echo server, or no port.
 pub async fn serve(protocol: &str) -> anyhow::Result<()> {
     let protocol = Protocol::of(&TargetUrl::parse(&format!("null://{protocol}"))?)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("binding a port")?;
@@ -136,12 +136,12 @@ pub async fn serve(protocol: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until whoever started this process has closed its standard input, or has died.
+/// Waits until the process that started this one has closed its standard input, or has died.
 async fn input_ends() {
     let (ended, end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
-        // Whatever comes is of no interest; that nothing comes any more is.
+        // The bytes are ignored; only the end of the input counts.
         while input.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {}
         let _ = ended.send(());
     });

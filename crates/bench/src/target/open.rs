@@ -1,13 +1,13 @@
-//! Target addresses, and opening what they name.
+//! Parses target addresses and opens targets.
 //!
 //! `bigtable://host:port/INSTANCE` ([`super::bigtable`]), `hbase://host:port`, `null://hbase`, `null://bigtable`, and
 //! `memory://NAME` ([`super::memory`]); parameters after `?`:
-//! * `party=FILE`: what is known of the server (`docs/rivals.md`): name, version, processes, configuration.
-//! * `name=NAME`: name in tables and charts; the party file's, else the scheme, when absent.
+//! * `party=FILE`: a description of the target (`docs/rivals.md`): name, version, processes, configuration.
+//! * `name=NAME`: name in tables and charts; when absent, that of the file above, or else the scheme.
 //! * `lie=KIND:N`: makes the driver lie about every N-th row ([`super::lying`]), to prove that the bench notices.
 //!
-//! Drivers have parameters of their own besides. One that nobody knows is an error: a misspelt parameter would otherwise
-//! measure something else than the command says.
+//! Drivers have parameters of their own. An unknown parameter is an error: with a misspelt one the run would
+//! differ from the command.
 
 use super::{Result, Target, TargetError};
 use std::ops::RangeInclusive;
@@ -20,21 +20,21 @@ pub struct TargetUrl {
     pub text: String,
     /// `bigtable`, `hbase`, `null`, `memory`.
     pub scheme: String,
-    /// Host, or what a `null` target imitates, or the name of a `memory` store.
+    /// Host, or the protocol of a `null` target, or the name of a `memory` store.
     pub host: String,
     /// Port, if given.
     pub port: Option<u16>,
-    /// What follows the first slash.
+    /// The text after the first slash.
     pub path: String,
     /// Parameters in order.
     pub parameters: Vec<(String, String)>,
 }
 
 impl TargetUrl {
-    /// Takes an address apart.
+    /// Parses an address.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |why: String| TargetError::Unsupported(format!("target address {text:?}: {why}"));
         let url = url::Url::parse(text).map_err(|e| bad(e.to_string()))?;
@@ -60,7 +60,7 @@ impl TargetUrl {
     /// The name in tables and charts.
     ///
     /// # Errors
-    /// A party file that cannot be read.
+    /// A `party` file that cannot be read.
     pub fn name_or(&self, default: &str) -> Result<String> {
         if let Some(name) = self.parameter("name").filter(|name| !name.is_empty()) {
             return Ok(name.to_owned());
@@ -68,7 +68,7 @@ impl TargetUrl {
         let Some(path) = self.parameter("party") else {
             return Ok(default.to_owned());
         };
-        let bad = |why: String| TargetError::Unsupported(format!("party file {path}: {why}"));
+        let bad = |why: String| TargetError::Unsupported(format!("`party` file {path}: {why}"));
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
         let party: PartyName = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
         let name = party.name.filter(|name| !name.is_empty());
@@ -78,7 +78,7 @@ impl TargetUrl {
     /// A parameter that is a number within `range`, or its default.
     ///
     /// # Errors
-    /// Something else.
+    /// A text that is no such number.
     pub fn number(&self, name: &str, range: RangeInclusive<u64>, default: u64) -> Result<u64> {
         let Some(text) = self.parameter(name) else {
             return Ok(default);
@@ -107,7 +107,7 @@ impl TargetUrl {
     }
 }
 
-/// The one thing that a target wants to know of a party file.
+/// The one field of a `party` file that a target needs.
 #[derive(serde::Deserialize)]
 struct PartyName {
     name: Option<String>,

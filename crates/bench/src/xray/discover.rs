@@ -1,7 +1,7 @@
-//! Which process of this machine listens on a port: for targets that come without a description of their processes.
+//! Finds the process that listens on a port, for targets without a description of their processes.
 //!
 //! `/proc/net/tcp` names the inode of a listening socket, and the process that has it open is the one with a link to it
-//! in `/proc/PID/fd`. Links of other users' processes cannot be read without their rights; then nothing is found.
+//! in `/proc/PID/fd`. Links of other users' processes cannot be read without their rights. Then no process is found.
 
 use super::Watched;
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 /// Listening, in the kernel's numbering of states.
 const LISTEN: &str = "0A";
 
-/// The process that listens on a TCP port, named as its program, with the GC log that its command line asks for. The oldest,
-/// if several share the socket.
+/// The process that listens on a TCP port, named as its program, with the GC log from its command line. The oldest, if
+/// several share the socket.
 pub fn listener(port: u16) -> Option<Watched> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let mut inodes = BTreeSet::new();
@@ -45,7 +45,7 @@ fn gc_log(command: &[u8]) -> Option<String> {
         let (what, output) = word.strip_prefix("-Xlog:")?.split_once(':')?;
         let output = output.strip_prefix("file=")?;
         let (path, _) = output.split_once(':').unwrap_or((output, ""));
-        // A name that the JVM makes up from its process id or start time is not followed.
+        // A name that the JVM derives from its process id or start time is not followed.
         let is_plain = !path.is_empty() && !path.contains('%');
         (what.contains("gc") && is_plain).then(|| path.trim_matches('"').to_owned())
     });
@@ -58,7 +58,7 @@ fn listening_inodes(table: &str, port: u16) -> Vec<u64> {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
         let is_wanted = u16::from_str_radix(local_port, 16).ok()? == port && *fields.get(3)? == LISTEN;
-        // Zero stands for a socket that nobody has open any more.
+        // Zero stands for a socket that no process has open any more.
         let inode: u64 = fields.get(9)?.parse().ok()?;
         (is_wanted && inode != 0).then_some(inode)
     };

@@ -1,12 +1,12 @@
-//! What disks did: `/proc/diskstats`, and which of its lines are whole disks.
+//! Counters of disks: `/proc/diskstats`, and the selection of whole disks among its lines.
 //!
-//! Partitions repeat what their disk counts, and loop and RAM devices repeat what other disks do, so only whole disks are
-//! kept; which devices those are is the directory `/sys/block`.
+//! Partitions repeat the counts of their disk, and loop and RAM devices repeat those of other disks, so only whole
+//! disks are kept. The directory `/sys/block` lists them.
 
 use super::DiskSample;
 use std::collections::BTreeMap;
 
-/// Bytes of a sector in the kernel's counters, whatever the disk's own are.
+/// Bytes of a sector in the kernel's counters, whatever the disk's own sector size.
 const SECTOR_BYTES: u64 = 512;
 
 /// Reads the lines of the devices that `is_whole_disk` accepts.
@@ -18,7 +18,7 @@ pub fn disks(diskstats: &str, is_whole_disk: impl Fn(&str) -> bool) -> BTreeMap<
         .collect()
 }
 
-/// Devices that are made of memory, of files or of nothing.
+/// Devices without a disk of their own: made of memory, of files or of nothing.
 fn is_stacked(name: &str) -> bool {
     ["loop", "ram", "zram", "nbd"]
         .iter()

@@ -1,26 +1,27 @@
 //! Pauses in a JVM's unified log (`-Xlog:gc*,safepoint:file=…`), whatever its collector.
 //!
-//! A line has decorations in brackets, one of them the uptime (`[12.345s]`), and a message. Pauses of all collectors read
-//! `GC(7) Pause …  3.456ms`; generational ZGC puts a letter before them (`GC(7) Y: Pause …`). Safepoints that no collector asked
-//! for stop the application as well and are taken from lines `Safepoint "NAME", …, Total: N ns`; those of collectors are left
-//! out, because their pauses are there already. (Those lack the time to reach the safepoint: usually microseconds.)
+//! A line has decorations in brackets, one of them the uptime (`[12.345s]`), and a message. Pauses of all collectors
+//! read `GC(7) Pause …  3.456ms`; generational ZGC puts a letter before them (`GC(7) Y: Pause …`). Safepoints outside
+//! of a collection stop the application as well and are taken from lines `Safepoint "NAME", …, Total: N ns`. Those of
+//! collectors are left out, because their pauses are already counted. (Those lack the time to reach the safepoint:
+//! usually microseconds.)
 //!
 //! The uptime is that of the line, hence of the pause's end. It counts from the JVM's own start, a few hundredths of a
-//! second after the process', which is near enough for a chart by the second.
+//! second after the process'. This is precise enough for a chart with one point per second.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Bytes of a log that are read at most: hours of a very talkative one.
+/// Most bytes of a log that are read: hours of a very verbose one.
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
-/// Pauses of one log that are kept at most.
+/// Most pauses of one log.
 const PAUSES_MAX: usize = 1_000_000;
 
-/// Bytes of a line that are looked at; unified logging writes short ones.
+/// Most bytes of a line that are parsed. Unified logging writes short ones.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What safepoints that belong to a collector's pause begin with.
+/// Prefixes of safepoints that belong to a collector's pause.
 const COLLECTORS: [&str; 8] = [
     "G1",
     "Gen",
@@ -39,11 +40,11 @@ pub struct Pause {
     pub uptime_seconds: f64,
     /// Its length.
     pub millis: f64,
-    /// What the log calls it, without heap sizes.
+    /// The cause named in the log, without heap sizes.
     pub cause: String,
 }
 
-/// All pauses of a log; those of a file that cannot be read are none.
+/// All pauses of a log. A file that cannot be read has none.
 pub fn pauses(log: &Path) -> Vec<Pause> {
     match std::fs::File::open(log) {
         Ok(file) => read(file),
@@ -65,7 +66,7 @@ fn read(log: impl Read) -> Vec<Pause> {
     pauses
 }
 
-/// The pause that a line tells of.
+/// The pause that a line reports.
 pub fn pause(line: &str) -> Option<Pause> {
     let (decorations, message) = take_apart(line.trim_end());
     let end = decorations.iter().find_map(|text| uptime(text))?;
@@ -77,7 +78,7 @@ pub fn pause(line: &str) -> Option<Pause> {
     })
 }
 
-/// The decorations of a line, and what follows them.
+/// The decorations of a line, and the rest.
 fn take_apart(line: &str) -> (Vec<&str>, &str) {
     let mut decorations = Vec::new();
     let mut rest = line.trim_start();

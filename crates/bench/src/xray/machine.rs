@@ -1,11 +1,11 @@
-//! The machine that a bundle was made on: what a reader needs to judge its figures.
+//! The machine of a bundle: facts that a reader needs to judge its figures.
 
 use super::proc;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Processor, cores, memory, limits of the container, kernel, clock governor, and the file system of the working directory.
-/// What this machine does not tell is left out.
+/// Processor, cores, memory, limits of the container, kernel, clock governor, and the file system of the working
+/// directory. Unknown facts are left out.
 pub fn machine() -> BTreeMap<String, String> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
@@ -64,7 +64,7 @@ fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// The processor's name and how many of them the kernel shows.
+/// The processor's name, and the number of processors that the kernel shows.
 fn processor(cpuinfo: &str) -> Option<String> {
     let name = ["model name", "Model", "cpu model", "Hardware"]
         .iter()

@@ -1,11 +1,11 @@
 //! The kernel's text files about processes, processors and networks, read into numbers.
 //!
-//! Parsers are total functions over text: a file that is not as expected gives `None` or nothing, never a panic, because
-//! kernels add fields and containers hide files. Formats are those of proc(5).
+//! Parsers are total functions over text: an unexpected file gives `None` or nothing, never a panic, because kernels
+//! add fields and containers hide files. Formats are those of proc(5).
 
 use std::collections::BTreeMap;
 
-/// The fields of `/proc/PID/stat` that are of interest.
+/// The relevant fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessStat {
     /// Ticks in user mode, ended threads included.
@@ -20,12 +20,12 @@ pub struct ProcessStat {
     pub started_ticks: u64,
 }
 
-/// Bytes that a process moved from and to the medium: `/proc/PID/io`.
+/// Bytes that a process moved from and to the storage device: `/proc/PID/io`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessIo {
-    /// Read from the medium, not from the page cache.
+    /// Read from the device, not from the page cache.
     pub read_bytes: u64,
-    /// Written to the medium, less what was taken back before it got there.
+    /// Written to the device, minus writes that were cancelled before they reached it.
     pub written_bytes: u64,
 }
 

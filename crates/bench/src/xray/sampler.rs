@@ -1,10 +1,10 @@
-//! Looks once a second, on a thread of its own, and hands over everything at the end.
+//! Samples once a second, on a thread of its own.
 //!
-//! A thread and not a task, because the generator's tasks are what it must not wait for: a sample that is late is a
-//! sample of the wrong second.
+//! It is a thread and not a task, because it must not wait for the generator's tasks: a late sample belongs to the
+//! wrong second.
 //!
-//! Memory is bounded: when a series has [`TICKS_MAX`] moments, every other one is forgotten and the pace halves. Counters
-//! grow from the beginning, so what is between two samples is never lost, only seen more coarsely.
+//! Memory is bounded: when a series has [`TICKS_MAX`] moments, every other one is dropped and the pace halves. Counters
+//! grow from the beginning, so activity between two samples is never lost, only seen at a lower resolution.
 
 use super::{GcPause, HostSample, ProcessSample, Watched, Xray, disk, gclog, proc};
 use std::path::Path;
@@ -12,27 +12,27 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time between two looks, at first.
+/// Time between two samples, at first.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Moments kept: a day of seconds.
+/// Most moments in memory: a day of seconds.
 const TICKS_MAX: usize = 86_400;
 
-/// A thread that watches processes and the machine until it is stopped.
+/// A thread that samples processes and the machine until it is stopped.
 pub struct Sampler {
     stop: mpsc::Sender<()>,
-    /// Absent if it could not be started; then nothing is seen, and the bench goes on without.
+    /// Absent if it could not be started. Then nothing is sampled, and the bench continues without.
     thread: Option<JoinHandle<Xray>>,
 }
 
 impl Sampler {
-    /// Begins to watch; now is the moment that all times are counted from.
+    /// Begins to sample. All times count from this moment.
     pub fn start(watched: Vec<Watched>) -> Self {
         let (stop, stopped) = mpsc::channel();
         let mut state = Sampling::new(watched, TICKS_MAX);
         let thread = std::thread::Builder::new().name("xray".into()).spawn(move || {
             state.look(&mut System);
-            // Ends when it is told to, and when whoever should have told it is gone.
+            // Ends on request, and when the sender of the request is gone.
             while stopped.recv_timeout(state.until_next()) == Err(mpsc::RecvTimeoutError::Timeout) {
                 state.look(&mut System);
             }
@@ -45,21 +45,21 @@ impl Sampler {
         }
     }
 
-    /// Looks once more, reads the GC logs, and hands over what was seen. Blocks for as long as that takes.
+    /// Takes a last sample, reads the GC logs, and returns all samples. Blocks during this work.
     pub fn stop(self) -> Xray {
-        // A thread that is gone already has its result waiting.
+        // A thread that has ended already has its result waiting.
         let _ = self.stop.send(());
         self.thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 
-/// Where samples come from; another one in tests.
+/// Source of samples; another one in tests.
 trait Source {
     fn process(&mut self, watched: &Watched, at: f64) -> Option<ProcessSample>;
     fn host(&mut self, at: f64) -> HostSample;
 }
 
-/// What has been seen so far.
+/// The samples so far.
 struct Sampling {
     watched: Vec<Watched>,
     started: Instant,
@@ -88,7 +88,7 @@ impl Sampling {
         }
     }
 
-    /// Time until the next look is due, so that a slow one does not shift those behind it.
+    /// Time until the next sample is due, so that a slow one does not delay those behind it.
     fn until_next(&self) -> Duration {
         let due = self.period.checked_mul(self.looks).unwrap_or(Duration::MAX);
         due.saturating_sub(self.started.elapsed())
@@ -106,7 +106,7 @@ impl Sampling {
         }
     }
 
-    /// Forgets every other moment, and looks half as often from now on.
+    /// Drops every other moment, and halves the rate of samples from now on.
     fn thin_out(&mut self) {
         let kept: Vec<f64> = self.seen.hosts.iter().step_by(2).map(|host| host.at).collect();
         // Moments are ascending, and samples of one moment have the same bits.
@@ -132,7 +132,7 @@ impl Sampling {
     }
 }
 
-/// Pauses by the suite's clock; those from before it began are not its own.
+/// Pauses by the suite's clock. Those from before it began are not part of it.
 fn gc_pauses(process: &str, pauses: Vec<gclog::Pause>, offset: f64) -> impl Iterator<Item = GcPause> {
     let of_suite = move |pause: gclog::Pause| GcPause {
         process: process.to_owned(),
@@ -149,7 +149,7 @@ struct System;
 impl Source for System {
     fn process(&mut self, watched: &Watched, at: f64) -> Option<ProcessSample> {
         let stat = proc::process_stat(&text(watched.pid, "stat")?)?;
-        // Both may be hidden where the rest is not: another user's process, a kernel without I/O accounting.
+        // Both may be hidden while the other figures are not: another user's process, a kernel without I/O accounting.
         let io = text(watched.pid, "io")
             .and_then(|io| proc::process_io(&io))
             .unwrap_or_default();
@@ -184,10 +184,10 @@ impl Source for System {
     }
 }
 
-/// CPU seconds (user and kernel) that a process has used, those of its ended threads included; `None` once it is gone.
+/// CPU seconds (user and kernel) of a process, those of its ended threads included. `None` once it is gone.
 ///
 /// The kernel measures run time in nanoseconds and rounds it to ticks of usually 10 ms here. The finer counters in
-/// `/proc/PID/task/*/schedstat` forget threads that ended, and a thread pool that shrinks during a run would give a
+/// `/proc/PID/task/*/schedstat` omit threads that have ended. A thread pool that shrinks during a run would give a
 /// difference below zero.
 pub fn process_cpu(pid: u32) -> Option<f64> {
     let stat = proc::process_stat(&text(pid, "stat")?)?;

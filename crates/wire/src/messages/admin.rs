@@ -1,4 +1,4 @@
-//! `AdminService`: what is asked of the server that serves a region, about that region.
+//! `AdminService`: calls about one region, sent to the server of that region.
 
 use super::basic::RegionSpecifier;
 use bytes::Bytes;
@@ -12,10 +12,10 @@ pub struct FlushRegionRequest {
     /// The region.
     #[prost(message, required, tag = "1")]
     pub region: RegionSpecifier,
-    /// Only if its last flush was before this, in ms since 1970.
+    /// Only if its last flush was before this time, in ms since 1970.
     #[prost(uint64, optional, tag = "2")]
     pub if_older_than_ts: Option<u64>,
-    /// Whether read replicas are to be told when nothing was flushed.
+    /// Whether read replicas are notified when nothing was flushed.
     #[prost(bool, optional, tag = "3")]
     pub write_flush_wal_marker: Option<bool>,
     /// Only this family.
@@ -23,10 +23,10 @@ pub struct FlushRegionRequest {
     pub family: Option<Bytes>,
 }
 
-/// Answer of `FlushRegion`, given when the flush is over.
+/// Response of `FlushRegion`, sent when the flush is over.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct FlushRegionResponse {
-    /// When its last flush was, in ms since 1970.
+    /// Time of its last flush, in ms since 1970.
     #[prost(uint64, required, tag = "1")]
     pub last_flush_time: u64,
     /// Whether there was something to flush.

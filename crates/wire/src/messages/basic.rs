@@ -1,4 +1,4 @@
-//! Names of tables, regions and servers, schemas, and pairs: what messages of several services are made of.
+//! Names of tables, regions and servers, schemas, and pairs: parts of the messages of several services.
 
 use bytes::Bytes;
 
@@ -16,20 +16,20 @@ pub struct TableName {
     pub qualifier: Bytes,
 }
 
-/// How a [`RegionSpecifier`] names its region.
+/// Kinds of name that a [`RegionSpecifier`] may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum RegionSpecifierType {
     /// By its whole name ([`crate::region::name`]).
     RegionName = 1,
-    /// By the hash at the end of that.
+    /// By the hash at the end of the whole name.
     EncodedRegionName = 2,
 }
 
-/// Which region a call is for.
+/// The region of a call.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RegionSpecifier {
-    /// How it is named.
+    /// The kind of its name.
     #[prost(enumeration = "RegionSpecifierType", required, tag = "1")]
     pub r#type: i32,
     /// The name.
@@ -48,7 +48,7 @@ impl RegionSpecifier {
 /// A region: a range of a table's rows.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RegionInfo {
-    /// When it was made, in ms since 1970; 1 for the region of `hbase:meta`.
+    /// Time of its creation, in ms since 1970; 1 for the region of `hbase:meta`.
     #[prost(uint64, required, tag = "1")]
     pub region_id: u64,
     /// Its table.
@@ -57,7 +57,7 @@ pub struct RegionInfo {
     /// First row; empty for the first region of a table.
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub start_key: Option<Bytes>,
-    /// First row that is no longer in it; empty for the last region of a table.
+    /// First row behind the region; empty for the last region of a table.
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub end_key: Option<Bytes>,
     /// Taken off line, as the parents of a split are.
@@ -80,12 +80,12 @@ pub struct ServerName {
     /// Port.
     #[prost(uint32, optional, tag = "2")]
     pub port: Option<u32>,
-    /// When it started, in ms since 1970.
+    /// Time of its start, in ms since 1970.
     #[prost(uint64, optional, tag = "3")]
     pub start_code: Option<u64>,
 }
 
-/// Where a region is served.
+/// The server of a region.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegionLocation {
     /// The region.
@@ -99,7 +99,7 @@ pub struct RegionLocation {
     pub seq_num: i64,
 }
 
-/// Text and bytes; as an error: a class and its message.
+/// Text and bytes. As an error: a class and its message.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NameBytesPair {
     /// The text.
@@ -191,7 +191,7 @@ pub struct TimeRange {
     /// First.
     #[prost(uint64, optional, tag = "1")]
     pub from: Option<u64>,
-    /// First one no longer in it.
+    /// First time behind the range.
     #[prost(uint64, optional, tag = "2")]
     pub to: Option<u64>,
 }

@@ -1,8 +1,10 @@
-//! `ClientService`: reads and writes of single rows. Many at once are in [`super::multi`], ranges in [`super::scan`].
+//! `ClientService`: reads and writes of single rows.
 //!
-//! Where cells travel depends on the call: answers carry them in the cell block, a Mutate in the message, a Multi in the
-//! request's cell block. `associated_cell_count` says how many cells of the block belong to a result or mutation; the
-//! cells are taken in the order in which messages mention them.
+//! [`super::multi`] has batches of rows, [`super::scan`] ranges.
+//!
+//! The place of cells depends on the call: responses carry them in the cell block, a Mutate in the message, a Multi in
+//! the request's cell block. `associated_cell_count` is the number of cells of the block that belong to a result or
+//! mutation. Cells of the block are in the order in which messages mention them.
 
 use super::basic::{NameBytesPair, RegionSpecifier, TimeRange};
 use bytes::Bytes;
@@ -49,7 +51,7 @@ pub const BINARY_COMPARATOR: &str = "org.apache.hadoop.hbase.filter.BinaryCompar
 /// Message of [`BINARY_COMPARATOR`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BinaryComparator {
-    /// What is compared with.
+    /// The value to compare with.
     #[prost(message, required, tag = "1")]
     pub comparable: ByteArrayComparable,
 }
@@ -57,12 +59,12 @@ pub struct BinaryComparator {
 /// Bytes to compare with.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ByteArrayComparable {
-    /// The bytes; none are an empty value.
+    /// The bytes. Absent stands for an empty value.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub value: Option<Bytes>,
 }
 
-/// How two values must compare. In a [`Condition`] the given value stands left of the stored one.
+/// Comparisons of two values. In a [`Condition`] the given value stands left of the stored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareType {
@@ -91,10 +93,10 @@ pub struct Get {
     /// Columns; all when empty.
     #[prost(message, repeated, tag = "2")]
     pub column: Vec<Column>,
-    /// Attributes that change how it is carried out.
+    /// Attributes that change its execution.
     #[prost(message, repeated, tag = "3")]
     pub attribute: Vec<NameBytesPair>,
-    /// Cells that pass it.
+    /// A filter that each returned cell passes.
     #[prost(message, optional, tag = "4")]
     pub filter: Option<Filter>,
     /// Cells of these times.
@@ -109,10 +111,10 @@ pub struct Get {
     /// Most columns of each family.
     #[prost(uint32, optional, tag = "8")]
     pub store_limit: Option<u32>,
-    /// Columns of each family left out before those.
+    /// Columns of each family that are skipped before those.
     #[prost(uint32, optional, tag = "9")]
     pub store_offset: Option<u32>,
-    /// Only whether there is such a row.
+    /// Asks only whether there is such a row.
     #[prost(bool, optional, tag = "10")]
     pub existence_only: Option<bool>,
 }
@@ -128,16 +130,16 @@ pub struct GetRequest {
     pub get: Get,
 }
 
-/// A row as far as it was asked for. Its cells are in the cell block.
+/// The requested part of a row. Its cells are in the cell block.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RowResult {
     /// Cells of the block that belong to it.
     #[prost(int32, optional, tag = "2")]
     pub associated_cell_count: Option<i32>,
-    /// Answer when only existence was asked for.
+    /// Result when only existence was requested.
     #[prost(bool, optional, tag = "3")]
     pub exists: Option<bool>,
-    /// Whether it may lag behind.
+    /// Whether it may lag behind other replicas.
     #[prost(bool, optional, tag = "4")]
     pub stale: Option<bool>,
     /// Whether more of the row follows in the next result.
@@ -145,7 +147,7 @@ pub struct RowResult {
     pub partial: Option<bool>,
 }
 
-/// Answer of `Get`.
+/// Response of `Get`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct GetResponse {
     /// The row; no cells if it does not exist.
@@ -157,7 +159,7 @@ pub struct GetResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MutationType {
-    /// Bytes behind the stored value.
+    /// Bytes appended to the stored value.
     Append = 0,
     /// A number added to the stored one.
     Increment = 1,
@@ -167,7 +169,7 @@ pub enum MutationType {
     Delete = 3,
 }
 
-/// What a cell of a delete deletes.
+/// Extent of one cell of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum DeleteType {
@@ -181,19 +183,19 @@ pub enum DeleteType {
     FamilyVersion = 3,
 }
 
-/// When a write is acknowledged.
+/// Condition for the acknowledgement of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Durability {
-    /// As the table says.
+    /// As the table's schema defines it.
     UseDefault = 0,
-    /// Without a log.
+    /// No log is written.
     SkipWal = 1,
-    /// Before the log is written.
+    /// Acknowledged before the log is written.
     AsyncWal = 2,
-    /// When the log has left the process.
+    /// Acknowledged when the log has left the process.
     SyncWal = 3,
-    /// When the log is on disk.
+    /// Acknowledged when the log is on disk.
     FsyncWal = 4,
 }
 
@@ -209,16 +211,16 @@ pub struct MutationProto {
     /// Cells, unless they are in the cell block.
     #[prost(message, repeated, tag = "3")]
     pub column_value: Vec<ColumnValue>,
-    /// Time of cells that have none of their own; the server's when absent.
+    /// Time of cells that have none of their own; the server's time when absent.
     #[prost(uint64, optional, tag = "4")]
     pub timestamp: Option<u64>,
-    /// Attributes that change how it is carried out.
+    /// Attributes that change its execution.
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<NameBytesPair>,
-    /// When it is acknowledged.
+    /// See [`Durability`].
     #[prost(enumeration = "Durability", optional, tag = "6")]
     pub durability: Option<i32>,
-    /// Of an increment or append: which cells it starts from.
+    /// Of an increment or append: times of the cells that it starts from.
     #[prost(message, optional, tag = "7")]
     pub time_range: Option<TimeRange>,
     /// Cells of the block that belong to it.
@@ -252,12 +254,12 @@ pub struct QualifierValue {
     /// Time.
     #[prost(uint64, optional, tag = "3")]
     pub timestamp: Option<u64>,
-    /// Of a delete: what is deleted.
+    /// Of a delete: see [`DeleteType`].
     #[prost(enumeration = "DeleteType", optional, tag = "4")]
     pub delete_type: Option<i32>,
 }
 
-/// What must hold for a mutation to be carried out.
+/// Condition of a mutation, which is carried out only if it holds.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Condition {
     /// The row.
@@ -269,16 +271,16 @@ pub struct Condition {
     /// Its qualifier.
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub qualifier: Option<Bytes>,
-    /// How it must compare.
+    /// The comparison.
     #[prost(enumeration = "CompareType", optional, tag = "4")]
     pub compare_type: Option<i32>,
-    /// With what. Equal to an empty value also holds for a column that does not exist.
+    /// The value compared with. Equal to an empty value also holds for a column that does not exist.
     #[prost(message, optional, tag = "5")]
     pub comparator: Option<Comparator>,
     /// Cells of these times.
     #[prost(message, optional, tag = "6")]
     pub time_range: Option<TimeRange>,
-    /// Instead of column and comparator: holds if any cell of the row passes.
+    /// Replaces column and comparator: holds if any cell of the row passes.
     #[prost(message, optional, tag = "7")]
     pub filter: Option<Filter>,
 }
@@ -292,7 +294,7 @@ pub struct MutateRequest {
     /// The change.
     #[prost(message, required, tag = "2")]
     pub mutation: MutationProto,
-    /// What must hold first.
+    /// Condition of the change.
     #[prost(message, optional, tag = "3")]
     pub condition: Option<Condition>,
     /// Names the client, for its nonces.
@@ -300,7 +302,7 @@ pub struct MutateRequest {
     pub nonce_group: Option<u64>,
 }
 
-/// Answer of `Mutate`.
+/// Response of `Mutate`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct MutateResponse {
     /// New values of an increment or append.

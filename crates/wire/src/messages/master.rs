@@ -1,6 +1,7 @@
-//! `MasterService`: making and dropping tables, and what the cluster is made of.
+//! `MasterService`: creates and drops tables, and describes the cluster.
 //!
-//! Calls that take long answer the number of a procedure, whose state is then asked for until it has finished.
+//! The response of a long call holds the number of a procedure. The client polls that procedure's state until it has
+//! finished.
 
 use super::basic::{ServerName, TableName, TableSchema};
 use bytes::Bytes;
@@ -45,7 +46,7 @@ pub struct ModifyTableRequest {
     /// The table.
     #[prost(message, required, tag = "1")]
     pub table_name: TableName,
-    /// What it is to become.
+    /// The new schema.
     #[prost(message, required, tag = "2")]
     pub table_schema: TableSchema,
     /// With `nonce`: makes the call safe to repeat.
@@ -90,10 +91,10 @@ pub struct FlushTableRequest {
     pub nonce: Option<u64>,
 }
 
-/// Answer of the calls above.
+/// Response of the calls above.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ProcedureResponse {
-    /// To be asked for; absent if the call is over.
+    /// The procedure to poll; absent if the call is over.
     #[prost(uint64, optional, tag = "1")]
     pub proc_id: Option<u64>,
 }
@@ -101,39 +102,39 @@ pub struct ProcedureResponse {
 /// Argument of `getProcedureResult`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct GetProcedureResultRequest {
-    /// Which one.
+    /// Its number.
     #[prost(uint64, required, tag = "1")]
     pub proc_id: u64,
 }
 
-/// How far a procedure is.
+/// States of a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ProcedureState {
-    /// Not known, or no longer.
+    /// Unknown, or no longer known.
     NotFound = 0,
-    /// Under way.
+    /// Running.
     Running = 1,
-    /// Over, well or not.
+    /// Over, with or without success.
     Finished = 2,
 }
 
-/// Answer of `getProcedureResult`.
+/// Response of `getProcedureResult`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetProcedureResultResponse {
-    /// How far it is.
+    /// Its state.
     #[prost(enumeration = "ProcedureState", required, tag = "1")]
     pub state: i32,
-    /// When it was begun, in ms since 1970.
+    /// Time of its start, in ms since 1970.
     #[prost(uint64, optional, tag = "2")]
     pub submitted_time: Option<u64>,
-    /// When it last got further, in ms since 1970.
+    /// Time of its last progress, in ms since 1970.
     #[prost(uint64, optional, tag = "3")]
     pub last_update: Option<u64>,
-    /// What came of it.
+    /// Its result.
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub result: Option<Bytes>,
-    /// Why it failed, if it did.
+    /// The error that it failed with, if it did.
     #[prost(message, optional, tag = "5")]
     pub exception: Option<ForeignExceptionMessage>,
 }
@@ -141,7 +142,7 @@ pub struct GetProcedureResultResponse {
 /// An exception of another process.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ForeignExceptionMessage {
-    /// That process.
+    /// The name of that process.
     #[prost(string, optional, tag = "1")]
     pub source: Option<String>,
     /// The exception.
@@ -174,7 +175,7 @@ pub struct GetTableNamesRequest {
     pub namespace: Option<String>,
 }
 
-/// Answer of `GetTableNames`.
+/// Response of `GetTableNames`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetTableNamesResponse {
     /// The names.
@@ -199,7 +200,7 @@ pub struct GetTableDescriptorsRequest {
     pub namespace: Option<String>,
 }
 
-/// Answer of `GetTableDescriptors`.
+/// Response of `GetTableDescriptors`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetTableDescriptorsResponse {
     /// The tables.
@@ -207,10 +208,10 @@ pub struct GetTableDescriptorsResponse {
     pub table_schema: Vec<TableSchema>,
 }
 
-/// Answer of `IsMasterRunning`, which the stock client asks before each other call.
+/// Response of `IsMasterRunning`, a call that the stock client sends before each other call.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct IsMasterRunningResponse {
-    /// Whether it is.
+    /// Whether it is running.
     #[prost(bool, required, tag = "1")]
     pub is_master_running: bool,
 }
@@ -236,20 +237,20 @@ pub enum ClusterOption {
 /// Argument of `GetClusterStatus`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetClusterStatusRequest {
-    /// What is wanted; everything when empty.
+    /// The requested parts; everything when empty.
     #[prost(enumeration = "ClusterOption", repeated, packed = "false", tag = "1")]
     pub options: Vec<i32>,
 }
 
-/// Answer of `GetClusterStatus`.
+/// Response of `GetClusterStatus`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetClusterStatusResponse {
-    /// What was asked for.
+    /// The requested parts.
     #[prost(message, required, tag = "1")]
     pub cluster_status: ClusterStatus,
 }
 
-/// What the cluster is made of. Loads of servers and regions are left out.
+/// The members of the cluster. Loads of servers and regions are left out.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClusterStatus {
     /// Version of the master.
@@ -261,7 +262,7 @@ pub struct ClusterStatus {
     /// The master.
     #[prost(message, optional, tag = "7")]
     pub master: Option<ServerName>,
-    /// Those that wait to be it.
+    /// Servers that can take over as master.
     #[prost(message, repeated, tag = "8")]
     pub backup_masters: Vec<ServerName>,
     /// Whether regions are moved to spread load.
@@ -272,7 +273,7 @@ pub struct ClusterStatus {
     pub servers_name: Vec<ServerName>,
 }
 
-/// A message around one text (`HBaseVersionFileContent`, `ClusterId`).
+/// A message that holds one text (`HBaseVersionFileContent`, `ClusterId`).
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct OneText {
     /// The text.

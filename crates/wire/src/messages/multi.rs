@@ -23,13 +23,13 @@ pub struct RegionAction {
     /// The region.
     #[prost(message, required, tag = "1")]
     pub region: RegionSpecifier,
-    /// All or none, and all of one row.
+    /// Whether all actions or none are carried out. They are all of one row.
     #[prost(bool, optional, tag = "2")]
     pub atomic: Option<bool>,
     /// The actions.
     #[prost(message, repeated, tag = "3")]
     pub action: Vec<Action>,
-    /// What must hold first.
+    /// Condition of the actions.
     #[prost(message, optional, tag = "4")]
     pub condition: Option<Condition>,
 }
@@ -45,10 +45,10 @@ pub struct MultiRequest {
     pub nonce_group: Option<u64>,
 }
 
-/// What came of one action: a result, or an exception.
+/// Outcome of one action: a result, or an exception.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResultOrException {
-    /// The action's.
+    /// The action's index.
     #[prost(uint32, optional, tag = "1")]
     pub index: Option<u32>,
     /// Cells of a read; empty for a change that was carried out.
@@ -59,13 +59,13 @@ pub struct ResultOrException {
     pub exception: Option<NameBytesPair>,
 }
 
-/// What came of a [`RegionAction`], in the order of the request.
+/// Outcome of a [`RegionAction`], in the order of the request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegionActionResult {
     /// One for each action, in any order, unless `exception` is set.
     #[prost(message, repeated, tag = "1")]
     pub result_or_exception: Vec<ResultOrException>,
-    /// Why none of the actions was carried out.
+    /// The reason why none of the actions was carried out.
     #[prost(message, optional, tag = "2")]
     pub exception: Option<NameBytesPair>,
     /// Of an atomic or conditional action: whether it was carried out.
@@ -73,13 +73,13 @@ pub struct RegionActionResult {
     pub processed: Option<bool>,
 }
 
-/// Answer of `Multi`.
+/// Response of `Multi`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MultiResponse {
     /// In the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub region_action_result: Vec<RegionActionResult>,
-    /// As servers answer old clients.
+    /// For old clients.
     #[prost(bool, optional, tag = "2")]
     pub processed: Option<bool>,
 }

@@ -1,15 +1,15 @@
-//! `ClientMetaService`: how a client that knows one server finds the others. Every server offers it.
+//! `ClientMetaService`: a client that knows one server finds the others. Every server offers it.
 
 use super::basic::{RegionLocation, ServerName};
 
 /// Service name in the connection header.
 pub const CLIENT_META_SERVICE: &str = "ClientMetaService";
 
-/// A request, or an answer, without fields.
+/// A request or response without fields.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Empty {}
 
-/// Answer of `GetClusterId`.
+/// Response of `GetClusterId`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetClusterIdResponse {
     /// Any text; HBase's own are UUIDs.
@@ -17,7 +17,7 @@ pub struct GetClusterIdResponse {
     pub cluster_id: Option<String>,
 }
 
-/// Answer of `GetActiveMaster`.
+/// Response of `GetActiveMaster`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetActiveMasterResponse {
     /// The master, if there is one.
@@ -25,7 +25,7 @@ pub struct GetActiveMasterResponse {
     pub server_name: Option<ServerName>,
 }
 
-/// Answer of `GetMetaRegionLocations`.
+/// Response of `GetMetaRegionLocations`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetMetaRegionLocationsResponse {
     /// The region of `hbase:meta`, and its read replicas.
@@ -33,10 +33,10 @@ pub struct GetMetaRegionLocationsResponse {
     pub meta_locations: Vec<RegionLocation>,
 }
 
-/// Answer of `GetBootstrapNodes`.
+/// Response of `GetBootstrapNodes`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetBootstrapNodesResponse {
-    /// Servers that can be asked instead of this one.
+    /// Other servers with this service.
     #[prost(message, repeated, tag = "1")]
     pub server_name: Vec<ServerName>,
 }

@@ -1,17 +1,17 @@
-//! What opens a connection, and what stands before every request and response.
+//! The header of a connection, and the headers of requests and responses.
 
 use bytes::Bytes;
 
 /// Codec class of the cell blocks that [`crate::cell`] reads and writes.
 pub const KEY_VALUE_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 
-/// Who is calling.
+/// The user behind a connection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UserInformation {
     /// The user on whose behalf calls are made.
     #[prost(string, required, tag = "1")]
     pub effective_user: String,
-    /// The user who makes them, if another one.
+    /// The user that makes them, if it is another one.
     #[prost(string, optional, tag = "2")]
     pub real_user: Option<String>,
 }
@@ -19,19 +19,19 @@ pub struct UserInformation {
 /// Version of a program.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct VersionInfo {
-    /// As people read it.
+    /// In readable form.
     #[prost(string, required, tag = "1")]
     pub version: String,
-    /// Where its source is.
+    /// Place of its source.
     #[prost(string, required, tag = "2")]
     pub url: String,
-    /// Revision of that.
+    /// Revision of the source.
     #[prost(string, required, tag = "3")]
     pub revision: String,
-    /// Who built it.
+    /// The user that built it.
     #[prost(string, required, tag = "4")]
     pub user: String,
-    /// When.
+    /// Time of the build.
     #[prost(string, required, tag = "5")]
     pub date: String,
     /// Checksum of the source.
@@ -48,7 +48,7 @@ pub struct VersionInfo {
 /// Sent once by a client, after the preamble.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ConnectionHeader {
-    /// Who is calling.
+    /// The user.
     #[prost(message, optional, tag = "1")]
     pub user_info: Option<UserInformation>,
     /// Short name of the service that all calls of the connection are for, such as `ClientService`.
@@ -60,7 +60,7 @@ pub struct ConnectionHeader {
     /// Class that compresses cell blocks; absent for none.
     #[prost(string, optional, tag = "4")]
     pub cell_block_compressor_class: Option<String>,
-    /// The client's version, which some of a server's answers depend on.
+    /// The client's version. Some of a server's responses depend on it.
     #[prost(message, optional, tag = "5")]
     pub version_info: Option<VersionInfo>,
 }
@@ -73,7 +73,7 @@ pub struct CellBlockMeta {
     pub length: Option<u32>,
 }
 
-/// Stands before every request.
+/// Precedes every request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RequestHeader {
     /// Repeated in the response.
@@ -91,15 +91,15 @@ pub struct RequestHeader {
     /// 0 for most calls, 200 for reads of `hbase:meta`.
     #[prost(uint32, optional, tag = "6")]
     pub priority: Option<u32>,
-    /// Milliseconds that the client will wait.
+    /// Milliseconds that the client waits.
     #[prost(uint32, optional, tag = "7")]
     pub timeout: Option<u32>,
 }
 
-/// Stands before every response.
+/// Precedes every response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResponseHeader {
-    /// The request's; -1 as an unsigned number when the answer is to the whole connection.
+    /// The request's. -1 as an unsigned number when the response is for the whole connection.
     #[prost(uint32, optional, tag = "1")]
     pub call_id: Option<u32>,
     /// Set if the call failed; no message follows then.
@@ -116,10 +116,10 @@ pub struct ExceptionResponse {
     /// Its class ([`crate::exception`]).
     #[prost(string, optional, tag = "1")]
     pub exception_class_name: Option<String>,
-    /// Begins with its message.
+    /// Text that begins with its message.
     #[prost(string, optional, tag = "2")]
     pub stack_trace: Option<String>,
-    /// Where the region has moved to, if that is what happened.
+    /// New host of the region, if it has moved.
     #[prost(string, optional, tag = "3")]
     pub hostname: Option<String>,
     /// See `hostname`.
@@ -128,7 +128,7 @@ pub struct ExceptionResponse {
     /// Whether another try cannot help.
     #[prost(bool, optional, tag = "5")]
     pub do_not_retry: Option<bool>,
-    /// Whether the server asks to be spared for a while.
+    /// Whether the server asks the client to slow down.
     #[prost(bool, optional, tag = "6")]
     pub server_overloaded: Option<bool>,
 }

@@ -4,13 +4,13 @@ use super::basic::{NameBytesPair, RegionSpecifier, TimeRange};
 use super::client::{Column, Filter};
 use bytes::Bytes;
 
-/// How a scan reads files.
+/// Ways for a scan to read files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ReadType {
-    /// As the server thinks best.
+    /// The server's choice.
     Default = 0,
-    /// In long runs.
+    /// In long sequential runs.
     Stream = 1,
     /// By position.
     Pread = 2,
@@ -22,16 +22,16 @@ pub struct Scan {
     /// Columns; all when empty.
     #[prost(message, repeated, tag = "1")]
     pub column: Vec<Column>,
-    /// Attributes that change how it is carried out.
+    /// Attributes that change its execution.
     #[prost(message, repeated, tag = "2")]
     pub attribute: Vec<NameBytesPair>,
-    /// First row; of a reversed scan the last in the table's order. Empty for the end of the table it starts from.
+    /// First row; of a reversed scan the last in the table's order. Empty for the end of the table at which it starts.
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub start_row: Option<Bytes>,
-    /// Where it stops; empty for the other end of the table.
+    /// Row at which it stops; empty for the other end of the table.
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub stop_row: Option<Bytes>,
-    /// Cells that pass it.
+    /// A filter that each returned cell passes.
     #[prost(message, optional, tag = "5")]
     pub filter: Option<Filter>,
     /// Cells of these times.
@@ -55,10 +55,10 @@ pub struct Scan {
     /// Rows of each response.
     #[prost(uint32, optional, tag = "17")]
     pub caching: Option<u32>,
-    /// Whether the user wants pieces of rows.
+    /// Whether the client accepts partial rows.
     #[prost(bool, optional, tag = "18")]
     pub allow_partial_results: Option<bool>,
-    /// Of a scan that goes on in the middle of a row: what it saw.
+    /// Of a scan that continues in the middle of a row: the read point of its beginning.
     #[prost(uint64, optional, tag = "20")]
     pub mvcc_read_point: Option<u64>,
     /// Whether `start_row` itself is wanted; true when absent.
@@ -72,28 +72,28 @@ pub struct Scan {
     pub read_type: Option<i32>,
 }
 
-/// Argument of `Scan`: opens a scanner (`scan` is set), asks it for more, or closes it (`scanner_id` is set).
+/// Argument of `Scan`: opens a scanner (`scan` is set), fetches its next rows, or closes it (`scanner_id` is set).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ScanRequest {
-    /// Region, when it is opened.
+    /// Region, on opening.
     #[prost(message, optional, tag = "1")]
     pub region: Option<RegionSpecifier>,
-    /// What to read, when it is opened.
+    /// The scan, on opening.
     #[prost(message, optional, tag = "2")]
     pub scan: Option<Scan>,
-    /// Which scanner, once it is open.
+    /// The open scanner.
     #[prost(uint64, optional, tag = "3")]
     pub scanner_id: Option<u64>,
-    /// Most rows of the response; none on opening: no rows yet.
+    /// Most rows of the response. Absent on opening: no rows yet.
     #[prost(uint32, optional, tag = "4")]
     pub number_of_rows: Option<u32>,
-    /// Closes it.
+    /// Closes the scanner.
     #[prost(bool, optional, tag = "5")]
     pub close_scanner: Option<bool>,
-    /// 0 for the first request after opening, then one more each time.
+    /// 0 for the first request after opening, then one more for each request.
     #[prost(uint64, optional, tag = "6")]
     pub next_call_seq: Option<u64>,
-    /// Whether a row may be cut in pieces.
+    /// Whether a response may hold partial rows.
     #[prost(bool, optional, tag = "7")]
     pub client_handles_partials: Option<bool>,
     /// Whether there may be responses without rows.
@@ -107,7 +107,7 @@ pub struct ScanRequest {
     pub limit_of_rows: Option<u32>,
 }
 
-/// Answer of `Scan`.
+/// Response of `Scan`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ScanResponse {
     /// Cells of the block that belong to each result.
@@ -125,16 +125,16 @@ pub struct ScanResponse {
     /// Whether rows may lag behind.
     #[prost(bool, optional, tag = "6")]
     pub stale: Option<bool>,
-    /// For each result, whether its row goes on in the next one.
+    /// For each result, whether its row continues in the next one.
     #[prost(bool, repeated, packed = "false", tag = "7")]
     pub partial_flag_per_result: Vec<bool>,
     /// False when the region is finished; the scanner is closed then.
     #[prost(bool, optional, tag = "8")]
     pub more_results_in_region: Option<bool>,
-    /// Says only that the server is still looking.
+    /// Whether the server is still searching and has no rows yet.
     #[prost(bool, optional, tag = "9")]
     pub heartbeat_message: Option<bool>,
-    /// What the scan sees.
+    /// The read point of the scan.
     #[prost(uint64, optional, tag = "11")]
     pub mvcc_read_point: Option<u64>,
 }

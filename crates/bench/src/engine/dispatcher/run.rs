@@ -1,4 +1,4 @@
-//! One run: from telling workers what to do to adding up what they did.
+//! One run: instructs the workers, observes them, and adds up their reports.
 
 mod sums;
 
@@ -14,31 +14,31 @@ use sums::Sums;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-/// How long workers may take to connect their clients, and to come to an end.
+/// Longest time for workers to connect their clients, and to end a run.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A run to be carried out.
 pub struct Order<'a> {
-    /// What.
+    /// The run.
     pub run: &'a Run,
     /// On which target.
     pub target: &'a str,
-    /// What its table holds.
+    /// The contents of its table.
     pub written: &'a [Written],
 }
 
-/// Told what goes on while a run is under way.
+/// Receives the progress of a run.
 pub trait Observer {
     /// CPU seconds of the server's processes so far, by name.
     fn server_cpu(&mut self) -> BTreeMap<String, f64>;
-    /// Once a second: operations done of how many (zero if time decides), and the last second.
+    /// Called once a second: operations done, operations in all (zero if time decides), and the last second.
     fn progress(&mut self, run: &Run, elapsed: f64, done: u64, total: u64, last: Option<&Second>);
-    /// Whether the user wants to stop.
+    /// Whether the user has interrupted.
     fn is_interrupted(&self) -> bool;
 }
 
 impl Dispatcher {
-    /// Carries out a run. What goes wrong is in the outcome.
+    /// Carries out a run. Failures are part of the outcome.
     pub async fn run(&mut self, order: &Order<'_>, observer: &mut dyn Observer) -> RunOutcome {
         let number = self.next_run;
         self.next_run += 1;
@@ -59,7 +59,7 @@ impl Dispatcher {
     }
 }
 
-/// A worker's place in a run: keeps its clients' numbers when another worker takes it over.
+/// A worker's place in a run. A worker that takes it over uses the same numbers of clients.
 #[derive(Debug, Default)]
 struct Slot {
     worker: Option<u32>,
@@ -76,7 +76,7 @@ struct UnderWay<'a> {
     slots: BTreeMap<u32, Slot>,
     began: Option<Instant>,
     finishing: bool,
-    /// When something last came of it.
+    /// Time of the last progress.
     moved: Instant,
     sums: Sums,
     causes: Vec<String>,
@@ -111,7 +111,7 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    /// Spreads the clients over the workers; how many workers have any.
+    /// Spreads the clients over the workers. Returns how many workers have any.
     fn assign(&mut self, dispatcher: &Dispatcher) -> usize {
         let clients = self.order.run.clients.max(1);
         let workers = (dispatcher.workers.len() as u32).min(clients);
@@ -270,7 +270,7 @@ impl<'a> UnderWay<'a> {
                     return Err(cause);
                 }
             }
-            // What a worker still had to say of an earlier run.
+            // A late message about an earlier run.
             _ => {}
         }
         Ok(())
@@ -316,7 +316,7 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    /// One range for each client, and one in eight more, so that a client need not wait for its next.
+    /// One range for each client, and one eighth more, so that a client need not wait for its next.
     async fn give_first(&mut self, dispatcher: &Dispatcher, slot: u32) {
         let clients = self.slots.get(&slot).map_or(1, |s| s.clients);
         self.give(dispatcher, slot, clients + clients / 8 + 1).await;
@@ -377,7 +377,7 @@ impl<'a> UnderWay<'a> {
             return Err("the last worker died".into());
         }
         if !replaced {
-            // Nobody will take this place, so nobody waits for it.
+            // No worker will take this place, so nothing waits for it.
             if let Some(place) = self.slots.get_mut(&slot) {
                 place.done = true;
             }
@@ -389,7 +389,7 @@ impl<'a> UnderWay<'a> {
         Ok(())
     }
 
-    /// When something is to be done at a certain time, and whether anything is.
+    /// Time of a planned action, and whether one is planned.
     fn next_moment(&self) -> (Instant, bool) {
         let Some(began) = self.began else {
             return (Instant::now(), false);
@@ -426,7 +426,7 @@ impl<'a> UnderWay<'a> {
         }
         if let Some(disruption) = self.disruption.filter(|d| elapsed >= d.at_seconds) {
             self.disruption = None;
-            self.event(format!("server pulled: {}", disruption.command));
+            self.event(format!("server killed: {}", disruption.command));
             tokio::spawn(disturb(disruption.command.clone(), self.disrupt.clone()));
         }
     }
@@ -486,7 +486,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-/// Runs the user's command that pulls a server, and says how it ended.
+/// Runs the user's command that kills a server, and reports its exit.
 async fn disturb(command: String, tell: mpsc::Sender<String>) {
     let output = Command::new("sh").args(["-c", &command]).kill_on_drop(true).output();
     let text = match tokio::time::timeout(Duration::from_secs(60), output).await {

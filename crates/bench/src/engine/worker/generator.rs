@@ -1,12 +1,12 @@
 //! One generator thread: a runtime, a connection to the target, and its share of the clients.
 
-use crate::activity::{self, ActorContext};
+use crate::activity::ActorContext;
+use crate::clients::Shared;
 use crate::engine::client::{self, GaveUp, Loop, Ranges};
 use crate::engine::frames::Start;
 use crate::engine::pace::Pace;
 use crate::engine::recorder::Recorder;
 use crate::engine::timer::Timer;
-use crate::load::Shared;
 use crate::target::{Target, TargetError};
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-/// Told to generator threads.
+/// State of a run, sent to generator threads.
 #[derive(Clone)]
 pub(super) enum Signal {
     Wait,
@@ -32,7 +32,7 @@ pub(super) struct Go {
     pub(super) pace: Option<Arc<Mutex<Pace>>>,
 }
 
-/// Told by generator threads.
+/// Messages from generator threads.
 pub(super) enum Ended {
     Connected,
     Over,
@@ -52,7 +52,7 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    /// Runs the thread to its end, and says how that was.
+    /// Runs the thread to its end, and reports the result.
     pub(super) fn main(self) {
         let say = self.say.clone();
         let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -71,7 +71,7 @@ impl Generator {
                 })
             }
         };
-        // There is room for what each thread and client says once.
+        // The channel has capacity for all messages of each thread and client.
         let _ = say.try_send(last);
     }
 
@@ -81,14 +81,13 @@ impl Generator {
         for client in (self.thread..self.start.clients as usize).step_by(self.threads) {
             let context = ActorContext {
                 connection: connection.clone(),
-                shared: self.shared.clone(),
                 worker: self.start.worker,
                 workers: self.start.workers,
                 client: self.start.first_client + client as u32,
                 clients: self.start.what.clients,
                 seed: self.start.what.seed,
             };
-            actors.push(activity::actor(&self.start.what, context)?);
+            actors.push(self.shared.actor(&self.start.what, context)?);
         }
         let timer = Timer::new()?;
         let _ = self.say.try_send(Ended::Connected);
@@ -129,7 +128,7 @@ impl Generator {
     }
 }
 
-/// Waits for all clients, and ends the others when one gives up.
+/// Waits for all clients. Aborts the others when one gives up.
 async fn wait_for(clients: Vec<tokio::task::JoinHandle<Result<(), GaveUp>>>, ranges: &Ranges) -> Result<()> {
     let mut first: Option<anyhow::Error> = None;
     for client in clients {
@@ -157,7 +156,7 @@ async fn aborted(signal: &mut watch::Receiver<Signal>) {
             return;
         }
         if signal.changed().await.is_err() {
-            // The worker forgets a run only when it aborts it or starts the next.
+            // The worker drops a run only when it aborts it or starts the next.
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! What a worker tells its dispatcher while a run is under way.
+//! The reports of a worker to its dispatcher during a run.
 
 use super::LONGEST_RUN;
 use super::generator::Ended;
@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Between a client's having nothing to do and the report that says so.
+/// Delay between a client's idleness and the report of it.
 const IDLE_GATHERING: Duration = Duration::from_millis(5);
 
-/// Sends what recorders hold, once a second and at the end.
+/// Sends the contents of the recorders, once a second and at the end.
 pub(super) struct Reporter {
     pub(super) run: u64,
     pub(super) worker: u32,
@@ -45,7 +45,7 @@ impl Reporter {
                     }
                 }
                 () = self.ranges.idle() => {
-                    // Others will be idle in a moment too: one report for all of them.
+                    // Others will be idle in a moment too: one report covers all of them.
                     tokio::time::sleep(IDLE_GATHERING).await;
                     if self.report(false).await.is_err() {
                         return;
@@ -111,7 +111,7 @@ impl Reporter {
 /// CPU seconds of this process within the measured window.
 pub(super) struct CpuWatch {
     window: Range<Instant>,
-    /// CPU time at the window's start, once that has come.
+    /// CPU time at the window's start, once it has passed.
     last: Option<f64>,
     /// Whether the window has ended.
     over: bool,
@@ -128,7 +128,7 @@ impl CpuWatch {
         }
     }
 
-    /// Returns when the window's start or end has come.
+    /// Returns at the window's start or end.
     async fn wait(&self) {
         let at = match (self.last, self.over) {
             (_, true) => return std::future::pending().await,

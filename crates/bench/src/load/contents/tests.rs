@@ -22,7 +22,7 @@ fn written(operation: Operation, records: u64, order: KeyOrder, spans: Vec<Range
     }
 }
 
-/// What a set of keys says must be what contents and row count say.
+/// The set of keys must agree with contents and row count.
 fn check(written: &[Written], keys: &HashSet<u64>, end: u64) {
     let contents = Contents::replay(written).unwrap();
     for key in 0..end + 200 {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const KEY: u64 = 70;
 
-/// A register that behaves as one copy, and remembers which values it had when.
+/// A register that behaves as one copy, and remembers the times of its values.
 #[derive(Default)]
 struct Register {
     /// Values in the order in which they took effect.
@@ -39,14 +39,14 @@ fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
     prop::collection::vec((0usize..4, action), 1..120)
 }
 
-/// The answer to a read: what was found, in which version, and whether that had certainly been overwritten.
+/// The result of a read: finding and version, and whether that version had certainly been overwritten.
 struct Answer {
     finding: Finding,
     version: u32,
     is_overwritten: bool,
 }
 
-/// Plays the actions. `serve` chooses what a read that takes effect returns.
+/// Plays the actions. `serve` chooses the result of a read that takes effect.
 fn play(actions: &[(usize, Action)], mut serve: impl FnMut(&Register) -> u32) -> Vec<Answer> {
     let ledger = Ledger::new(100).unwrap();
     let mut register = Register { values: vec![0] };
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// The rule spelled out over a whole history: what the ledger must find without remembering all of it.
+/// The rule spelled out over a whole history, which the ledger must match without remembering all of it.
 struct History {
     clock: u64,
     /// Beginning and acknowledgement of each version, zero included.
@@ -194,7 +194,7 @@ proptest! {
                 waiting => clients[client] = waiting,
             }
             let now = history.tick();
-            // A read that nobody ends teaches nothing, so the ledger is asked through one snapshot each time.
+            // A read that does not end has no effect on the ledger, so it is queried through one snapshot each time.
             let before = ledger.begin_read(KEY).unwrap();
             for version in 0..history.writes.len() as u32 {
                 let allowed = match &before.candidates {
@@ -219,7 +219,7 @@ fn a_read_between_two_concurrent_writes_decides_which_was_last() {
     ledger.end_write(two, Ending::Acknowledged);
     let (first, second) = (ledger.begin_read(KEY).unwrap(), ledger.begin_read(KEY).unwrap());
     assert_eq!(ledger.end_read(&first, 1), Finding::Right);
-    // This one began before it was known; neither answer is provably late.
+    // This one began before the first result was known. Neither result is provably late.
     assert_eq!(ledger.end_read(&second, 1), Finding::Right);
     let third = ledger.begin_read(KEY).unwrap();
     assert_eq!(ledger.end_read(&third, 2), Finding::Stale);

@@ -1,11 +1,12 @@
 //! Operations that read and write in one call: increments and conditional writes.
 
 use super::{Client, one_row};
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::load::contents::Presence;
 use crate::load::ledger::{Ending, Snapshot, Write};
 use crate::load::shape::{COUNTER, put_bytes};
 use crate::load::values::{Version, key_hash};
+use crate::outcome::Verdict;
 use crate::target::{Put, Result, TargetError};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Client {
             if let Err((least, most)) = counters.end(before, answer) {
                 verdict.wrong = 1;
                 let key = key.escape_ascii();
-                verdict.example(|| format!("counter {key}: answered {answer}, must be {least} to {most}"));
+                verdict.example(|| format!("counter {key}: returned {answer}, must be {least} to {most}"));
             }
         }
         Ok(one_row(bytes, verdict))
@@ -78,7 +79,7 @@ impl Client {
         Ok(step)
     }
 
-    /// Notes a conditional write that was carried out; whether its condition can have held.
+    /// Records a conditional write that was carried out. Returns whether its condition can have held.
     fn replaced(&self, write: Option<Write>, expected: u32) -> bool {
         match (&self.prepared.ledger, write) {
             (Some(ledger), Some(write)) => ledger.end_conditional_write(write, expected),
@@ -89,20 +90,20 @@ impl Client {
         }
     }
 
-    /// The version that a row must have, `None` if it must not be there; or a guess, if it is not certain.
+    /// The expected version of a row, `None` if it must not exist; or a guess, if it is not certain.
     fn current(&self, number: u64, newest: u32) -> Option<Version> {
         let was_loaded = || self.prepared.contents.presence(number) == Presence::Present;
         let is_there = newest > 0 || was_loaded() || !self.prepared.workload.verify;
         is_there.then(|| self.prepared.numbered(newest))
     }
 
-    /// The value of the column that the condition looks at.
+    /// The value of the column that the condition compares.
     fn first_value(&mut self, key: &Bytes, version: Version) -> Bytes {
         self.prepared.shape.value(key_hash(key), 0, version, &mut self.arena)
     }
 
-    /// A conditional write was refused though the row is believed to be as expected. Unless another process wrote it, that
-    /// was wrong; the row itself tells.
+    /// Judges the refusal of a conditional write whose row is believed to be as expected. Unless another process wrote
+    /// the row, the refusal was wrong. A read of the row decides.
     async fn judge_refusal(
         &mut self,
         number: u64,

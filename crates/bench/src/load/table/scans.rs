@@ -1,15 +1,16 @@
 //! Scans: short ones from a key on, and whole ranges in parts.
 
 use super::Client;
-use crate::activity::{Step, Verdict};
+use crate::activity::Step;
 use crate::load::judge::ScanJudge;
 use crate::load::shape::row_bytes;
+use crate::outcome::Verdict;
 use crate::target::{Result, Row, Scan};
 use bytes::Bytes;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// Keys that one step of a scan covers, so that a run that is to end after some time does.
+/// Keys that one step of a scan covers, so that a timed run ends soon after its time is up.
 const SCAN_KEYS: u64 = 10_000;
 
 impl Client {
@@ -18,14 +19,14 @@ impl Client {
         self.scan(places, Some(rows), rows_per_fetch, 1).await
     }
 
-    /// Scans the next part of the range that was begun.
+    /// Scans the next part of the current range.
     pub(super) async fn scan_part(&mut self, index: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
         let end = self.range.end.max(index + 1).min(index.saturating_add(SCAN_KEYS));
         let places = self.prepared.scan_place(index)..self.prepared.scan_place(end);
         self.scan(places, None, rows_per_fetch, (end - index) as u32).await
     }
 
-    /// The key at a place; empty, which stands for the end of the table, beyond the last one.
+    /// The key at a place. Empty, which stands for the end of the table, beyond the last one.
     fn bound(&mut self, place: u128) -> Bytes {
         let coder = &self.prepared.coder;
         if place >= coder.places() {
@@ -43,7 +44,7 @@ impl Client {
     ) -> Result<Step> {
         let prepared = Arc::clone(&self.prepared);
         if places.is_empty() {
-            // Beyond the end of the table, of which no key can be made.
+            // Beyond the end of the table, where no key exists.
             return Ok(Step {
                 operations,
                 ..Step::default()

@@ -1,12 +1,14 @@
-//! Every kind of operation against an honest table in memory, and each lie against the reads that must notice it.
+//! Every kind of operation on an honest table in memory, and on lying ones.
+//!
+//! Reads must notice each lie.
 #![allow(clippy::single_range_in_vec_init, reason = "one span is a list of one")]
 
 mod fake;
 mod lying;
 
 use super::*;
-use crate::load::{Shared, Written};
-use crate::plan::{Activity, KeyFormat, KeyOrder, Keys, Run, Values};
+use crate::load::Written;
+use crate::plan::{KeyFormat, KeyOrder, Keys, Values};
 use fake::{Fake, Lie};
 
 const SEED: u64 = 11;
@@ -29,10 +31,10 @@ fn padded() -> KeyFormat {
     KeyFormat::Padded { digits: 10 }
 }
 
-/// One worker process and the table it works on.
+/// One worker process and its table.
 #[derive(Default)]
 struct Bench {
-    shared: Arc<Shared>,
+    tables: Arc<Tables>,
     fake: Arc<Fake>,
     written: Vec<Written>,
 }
@@ -53,12 +55,7 @@ impl Bench {
     }
 
     fn client_of(&self, workload: &Workload, workers: u32) -> Box<dyn Actor> {
-        let run = Run {
-            activity: Activity::Table(workload.clone()),
-            seed: SEED,
-            ..Run::default()
-        };
-        self.shared.prepare(&run, 0, workers, &self.written).unwrap();
+        self.tables.prepare(workload, SEED, workers, &self.written).unwrap();
         self.client_again(workload)
     }
 
@@ -66,17 +63,16 @@ impl Bench {
     fn client_again(&self, workload: &Workload) -> Box<dyn Actor> {
         let context = ActorContext {
             connection: Arc::clone(&self.fake) as Arc<dyn Connection>,
-            shared: Arc::clone(&self.shared),
             worker: 0,
             workers: 1,
             client: 0,
             clients: 1,
             seed: SEED,
         };
-        actor(workload, context).unwrap()
+        actor(workload, &self.tables, context).unwrap()
     }
 
-    /// Carries a range out with one client, as the engine does; sums of all steps.
+    /// Carries a range out with one client, as the engine does. Returns the sums of all steps.
     fn run(&mut self, workload: &Workload, range: Range<u64>) -> Step {
         let mut client = self.client(workload);
         let sum = run(client.as_mut(), range.clone()).unwrap();
@@ -89,7 +85,7 @@ impl Bench {
         sum
     }
 
-    /// As [`Self::run`], where everything must be right.
+    /// As [`Self::run`], and every response must be right.
     fn run_right(&mut self, workload: &Workload, range: Range<u64>) -> Step {
         let sum = self.run(workload, range);
         assert!(sum.verdict.is_right(), "{:?}", sum.verdict);
@@ -217,8 +213,8 @@ fn inserts_and_reads_of_the_latest_are_right() {
         bench.run_right(&mixed, 0..2_000);
         assert_eq!(bench.fake.rows(), 300);
         assert_eq!(crate::load::expected_rows(&bench.written), 300);
-        // Another process checks everything: it finds rows of a writer that it does not know.
-        bench.shared = Arc::default();
+        // Another process checks everything: it finds rows of an unknown writer.
+        bench.tables = Arc::default();
         let check = bench.run_right(&workload(only(scan()), 100, KeyOrder::Sequential, format), 0..100);
         assert_eq!((check.rows, check.verdict.checked), (300, 300));
     }
@@ -253,7 +249,7 @@ fn counters_count() {
     let sum = bench.run_right(&increments, 0..500);
     assert_eq!(sum.verdict.checked, 500);
     bench.run_right(&increments, 500..700);
-    // Rows that have a counter and nothing else are no fault in such a table.
+    // Rows with only a counter are no fault in such a table.
     bench.run_right(&workload(only(Operation::Get), 20, KeyOrder::Uniform, padded()), 0..50);
     bench.lie(Lie::LoseEveryNthWrite(50));
     assert!(bench.run(&increments, 700..900).verdict.wrong > 0);
@@ -407,12 +403,12 @@ fn a_process_that_replaces_another_raises_no_alarm() {
     ];
     let mut bench = Bench::loaded(50, padded());
     let mixed = workload(mix, 50, KeyOrder::Uniform, padded());
-    // It did half of a run, of which nothing is known, and died.
+    // It did an unrecorded half of a run, and died.
     run(bench.client(&mixed).as_mut(), 0..700).unwrap();
-    bench.shared = Arc::default();
+    bench.tables = Arc::default();
     bench.run_right(&mixed, 0..2_000);
     // And a worker that joins for the next run.
-    bench.shared = Arc::default();
+    bench.tables = Arc::default();
     bench.run_right(&mixed, 2_000..3_000);
 }
 
@@ -425,7 +421,7 @@ fn two_processes_at_once_raise_no_alarm() {
     ];
     let one = Bench::loaded(20, padded());
     let other = Bench {
-        shared: Arc::default(),
+        tables: Arc::default(),
         fake: Arc::clone(&one.fake),
         written: one.written.clone(),
     };
@@ -483,17 +479,17 @@ fn what_others_did_to_a_table_meanwhile_is_not_judged_by_an_old_ledger() {
     let mut bench = Bench::loaded(20, padded());
     let half = vec![(Operation::Get, 0.5), (Operation::Put, 0.5)];
     bench.run_right(&workload(half, 20, KeyOrder::Uniform, padded()), 0..500);
-    // Another process makes the table anew and overwrites little of it, while this one takes no part.
+    // Another process creates the table again and overwrites little of it, while this one takes no part.
     bench.fake.clear();
     bench.written.clear();
-    let own = std::mem::take(&mut bench.shared);
+    let own = std::mem::take(&mut bench.tables);
     bench.run_right(
         &workload(only(Operation::Put), 20, KeyOrder::Sequential, padded()),
         0..20,
     );
     let few = vec![(Operation::Get, 0.9), (Operation::Put, 0.1)];
     bench.run_right(&workload(few, 20, KeyOrder::Uniform, padded()), 0..50);
-    bench.shared = own;
+    bench.tables = own;
     bench.run_right(
         &workload(only(Operation::Get), 20, KeyOrder::Sequential, padded()),
         0..20,
@@ -540,11 +536,7 @@ fn workloads_that_do_not_fit_the_table_are_refused() {
     let refused = |change: &dyn Fn(&mut Workload)| {
         let mut other = workload(only(Operation::Put), 20, KeyOrder::Uniform, padded());
         change(&mut other);
-        let run = Run {
-            activity: Activity::Table(other),
-            ..Run::default()
-        };
-        bench.shared.prepare(&run, 0, 1, &bench.written).is_err()
+        bench.tables.prepare(&other, 0, 1, &bench.written).is_err()
     };
     assert!(!refused(&|_| {}));
     assert!(refused(&|w| w.values.bytes = 50));
@@ -578,7 +570,7 @@ fn operations_beyond_the_table_scan_nothing() {
     }
 }
 
-/// Many clients of one process at once, on a table that takes its time.
+/// Many concurrent clients of one process, on a slow table.
 fn run_at_once(bench: &Bench, workload: &Workload, clients: u64, each: u64) -> Verdict {
     bench.fake.slow_down();
     let clients = (0..clients).map(|client| {

@@ -1,17 +1,19 @@
-//! Bars in groups: one group for each position on the axis, one bar for each party, a thin line for the range of repeats.
+//! Bars in groups, one group for each position, one bar for each target.
+//!
+//! A thin line shows the range of repeats.
 
 use super::scale::Scale;
 use super::{Frame, colour, cross, fit, horizontal_axis, px, vertical_axis};
 use maud::{Markup, html};
 
-/// What a bar shows.
+/// The content of a bar.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bar {
     /// Nothing was to be run here.
     Absent,
-    /// It failed or was skipped; why.
+    /// The run failed or was skipped, for this reason.
     Failed(String),
-    /// A value with the range of its repeats, and what to say of it.
+    /// A value with the range of its repeats, and a description.
     Value {
         /// Mean.
         mean: f64,
@@ -21,7 +23,7 @@ pub enum Bar {
         high: f64,
         /// Shown when pointed at.
         tip: String,
-        /// Whether the run failed and the value is why (stale reads).
+        /// Whether the run failed because of the value (stale reads).
         failed: bool,
     },
 }
@@ -34,7 +36,7 @@ pub struct Bars<'a> {
     pub x: (&'a str, &'a str),
     /// Name and unit of the vertical axis.
     pub y: (&'a str, &'a str),
-    /// Groups: name, and a bar for each party.
+    /// Groups: name, and a bar for each target.
     pub groups: Vec<(String, Vec<Bar>)>,
 }
 

@@ -1,5 +1,6 @@
-//! Ratios of all experiments on one axis: a dot for each point and party, right of 1 where the party was better than the
-//! first one.
+//! Ratios of all experiments on one axis: a dot for each point and target.
+//!
+//! Right of 1 the target was better than the first one.
 
 use super::scale::Scale;
 use super::{Frame, fit, line, marker, text};
@@ -7,13 +8,13 @@ use maud::{Markup, html};
 
 /// One line of dots.
 pub struct Row {
-    /// What was measured.
+    /// The experiment's point.
     pub name: String,
-    /// Party, ratio and what to say of it.
+    /// Target, ratio and description.
     pub dots: Vec<(usize, f64, String)>,
 }
 
-/// Ratios are drawn within this factor of one; what is beyond stands at the edge.
+/// Ratios are drawn within this factor of one. Others stand at the edge.
 const FACTOR_MAX: f64 = 100.0;
 
 /// The chart; nothing if there is no ratio.

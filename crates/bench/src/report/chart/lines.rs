@@ -11,15 +11,15 @@ use std::fmt::Write as _;
 /// One line.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
-    /// Its label; several lines with one label are labelled once.
+    /// Its label. Several lines with the same label are labelled once.
     pub name: String,
-    /// Index of the party, which gives colour and marker.
+    /// Index of the target, which determines colour and marker.
     pub party: usize,
     /// Points in order of x, with the range of repeats where there are several.
     pub points: Vec<Point>,
-    /// Where runs failed: x and cause.
+    /// Failed runs: x and cause.
     pub failed: Vec<(f64, String)>,
-    /// Whether it is somebody else's (published) figure.
+    /// Whether it is a published figure, not ours.
     pub dashed: bool,
 }
 
@@ -50,7 +50,7 @@ impl Point {
 /// An axis.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Axis<'a> {
-    /// What is on it.
+    /// The quantity on it.
     pub name: &'a str,
     /// In which unit.
     pub unit: &'a str,
@@ -69,15 +69,15 @@ pub struct Lines<'a> {
     pub y: Axis<'a>,
     /// The lines.
     pub lines: Vec<Line>,
-    /// Whether points are marked: for few of them, each measured by itself.
+    /// Whether points are marked: for a few points, each measured by itself.
     pub markers: bool,
     /// Fixed horizontal ticks with labels, instead of round numbers.
     pub ticks: Option<Vec<(f64, String)>>,
-    /// Moments to be marked, with texts; numbered from one, for the caption to explain.
+    /// Moments to be marked, with texts. Numbered from one, and explained by the caption.
     pub events: Vec<(f64, String)>,
-    /// Moments of short marks at the foot of the plot, with the party that they belong to.
+    /// Moments of short marks at the foot of the plot, with the target that they belong to.
     pub pauses: Vec<(f64, usize, String)>,
-    /// Smaller than usual and without names at the lines, for one of many under a common legend.
+    /// Smaller than usual and without names at the lines, for one of several charts under a common legend.
     pub small: bool,
 }
 
@@ -161,7 +161,7 @@ impl Lines<'_> {
         }
     }
 
-    /// The measured positions themselves if there are few, else round numbers.
+    /// The measured positions themselves if there are few, otherwise round numbers.
     fn x_labels(&self, scale: &Scale, xs: &[f64]) -> Vec<(f64, String)> {
         if let Some(ticks) = &self.ticks {
             return ticks.iter().map(|(x, label)| (scale.at(*x), label.clone())).collect();
@@ -252,7 +252,7 @@ fn round_down(value: f64) -> f64 {
     }
 }
 
-/// A number on the horizontal axis: thousands and more with SI prefixes, as short as it can be.
+/// A number on the horizontal axis: thousands and more with SI prefixes, as short as possible.
 fn tick_label(tick: f64) -> String {
     let (divisor, prefix) = number::prefix(tick);
     let number = number::round(tick / divisor);
@@ -263,7 +263,7 @@ fn tick_label(tick: f64) -> String {
     }
 }
 
-/// A moment: its number, which the caption explains, and its words when pointed at.
+/// A moment: its number, which the caption explains, and its text as a tooltip.
 fn event(frame: &Frame, number: usize, x: f64, words: &str) -> Markup {
     html! {
         g {

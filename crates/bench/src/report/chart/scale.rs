@@ -11,7 +11,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From zero to a round number that is not less than `high`.
+    /// From zero to a round number that is at least `high`.
     pub fn from_zero(high: f64, from: f64, to: f64) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
         let step = step(high, 5.0);
@@ -57,7 +57,7 @@ impl Scale {
         }
     }
 
-    /// Where `value` stands; values outside are put at the nearest end.
+    /// Position of `value`. Values outside are put at the nearest end.
     pub fn at(&self, value: f64) -> f64 {
         let place = |value: f64| {
             if self.logarithmic {
@@ -72,7 +72,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// The largest value on it.
+    /// The largest value of the scale.
     pub fn high(&self) -> f64 {
         self.high
     }
@@ -82,7 +82,7 @@ impl Scale {
         self.logarithmic
     }
 
-    /// Values at which ticks stand, about `about` of them and never more than three times as many.
+    /// Values of ticks, about `about` of them and never more than three times as many.
     pub fn ticks(&self, about: f64) -> Vec<f64> {
         if self.logarithmic {
             self.logarithmic_ticks(about)

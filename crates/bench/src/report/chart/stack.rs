@@ -1,4 +1,4 @@
-//! Amounts stacked over time: who used the processors.
+//! Amounts stacked over time, such as the use of the processors by process.
 
 use super::scale::Scale;
 use super::{Frame, colour, fit, horizontal_axis, px, text, vertical_axis};
@@ -15,7 +15,8 @@ pub struct Layer {
     pub values: Vec<f64>,
 }
 
-/// Layers over `times` (seconds, ascending), named at the right from the top one down; nothing if there are fewer than two moments or all is zero.
+/// Layers over `times` (seconds, ascending), named at the right from the top one down. Nothing if there are fewer than
+/// two moments or all values are zero.
 pub fn draw(title: &str, y: (&str, &str), times: &[f64], layers: &[Layer]) -> Option<Markup> {
     let sums = sums(times.len(), layers);
     let high = sums

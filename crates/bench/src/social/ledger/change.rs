@@ -1,9 +1,11 @@
-//! Users who are reserved, and changes under way: what must be undone or left in doubt when a step ends anyhow.
+//! Reserved users, and changes in progress.
+//!
+//! A step that ends early leaves its reservations undone and its changes in doubt.
 
 use super::{IN_DOUBT, Ledger, List, Member, PAST_TIES_MAX, Tie, find};
 use std::sync::atomic::Ordering;
 
-/// A user whom nobody else may change until this is dropped.
+/// A user whom no other step may change until this is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved<'a> {
     pub(super) ledger: &'a Ledger,
@@ -11,7 +13,7 @@ pub(super) struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Looks at the user. Nothing must be awaited or locked meanwhile.
+    /// Reads the user's state. `look` must not await or lock.
     pub(super) fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
         let shard = self.ledger.shard(self.user).lock();
         look(shard.get(&self.user).unwrap_or(&Member::default()))
@@ -34,7 +36,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Who is invited, has been invited, or ends the friendship.
+    /// The user who is invited, has been invited, or ends the friendship.
     pub fn user(&self) -> u64 {
         self.user.user
     }
@@ -44,7 +46,7 @@ impl<'a> Pair<'a> {
         self.other.user
     }
 
-    /// Notes that the user's list is about to be changed. From now on either state is right.
+    /// Announces a change of the user's list. From now on either state is right.
     pub fn change_user(&self, list: List, present: bool) -> Change<'a> {
         self.user.ledger.begin(self.user(), list, self.other(), present)
     }
@@ -100,8 +102,8 @@ fn forget_one(ties: &mut Vec<Tie>) {
     }
 }
 
-/// A change under way. If it is dropped without having been acknowledged, its outcome stays in doubt: reads of that tie
-/// are no longer judged, and nobody acts on it again.
+/// A change in progress. If it is dropped without acknowledgement, its outcome stays in doubt: reads of that tie are no
+/// longer judged, and no update uses it again.
 #[derive(Debug)]
 #[must_use = "an unacknowledged change stays in doubt"]
 pub struct Change<'a> {
@@ -112,7 +114,7 @@ pub struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Notes that the server has acknowledged the change: reads sent from now on must show it.
+    /// Records that the server has acknowledged the change: reads sent from now on must show it.
     pub fn acknowledge(self) {
         let mut shard = self.ledger.shard(self.user).lock();
         let Some(member) = shard.get_mut(&self.user) else {

@@ -151,15 +151,15 @@ fn ties_that_ended_are_forgotten_at_a_limit_and_others_are_not() {
     assert!(find(ties, 1).is_ok() && find(ties, users - 1).is_ok() && find(ties, 2).is_err());
 }
 
-/// What happens to one tie.
+/// An event of one tie.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// The opposite of what the last change made of it is sent.
+    /// The opposite of the last change is sent.
     Send,
     Acknowledge,
     /// A read is sent.
     Ask,
-    /// The oldest read is answered, with or without the tie.
+    /// The response to the oldest read arrives, with or without the tie.
     Answer(bool),
 }
 

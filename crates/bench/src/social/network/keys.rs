@@ -1,8 +1,8 @@
 //! Row keys and qualifiers of the social network's tables.
 //!
-//! A user's row key is four hex digits of a hash, a dash, and ten digits of the user's number: `3e1f-0000000042`. The salt
-//! comes first, so that users who are next to each other in the ring, and the busiest ones, whose numbers are the lowest, are
-//! spread over all tablets. BG's HBase client has the bare number as key.
+//! A user's row key is four hex digits of a hash, a dash, and ten digits of the user's number: `3e1f-0000000042`. The
+//! salt comes first to spread users over all tablets: neighbours in the ring, and the busiest users, whose numbers are
+//! the lowest. BG's HBase client has the bare number as key.
 //!
 //! A resource's key is its owner's, a slash, and four digits that fall as the resource's number rises: the newest resources of
 //! a user are the first rows of a short scan.
@@ -40,7 +40,7 @@ pub(super) fn user_key_bytes(user: u64) -> [u8; USER_KEY_BYTES] {
     key
 }
 
-/// The user whose row key this is, if it is one's.
+/// The user of this row key, if it is one.
 pub fn user_of(key: &[u8]) -> Option<u64> {
     let digits = key.get(5..USER_KEY_BYTES)?;
     let user = digits.iter().try_fold(0u64, |number, byte| {
@@ -49,7 +49,8 @@ pub fn user_of(key: &[u8]) -> Option<u64> {
     (user_key_bytes(user) == key).then_some(user)
 }
 
-/// A resource's row key: its owner's, and four digits that fall as the resource's number rises, so that the newest is first.
+/// A resource's row key: its owner's, and four digits that fall as the resource's number rises, so that the newest is
+/// first.
 pub fn resource_key(owner: u64, resource: u32) -> Bytes {
     let mut key = Vec::with_capacity(USER_KEY_BYTES + 5);
     key.extend_from_slice(&user_key_bytes(owner));
@@ -58,7 +59,7 @@ pub fn resource_key(owner: u64, resource: u32) -> Bytes {
     Bytes::from(key)
 }
 
-/// The rows of all of a user's resources: first, and first behind.
+/// The rows of all of a user's resources: the first one, and the first one behind them.
 pub fn resource_range(owner: u64) -> (Bytes, Bytes) {
     let mut start = user_key_bytes(owner).to_vec();
     let mut end = start.clone();

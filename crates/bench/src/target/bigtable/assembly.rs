@@ -1,18 +1,22 @@
-//! Puts rows together from the chunks of a ReadRows stream.
+//! Assembles rows from the chunks of a ReadRows stream.
 //!
-//! The rules are those of the comments of `ReadRowsResponse` in Google's `bigtable.proto`, and all of its clients enforce
-//! them: a row begins with a chunk that has key, family and qualifier; later chunks leave out what has not changed; all
-//! pieces of a split cell but the last have `value_size`; `reset_row` begins the row anew; `commit_row` ends it; keys
-//! ascend. A server that breaks one of them has broken the application, so it is an error and not passed over.
+//! The rules are those of the comments of `ReadRowsResponse` in Google's `bigtable.proto`, and all of its clients
+//! enforce them:
+//! * A row begins with a chunk that has key, family and qualifier. Later chunks leave out unchanged parts.
+//! * All parts of a split cell but the last have `value_size`.
+//! * `reset_row` begins the row again. `commit_row` ends it.
+//! * Keys ascend.
+//!
+//! A server that violates a rule would break applications, so a violation is an error.
 
 use crate::target::{Cell, Row};
 use bytes::{Bytes, BytesMut};
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::read_rows_response::{CellChunk, cell_chunk::RowStatus};
 
-/// Longest value put together from pieces: a row may have 256 MB.
+/// Longest value assembled from parts: a row may have 256 MB.
 const VALUE_BYTES_MAX: usize = 256 << 20;
 
-/// Rows of one stream as they come in.
+/// The rows of one stream as they arrive.
 #[derive(Default)]
 pub(super) struct Assembler {
     /// The row under way, or the last one.
@@ -22,7 +26,7 @@ pub(super) struct Assembler {
     qualifier: Bytes,
     /// The cell under way.
     split: Split,
-    /// Last row returned, or said to have been passed over.
+    /// Last row that was returned, or that the server reported as passed over.
     last_key: Bytes,
 }
 
@@ -33,7 +37,7 @@ enum State {
     Between,
     /// In a row, between cells.
     InRow,
-    /// In a cell of which more pieces follow.
+    /// In a cell with more parts to come.
     InCell,
 }
 
@@ -44,10 +48,10 @@ struct Split {
 }
 
 impl Assembler {
-    /// Takes the next chunk, and says whether it completes a row ([`Self::row`]).
+    /// Takes the next chunk. Returns whether it completes a row ([`Self::row`]).
     ///
     /// # Errors
-    /// What is wrong with the chunk.
+    /// A fault of the chunk.
     pub(super) fn push(&mut self, chunk: CellChunk) -> Result<bool, String> {
         let commit = matches!(chunk.row_status, Some(RowStatus::CommitRow(true)));
         if matches!(chunk.row_status, Some(RowStatus::ResetRow(true))) {
@@ -60,7 +64,7 @@ impl Assembler {
         }
         let more = chunk.value_size > 0;
         if more && commit {
-            return Err(self.wrong("commit_row between the pieces of a cell"));
+            return Err(self.wrong("commit_row between the parts of a cell"));
         }
         if self.state != State::InCell {
             self.begin_cell(&chunk)?;
@@ -73,10 +77,10 @@ impl Assembler {
         Ok(commit)
     }
 
-    /// Takes word that no row up to `key` is still to come.
+    /// Takes a report that no row up to `key` will follow.
     ///
     /// # Errors
-    /// If that comes within a row, or goes backwards.
+    /// A report within a row, or a key below an earlier one.
     pub(super) fn scanned(&mut self, key: Bytes) -> Result<(), String> {
         if self.state != State::Between {
             return Err(self.wrong("last_scanned_row_key within a row"));
@@ -88,10 +92,10 @@ impl Assembler {
         Ok(())
     }
 
-    /// Told at the end of the stream.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// If it ends within a row.
+    /// A stream that ends within a row.
     pub(super) fn end(&self) -> Result<(), String> {
         match self.state {
             State::Between => Ok(()),
@@ -99,7 +103,7 @@ impl Assembler {
         }
     }
 
-    /// Told when the stream is read anew from [`Self::last_key`] on: a row under way is forgotten.
+    /// Prepares for reading the stream again from [`Self::last_key`] on: an incomplete row is dropped.
     pub(super) fn resume(&mut self) {
         self.state = State::Between;
     }
@@ -114,13 +118,14 @@ impl Assembler {
         std::mem::take(&mut self.row)
     }
 
-    /// The last row that is done with, empty before the first.
+    /// The last row that is finished, empty before the first.
     pub(super) fn last_key(&self) -> &Bytes {
         &self.last_key
     }
 
     fn begin_row(&mut self, chunk: &CellChunk) -> Result<(), String> {
-        // The names stay from the row before, so that rows alike share them; they must be given anew all the same.
+        // The names stay from the row before, so that rows with the same names share them. The chunks must still repeat
+        // them.
         if chunk.row_key.is_empty() || chunk.family_name.is_none() || chunk.qualifier.is_none() {
             return Err(self.wrong("a row begins without key, family or qualifier"));
         }
@@ -176,13 +181,12 @@ impl Assembler {
             self.state = State::InCell;
             return Ok(());
         }
-        // A value in one piece is a slice of the message, and is not copied.
-        let value = match self.split.value.is_empty() {
-            true => chunk.value,
-            false => {
-                self.split.value.extend_from_slice(&chunk.value);
-                self.split.value.split().freeze()
-            }
+        // A value in one part is a slice of the message, and is not copied.
+        let value = if self.split.value.is_empty() {
+            chunk.value
+        } else {
+            self.split.value.extend_from_slice(&chunk.value);
+            self.split.value.split().freeze()
         };
         self.row.cells.push(Cell {
             family: self.family.clone(),

@@ -1,12 +1,12 @@
-//! Many rows at once: the flush of a client's write buffer.
+//! Batches of rows: the flush of a client's write buffer.
 //!
-//! A MutateRows call may carry 100,000 mutations, and a server takes messages of at least 256 MB, but no client sends such
-//! calls: Google's batchers cut at 20 MB (Java, Python) or smaller, and send several at a time. Here a batch is cut at
-//! 4 MiB and one is under way on each socket, so a buffer of 12 MB, the size in the published evaluations, is three calls
-//! side by side on the four sockets of a default connection.
+//! A MutateRows call may carry 100,000 mutations, and a server takes messages of at least 256 MB, but no client sends
+//! such calls. Google's batchers cut at 20 MB (Java, Python) or smaller, and send several concurrently. Here a batch is
+//! cut at 4 MiB, and one batch is sent on each socket at a time. A buffer of 12 MB, the size in the published
+//! evaluations, is three concurrent calls on the four sockets of a default connection.
 //!
-//! The call itself succeeds when entries fail. Each entry is answered exactly once; those whose failure may pass are sent
-//! again, alone.
+//! The call itself succeeds when entries fail. Each entry gets exactly one status. Entries whose failure may be
+//! temporary are sent again, alone.
 
 use super::connection::{BigtableConnection, TablePlace};
 use super::http2::{Failure, Method};
@@ -102,7 +102,7 @@ async fn call(
     Ok(())
 }
 
-/// What is known of each entry of a call.
+/// The status of each entry of a call.
 struct Answers {
     entries: Vec<Answer>,
 }
@@ -127,10 +127,10 @@ impl Answers {
             .ok()
             .and_then(|index| self.entries.get_mut(index));
         let Some(answer) = place else {
-            return Err(format!("MutateRows: answer for entry {} of {count}", entry.index));
+            return Err(format!("MutateRows: status for entry {} of {count}", entry.index));
         };
         if *answer != Answer::None {
-            return Err(format!("MutateRows: entry {} is answered twice", entry.index));
+            return Err(format!("MutateRows: two statuses for entry {}", entry.index));
         }
         let status = entry.status.unwrap_or_default();
         *answer = match Code::from_i32(status.code) {
@@ -140,10 +140,10 @@ impl Answers {
         Ok(())
     }
 
-    /// What stands in the way of the entries that are not written, when sending them again may help; `None` when all are.
+    /// The failure of the unwritten entries, when sending them again may help. `None` when all are written.
     ///
     /// # Errors
-    /// If it would not help.
+    /// A failure that another attempt would not cure.
     fn failure(&self, ended: std::result::Result<(), Failure>) -> Result<Option<(Trouble, TargetError)>> {
         let mut passing = None;
         for answer in &self.entries {
@@ -162,7 +162,7 @@ impl Answers {
             Err(failure) if unanswered > 0 => Ok(Some((Trouble::of(&failure), error(failure)))),
             Ok(()) if unanswered > 0 => {
                 let text = format!(
-                    "MutateRows: {unanswered} of {} entries not answered",
+                    "MutateRows: no status for {unanswered} of {} entries",
                     self.entries.len()
                 );
                 Err(TargetError::Protocol(text))
@@ -247,7 +247,7 @@ mod tests {
         assert!(matches!(silent, Err(TargetError::Protocol(_))), "{silent:?}");
         let broken = answers(&[ok, None]).failure(Err(Failure::Broken(String::new())));
         assert_eq!(broken.unwrap().unwrap().0, Trouble::Unavailable);
-        // When all was answered, how the stream ended afterwards does not matter.
+        // Once every entry has its status, the end of the stream does not matter.
         assert!(
             answers(&[ok, ok])
                 .failure(Err(Failure::Broken(String::new())))

@@ -1,4 +1,4 @@
-//! The calls of one generator thread: over its sockets in turn, and again when they fail and may be sent again.
+//! The calls of one generator thread, over its sockets in turn, with retries.
 
 use super::assembly::Assembler;
 use super::http2::{Channel, Failure, Method, headers};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use tonic::codegen::http::HeaderMap;
 
-/// Tables whose names and headers are kept; a suite has a few.
+/// Most tables whose names and headers are cached. A suite has a few.
 const PLACES_MAX: usize = 1024;
 
 type Sink<'s> = &'s mut (dyn for<'r> FnMut(&'r Row) -> ControlFlow<()> + Send);
@@ -30,14 +30,14 @@ pub(super) struct BigtableConnection {
     settings: Arc<Settings>,
     /// At least one.
     channels: Vec<Channel>,
-    /// Calls so far; the remainder says which channel is next.
+    /// Calls so far. The remainder selects the next channel.
     next: AtomicUsize,
     retries: AtomicU64,
     /// By table name, made on first use.
     places: RwLock<HashMap<String, Arc<TablePlace>>>,
 }
 
-/// What all calls on a table have in common.
+/// State common to all calls on a table.
 pub(super) struct TablePlace {
     pub(super) place: Place,
     pub(super) headers: HeaderMap,
@@ -55,11 +55,12 @@ impl Attempts<'_> {
     /// Waits until the operation may be tried again.
     ///
     /// # Errors
-    /// If it may not.
+    /// The failure, if the operation must not be tried again.
     pub(super) async fn after(&mut self, failure: Failure) -> Result<()> {
-        match self.may_pass(Trouble::of(&failure)).await {
-            true => Ok(()),
-            false => Err(error(failure)),
+        if self.may_pass(Trouble::of(&failure)).await {
+            Ok(())
+        } else {
+            Err(error(failure))
         }
     }
 
@@ -99,7 +100,7 @@ impl BigtableConnection {
         Ok(())
     }
 
-    /// How many calls can be under way on sockets of their own.
+    /// Number of calls that can be in progress on sockets of their own.
     pub(super) fn width(&self) -> usize {
         self.channels.len()
     }
@@ -118,7 +119,7 @@ impl BigtableConnection {
         }
     }
 
-    /// A call whose answer is one message, sent again when that may help.
+    /// A call whose response is one message, sent again when that may help.
     pub(super) async fn unary<A: Message + Default>(
         &self,
         method: Method,
@@ -165,7 +166,7 @@ impl BigtableConnection {
         Ok(place)
     }
 
-    /// Hands the rows of one ReadRows call to `sink`, until it breaks.
+    /// Passes the rows of one ReadRows call to `sink`, until it breaks.
     async fn read(
         &self,
         request: &ReadRowsRequest,
@@ -283,7 +284,7 @@ impl Connection for BigtableConnection {
         let method = Method::CheckAndMutateRow;
         let answer = self.unary::<CheckAndMutateRowResponse>(method, &table.headers, &request, Safety::Once);
         let matched = answer.await.map_err(error)?.predicate_matched;
-        // Without an expected value the predicate asks for any value, and the write is on the other side.
+        // Without an expected value the predicate tests for any value, and the write is on the other side.
         Ok(matched == expected.is_some())
     }
 

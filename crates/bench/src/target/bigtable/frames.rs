@@ -1,12 +1,12 @@
-//! gRPC's framing: every message behind one byte that says whether it is compressed, and four with its length.
+//! gRPC's framing: compression flag (one byte), length (four bytes), message.
 //!
-//! A message that arrived in one piece is handed on as a slice of that piece, so that a value of a read is copied by the
-//! kernel and by nobody else.
+//! A message that arrived in one buffer is returned as a slice of it, so that only the kernel copies the value of a
+//! read.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Largest message accepted: what Google's clients set, and above the 256 MB that a row may have.
+/// Largest message accepted: the limit of Google's clients, and above the 256 MB that a row may have.
 pub(in crate::target) const MESSAGE_BYTES_MAX: usize = (256 << 20) + (1 << 20);
 
 /// Bytes before a message.
@@ -22,17 +22,17 @@ pub(in crate::target) fn frame(message: &impl Message) -> Bytes {
     framed.freeze()
 }
 
-/// Cuts messages out of a stream of pieces.
+/// Splits a stream of buffers into messages.
 #[derive(Default)]
 pub(in crate::target) struct Deframer {
-    /// Not cut yet, when it is the rest of one piece. Empty if `joined` is not.
+    /// Bytes not split yet, if they are the rest of one buffer. Empty if `joined` is not.
     rest: Bytes,
-    /// Not cut yet, when a message spans pieces.
+    /// Bytes not split yet, if a message spans buffers.
     joined: BytesMut,
 }
 
 impl Deframer {
-    /// Takes the next piece.
+    /// Takes the next buffer.
     pub(in crate::target) fn push(&mut self, piece: Bytes) {
         if self.rest.is_empty() && self.joined.is_empty() {
             self.rest = piece;
@@ -44,10 +44,10 @@ impl Deframer {
         self.joined.extend_from_slice(&piece);
     }
 
-    /// The next message, if all of it is there.
+    /// The next message, if it is complete.
     ///
     /// # Errors
-    /// A compressed message, which nobody asked for, or one that is too large.
+    /// A compressed message, since no compression was offered, or one that is too large.
     pub(in crate::target) fn pop(&mut self) -> Result<Option<Bytes>, String> {
         let there: &[u8] = if self.joined.is_empty() {
             &self.rest

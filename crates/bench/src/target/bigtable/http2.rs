@@ -1,10 +1,10 @@
 //! Calls over one HTTP/2 connection that is dialled again when it breaks.
 //!
-//! gRPC is a thin layer over HTTP/2, and this is all of it that the driver needs: a request is one message, an answer is
-//! some messages and a status in the trailers. A general client's stack (queues between tasks, boxed services, header
-//! rewriting) costs about a third more CPU: tonic 0.14's took 10.4 µs for a read of 1000 bytes with one client and 6.6 µs
-//! with 64, where this takes 8.2 µs and 4.8 µs (`examples/bigtable_cost.rs`, same machine, same echo server). A generator's
-//! cost is a fault in every figure.
+//! gRPC is a thin layer over HTTP/2, and this module is the part that the driver needs. A request is one message. A
+//! response is some messages and a status in the trailers. A general client's stack (queues between tasks, boxed
+//! services, header rewriting) costs about a third more CPU. For a read of 1000 bytes, tonic 0.14 took 10.4 µs with one
+//! client and 6.6 µs with 64; this module takes 8.2 µs and 4.8 µs (`examples/bigtable_cost.rs`, same machine, same echo
+//! server). A generator's cost distorts every figure.
 //!
 //! A connection belongs to the runtime on which it was dialled.
 
@@ -23,32 +23,32 @@ use tonic::{Code, Status};
 /// Time for one call, or for the next message of a stream. Google's clients give a single attempt 20 s or more.
 pub(super) const CALL_MS_MAX: u64 = 60_000;
 
-/// Time for a connection to be made.
+/// Longest time for making a connection.
 const DIAL_MS_MAX: u64 = 10_000;
 
-/// What a server may send on one stream before it is told to go on: enough for a scan not to wait for a round trip.
+/// Window of one stream: enough for a scan not to wait for a round trip.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 
-/// What a server may send on all streams of a connection: large answers of a few clients must not hold up the others.
+/// Window of a connection: large responses of a few clients must not delay the others.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// Largest frame accepted, so that most answers arrive in one piece and need not be joined.
+/// Largest frame accepted, so that most responses arrive in one frame and need not be joined.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 
-/// Why a call was not answered.
+/// Reasons why a call has no response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server said so.
+    /// The server's status.
     Status(Status),
-    /// The connection could not be made, or broke, or the server gave up the stream.
+    /// The connection could not be made, or broke, or the server reset the stream.
     Broken(String),
-    /// The answer is not what the protocol allows.
+    /// The response violates the protocol.
     Protocol(String),
-    /// No answer in time.
+    /// No response in time.
     Late,
 }
 
-/// The calls that are made.
+/// The methods in use.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Method {
     ReadRows,
@@ -75,7 +75,7 @@ impl Method {
     ];
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     authority: String,
@@ -100,7 +100,7 @@ pub(super) struct Channel {
     origin: Origin,
     /// The connection in use, with a number that grows with each dial.
     live: Mutex<Option<Live>>,
-    /// Held by whoever dials.
+    /// Held by the caller that dials.
     dialling: tokio::sync::Mutex<u64>,
 }
 
@@ -120,12 +120,12 @@ impl Channel {
         }
     }
 
-    /// Makes sure that there is a connection.
+    /// Connects, unless there is a connection.
     pub(super) async fn dial(&self) -> Result<(), Failure> {
         self.live().await.map(drop)
     }
 
-    /// A call whose answer is one message.
+    /// A call whose response is one message.
     pub(super) async fn unary<A: Message + Default>(
         &self,
         method: Method,
@@ -145,7 +145,7 @@ impl Channel {
         self.in_time(call).await
     }
 
-    /// A call whose answer is many messages.
+    /// A call whose response is many messages.
     pub(super) async fn stream(
         &self,
         method: Method,
@@ -160,7 +160,7 @@ impl Channel {
         match tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), call).await {
             Ok(result) => result,
             Err(_) => {
-                // The peer may be gone without a word. Other calls keep the old connection for as long as they last.
+                // The peer may have vanished silently. Other calls keep the old connection until they end.
                 *self.live.lock() = None;
                 Err(Failure::Late)
             }
@@ -238,7 +238,7 @@ async fn dial(authority: &str) -> Result<SendRequest<Bytes>, Failure> {
         .handshake(socket)
         .await
         .map_err(|e| failed(&e))?;
-    // Ends when the last sender is gone, or the connection breaks, of which senders are told.
+    // Ends when the last sender is gone, or when the connection breaks, which fails the senders.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -247,16 +247,16 @@ fn broken(error: h2::Error) -> Failure {
     Failure::Broken(error.to_string())
 }
 
-/// The messages of an answer, each of them in time. Dropping it before its end cancels the call.
+/// The messages of a response, each of them in time. Dropping it before its end cancels the call.
 pub(super) struct Streamed<'c> {
     channel: &'c Channel,
     answer: Answer,
 }
 
 impl Streamed<'_> {
-    /// The next message, or `None` when the server has said that all went well.
+    /// The next message, or `None` after a status of success.
     pub(super) async fn next_message<A: Message + Default>(&mut self) -> Result<Option<A>, Failure> {
-        // Most messages of a scan are there already; only waiting needs a timer.
+        // Most messages of a scan have arrived already. Only waiting needs a timer.
         match self.answer.pop()? {
             Some(message) => Ok(Some(message)),
             None => self.channel.in_time(self.answer.next_message()).await,
@@ -264,7 +264,7 @@ impl Streamed<'_> {
     }
 }
 
-/// An answer as it comes in.
+/// A response as it arrives.
 struct Answer {
     body: h2::RecvStream,
     deframer: Deframer,
@@ -319,14 +319,14 @@ impl Answer {
         }
         match (self.ended_well, self.deframer.is_empty()) {
             (true, true) => Ok(()),
-            (true, false) => Err(Failure::Protocol("the answer ends within a message".into())),
-            // What a proxy or a dying server does, and Google's clients treat like a broken connection.
-            (false, _) => Err(Failure::Broken("the answer ended without a status".into())),
+            (true, false) => Err(Failure::Protocol("the response ends within a message".into())),
+            // Proxies and dying servers end a stream in this way. Google's clients treat it like a broken connection.
+            (false, _) => Err(Failure::Broken("the response ended without a status".into())),
         }
     }
 }
 
-/// Whether there is a status, unless it says that the call failed.
+/// Whether there is a status. A status of failure is an error.
 fn status_of(headers: &HeaderMap) -> Result<bool, Failure> {
     match headers.get(GRPC_STATUS) {
         None => Ok(false),
@@ -338,7 +338,7 @@ fn status_of(headers: &HeaderMap) -> Result<bool, Failure> {
     }
 }
 
-/// gRPC's table for answers that do not come from a gRPC server.
+/// gRPC's table for responses that do not come from a gRPC server.
 fn of_http_status(status: StatusCode) -> Failure {
     let text = format!("HTTP status {status}");
     match status.as_u16() {
@@ -351,7 +351,7 @@ fn of_http_status(status: StatusCode) -> Failure {
     }
 }
 
-/// Headers of a call: what gRPC asks for, what the client understands, and for whom the call is, by which Google's front
+/// Headers of a call: those that gRPC requires, the client's features, and the call's table, by which Google's front
 /// ends route it.
 pub(super) fn headers(features: &HeaderValue, routing: &str) -> Result<HeaderMap, http::header::InvalidHeaderValue> {
     let mut headers = HeaderMap::with_capacity(5);

@@ -32,11 +32,12 @@ pub(super) fn read_row(place: &Place, key: Bytes, columns: &Columns) -> ReadRows
     read(place, rows, columns, 1)
 }
 
-/// Reads what is left of a range behind `after`, or all of it if that is empty. `limit` zero stands for no limit.
+/// Reads the rest of a range behind `after`, or all of it if that is empty. `limit` zero stands for no limit.
 pub(super) fn read_range(place: &Place, scan: &Scan, after: &Bytes, limit: i64) -> ReadRowsRequest {
-    let start = match after.is_empty() {
-        true => row_range::StartKey::StartKeyClosed(scan.start.clone()),
-        false => row_range::StartKey::StartKeyOpen(after.clone()),
+    let start = if after.is_empty() {
+        row_range::StartKey::StartKeyClosed(scan.start.clone())
+    } else {
+        row_range::StartKey::StartKeyOpen(after.clone())
     };
     let end = (!scan.end.is_empty()).then(|| row_range::EndKey::EndKeyOpen(scan.end.clone()));
     let range = RowRange {
@@ -137,7 +138,7 @@ pub(super) fn increment(
 }
 
 /// Writes `put` if the newest version of a column equals `expected`: the mutations are on the side of a match. With
-/// `None` the predicate asks for any value, and they are on the other side.
+/// `None` the predicate tests for any value, and they are on the other side.
 pub(super) fn check_and_put(
     place: &Place,
     family: &str,
@@ -163,7 +164,7 @@ pub(super) fn check_and_put(
     }
 }
 
-/// Makes a table.
+/// Creates a table.
 pub(super) fn create_table(parent: String, spec: &TableSpec) -> admin::CreateTableRequest {
     let versions = i32::try_from(spec.max_versions.max(1)).unwrap_or(i32::MAX);
     let family = admin::ColumnFamily {
@@ -200,7 +201,7 @@ fn set_cells(cells: Vec<(Arc<str>, Bytes, Bytes)>) -> Vec<Mutation> {
     cells.into_iter().map(set).collect()
 }
 
-/// The filter of a read: what Google's clients make of families, qualifiers and a number of versions.
+/// The filter of a read, as Google's clients build it from families, qualifiers and a number of versions.
 fn columns_filter(columns: &Columns) -> RowFilter {
     let versions = i32::try_from(columns.versions.max(1)).unwrap_or(i32::MAX);
     let mut filters = Vec::with_capacity(3);
@@ -237,10 +238,11 @@ fn chain(mut filters: Vec<RowFilter>) -> RowFilter {
 /// One column, as a range, so that nothing has to be escaped.
 fn column(family: &str, qualifier: &Bytes) -> RowFilter {
     use column_range::{EndQualifier, StartQualifier};
-    let end = match qualifier.is_empty() {
-        false => EndQualifier::EndQualifierClosed(qualifier.clone()),
-        // An empty end is no end to some servers; nothing is between the empty string and a zero byte.
-        true => EndQualifier::EndQualifierOpen(Bytes::from_static(&[0])),
+    let end = if qualifier.is_empty() {
+        // Some servers take an empty end for no end. No string lies between the empty string and a zero byte.
+        EndQualifier::EndQualifierOpen(Bytes::from_static(&[0]))
+    } else {
+        EndQualifier::EndQualifierClosed(qualifier.clone())
     };
     filter(Filter::ColumnRangeFilter(ColumnRange {
         family_name: family.to_owned(),
@@ -252,9 +254,10 @@ fn column(family: &str, qualifier: &Bytes) -> RowFilter {
 /// One value, as a range: see [`column`].
 fn value(value: &Bytes) -> RowFilter {
     use value_range::{EndValue, StartValue};
-    let end = match value.is_empty() {
-        false => EndValue::EndValueClosed(value.clone()),
-        true => EndValue::EndValueOpen(Bytes::from_static(&[0])),
+    let end = if value.is_empty() {
+        EndValue::EndValueOpen(Bytes::from_static(&[0]))
+    } else {
+        EndValue::EndValueClosed(value.clone())
     };
     filter(Filter::ValueRangeFilter(ValueRange {
         start_value: Some(StartValue::StartValueClosed(value.clone())),
@@ -262,8 +265,8 @@ fn value(value: &Bytes) -> RowFilter {
     }))
 }
 
-/// A regular expression (RE2 over bytes, anchored by the server) that matches these strings and nothing else. The group
-/// captures for nothing, because a colon must not occur in an expression for families.
+/// A regular expression (RE2 over bytes, anchored by the server) that matches only these strings. The group does not
+/// capture, because a colon must not occur in an expression for families.
 fn alternatives<'s>(strings: impl Iterator<Item = &'s [u8]>) -> Bytes {
     let mut regex = BytesMut::from("(");
     for (i, string) in strings.enumerate() {

@@ -1,13 +1,14 @@
-//! When a call is sent again, and after how long.
+//! Retries: the calls that are sent again, and the delays before that.
 //!
-//! Google's clients retry reads and writes that may be carried out twice on UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED, with
-//! delays that grow exponentially from 10 ms (Java) or 100 ms (Go) within a time limit for the whole operation, and they
-//! retry neither conditional writes nor read-modify-writes. This does the same, but for two differences:
-//! * Writes at the server's time are retried although Go's client does not. The reason not to is that the cell may be written
-//!   twice with different timestamps. Here a client waits for one write of a key before it begins the next, and reads ask
-//!   for the newest version, so the second cell holds the same value as the first. It is not retried after a timeout,
-//!   because then the first attempt may still be under way in the server, and could land after a later write.
-//! * RESOURCE_EXHAUSTED is retried for everything. A server that sheds load has not carried out the call.
+//! Google's clients retry calls that may be carried out twice (reads and plain writes) on UNAVAILABLE, ABORTED and
+//! DEADLINE_EXCEEDED. Their delays grow exponentially from 10 ms (Java) or 100 ms (Go) within a time limit for the
+//! whole operation. They retry neither conditional writes nor read-modify-writes. This module does the same, with two
+//! differences:
+//! * Writes at the server's time are retried although Go's client does not do so. Its reason is that the cell may be
+//!   written twice with different timestamps. Here a client waits for one write of a key before it begins the next, and
+//!   reads request the newest version, so the second cell holds the same value as the first. There is no retry after a
+//!   timeout, because the first attempt may still be in progress in the server, and could land after a later write.
+//! * RESOURCE_EXHAUSTED is retried for all calls. A server that sheds load has not carried out the call.
 //!
 //! Pure: the caller measures time and sleeps.
 
@@ -15,7 +16,7 @@ use super::http2::Failure;
 use std::time::Duration;
 use tonic::Code;
 
-/// Longest time from the first attempt to the start of the last one: a tablet server's failover fits in.
+/// Longest time from the first attempt to the start of the last one: enough for a tablet server's failover.
 pub(super) const RETRY_MS_MAX: u64 = 60_000;
 
 /// Delay after the first failure, before jitter.
@@ -24,7 +25,7 @@ const FIRST_PAUSE_MS: u64 = 10;
 /// Longest delay. Beyond this, a client would sleep through a recovery.
 const PAUSE_MS_MAX: u64 = 1_000;
 
-/// What a call does when it is carried out twice.
+/// Effects of a call that is carried out twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Safety {
     /// Nothing more than once.
@@ -38,7 +39,7 @@ pub(super) enum Safety {
 /// Classes of failures that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Not known to be carried out; not running any more.
+    /// Perhaps carried out; not running any more.
     Unavailable,
     /// Lost against another call.
     Aborted,
@@ -83,8 +84,8 @@ impl Trouble {
     }
 }
 
-/// How long to wait before attempt `attempt` + 1, when `elapsed` has passed since the first one began, if there is to be
-/// another one. `random` spreads clients that failed together.
+/// Delay before attempt `attempt` + 1, when `elapsed` has passed since the first one began. `None` if there is no
+/// further attempt. `random` spreads clients that failed together.
 pub(super) fn pause(attempt: u32, elapsed: Duration, random: u32) -> Option<Duration> {
     let doubled = FIRST_PAUSE_MS.saturating_mul(1 << attempt.saturating_sub(1).min(20));
     let micros = doubled.min(PAUSE_MS_MAX) * 1_000;

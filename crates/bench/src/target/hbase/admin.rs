@@ -1,6 +1,6 @@
-//! Making, dropping and flushing tables, and what the cluster says of itself.
+//! Creates, drops and flushes tables, and describes the cluster.
 //!
-//! The master answers long calls with the number of a procedure, which is asked for until it has ended.
+//! The master's response to a long call is the number of a procedure, which is polled until it has ended.
 
 use super::cluster::Cluster;
 use super::failure::{BackOff, Failure};
@@ -19,7 +19,7 @@ use stele_wire::messages::{
 };
 use stele_wire::region::table_name;
 
-/// For how long a procedure may run: thousands of regions to open, or a slow disk.
+/// Longest time of a procedure: thousands of regions to open, or a slow disk.
 const PROCEDURE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Pauses between questions for a procedure.
@@ -29,10 +29,10 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 /// Regions flushed side by side.
 const FLUSHES: usize = 4;
 
-/// Regions of one table at most, so that a damaged `hbase:meta` cannot keep us for ever.
+/// Most regions of one table, so that a damaged `hbase:meta` cannot cause an endless loop.
 const REGIONS_MAX: usize = 100_000;
 
-/// Makes a table, and waits until it is served.
+/// Creates a table, and waits until it is served.
 pub async fn create_table(cluster: &Cluster, spec: &TableSpec) -> Result<(), Failure> {
     let request = CreateTableRequest {
         table_schema: schema(spec),
@@ -62,7 +62,7 @@ pub async fn drop_table(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Has every region written to files, and waits for that.
+/// Has every region written to files, and waits for the end.
 pub async fn flush_table(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     let mut regions = Vec::new();
     let mut start = Bytes::new();
@@ -153,7 +153,7 @@ fn schema(spec: &TableSpec) -> TableSchema {
     }
 }
 
-/// What is said of each family; the server has defaults for the rest.
+/// Attributes of each family. The server has defaults for the others.
 fn attributes(spec: &TableSpec) -> Vec<BytesBytesPair> {
     let mut all = vec![
         ("VERSIONS", spec.max_versions.max(1).to_string()),
@@ -173,7 +173,7 @@ fn attributes(spec: &TableSpec) -> Vec<BytesBytesPair> {
     all.into_iter().map(pair).collect()
 }
 
-/// Calls the master, and waits for the procedure that it answers.
+/// Calls the master, and waits for the procedure in its response.
 async fn procedure(cluster: &Cluster, method: &'static str, request: &impl Message) -> Result<(), Failure> {
     let answer: ProcedureResponse = master_call(cluster, method, request).await?;
     let Some(proc_id) = answer.proc_id else { return Ok(()) };
@@ -201,7 +201,7 @@ fn finished(answer: GetProcedureResultResponse) -> Result<(), Failure> {
     };
     let class = e.class_name.unwrap_or_default();
     let text = e.message.unwrap_or_default();
-    // A procedure that has failed stays failed.
+    // A failed procedure stays failed.
     Err(Failure::Exception {
         class,
         text,
@@ -209,7 +209,7 @@ fn finished(answer: GetProcedureResultResponse) -> Result<(), Failure> {
     })
 }
 
-/// Calls whoever is the master, again while a master is coming up.
+/// Calls the active master, with retries while a master is coming up.
 async fn master_call<M: Message + Default>(
     cluster: &Cluster,
     method: &'static str,

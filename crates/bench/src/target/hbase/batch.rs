@@ -1,8 +1,8 @@
-//! Many rows at once: the flush of a client's write buffer.
+//! Batches of rows: the flush of a client's write buffer.
 //!
-//! Follows HBase's client: rows are grouped by region and server, a request is limited in bytes, a server gets at most two
-//! requests of a batch at a time and a region at most one, so writes of a row stay in order. What failed, and only that,
-//! is sent again: single rows, regions, or a whole request.
+//! Follows HBase's client. Rows are grouped by region and server, and a request is limited in bytes. A server gets at
+//! most two requests of a batch at a time and a region at most one, so writes of a row stay in order. Only failed parts
+//! are sent again: single rows, regions, or a whole request.
 
 use super::cluster::Cluster;
 use super::connection::forgets;
@@ -22,10 +22,10 @@ use stele_wire::messages::{
     RegionSpecifier, decode,
 };
 
-/// Bytes of one request: HBase's write buffer. Its client allows itself twice that.
+/// Bytes of one request: HBase's write buffer. Its client permits twice that.
 const REQUEST_BYTES: usize = 2 << 20;
 
-/// Requests of a batch that a server gets at a time: HBase's `hbase.client.max.perserver.tasks`.
+/// Concurrent requests of a batch to a server: HBase's `hbase.client.max.perserver.tasks`.
 const LANES: usize = 2;
 
 /// Rows of one request: HBase logs a warning for each batch of more, and small rows would make such batches.
@@ -40,7 +40,7 @@ struct Group {
     bytes: usize,
 }
 
-/// A row that was not written, and why.
+/// A row that was not written, and the reason.
 struct Missed {
     row: u32,
     failure: Failure,
@@ -104,7 +104,7 @@ async fn group(cluster: &Cluster, table: &str, puts: &[Put], rows: &[u32]) -> Re
     Ok(groups)
 }
 
-/// Sends all groups: servers side by side, each in its lanes. Returns what was not written.
+/// Sends all groups: to all servers concurrently, to each in its lanes. Returns the rows that were not written.
 async fn send(cluster: &Cluster, table: &str, puts: &[Put], groups: Vec<Group>) -> Vec<Missed> {
     let mut lanes: HashMap<String, [(usize, Vec<Group>); LANES]> = HashMap::new();
     for group in groups {
@@ -158,7 +158,7 @@ async fn send_lane(cluster: &Cluster, table: &str, puts: &[Put], lane: Vec<Group
     missed
 }
 
-/// How many of the first rows have room in a request.
+/// Number of the first rows that fit into a request.
 fn fitting(puts: &[Put], rows: &[u32], mut room: usize, most: usize) -> usize {
     let fits = |row: &&u32| {
         let bytes = puts.get(**row as usize).map_or(0, bytes_of);
@@ -247,15 +247,16 @@ async fn send_request(cluster: &Cluster, table: &str, puts: &[Put], pieces: &[Pi
     }
 }
 
-/// The results of regions, as many as there were asked for.
+/// The results of regions, as many as requested.
 fn aligned(response: MultiResponse, asked: usize) -> Result<Vec<RegionActionResult>, Failure> {
     let results = response.region_action_result;
-    match results.len() == asked {
-        true => Ok(results),
-        false => Err(Failure::Protocol(format!(
+    if results.len() == asked {
+        Ok(results)
+    } else {
+        Err(Failure::Protocol(format!(
             "results of {} regions, {asked} expected",
             results.len()
-        ))),
+        )))
     }
 }
 
@@ -295,7 +296,7 @@ fn miss(rows: &[u32], failure: &Failure, missed: &mut Vec<Missed>) {
     }));
 }
 
-/// Finds the rows of a region that were not written. Every row must have been spoken of.
+/// Finds the rows of a region that were not written. Every row must have a result.
 fn judge(result: Option<&RegionActionResult>, rows: &[u32], base: usize, missed: &mut Vec<Missed>) {
     let Some(result) = result else { return };
     if let Some(e) = &result.exception {

@@ -1,8 +1,8 @@
-//! Finding servers: the registry that any server offers, and `hbase:meta`.
+//! Finds servers, by the registry that any server offers, and by `hbase:meta`.
 //!
-//! Without ZooKeeper: `ClientMetaService` of one known server names the server of `hbase:meta` and the master; a row of
-//! `hbase:meta`, read backwards from the wanted key, names the server of a region. What was learnt is kept until a server
-//! says otherwise.
+//! No ZooKeeper: `ClientMetaService` of one known server names the server of `hbase:meta` and the master. A row of
+//! `hbase:meta`, read backwards from the wanted key, names the server of a region. Locations are cached until a server
+//! contradicts them.
 
 use super::failure::{BackOff, Failure};
 use super::locations::{Locations, Region};
@@ -25,10 +25,10 @@ use stele_wire::region::{META_REGION, META_TABLE};
 /// Priority of reads of `hbase:meta`: they have a queue of their own in the server.
 const META_PRIORITY: u32 = 200;
 
-/// Servers besides the first one that are asked when that does not answer.
+/// Servers besides the first one that are tried when that does not respond.
 const OTHER_REGISTRIES_MAX: usize = 8;
 
-/// What a connection knows of the cluster.
+/// A connection's knowledge of the cluster.
 #[derive(Debug)]
 pub struct Cluster {
     bootstrap: String,
@@ -59,7 +59,7 @@ impl Cluster {
     /// Waits before a call is repeated.
     ///
     /// # Errors
-    /// The failure itself, if repeating makes no sense any more.
+    /// The failure itself, if the call must not be repeated.
     pub async fn back_off(&self, back_off: &mut BackOff, failure: Failure) -> Result<(), Failure> {
         let Some(pause) = back_off.after(&failure, Instant::now()) else {
             return Err(failure);
@@ -76,7 +76,7 @@ impl Cluster {
     /// The cluster's id.
     ///
     /// # Errors
-    /// No server that answers.
+    /// No server that responds.
     pub async fn cluster_id(&self) -> Result<String, Failure> {
         let answer: GetClusterIdResponse = self.registry("GetClusterId").await?;
         answer
@@ -87,7 +87,7 @@ impl Cluster {
     /// The master's service.
     ///
     /// # Errors
-    /// No server that answers, or no master.
+    /// No server that responds, or no master.
     pub async fn master(&self) -> Result<Arc<Server>, Failure> {
         let answer: GetActiveMasterResponse = self.registry("GetActiveMaster").await?;
         let master = answer
@@ -101,7 +101,7 @@ impl Cluster {
         self.servers.get(region.server.address(), ADMIN_SERVICE)
     }
 
-    /// Asks the registry of the first server, and if that does not answer, of others that have been met.
+    /// Queries the registry of the first server, and if that does not respond, of other known servers.
     async fn registry<M: prost::Message + Default>(&self, method: &'static str) -> Result<M, Failure> {
         let first = self.registry_at(&self.bootstrap, method).await;
         let Err(failure) = first else { return first };
@@ -123,7 +123,7 @@ impl Cluster {
         Ok(decode(method, answer.message)?)
     }
 
-    /// The region of a row and the socket to its server, if both are at hand.
+    /// The region of a row and the socket to its server, if both are cached.
     pub fn at_hand(&self, table: &str, row: &[u8]) -> Option<(Arc<Region>, Arc<Socket>)> {
         let region = self.known(table, row)?;
         let socket = region.server.live()?;
@@ -138,7 +138,7 @@ impl Cluster {
     /// The region of a row, looked up if it is not known.
     ///
     /// # Errors
-    /// A table that does not exist, a region that is nowhere at the moment, or a server that does not answer.
+    /// A table that does not exist, a region without a server at the moment, or a server that does not respond.
     pub async fn locate(&self, table: &str, row: &[u8]) -> Result<Arc<Region>, Failure> {
         if let Some(region) = self.known(table, row) {
             return Ok(region);
@@ -152,7 +152,7 @@ impl Cluster {
         Ok(region)
     }
 
-    /// Forgets where a region was.
+    /// Drops the location of a region.
     pub fn forget(&self, table: &str, region: &Arc<Region>) {
         self.locations.lock().remove(table, region);
     }
@@ -226,7 +226,7 @@ impl Cluster {
             region: Some(RegionSpecifier::named(meta.name.clone())),
             scan: Some(scan),
             number_of_rows: Some(1),
-            // One answer is all that is wanted: the server closes the scanner.
+            // One row is enough: the server closes the scanner.
             close_scanner: Some(true),
             limit_of_rows: Some(1),
             ..ScanRequest::default()

@@ -1,7 +1,7 @@
-//! Calls on single rows: find the region, call its server, and when that fails do what HBase's client would.
+//! Calls on single rows, with the lookups and retries of HBase's client.
 //!
-//! The way that nearly every call takes, with the region known and its socket alive, allocates nothing but the request's
-//! own parts; everything else is behind a boxed future, so that the usual one stays small.
+//! Nearly every call finds the region known and its socket alive. That path allocates only the request's own parts. All
+//! other work is behind a boxed future, so that the usual one stays small.
 
 use super::cluster::Cluster;
 use super::failure::{BackOff, Failure, Remedy};
@@ -43,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// Calls `method` on the region of a row, until it answers or retries make no sense any more.
+    /// Calls `method` on the region of a row, until it succeeds or retries end.
     async fn call<M: Message>(
         &self,
         table: &str,
@@ -61,7 +61,7 @@ impl Connection {
         Ok(Box::pin(self.retry(table, key, method, &request, failure, region)).await?)
     }
 
-    /// The same after a first failure, or with nothing at hand.
+    /// Continues after a first failure, or without a cached region or socket.
     async fn retry<M: Message>(
         &self,
         table: &str,
@@ -113,7 +113,7 @@ impl Connection {
     }
 }
 
-/// Whether the region may be elsewhere after such a failure.
+/// Whether the region may have moved after such a failure.
 pub fn forgets(failure: &Failure) -> bool {
     matches!(failure.remedy(), Remedy::Relocate | Remedy::Reopen)
 }

@@ -1,7 +1,8 @@
-//! Why one attempt of a call failed, what to do about it, and how long to wait before the next one.
+//! Failures of one attempt of a call, their remedies, and the pause before the next attempt.
 //!
-//! Follows HBase's own client: the class of a Java exception decides, pauses grow by that client's factors, and what is
-//! not known is tried again at another place. All retries of a call end [`RETRY_FOR`] after its first failure.
+//! Follows HBase's own client. The class of a Java exception decides, and pauses grow by that client's factors. After
+//! an unknown exception the call is tried at another place. All retries of a call end [`RETRY_FOR`] after its first
+//! failure.
 //!
 //! Pure: no clock, no sockets.
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use stele_wire::messages::{ExceptionResponse, NameBytesPair};
 use stele_wire::{WireError, exception};
 
-/// For how long a call is repeated. A region that has not come back within this is missing, as far as a measurement goes.
+/// Longest time of repeating a call. A region that does not come back within it counts as missing in a measurement.
 pub const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// HBase's `hbase.client.pause`.
@@ -26,17 +27,17 @@ pub enum Failure {
     /// The server could not be reached, or the connection broke; the call may have been carried out.
     #[error("{0}")]
     Lost(Arc<str>),
-    /// No answer in time; the call may have been carried out.
-    #[error("no answer within {0} ms")]
+    /// No response in time; the call may have been carried out.
+    #[error("no response within {0} ms")]
     Timeout(u64),
-    /// The server answered an exception.
+    /// The server returned an exception.
     #[error("{class}: {text}")]
     Exception {
         /// Its Java class.
         class: String,
         /// First line of its text.
         text: String,
-        /// Whether the server says that it is of no use to try again.
+        /// Whether the server reports that another attempt is of no use.
         do_not_retry: bool,
     },
     /// `hbase:meta` names no server for the row just now.
@@ -45,28 +46,28 @@ pub enum Failure {
     /// No such table.
     #[error("no table {0:?}")]
     NoTable(String),
-    /// The answer is not one that the protocol has.
+    /// The response violates the protocol.
     #[error("{0}")]
     Protocol(String),
 }
 
-/// What to do about a failure.
+/// Reactions to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// Nothing helps.
     GiveUp,
-    /// Forget where the region was, wait, look it up and try there.
+    /// Drop the region's location, wait, look it up and try there.
     Relocate,
     /// Wait and try at the same place.
     Wait,
-    /// Try again at once.
+    /// Try again without waiting.
     AtOnce,
     /// Of a scan: open a scanner behind the last row. Of anything else: as `Relocate`.
     Reopen,
 }
 
 impl Failure {
-    /// What the response's header says.
+    /// The failure in a response's header.
     pub fn exception(e: &ExceptionResponse) -> Self {
         let class = e.exception_class_name.clone().unwrap_or_default();
         Self::Exception {
@@ -76,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// What a Multi says of one action or region.
+    /// The failure of one action or region in a Multi.
     pub fn of_action(e: &NameBytesPair) -> Self {
         let text = e.value.as_deref().map(String::from_utf8_lossy);
         let do_not_retry = exception::DO_NOT_RETRY_CLASSES.contains(&e.name.as_str());
@@ -87,7 +88,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it.
+    /// The reaction to it.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Lost(_) | Self::Timeout(_) | Self::Unassigned(_) => Remedy::Relocate,
@@ -98,13 +99,14 @@ impl Failure {
         }
     }
 
-    /// Whether the server answered an exception of this class.
+    /// Whether the server returned an exception of this class.
     pub fn is_class(&self, name: &str) -> bool {
         matches!(self, Self::Exception { class, .. } if class == name)
     }
 }
 
-/// Whatever else a class derives from, these few decide first: a scanner's exceptions do not want the *call* repeated.
+/// These few classes decide first, whatever else a class derives from: a scanner's exceptions do not call for a
+/// repeated *call*.
 fn of_class(class: &str, do_not_retry: bool) -> Remedy {
     match class {
         exception::UNKNOWN_SCANNER | exception::OUT_OF_ORDER_SCANNER | exception::SCANNER_RESET | exception::LEASE => {
@@ -163,7 +165,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// The pause before another attempt, `None` if that makes no sense any more.
+    /// The pause before another attempt, `None` if there is none.
     pub fn after(&mut self, failure: &Failure, now: Instant) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
         let remedy = failure.remedy();
@@ -175,7 +177,7 @@ impl BackOff {
         self.failures = self.failures.saturating_add(1);
         let pause = match remedy {
             Remedy::GiveUp => return None,
-            // Once is enough to try at once; a server that keeps asking for it is waited for like any other.
+            // One immediate attempt is enough. A server that requests it again and again gets pauses like any other.
             Remedy::AtOnce | Remedy::Reopen if self.failures == 1 => Duration::ZERO,
             _ => PAUSE * factor,
         };

@@ -1,8 +1,8 @@
-//! What is known of where regions are.
+//! The known locations of regions.
 //!
 //! Invariants:
-//! * Regions of a table do not overlap: what is learnt later replaces what it overlaps.
-//! * At most [`REGIONS_MAX`] regions are remembered.
+//! * Regions of a table do not overlap: newer knowledge replaces the regions that it overlaps.
+//! * At most [`REGIONS_MAX`] regions are cached.
 //!
 //! Pure: no clock, no sockets.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Regions remembered; all are forgotten when there would be more. The largest published cluster had some 10,000.
+/// Most cached regions. All are dropped when there would be more. The largest published cluster had some 10,000.
 pub const REGIONS_MAX: usize = 100_000;
 
 /// A region and its server.
@@ -22,9 +22,9 @@ pub struct Region {
     pub name: Bytes,
     /// First row.
     pub start: Bytes,
-    /// First row that is no longer in it; empty for the end of the table.
+    /// First row behind it; empty for the end of the table.
     pub end: Bytes,
-    /// Who serves it.
+    /// Its server.
     pub server: Arc<Server>,
 }
 
@@ -40,7 +40,7 @@ impl Region {
     }
 }
 
-/// All that is known.
+/// All known locations.
 #[derive(Debug, Default)]
 pub struct Locations {
     /// Regions of each table by first row.
@@ -63,7 +63,7 @@ impl Locations {
         }
         let regions = self.tables.entry(table.to_owned()).or_default();
         let before = regions.len();
-        // Of those that begin before it, only the last can reach into it, since they do not overlap each other.
+        // Of the regions that begin before it, only the last can reach into it, since they do not overlap each other.
         let first = regions
             .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&*region.start)))
             .next_back();
@@ -81,7 +81,7 @@ impl Locations {
         self.count = self.count + regions.len() - before;
     }
 
-    /// Forgets a region, unless something else has been learnt of its rows since.
+    /// Drops a region, unless newer knowledge about its rows has arrived since.
     pub fn remove(&mut self, table: &str, region: &Arc<Region>) {
         let Some(regions) = self.tables.get_mut(table) else {
             return;

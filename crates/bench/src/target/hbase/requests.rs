@@ -1,4 +1,4 @@
-//! Requests of single rows, as HBase's own client makes them.
+//! Requests of single rows, in the form of HBase's own client.
 
 use super::failure::Failure;
 use crate::target::{Columns, Put, TargetError};
@@ -36,7 +36,7 @@ pub fn get(key: Bytes, wanted: &Columns) -> Get {
     }
 }
 
-/// A write with its cells in the message, as it travels in a Mutate.
+/// A write with its cells in the message, the form of a Mutate.
 pub fn put(put: &Put) -> MutationProto {
     let mut column_value: Vec<ColumnValue> = Vec::with_capacity(1);
     for (family, qualifier, value) in &put.cells {
@@ -100,7 +100,7 @@ pub fn delete(key: Bytes, family: Option<&str>, qualifiers: &[Bytes]) -> Mutatio
     }
 }
 
-/// "The newest version equals `expected`". An empty value stands for "missing or empty" in HBase, which is how it says
+/// "The newest version equals `expected`". An empty value stands for "missing or empty" in HBase, which uses it for
 /// "has no value".
 pub fn condition(key: Bytes, family: &str, qualifier: Bytes, expected: Option<Bytes>) -> Condition {
     let comparable = ByteArrayComparable {
@@ -139,7 +139,8 @@ pub fn counter(value: &[u8]) -> Result<i64, TargetError> {
     Ok(i64::from_be_bytes(bytes))
 }
 
-/// A number that no other connection or call has, as good as certainly: the time, this process, and how many there were before.
+/// A number that is practically unique to this connection and call: the time, this process, and the number of earlier
+/// calls.
 pub fn unlike_others() -> u64 {
     static EARLIER: AtomicU64 = AtomicU64::new(0);
     let since = SystemTime::now()

@@ -1,17 +1,17 @@
-//! Rows put together from the cells of an answer.
+//! Assembles rows from the cells of a response.
 //!
-//! A server may cut a row in pieces, each a result of its own, marked partial unless it is the last one. Pieces of a row
-//! always come one after another, perhaps in different answers.
+//! A server may split a row into partial rows. Each is a result of its own, marked partial unless it is the last one.
+//! Parts of a row always follow one another, perhaps in different responses.
 
 use super::failure::Failure;
 use crate::target::{Cell, Row};
 use bytes::Bytes;
 use stele_wire::cell::CellReader;
 
-/// Cells that room is made for before they have been read.
+/// Cells for which memory is reserved before they have been read.
 const CELLS_EXPECTED_MAX: usize = 1024;
 
-/// Reads the cells of an answer, result by result.
+/// Reads the cells of a response, result by result.
 pub struct RowReader {
     cells: CellReader,
 }
@@ -27,7 +27,7 @@ impl RowReader {
     /// The cells of the next result, which has `count`.
     ///
     /// # Errors
-    /// Fewer cells, or something else.
+    /// Fewer cells, or bytes that are not cells.
     pub fn cells(&mut self, count: usize) -> Result<Vec<stele_wire::cell::Cell>, Failure> {
         (0..count).map(|_| Ok(self.cells.read()?)).collect()
     }
@@ -35,7 +35,7 @@ impl RowReader {
     /// The next result, which has `count` cells; `None` if that is zero.
     ///
     /// # Errors
-    /// Fewer cells, something else, or cells of different rows.
+    /// Fewer cells, bytes that are not cells, or cells of different rows.
     pub fn row(&mut self, count: usize) -> Result<Option<Row>, Failure> {
         if count == 0 {
             return Ok(None);
@@ -77,14 +77,14 @@ fn of_wire(cell: stele_wire::cell::Cell) -> Cell {
     }
 }
 
-/// Puts pieces of rows together.
+/// Assembles partial rows.
 #[derive(Debug, Default)]
 pub struct Assembly {
     pending: Option<Row>,
 }
 
 impl Assembly {
-    /// Takes a result, and returns the rows that are complete now, in order: one that was pending and turned out to have
+    /// Takes a result, and returns the rows that are complete now, in order: a pending row that turns out to have
     /// ended, and this one.
     pub fn push(&mut self, piece: Row, partial: bool) -> (Option<Row>, Option<Row>) {
         let (ended, row) = match self.pending.take() {

@@ -1,8 +1,8 @@
-//! Scans: a scanner for each region, one after another, and rows put together from what they return.
+//! Scans: a scanner for each region in turn, and rows assembled from their results.
 //!
-//! Opening a scanner already returns rows. A scanner that the server has lost is opened again behind the last whole row;
-//! pieces of a row that had come by then are dropped, and the row is read again. As in HBase's own client there is one
-//! request under way at a time.
+//! The response that opens a scanner already holds rows. A scanner that the server has lost is opened again behind the
+//! last whole row. Parts of a row that had arrived by then are dropped, and the row is read again. As in HBase's own
+//! client there is one request at a time.
 
 use super::cluster::Cluster;
 use super::connection::forgets;
@@ -17,10 +17,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use stele_wire::messages::{self, RegionSpecifier, ScanRequest, ScanResponse, decode};
 
-/// Bytes after which an answer ends: HBase's `hbase.client.scanner.max.result.size`.
+/// Bytes after which a response ends: HBase's `hbase.client.scanner.max.result.size`.
 const RESULT_BYTES: u64 = 2 << 20;
 
-/// Rows of an answer when nothing is said: as many as those bytes hold.
+/// Rows of a response without an explicit number: as many as those bytes hold.
 const ROWS_UNLIMITED: u32 = i32::MAX as u32;
 
 const SCAN: Method = Method::named("Scan");
@@ -46,7 +46,7 @@ pub async fn run(cluster: &Cluster, table: &str, scan: &Scan, sink: Sink<'_>) ->
             cluster.forget(table, &region);
         }
         if progress.returned > seen {
-            // It gets on: what happens now is not what happened before.
+            // The scan has progressed, so a later failure is not a repetition of the earlier ones.
             back_off = BackOff::default();
         }
         progress.reopen();
@@ -58,9 +58,9 @@ pub async fn run(cluster: &Cluster, table: &str, scan: &Scan, sink: Sink<'_>) ->
 /// How far a scan is.
 struct Progress<'a> {
     scan: &'a Scan,
-    /// Where the next scanner is opened.
+    /// Start row of the next scanner.
     start: Bytes,
-    /// Whether that row itself is wanted.
+    /// Whether that row itself is included.
     include_start: bool,
     /// The last row given to the sink.
     last: Option<Bytes>,
@@ -97,7 +97,7 @@ impl<'a> Progress<'a> {
         self.over = sink(row).is_break() || self.left() == Some(0);
     }
 
-    /// Takes the results of an answer.
+    /// Takes the results of a response.
     fn take(&mut self, response: &ScanResponse, cells: Bytes, sink: Sink<'_>) -> Result<(), Failure> {
         let mut reader = RowReader::new(cells);
         let (counts, partial) = (&response.cells_per_result, &response.partial_flag_per_result);
@@ -113,7 +113,7 @@ impl<'a> Progress<'a> {
         reader.finish()
     }
 
-    /// The region is finished: so is its last row, and the scan goes on behind it.
+    /// The region is finished: so is its last row, and the scan continues behind it.
     fn region_done(&mut self, region: &Region, sink: Sink<'_>) {
         if let Some(row) = self.assembly.take() {
             self.give(&row, sink);
@@ -158,7 +158,7 @@ impl<'a> Progress<'a> {
             number_of_rows: Some(self.rows_per_fetch()),
             client_handles_partials: Some(true),
             client_handles_heartbeats: Some(true),
-            // A larger limit is no limit to one server, and is kept here.
+            // One server takes a larger limit for no limit, so the limit is enforced here.
             limit_of_rows: self
                 .left()
                 .and_then(|left| u32::try_from(left).ok())
@@ -175,7 +175,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Reads on in the region that has the next row, until the region or the scan is over.
+/// Continues in the region that has the next row, until the region or the scan is over.
 async fn region_scan(
     cluster: &Cluster,
     table: &str,
@@ -221,8 +221,8 @@ async fn region_scan(
     }
 }
 
-/// Asks a scanner for more. A server that was too busy to look at the request has not counted it: the same one is sent
-/// again.
+/// Fetches the next rows of a scanner. A server that was too busy to process the request has not counted it, so the
+/// same one is sent again.
 async fn next(
     cluster: &Cluster,
     socket: &Socket,
@@ -237,7 +237,7 @@ async fn next(
     }
 }
 
-/// Closes a scanner, without waiting for the answer: if it gets lost, the scanner's lease ends by itself.
+/// Closes a scanner, without waiting for the response. If the request is lost, the scanner's lease ends by itself.
 fn close(socket: &Socket, scanner_id: u64) {
     let request = ScanRequest {
         scanner_id: Some(scanner_id),

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// For how long a server that could not be reached is left alone, as in HBase's client: whoever comes meanwhile gets the
-/// same error at once, and does not wait for another connection to fail.
+/// Time for which an unreachable server is left alone, as in HBase's client. Later callers get the same error
+/// immediately and do not wait for another connection to fail.
 const SHUN: Duration = Duration::from_secs(2);
 
-/// Services known at most: several for each server of a large cluster. The map is emptied when there would be more, which
-/// costs no more than new connections.
+/// Most services in the map: several for each server of a large cluster. The map is emptied when there would be more,
+/// at the cost of new connections.
 const SERVICES_MAX: usize = 4096;
 
 /// One service of one server, and the socket to it.
@@ -23,12 +23,12 @@ pub struct Server {
     service: &'static str,
     timeout: Duration,
     socket: Mutex<Option<Arc<Socket>>>,
-    /// Held while connecting; when the last attempt failed, and how.
+    /// Held while connecting. Time and error of the last failed attempt.
     connecting: tokio::sync::Mutex<Option<(Instant, Failure)>>,
 }
 
 impl Server {
-    /// A service of the server at `address`; each call has so much time.
+    /// A service of the server at `address`, with this time limit for each call.
     pub fn new(address: String, service: &'static str, timeout: Duration) -> Self {
         Self {
             address,

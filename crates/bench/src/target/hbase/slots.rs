@@ -1,12 +1,12 @@
-//! The calls under way on one socket: which call an answer belongs to, and who waits for it.
+//! The calls in progress on one socket: their responses and the waiting callers.
 //!
-//! Terms: a *slot* holds one call; a *tick* is the unit of time of deadlines, counted by the socket, so that a call need
-//! not look at the clock.
+//! Terms: a *slot* holds one call. A *tick* is the unit of time of deadlines, counted by the socket, so that a call
+//! need not read the clock.
 //!
 //! Invariants:
-//! * A slot is used again only when the answer to its call has come, or the socket is dead. So an answer that comes after
-//!   its caller has left can never be taken for the answer to another call.
-//! * At most [`SLOTS_MAX`] calls are under way or unanswered.
+//! * A slot is used again only when the response to its call has arrived, or the socket is dead. A response that
+//!   arrives after its caller has left can therefore never be taken for the response to another call.
+//! * At most [`SLOTS_MAX`] calls are in progress or without a response.
 //!
 //! Pure: no clock, no sockets.
 
@@ -14,15 +14,15 @@ use super::failure::Failure;
 use std::task::{Poll, Waker};
 use stele_wire::frame::Response;
 
-/// Calls under way on one socket. A generator thread has at most a few hundred clients with two requests each; more than
-/// this are calls that the server has forgotten, and the socket is given up.
+/// Most calls in progress on one socket. A generator thread has at most a few hundred clients with two requests each.
+/// If there are more, the server has forgotten calls, and the socket is given up.
 pub const SLOTS_MAX: usize = 8192;
 
-/// Bits of a call's id that say which slot it has; the others count its uses. Ids are signed in Java: 15 bits are left.
+/// Bits of a call's id that hold its slot. The others count its uses. Ids are signed in Java: 15 bits are left.
 const INDEX_BITS: u32 = 16;
 const GENERATION_MAX: u32 = (1 << (31 - INDEX_BITS)) - 1;
 
-/// An answer, or why there is none.
+/// A response, or the failure that replaces it.
 pub type Answer = Result<Response, Failure>;
 
 /// All slots of a socket.
@@ -34,9 +34,9 @@ pub struct Slots {
 
 #[derive(Debug)]
 struct Slot {
-    /// 1 to [`GENERATION_MAX`]: an id of 0 could be taken for an answer to the whole connection.
+    /// 1 to [`GENERATION_MAX`]: an id of 0 could be taken for a response to the whole connection.
     generation: u32,
-    /// Tick after which nobody waits any longer.
+    /// Tick after which the call is given up.
     deadline: u32,
     state: State,
 }
@@ -44,14 +44,14 @@ struct Slot {
 #[derive(Debug)]
 enum State {
     Free,
-    /// No answer yet. There is no waker until the caller has looked for the first time.
+    /// No response yet. There is no waker until the caller has polled for the first time.
     Waiting(Option<Waker>),
-    /// To be fetched by the caller. `answered` is false if the server's answer may still come.
+    /// To be fetched by the caller. `answered` is false if the server's response may still arrive.
     Done {
         answer: Answer,
         answered: bool,
     },
-    /// The caller has left, the answer has not come.
+    /// The caller has left, and the response has not arrived.
     Abandoned,
 }
 
@@ -90,7 +90,7 @@ impl Slots {
         }
     }
 
-    /// Takes an answer in, and returns whom to wake. An answer that nobody asked for is dropped.
+    /// Stores a response, and returns the caller's waker. A response without a call is dropped.
     pub fn answer(&mut self, id: u32, response: Response) -> Option<Waker> {
         let slot = self.slot(id)?;
         match &mut slot.state {
@@ -103,7 +103,7 @@ impl Slots {
                 };
                 waker
             }
-            // It came after all, and before the caller knew that it was late.
+            // It arrived after all, and before the caller knew that it was late.
             State::Done { .. } => {
                 slot.state = State::Done {
                     answer: Ok(response),
@@ -118,7 +118,7 @@ impl Slots {
         }
     }
 
-    /// The answer to a call, after which the call is over; or remembers whom to wake for it.
+    /// The response to a call, which ends the call. Without a response, remembers the waker.
     pub fn poll(&mut self, id: u32, waker: &Waker) -> Poll<Answer> {
         let Some(slot) = self.slot(id) else {
             return Poll::Ready(Err(Failure::Protocol("a call was asked for after its end".into())));
@@ -140,7 +140,7 @@ impl Slots {
         }
     }
 
-    /// Notes that nobody waits for a call any longer.
+    /// Records that the caller of a call has left.
     pub fn abandon(&mut self, id: u32) {
         let Some(slot) = self.slot(id) else { return };
         match slot.state {
@@ -150,13 +150,13 @@ impl Slots {
         }
     }
 
-    /// Ends all waiting whose deadline is over, and returns whom to wake.
+    /// Ends all calls whose deadline is over, and returns their wakers.
     pub fn expire(&mut self, tick: u32, waited_ms: u64) -> Vec<Waker> {
         let late = |slot: &Slot| slot.deadline < tick;
         self.end(late, &Failure::Timeout(waited_ms), false)
     }
 
-    /// Ends all waiting, because no answer can come any more, and returns whom to wake.
+    /// Ends all calls, because no response can arrive any more, and returns their wakers.
     pub fn fail(&mut self, failure: &Failure) -> Vec<Waker> {
         self.end(|_| true, failure, true)
     }

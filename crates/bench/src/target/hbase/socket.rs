@@ -1,11 +1,11 @@
 //! One TCP connection to one service of one server, shared by all clients of a thread.
 //!
-//! Calls are pipelined: a caller appends its request to what is to be sent and waits; the socket's task sends what all
-//! callers have appended since it last ran, in one system call, and hands answers out as they come, in any order. One
-//! task does both directions, so a call costs two wakeups: the task's and the caller's.
+//! Calls are pipelined: a caller appends its request to the unsent bytes and waits. The socket's task sends all
+//! requests that were appended since it last ran in one system call, and distributes responses as they arrive, in any
+//! order. One task does both directions, so a call costs two wakeups: the task's and the caller's.
 //!
 //! Invariants:
-//! * Values are never copied: an answer refers to the buffer that it was read into.
+//! * Values are never copied: a response refers to the buffer that it was read into.
 //! * A socket that has failed once stays dead, and every call on it ends with [`Failure::Lost`].
 //! * Nothing is sent twice.
 
@@ -26,19 +26,19 @@ use tokio::net::TcpStream;
 
 mod task;
 
-/// How exactly deadlines are kept: they are for servers that have stopped answering, not for measuring.
+/// Precision of deadlines. They are for servers that have stopped responding, not for measuring.
 const TICK: Duration = Duration::from_millis(100);
 
-/// For how long a connection may take to be made.
+/// Longest time for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests are gathered in buffers of this size; larger ones have a buffer of their own.
+/// Requests are gathered in buffers of this size. Larger ones have a buffer of their own.
 const GATHER_BYTES: usize = 64 << 10;
 
-/// Bytes that may wait to be sent. A few hundred clients with two batches of 2 MiB each need that; more is a mistake.
+/// Most unsent bytes. A few hundred clients with two batches of 2 MiB each need that; more is an error.
 const UNSENT_BYTES_MAX: usize = 1 << 30;
 
-/// The version that the driver claims, since servers answer old clients differently: the one that it was written for.
+/// The version that the driver claims, since a server's responses depend on it: the version that it was written for.
 const CLIENT_VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
 
 /// One TCP connection. Closed when dropped.
@@ -60,7 +60,7 @@ struct State {
     /// Encoded requests in order; the last one may still grow.
     unsent: VecDeque<BytesMut>,
     unsent_bytes: usize,
-    /// Empty buffers for requests to come.
+    /// Empty buffers for later requests.
     spares: Vec<BytesMut>,
     /// The socket's task, unless it has been woken since it last ran.
     task: Option<Waker>,
@@ -70,10 +70,10 @@ struct State {
     dead: Option<Failure>,
 }
 
-/// What a call is, besides its message.
+/// The properties of a call besides its message.
 #[derive(Clone, Copy)]
 pub struct Method {
-    /// Name, as the service has it.
+    /// Name in the service.
     pub name: &'static str,
     /// 0, or 200 for reads of `hbase:meta`.
     pub priority: u32,
@@ -120,12 +120,12 @@ impl Socket {
         Ok(Self { shared })
     }
 
-    /// Whether calls can be made.
+    /// Whether the socket takes calls.
     pub fn is_alive(&self) -> bool {
         self.shared.state.lock().dead.is_none()
     }
 
-    /// Begins a call; the request is on its way whether or not the answer is waited for.
+    /// Begins a call. The request is sent whether or not the caller waits for the response.
     ///
     /// # Errors
     /// A dead socket, or a request that cannot be encoded.
@@ -149,7 +149,7 @@ impl Socket {
         };
         let Some(id) = id else {
             drop(state);
-            let failure = shared.lost("too many calls without an answer");
+            let failure = shared.lost("too many calls without a response");
             shared.die(&failure);
             return Err(failure);
         };
@@ -184,7 +184,7 @@ impl Drop for Socket {
     }
 }
 
-/// Held by the socket's task: whichever way that ends, nobody waits any longer.
+/// Held by the socket's task. However the task ends, this fails all waiting calls.
 struct LastWord(Arc<Shared>);
 
 impl Drop for LastWord {
@@ -194,7 +194,7 @@ impl Drop for LastWord {
 }
 
 impl State {
-    /// Lets a request be encoded into the last buffer if it fits there, else into another one.
+    /// Provides a buffer for encoding a request: the last one if it fits there, otherwise another one.
     fn append<E>(&mut self, room: usize, encode: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
         // Header and lengths in front of the message have far less.
         let room = room + 256;
@@ -275,7 +275,7 @@ fn connection_header(service: &str) -> ConnectionHeader {
     }
 }
 
-/// A call under way. Dropping it gives the answer up, not the call.
+/// A call in progress. Dropping it gives up the response, not the call.
 pub struct Call<'a> {
     shared: &'a Shared,
     id: u32,

@@ -1,4 +1,4 @@
-//! The driver against servers that do as a test says: everything that goes wrong with a real cluster now and then.
+//! The driver against scripted servers: all failures that occur occasionally in a real cluster.
 
 mod batches;
 mod scans;
@@ -40,7 +40,7 @@ async fn get(c: &Arc<dyn Connection>, key: &'static str) -> Result<String, Targe
         .unwrap_or_default())
 }
 
-/// One server that has everything, and plays reactions one after another.
+/// One server that has everything, and carries out reactions one after another.
 async fn one_server(reactions: Vec<Reaction>) -> (Arc<Map>, Arc<dyn Connection>) {
     let map = Arc::new(Map::default());
     let mut reactions: VecDeque<Reaction> = reactions.into();

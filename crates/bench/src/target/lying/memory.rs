@@ -1,17 +1,17 @@
-//! What a lying target remembers of rows, to be able to answer an old value.
+//! A lying target's memory of rows, from which it returns an old value.
 
 use crate::target::{Put, Row};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows that are remembered; later ones are answered truly.
+/// Most rows that are remembered. Later ones get true responses.
 pub const KEYS_MAX: usize = 100_000;
 
 /// Key and value bytes that are remembered, for rows with large values.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Values that a put wrote, by family and qualifier.
+/// The values of a put, by family and qualifier.
 #[derive(Clone, Default)]
 pub(super) struct Values(Vec<(Arc<str>, Bytes, Bytes)>);
 
@@ -20,7 +20,7 @@ impl Values {
         Self(put.cells.clone())
     }
 
-    /// Puts these in the place of the values that `row` has in the same columns.
+    /// Replaces the values of the same columns in `row`.
     pub(super) fn put_into(&self, row: &mut Row) {
         for cell in &mut row.cells {
             let same = self
@@ -52,7 +52,7 @@ struct Puts {
 }
 
 impl Remembered {
-    /// Told of an acknowledged put.
+    /// Records an acknowledged put.
     pub(super) fn written(&mut self, table: &str, key: Bytes, values: Values) {
         let more = values.bytes() + key.len();
         let full = self.rows.len() >= KEYS_MAX || self.bytes + more > BYTES_MAX;

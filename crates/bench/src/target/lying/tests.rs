@@ -101,7 +101,7 @@ async fn skipped_rows_are_missing_from_scans_only() {
         .await
         .unwrap();
     assert_eq!(scan(&*liar).await.len(), 86);
-    // Counting goes on from scan to scan: the fifth row is the hundredth.
+    // The count continues from scan to scan: the fifth row is the hundredth.
     let second = scan(&*liar).await;
     assert_eq!(second.len(), 85);
     assert!(second.iter().all(|row| row.key != put(4, 0).key));

@@ -1,4 +1,6 @@
-//! One table of a memory store: a map of rows, each a map of columns, each a few versions, newest first.
+//! One table of a memory store: a map of rows.
+//!
+//! Each row is a map of columns, each column a few versions, newest first.
 
 use super::super::{Cell, Columns, Put, Result, Row, TableSpec, TargetError};
 use bytes::Bytes;
@@ -43,7 +45,7 @@ impl Table {
         self.bytes
     }
 
-    /// Writes one row, or nothing of it if it is not right.
+    /// Writes one row, or none of it if it is invalid.
     pub(super) fn put(&mut self, put: Put) -> Result<()> {
         if put.key.is_empty() || put.cells.is_empty() {
             return Err(TargetError::Refused("a row has a key and at least one cell".into()));
@@ -76,7 +78,7 @@ impl Table {
         self.rows.get(key).and_then(|row| select(key, row, columns))
     }
 
-    /// Up to `most` rows with any of the columns, and the key from which to go on, unless the range is done.
+    /// Up to `most` rows with any of the columns, and the key at which to continue, unless the range is done.
     pub(super) fn rows(
         &self,
         from: Bound<Bytes>,
@@ -135,14 +137,15 @@ impl Table {
     }
 
     fn check_family(&self, family: &str) -> Result<()> {
-        match self.families.iter().any(|known| **known == *family) {
-            true => Ok(()),
-            false => Err(TargetError::Refused(format!("no family {family:?}"))),
+        if self.families.iter().any(|known| **known == *family) {
+            Ok(())
+        } else {
+            Err(TargetError::Refused(format!("no family {family:?}")))
         }
     }
 }
 
-/// What `columns` asks for of a row.
+/// The part of a row that `columns` selects.
 fn select(key: &Bytes, row: &Columned, columns: &Columns) -> Option<Row> {
     let mut cells = Vec::new();
     for ((family, qualifier), versions) in row {

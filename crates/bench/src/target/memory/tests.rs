@@ -83,9 +83,10 @@ async fn scans_go_on_past_one_batch_and_keep_to_range_and_limit() {
         let mut seen = Vec::new();
         let sink = &mut |row: &Row| {
             seen.push(row.key.clone());
-            match seen.len() < stop {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if seen.len() < stop {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         };
         c.scan("bench-t", &scan, sink).await.unwrap();

@@ -1,12 +1,12 @@
-//! A Cloud Bigtable server that stores nothing and answers at once, to measure what the generator costs by itself.
+//! A Cloud Bigtable server that stores nothing and responds immediately, to measure the generator's own cost.
 //!
-//! * ReadRows: one row for each key asked for; for a range, as many rows as the limit says, or [`SCAN_ROWS`] without one, with
-//!   ascending keys that begin with the range's start. Every row has one cell of [`VALUE_BYTES`].
+//! * ReadRows: one row for each requested key. For a range, as many rows as the limit demands, or [`SCAN_ROWS`] without
+//!   one, with ascending keys that begin with the range's start. Every row has one cell of [`VALUE_BYTES`].
 //! * Writes are acknowledged, a condition always holds, a counter is always one.
-//! * Tables may be made, dropped and listed; there are none.
+//! * Tables may be created, dropped and listed; there are none.
 //!
-//! It reads of a request no more than its answer depends on. Answers on one stream wait for the reader, so that a long scan
-//! does not pile up here.
+//! It parses only the part of a request on which its response depends. Responses on one stream wait for the reader, so
+//! that a long scan does not fill the memory.
 
 use crate::target::bigtable::frames::{Deframer, frame};
 use anyhow::{Context, anyhow};
@@ -34,7 +34,7 @@ pub const SCAN_ROWS: u64 = 1000;
 /// Rows of one message of a scan: about 64 kB, as servers send.
 const MESSAGE_ROWS: u64 = 64;
 
-/// Calls under way on one connection; further ones wait in the client.
+/// Most calls in progress on one connection. Further ones wait in the client.
 const CALLS_MAX: u32 = 16_384;
 
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
@@ -48,12 +48,12 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// Serves every connection until the process ends.
 ///
 /// # Errors
-/// None: what goes wrong with one connection ends that connection.
+/// None: a failure of a connection ends only that connection.
 pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                // A client that leaves in the middle of a call is no concern of the others.
+                // A client that leaves in the middle of a call does not affect the others.
                 tokio::spawn(async move { drop(connection(socket).await) });
             }
             // Out of file descriptors, perhaps: some may be closed soon.
@@ -120,8 +120,8 @@ fn end(stream: &mut SendStream<Bytes>) -> anyhow::Result<()> {
     Ok(stream.send_trailers(trailers)?)
 }
 
-/// The one message of a request. Reads on to the request's end: one that is answered before would be reset, and a
-/// connection with too many resets is closed.
+/// The one message of a request. Reads on to the request's end: a request with an earlier response would be reset, and
+/// a connection with too many resets is closed.
 async fn whole(body: &mut h2::RecvStream) -> anyhow::Result<Bytes> {
     let mut deframer = Deframer::default();
     while let Some(piece) = body.data().await {
@@ -133,7 +133,7 @@ async fn whole(body: &mut h2::RecvStream) -> anyhow::Result<Bytes> {
     message.context("a request without a whole message")
 }
 
-/// A request of which only the number of entries is of interest.
+/// A request of which only the number of entries matters.
 #[derive(Clone, PartialEq, Message)]
 struct Entries {
     #[prost(bytes = "bytes", repeated, tag = "2")]
@@ -224,7 +224,7 @@ fn response(chunks: Vec<CellChunk>) -> ReadRowsResponse {
     }
 }
 
-/// Sends as the reader has room.
+/// Sends as far as the reader's window permits.
 async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes) -> anyhow::Result<()> {
     stream.reserve_capacity(data.len());
     while !data.is_empty() {

@@ -1,11 +1,11 @@
 //! A server that speaks HBase's protocol and stores nothing.
 //!
-//! It is the whole cluster: registry, master, `hbase:meta` with one region for any table, and that region. What is written
-//! is acknowledged unread; what is read is one row, made once and sent again and again. A scan with a limit returns that
-//! row so many times; one without returns nothing, since it would never end.
+//! It is the whole cluster: registry, master, `hbase:meta` with one region for any table, and that region. Writes are
+//! acknowledged unread. Reads return one row, made once and sent again and again. A scan with a limit returns that many
+//! copies of the row. One without returns no row, since it would never end.
 //!
-//! One thread for each connection, with blocking reads and writes: nothing is cheaper. All requests that one read brought
-//! are answered by one write.
+//! One thread serves each connection, with blocking reads and writes, which is the cheapest way. All requests of one
+//! read are answered by one write.
 
 use bytes::{Bytes, BytesMut};
 use std::io::{Read, Write};
@@ -31,20 +31,20 @@ mod tests;
 /// Connections at a time: a few for each thread of a generator.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Bytes of an answer to a scan, as with HBase.
+/// Bytes of a response to a scan, as with HBase.
 const SCAN_BYTES: usize = 2 << 20;
 
-/// Room for each read: a whole batch of writes.
+/// Buffer for each read: a whole batch of writes.
 const READ_BYTES: usize = 1 << 20;
 
-/// Everything that the server ever says, made once.
+/// All responses of the server, made once.
 struct Answers {
     address: SocketAddr,
-    /// Message and cells of every answered Get.
+    /// Message and cells of every response to a Get.
     get: (GetResponse, Bytes),
     /// The same for increments.
     increment: (MutateResponse, Bytes),
-    /// The row that scans return, as often as an answer holds it.
+    /// The rows of a response to a scan: copies of one row.
     rows: Bytes,
     rows_max: usize,
 }
@@ -64,7 +64,7 @@ pub fn start(listener: TcpListener, value_bytes: usize) -> std::io::Result<()> {
             }
             let (answers, open) = (answers.clone(), open.clone());
             std::thread::spawn(move || {
-                // A client that breaks off, or does not speak the protocol, is the client's affair.
+                // A client that disconnects, or does not speak the protocol, does not affect the others.
                 let _ = connection(stream, &answers);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -96,7 +96,7 @@ fn connection(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
     }
 }
 
-/// Answers all requests that are there.
+/// Responds to all requests that have arrived.
 fn answer_all(answers: &Answers, service: &str, received: &mut BytesMut, out: &mut BytesMut) -> Result<(), WireError> {
     while let Some(frame) = frame::take_frame(received, REQUEST_BYTES_MAX)? {
         let request = frame::decode_request(frame)?;
@@ -116,7 +116,7 @@ fn answer_all(answers: &Answers, service: &str, received: &mut BytesMut, out: &m
     Ok(())
 }
 
-/// Where the answer to a request goes.
+/// The destination of a response.
 struct Reply<'a> {
     call_id: Option<u32>,
     out: &'a mut BytesMut,
@@ -158,7 +158,7 @@ fn cell(value: &[u8]) -> BytesMut {
         kind: CellType::Put,
         value,
     };
-    // Its parts are shorter than their limits; without a cell, the row would be empty.
+    // Its parts are shorter than their limits. Without a cell, the row would be empty.
     let _ = cell.encode(&mut out);
     out
 }
@@ -235,7 +235,7 @@ impl Answers {
         let response = ScanResponse {
             cells_per_result: vec![1; count],
             scanner_id: Some(1),
-            // Without a limit, the region is over and nothing was in it.
+            // Without a limit, the region is over and has no rows.
             more_results: Some(more || limit == 0),
             more_results_in_region: Some(more),
             ttl: Some(60_000),

@@ -1,15 +1,15 @@
-//! What workers report of one run, added up.
+//! Sums of the workers' reports of one run.
 
-use crate::activity::Verdict;
 use crate::engine::frames::{self, Report};
 use crate::engine::recorder::{Totals, histogram_of_second};
+use crate::outcome::Verdict;
 use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Events kept of one run.
+/// Most events that are recorded of one run.
 const EVENTS_MAX: usize = 1_000;
 
 /// The sums so far.
@@ -22,7 +22,7 @@ pub(super) struct Sums {
     verdict: Verdict,
     uncertain: Vec<Range<u64>>,
     events: Vec<Event>,
-    /// When the last span ended, seconds after the start, by the clock of the worker that did it.
+    /// End of the last span, in seconds after the start, by the clock of the worker that did it.
     last_span_at: Option<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Sums {
         }
     }
 
-    /// Notes something that happened.
+    /// Records an event.
     pub(super) fn event(&mut self, at: f64, text: String) {
         if self.events.len() < EVENTS_MAX {
             self.events.push(Event { at, text });
@@ -47,12 +47,12 @@ impl Sums {
         self.seconds.values().map(|(second, _)| second.operations).sum()
     }
 
-    /// The last second that somebody has told of.
+    /// The last second that a worker has reported.
     pub(super) fn last_second(&self) -> Option<Second> {
         self.seconds.values().next_back().map(|(second, _)| second.clone())
     }
 
-    /// Adds what the worker in a slot has reported.
+    /// Adds the report of the worker in a slot.
     pub(super) fn add(&mut self, slot: u32, report: Report) {
         self.last_span_at = frames::later(self.last_span_at, report.last_span_at);
         self.uncertain.extend(report.uncertain);
@@ -84,13 +84,13 @@ impl Sums {
             sum.failures += second.failures;
             sum.bytes += second.bytes;
             if let Ok(decoded) = second.histogram.decode() {
-                // Both cover the same range, so nothing is cut off.
+                // Both cover the same range, so no value is cut off.
                 let _ = latencies.add(&decoded);
             }
         }
     }
 
-    /// The outcome, as far as reports go; `seconds` is when the last span ended.
+    /// The outcome of all reports. `seconds` is the end of the last span.
     pub(super) fn finish(self) -> RunOutcome {
         let started = self.started_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let (kinds, _) = self.totals.finish();
@@ -135,7 +135,7 @@ pub(super) fn has_moved(report: &Report) -> bool {
 
 /// How a run ended, with every cause if it failed.
 pub(super) fn ending(mut causes: Vec<String>, outcome: &RunOutcome, disrupted: bool) -> Ending {
-    // Where a server was pulled on purpose failures are the subject; they are reported, and fail nothing.
+    // In an experiment that kills a server, failures are the subject: they are reported, and fail nothing.
     for (text, count) in outcome.kinds.iter().flat_map(|k| &k.failures).filter(|_| !disrupted) {
         causes.push(format!("{count} operations failed: {text}"));
     }

@@ -1,4 +1,4 @@
-//! A table in memory that can be told to lie.
+//! A table in memory that gives wrong responses on request.
 
 use crate::load::random::Stream;
 use crate::target::{Cell, Columns, Connection, Put, Result, Row, Scan, TargetError};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// What the table does wrong, every so many answers or writes.
+/// The fault of the table, in every n-th response or write.
 #[derive(Debug, Clone, Default)]
 pub enum Lie {
     #[default]
@@ -36,7 +36,7 @@ pub struct Fake {
     pub lie: Mutex<Lie>,
     table: Mutex<BTreeMap<Bytes, Versions>>,
     answers: Mutex<u64>,
-    /// Random numbers of pauses; none without it.
+    /// Random numbers of pauses; no pauses without it.
     pauses: Mutex<Option<Stream>>,
 }
 
@@ -80,7 +80,7 @@ impl Fake {
         answers.is_multiple_of(n)
     }
 
-    /// The row as the table wants it seen: nothing, itself, or too much.
+    /// The row as the table returns it: nothing, itself, or too much.
     fn answer(&self, key: &Bytes, versions: &Versions) -> Vec<Row> {
         let row = |key: &Bytes, back: usize| Row {
             key: key.clone(),

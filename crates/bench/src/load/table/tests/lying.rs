@@ -1,15 +1,16 @@
-//! The bench's own memory target and its lies, through the doors that real targets use.
+//! The bench's own memory target and its faults, through the interface of real targets.
 
 use super::{SEED, block_on, carry_out, everything, only, padded, scan, workload};
-use crate::activity::{ActorContext, Step, Verdict};
+use crate::activity::{ActorContext, Step};
 use crate::load::table::actor;
-use crate::load::{Shared, Written};
-use crate::plan::{Activity, KeyOrder, Operation, Run, Workload};
+use crate::load::{Tables, Written};
+use crate::outcome::Verdict;
+use crate::plan::{KeyOrder, Operation, Workload};
 use crate::target::{self, TableSpec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Loads a table, works on it, and checks it; the verdicts of work and check.
+/// Loads a table, works on it, and checks it. Returns the verdicts of work and check.
 async fn run_against(address: &str, mix: Vec<(Operation, f64)>) -> (Verdict, Verdict) {
     let target = target::open(address).await.unwrap();
     let load = workload(only(Operation::Put), 200, KeyOrder::Sequential, padded());
@@ -23,20 +24,19 @@ async fn run_against(address: &str, mix: Vec<(Operation, f64)>) -> (Verdict, Ver
     let work = workload(mix, 200, KeyOrder::Uniform, padded());
     let check = workload(only(scan()), 200, KeyOrder::Sequential, padded());
     let connection = target.connect().await.unwrap();
-    let shared = Arc::new(Shared::default());
+    let tables = Tables::default();
     let mut written = Vec::new();
     let mut verdicts = Vec::new();
     for (workload, range) in [(load, 0..200), (work, 0..4_000), (check, 0..200)] {
         let context = ActorContext {
             connection: Arc::clone(&connection),
-            shared: Arc::clone(&shared),
             worker: 0,
             workers: 1,
             client: 0,
             clients: 1,
             seed: SEED,
         };
-        verdicts.push(run(&workload, context, range.clone(), &written).await.verdict);
+        verdicts.push(run(&workload, &tables, context, range.clone(), &written).await.verdict);
         written.push(Written {
             workload,
             seed: SEED,
@@ -48,14 +48,15 @@ async fn run_against(address: &str, mix: Vec<(Operation, f64)>) -> (Verdict, Ver
     (verdicts.pop().unwrap(), check)
 }
 
-async fn run(workload: &Workload, context: ActorContext, range: Range<u64>, written: &[Written]) -> Step {
-    let run = Run {
-        activity: Activity::Table(workload.clone()),
-        seed: SEED,
-        ..Run::default()
-    };
-    context.shared.prepare(&run, 0, 1, written).unwrap();
-    let mut client = actor(workload, context).unwrap();
+async fn run(
+    workload: &Workload,
+    tables: &Tables,
+    context: ActorContext,
+    range: Range<u64>,
+    written: &[Written],
+) -> Step {
+    tables.prepare(workload, SEED, 1, written).unwrap();
+    let mut client = actor(workload, tables, context).unwrap();
     carry_out(client.as_mut(), range).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A chunk from `key family:qualifier timestamp value flags`; `-` leaves a part out. Flags: `c` commit, `r` reset, `+N`
-/// more pieces of N bytes in all.
+/// more parts of N bytes in all.
 fn chunk(text: &str) -> CellChunk {
     let parts: Vec<&str> = text.split(' ').collect();
     let [key, column, timestamp, value, flags] = parts[..] else {
@@ -28,7 +28,7 @@ fn chunk(text: &str) -> CellChunk {
     }
 }
 
-/// The rows of these chunks, or what was found wrong.
+/// The rows of these chunks, or the fault that was found.
 fn rows(chunks: &[&str]) -> Result<Vec<String>, String> {
     let mut assembler = Assembler::default();
     let mut rows = Vec::new();
@@ -95,7 +95,7 @@ fn broken_rules_are_errors() {
         ("comes after", &["a f:q 9 1 c", "a f:q 9 1 c"]),
         ("before it is committed", &["a f:q 9 1 -", "b f:q 9 1 c"]),
         ("without a qualifier", &["a f:q 9 1 -", "- g:- 9 1 c"]),
-        ("between the pieces", &["a f:q 9 1 +4", "- - - 1 +4c"]),
+        ("between the parts", &["a f:q 9 1 +4", "- - - 1 +4c"]),
         ("within a cell", &["a f:q 9 1 +4", "- -:r - 1 c"]),
         ("within a cell", &["a f:q 9 1 +4", "- - 8 1 c"]),
         ("ends within", &["a f:q 9 1 -"]),
@@ -106,7 +106,7 @@ fn broken_rules_are_errors() {
     for (expected, chunks) in cases {
         let found = match chunks.last().and_then(|last| last.strip_suffix("+4c")) {
             None => rows(chunks).unwrap_err(),
-            // Both flags at once, which the notation above has no need for otherwise.
+            // Both flags together, which the notation above does not need otherwise.
             Some(_) => {
                 let mut assembler = Assembler::default();
                 assembler.push(chunk(chunks[0])).unwrap();

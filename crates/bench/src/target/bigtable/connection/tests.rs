@@ -1,4 +1,4 @@
-//! The driver over connections that break: calls go to the echo server through a proxy that cuts them.
+//! The driver over a proxy that cuts its connections to the echo server.
 
 use crate::target::{Columns, Connection, Put, Row, Scan, TargetError, null, open};
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// A proxy that cuts connections once so many bytes have come from the server.
+    /// A proxy that cuts connections once this many bytes have come from the server.
     async fn after(bytes: usize) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let behind = server.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The task of a socket: sends what callers have appended, and hands answers out.
+//! The task of a socket: sends the appended requests, and distributes responses.
 
 use super::Shared;
 use crate::target::hbase::failure::Failure;
@@ -9,26 +9,26 @@ use stele_wire::frame::{self, Response};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Room for each read: hundreds of point reads, a tenth of a scan's answer.
+/// Buffer for each read: hundreds of point reads, a tenth of a scan's response.
 const READ_BYTES: usize = 256 << 10;
 
-/// Below this much room, another buffer is taken before reading.
+/// With less free space than this, another buffer is taken before reading.
 const READ_BYTES_MIN: usize = 32 << 10;
 
-/// Largest answer: a scan's is 2 MiB unless one row is larger, which HBase allows.
+/// Largest response: a scan's is 2 MiB unless one row is larger, which HBase allows.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Written buffers kept for later requests: two batches under way and one being filled.
+/// Sent buffers that are kept for later requests: two batches being sent and one being filled.
 const SPARES_MAX: usize = 3;
 
-/// Largest buffer kept; a rare giant need not stay.
+/// Largest buffer that is kept. A rare larger one is freed.
 const SPARE_BYTES_MAX: usize = 8 << 20;
 
 /// The task that sends and receives.
 pub struct Task {
     stream: TcpStream,
     incoming: BytesMut,
-    /// The buffer being sent, and how much of it has been.
+    /// The buffer being sent, and the number of its bytes that were sent.
     writing: Option<BytesMut>,
     written: usize,
 }
@@ -85,7 +85,7 @@ impl Task {
         }
     }
 
-    /// Keeps the buffer that has been sent for requests to come.
+    /// Keeps the sent buffer for later requests.
     fn keep_spare(&mut self, shared: &Shared) {
         let Some(mut buffer) = self.writing.take() else { return };
         buffer.clear();
@@ -108,7 +108,8 @@ impl Task {
         }
     }
 
-    /// Makes room for a read: for the rest of a large answer step by step, so that a length alone allocates little.
+    /// Provides space for a read. For the rest of a large response it grows step by step, so that a claimed length
+    /// alone allocates little.
     fn make_room(&mut self) -> Result<(), Failure> {
         let have = self.incoming.len();
         let frame = frame::frame_bytes(&self.incoming, ANSWER_BYTES_MAX)?.unwrap_or_default();
@@ -120,12 +121,12 @@ impl Task {
         Ok(())
     }
 
-    /// Gives all whole answers to their callers.
+    /// Gives all whole responses to their callers.
     fn hand_out(&mut self, shared: &Shared) -> Result<(), Failure> {
         let mut state = shared.state.lock();
         while let Some(frame) = frame::take_frame(&mut self.incoming, ANSWER_BYTES_MAX)? {
             let response = frame::decode_response(frame)?;
-            // Ids of calls are positive in Java; others mark an answer to the whole connection.
+            // Ids of calls are positive in Java. Others mark a response to the whole connection.
             let id = response.header.call_id.unwrap_or_default();
             if id == 0 || i32::try_from(id).is_err() {
                 return Err(refusal(shared, &response));
@@ -138,10 +139,10 @@ impl Task {
     }
 }
 
-/// An answer that is for the whole connection: the server does not want it.
+/// A response to the whole connection: the server refuses it.
 fn refusal(shared: &Shared, response: &Response) -> Failure {
     match &response.header.exception {
         Some(e) => shared.lost(&Failure::exception(e).to_string()),
-        None => shared.lost("an answer to no call"),
+        None => shared.lost("a response to no call"),
     }
 }

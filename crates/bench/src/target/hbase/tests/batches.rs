@@ -1,4 +1,4 @@
-//! Batches of which servers carry out a part.
+//! Batches that servers carry out only in part.
 
 use super::scripted::{Map, answer, start};
 use super::{TABLE, connect, one_server};

@@ -1,4 +1,4 @@
-//! Scans of servers that lose scanners, cut rows in pieces, and take their time.
+//! Scans of servers that lose scanners, split rows, and respond slowly.
 
 use super::scripted::{Map, Reaction, answer, answer_with, start};
 use super::{TABLE, connect};
@@ -81,7 +81,7 @@ async fn a_scan_goes_from_region_to_region() {
                 heartbeat_message: Some(true),
                 ..scan_answer(&[], &[], true)
             }),
-            // One row in three pieces, the last of which ends with the region and does not say so.
+            // One row in three parts. The last part ends with the region and does not announce it.
             answer_with(
                 &scan_answer(&[1, 1], &[true, true], true),
                 &[("c", "1", ""), ("c", "2", "")],

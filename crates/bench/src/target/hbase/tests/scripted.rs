@@ -1,6 +1,6 @@
-//! Servers that do as a test says, in the test's process.
+//! Scripted servers in the test's process.
 //!
-//! Registry and `hbase:meta` are answered from a [`Map`] that the test can change; every other call goes to the test's
+//! Registry and `hbase:meta` respond from a [`Map`] that the test can change. Every other call goes to the test's
 //! script, one function for each server.
 
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,7 @@ use stele_wire::{meta, region};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a script answers to one call.
+/// A script's response to one call.
 pub enum Reaction {
     /// A message and cells.
     Answer(Vec<u8>, Bytes),
@@ -24,16 +24,16 @@ pub enum Reaction {
     HangUp,
     /// Nothing.
     Silence,
-    /// Answers, but only behind the answer to the call after this one.
+    /// Responds, but only behind the response to the call after this one.
     AfterNext(Vec<u8>, Bytes),
 }
 
-/// An answer without cells.
+/// A response without cells.
 pub fn answer(message: &impl Message) -> Reaction {
     Reaction::Answer(message.encode_to_vec(), Bytes::new())
 }
 
-/// An answer with cells `(row, qualifier, value)` of family `f`.
+/// A response with cells `(row, qualifier, value)` of family `f`.
 pub fn answer_with(message: &impl Message, cells: &[(&str, &str, &str)]) -> Reaction {
     Reaction::Answer(message.encode_to_vec(), block(cells))
 }
@@ -56,7 +56,7 @@ pub fn block(cells: &[(&str, &str, &str)]) -> Bytes {
     out.freeze()
 }
 
-/// Where the regions of the only table are: first row, end, address.
+/// The regions of the only table: first row, end, address.
 #[derive(Default)]
 pub struct Map {
     pub regions: Mutex<Vec<(&'static str, &'static str, String)>>,
@@ -71,7 +71,7 @@ impl Map {
     }
 }
 
-/// What a server does with a call: method and request.
+/// A server's reaction to a call: method and request.
 pub type Script = Box<dyn FnMut(&str, Request) -> Reaction + Send>;
 
 /// Starts a server, and returns its address.
@@ -112,7 +112,7 @@ async fn serve(mut stream: TcpStream, map: Arc<Map>, own: String, script: Arc<Mu
                 Reaction::Exception(class) => write(&mut out, call_id, Some(class), None, Bytes::new()),
             }
             out.extend_from_slice(&held.split());
-            // In two pieces, as networks do.
+            // In two parts, as networks do.
             let (first, second) = out.split_at(out.len() / 2);
             stream.write_all(first).await.unwrap();
             tokio::task::yield_now().await;
@@ -206,7 +206,7 @@ fn server(address: &str) -> ServerName {
     }
 }
 
-/// Answers the backwards read of one row of `hbase:meta`.
+/// Responds to the backwards read of one row of `hbase:meta`.
 fn look_up(map: &Map, scan: &Scan) -> Reaction {
     *map.lookups.lock() += 1;
     let key = scan.start_row.clone().unwrap();

@@ -1,7 +1,7 @@
-//! As much of a write as an echo server must know: how many actions it has, and what kind it is.
+//! The part of a write that an echo server decodes: number and kind of actions.
 //!
-//! These messages leave out nearly every field of the real ones; decoders skip what they do not know, which is cheaper
-//! than taking it in.
+//! These messages leave out nearly every field of the real ones. Decoders skip unknown fields, which is cheaper than
+//! decoding them.
 
 use bytes::Bytes;
 use stele_wire::WireError;
@@ -43,7 +43,7 @@ pub fn mutate_type(message: Bytes) -> Result<MutationType, WireError> {
     Ok(request.mutation.unwrap_or_default().mutate_type())
 }
 
-/// The answer to a Multi that everything has been done.
+/// The response to a Multi whose actions all succeeded.
 pub fn all_done(message: Bytes) -> Result<MultiResponse, WireError> {
     let request: Multi = decode("MultiRequest", message)?;
     let done = |action: Action| ResultOrException {

@@ -1,4 +1,4 @@
-//! The echo server under the usual driver: every operation is answered, and by as much as was asked for.
+//! The echo server under the usual driver: every operation gets a response of the requested size.
 
 use crate::target::{Columns, Connection, Put, Row, Scan, TableSpec, Target};
 use bytes::Bytes;
