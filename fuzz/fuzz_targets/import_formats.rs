@@ -6,7 +6,6 @@ use libfuzzer_sys::fuzz_target;
 use std::io::{self, BufReader, Read};
 use stele_cli::escape;
 use stele_cli::formats::cells::{self, parse_row, write_row};
-use stele_cli::formats::deb822::StanzaReader;
 use stele_cli::formats::delimited::{DelimitedReader, Dialect};
 use stele_cli::formats::jsonl::{self, write_flat};
 use stele_cli::mapping::{MapRule, Mapping, MappingOptions};
@@ -59,8 +58,7 @@ fn records(format: u8, input: &[u8], most: usize) -> Option<Vec<(Parsed, Vec<u8>
     let mut reader: Box<dyn RecordReader + '_> = match format % 5 {
         0 | 1 => Box::new(DelimitedReader::new(input, dialect).ok()?),
         2 => Box::new(jsonl::reader(input)),
-        3 => Box::new(cells::reader(input)),
-        _ => Box::new(StanzaReader::new(input)),
+        _ => Box::new(cells::reader(input)),
     };
     let mut records = Vec::new();
     while let Some(parsed) = reader.read().ok()? {

@@ -10,8 +10,8 @@
 use crate::checkpoint::{self, EXPORT_FORMAT, ExportCheckpoint, with_suffix};
 use crate::client::TableRef;
 use crate::client::read::RowStream;
-use crate::command::Connection;
 use crate::compression::{self, Compression};
+use crate::connection::Connection;
 use crate::formats::delimited::{DelimitedWriter, Layout};
 use crate::formats::{OutputFormat, cells, jsonl};
 use crate::interrupt::interrupted;

@@ -5,10 +5,8 @@
 //! | CSV, TSV ([`delimited`]) | yes | yes | a line, or several when quoted |
 //! | JSON Lines ([`jsonl`]) | yes | yes (`flat`) | an object per line |
 //! | cells ([`cells`]) | yes | yes | a whole row per line, with families and timestamps |
-//! | deb822 ([`deb822`]) | yes | no | a stanza |
 
 pub mod cells;
-pub mod deb822;
 pub mod delimited;
 pub mod jsonl;
 pub mod lines;
@@ -29,8 +27,6 @@ pub enum InputFormat {
     Jsonl,
     /// Rows with all their cells, as `export --format jsonl` writes them.
     Cells,
-    /// Stanzas of `Field: value` lines, as in Debian's control files.
-    Deb822,
 }
 
 /// A format of `export`.
@@ -70,7 +66,6 @@ impl InputFormat {
             "tsv" | "tab" => Some(InputFormat::Tsv),
             "jsonl" | "ndjson" => Some(InputFormat::Jsonl),
             "cells" => Some(InputFormat::Cells),
-            "deb822" => Some(InputFormat::Deb822),
             _ => None,
         }
     }

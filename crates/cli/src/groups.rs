@@ -1,7 +1,7 @@
 //! `groups`, `create-group`, `alter-group` and `move-family`.
 
 use crate::client::{Client, TableRef};
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::show::print;
 use crate::sizes::parse_size;
 use anyhow::{Result, bail};

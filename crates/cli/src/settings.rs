@@ -1,7 +1,7 @@
 //! `settings` and `alter-table`.
 
 use crate::client::TableRef;
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::show::print;
 use crate::sizes::parse_size;
 use anyhow::{Result, bail};

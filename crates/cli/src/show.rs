@@ -5,7 +5,7 @@
 
 use crate::client::read::ReadQuery;
 use crate::client::{TableRef, describe};
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::escape::{escape, unescape};
 use crate::progress::Progress;
 use crate::query::{CellArgs, RangeArgs, chain, parse_bytes};

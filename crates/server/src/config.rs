@@ -1,7 +1,8 @@
-//! Settings: one table of keys, from which flags, variables, the configuration file and the reference are made.
+//! Settings come from one table of keys.
 //!
-//! A flag wins over a `STELE_…` variable, which wins over the file, which wins over the default. Unknown keys in the file
-//! are errors.
+//! Flags, variables, the configuration file and the reference are made from it. A flag takes precedence over a
+//! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
+//! the file are errors.
 
 use crate::sizes;
 use anyhow::{Context, bail};
@@ -18,14 +19,14 @@ use stele_types::{Durability, limits};
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
 #[derive(clap::Args, Default)]
 pub struct StartArgs {
-    /// Where the data is: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
+    /// The data: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
     /// [default: ./stele-data]
     #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
     data: Option<String>,
     /// Setting of the object store or of HDFS, such as endpoint=http://127.0.0.1:7070; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
-    /// Folder for what was read of the object store or of HDFS [default: none]
+    /// Folder that caches data read from the object store or HDFS [default: none]
     #[arg(long, env = "STELE_CACHE_DIR", value_name = "DIR")]
     cache_dir: Option<String>,
     /// Most bytes in that folder [default: 10GiB]
@@ -40,7 +41,8 @@ pub struct StartArgs {
     /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
     #[arg(long, env = "STELE_MEMORY", value_name = "BYTES|PERCENT")]
     memory: Option<String>,
-    /// What an acknowledged write has survived: sync, flush or none [default: sync]
+    /// What an acknowledged write survives: a power loss (sync), the end of the process (flush), nothing (none)
+    /// [default: sync]
     #[arg(long, env = "STELE_DURABILITY", value_name = "sync|flush|none")]
     durability: Option<String>,
     /// Bytes at which a tablet splits [default: 512MiB]
@@ -52,10 +54,10 @@ pub struct StartArgs {
     /// How long requests in flight may take at shutdown [default: 10s]
     #[arg(long, env = "STELE_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
-    /// What is logged: a level, or a tracing filter [default: info]
+    /// Log level, or a tracing filter [default: info]
     #[arg(long, env = "STELE_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// How it is logged: text or json [default: text]
+    /// Format of the log: text or json [default: text]
     #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
     log_format: Option<String>,
     /// Configuration file with any of these keys
@@ -174,10 +176,10 @@ const SETTINGS: [Setting; 13] = [
     },
 ];
 
-/// The smallest budget that holds the fixed costs and still makes progress.
+/// The smallest budget that covers the fixed costs and leaves memory for requests.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// Where the data is.
+/// The place of the data.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A folder of the local disk.
@@ -201,21 +203,21 @@ impl fmt::Display for Place {
 /// Parsed settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the data is.
+    /// The place of the data.
     pub data: Place,
-    /// Where and how much of an object store or of HDFS is kept on the local disk.
+    /// The local cache of an object store or HDFS: its folder and size.
     pub cache: Option<CacheOptions>,
-    /// Bigtable API.
+    /// Address of the Bigtable API.
     pub bigtable: SocketAddr,
-    /// Health and metrics.
+    /// Address of health checks and metrics.
     pub http: SocketAddr,
-    /// Budget, bytes.
+    /// Memory budget in bytes.
     pub memory: u64,
     /// Default durability.
     pub durability: Durability,
     /// Bytes at which a tablet splits.
     pub tablet_size: u64,
-    /// Bytes kept free.
+    /// Free bytes of the disk below which writes are refused.
     pub free_space_min: u64,
     /// Time for requests in flight at shutdown.
     pub drain_timeout: Duration,
@@ -225,7 +227,7 @@ pub struct Config {
     pub log_json: bool,
 }
 
-/// The reference of all settings, as a configuration file with everything commented out.
+/// The reference of all settings: a configuration file with every key commented out.
 pub fn describe() -> String {
     let mut out =
         String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
@@ -246,7 +248,7 @@ pub fn describe() -> String {
     out
 }
 
-/// Puts the sources together and parses every value.
+/// Merges the sources and parses every value.
 pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     let file = match &args.config {
         None => BTreeMap::new(),
@@ -258,7 +260,7 @@ pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     resolve(args, &file, sizes::memory_of_machine())
 }
 
-/// The keys of a configuration file, all known.
+/// The entries of a configuration file. An unknown key is an error.
 pub fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse()?;
     let mut values = BTreeMap::new();
@@ -298,7 +300,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_bytes(&text(key, flag)).map_err(|e| anyhow::anyhow!("{key}: {e}"))
     };
-    // A percentage is one of memory, and so nothing that a disk's space is given in.
+    // A percentage refers to memory, so it cannot state disk space.
     let memory = sizes::parse_share(&text("memory", &args.memory), machine);
     let option_text = (!args.data_option.is_empty()).then(|| args.data_option.join(","));
     let options = parse_options(&text("data_option", &option_text))?;

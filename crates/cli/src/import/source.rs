@@ -9,7 +9,6 @@ use crate::compression::{Compression, decompress};
 use crate::escape::escape;
 use crate::formats::InputFormat;
 use crate::formats::cells;
-use crate::formats::deb822::StanzaReader;
 use crate::formats::delimited::{DelimitedReader, Dialect};
 use crate::formats::jsonl;
 use crate::mapping::Mapping;
@@ -78,7 +77,6 @@ pub fn open(path: Option<&Path>, options: SourceOptions) -> Result<(Box<dyn Reco
         InputFormat::Tsv => Box::new(DelimitedReader::new(input, dialect(b'\t'))?),
         InputFormat::Jsonl => Box::new(jsonl::reader(input)),
         InputFormat::Cells => Box::new(cells::reader(input)),
-        InputFormat::Deb822 => Box::new(StanzaReader::new(input)),
     };
     Ok((reader, bytes))
 }
