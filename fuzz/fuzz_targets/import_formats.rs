@@ -1,5 +1,6 @@
-//! Formats that `import` reads: any bytes give records or reasons, the same ones however the input arrives, and what is
-//! written in the full-fidelity format reads back.
+//! Formats that `import` reads: any bytes give records or reasons, independent of how the input arrives.
+//!
+//! Rows written in the full-fidelity format read back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -37,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Gives at most so many bytes at a time.
+/// Returns at most this number of bytes at a time.
 struct Dribble<'a>(&'a [u8], usize);
 
 impl Read for Dribble<'_> {

@@ -1,5 +1,6 @@
-//! Batches of mutations, the payload of log records: any bytes are refused or can be applied, and say the same when they
-//! are written again.
+//! Batches of mutations, the payload of log records: any bytes are refused or can be applied.
+//!
+//! A decoded batch keeps its meaning when it is written again.
 #![no_main]
 
 use bytes::Bytes;
@@ -24,8 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut builder = BatchBuilder::default();
     for (nth, (key, value)) in (0..).zip(&entries) {
         let key = CellKey::decode(key).expect("an entry has a key the memtable cannot hold");
-        // Version 1 numbers its entries itself, and markers may have values, which nobody reads; version 2 has two spellings
-        // of a deletion of a whole column.
+        // Version 1 numbers its entries itself, and its tombstones may have values, which no reader uses. Version 2 has
+        // two spellings of a deletion of a whole column.
         let is_plain = !key.kind.is_delete() || key.kind == CellKind::DeleteRange || value.is_empty();
         let is_plain = is_plain && key.seq == FIRST.plus(nth);
         let Some(mutation) = mutation(&key, value).filter(|_| is_plain) else {
@@ -44,7 +45,7 @@ fn entries(batch: &Batch) -> Vec<Entry> {
     entries
 }
 
-/// What the entry was made of; `None` for what has another spelling.
+/// The source of the entry; `None` for an entry with another spelling.
 fn mutation<'a>(key: &'a CellKey<'_>, value: &'a [u8]) -> Option<Mutation<&'a [u8]>> {
     let (family, timestamp, qualifier) = (key.family, key.timestamp, &key.qualifier[..]);
     let delete_column = |from| Mutation::DeleteColumn {

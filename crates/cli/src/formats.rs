@@ -1,4 +1,6 @@
-//! Text formats, each as a reader over bytes, a writer, or both; none of them opens files or knows tables.
+//! Text formats, each as a reader over bytes, a writer, or both.
+//!
+//! None of them opens files or knows tables.
 //!
 //! | format | reads | writes | record |
 //! |---|---|---|---|
@@ -56,7 +58,7 @@ pub fn extension(path: &Path) -> Option<String> {
 }
 
 impl InputFormat {
-    /// Replaces `Auto` by what the name of the file says; `None` when it says nothing.
+    /// Replaces `Auto` by the format that the name of the file implies; `None` when it implies none.
     pub fn resolve(self, path: Option<&Path>) -> Option<InputFormat> {
         if self != InputFormat::Auto {
             return Some(self);
@@ -72,7 +74,7 @@ impl InputFormat {
 }
 
 impl OutputFormat {
-    /// Replaces `Auto` by what the name of the file says; `None` when it says nothing.
+    /// Replaces `Auto` by the format that the name of the file implies; `None` when it implies none.
     pub fn resolve(self, path: Option<&Path>) -> Option<OutputFormat> {
         if self != OutputFormat::Auto {
             return Some(self);

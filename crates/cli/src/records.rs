@@ -1,10 +1,11 @@
-//! What importers read and exporters write, independent of any file format.
+//! Records that importers read and exporters write, independent of any file format.
 //!
-//! Terms: a *record* is one unit of the input: a CSV row or a JSON line. A *bad record* is one that cannot become
-//! a row; it is set aside with its place and the reason, and the import goes on. A failure of the input itself (an I/O
+//! Terms: a *record* is one unit of the input: a CSV row or a JSON line. A *bad record* is one that cannot become a
+//! row; it is set aside with its place and the reason, and the import goes on. A failure of the input itself (an I/O
 //! error, a truncated gzip stream, a record longer than [`RECORD_BYTES_MAX`]) is not a bad record but ends the import.
 //!
-//! Invariant: a reader is deterministic: the n-th record of the same bytes is always the same one. Resuming counts on it.
+//! Invariant: a reader is deterministic: the n-th record of the same bytes is always the same one. Resuming depends on
+//! it.
 
 use bytes::Bytes;
 use std::io;

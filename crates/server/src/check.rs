@@ -63,9 +63,10 @@ impl DataPlace {
     /// Opens the data for reading.
     pub async fn look(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
         let place = self.place()?;
-        match self.take_over {
-            false => data_dir::look(&place, env).await,
-            true => data_dir::take(&place, env).await,
+        if self.take_over {
+            data_dir::take(&place, env).await
+        } else {
+            data_dir::look(&place, env).await
         }
     }
 
@@ -105,7 +106,7 @@ pub async fn steady<T>(storage: &Arc<dyn Storage>, work: impl Future<Output = an
     let before = storage.list("").await.context("listing the data")?;
     let found = work.await;
     if storage.list("").await.context("listing the data")? != before {
-        bail!("the data changed while it was looked at: a server is running on it; stop that first");
+        bail!("the data changed during the check: a server is running on it; stop it first");
     }
     found
 }
@@ -146,7 +147,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await?;
     for tablet in &tablets.unreadable {
         if let Some(Logged { records, .. }) = logged.get(tablet) {
-            let what = format!("{records} records are kept for tablet {tablet}, of which the manifest cannot be read");
+            let what = format!("{records} records are kept for tablet {tablet}, whose manifest cannot be read");
             report.note("log", what);
         }
     }
@@ -157,7 +158,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     if kept > 0 {
         report.note(
             data_dir::KEPT,
-            format!("{kept} files that repairs have set aside; nobody reads them"),
+            format!("{kept} files that repairs have set aside; no server reads them"),
         );
     }
     for file in &files {

@@ -41,7 +41,7 @@ pub struct StartArgs {
     /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
     #[arg(long, env = "STELE_MEMORY", value_name = "BYTES|PERCENT")]
     memory: Option<String>,
-    /// What an acknowledged write survives: a power loss (sync), the end of the process (flush), nothing (none)
+    /// Durability of acknowledged writes: sync survives a power loss, flush the end of the process, none neither
     /// [default: sync]
     #[arg(long, env = "STELE_DURABILITY", value_name = "sync|flush|none")]
     durability: Option<String>,
@@ -77,32 +77,32 @@ struct Setting {
 const SETTINGS: [Setting; 13] = [
     Setting {
         key: "data",
-        meaning: "Where the data is: a folder, made when missing and used by one server at a time, or a prefix of an object \
-                  store or a directory of HDFS, which the server that was started last owns.",
+        meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
+                  store or a directory of HDFS, whose owner is the last server started on it.",
         unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
         default: "./stele-data",
         range: "a folder, prefix or directory that is empty or was made by Stele",
     },
     Setting {
         key: "data_option",
-        meaning: "Settings of the object store or of HDFS. Of an object store, beside the variables of its provider: endpoint, region, allow_http, \
-                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. Of HDFS, \
-                  beside Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
+        meaning: "Settings of the object store or of HDFS. For an object store, in addition to the variables of its provider: endpoint, region, allow_http, \
+                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. For HDFS, \
+                  in addition to Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
         unit: "key=value, several separated by commas",
         default: "",
         range: "",
     },
     Setting {
         key: "cache_dir",
-        meaning: "Folder of the local disk for what was read of the object store or of HDFS. It may be lost at any time; two servers \
-                  must not share it.",
+        meaning: "Folder of the local disk that caches data read from the object store or HDFS. It may be lost at any time; two \
+                  servers must not share it.",
         unit: "path",
         default: "",
         range: "a folder; empty for none",
     },
     Setting {
         key: "cache_size",
-        meaning: "Most bytes kept in cache_dir.",
+        meaning: "Most bytes in cache_dir.",
         unit: "bytes",
         default: "10GiB",
         range: "0 and more",
@@ -123,16 +123,16 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "memory",
-        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. It is divided by what \
-                  each is worth; the process stays within 200MB of it.",
+        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. The server divides it by the \
+                  benefit of each; the process stays within 200MB of it.",
         unit: "bytes, or percent of the machine's or cgroup's memory",
         default: "50%",
         range: "64MiB and more",
     },
     Setting {
         key: "durability",
-        meaning: "What an acknowledged write has survived, unless the table says otherwise: sync power loss, flush the \
-                  death of the process, none nothing.",
+        meaning: "Failure that an acknowledged write survives, unless the table sets another: power loss (sync), the end of \
+                  the process (flush), or none.",
         unit: "",
         default: "sync",
         range: "sync, flush, none",
@@ -146,22 +146,22 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "free_space_min",
-        meaning: "Free bytes of the disk below which writes are refused, so that what was accepted can still be stored. \
-                  64MiB more are kept for the server's own records.",
+        meaning: "Free bytes of the disk below which writes are refused, so that accepted writes can still be stored. \
+                  64MiB more are reserved for the server's own records.",
         unit: "bytes",
         default: "64MiB",
         range: "0 and more",
     },
     Setting {
         key: "drain_timeout",
-        meaning: "How long requests in flight may take when the server is told to stop.",
+        meaning: "Longest time that a stopping server waits for requests in flight.",
         unit: "seconds",
         default: "10s",
         range: "0s to 3600s",
     },
     Setting {
         key: "log",
-        meaning: "What is logged: error, warn, info, debug, trace, or a tracing filter such as \
+        meaning: "Log level: error, warn, info, debug, trace, or a tracing filter such as \
                   info,stele_tabletserver=debug.",
         unit: "",
         default: "info",
@@ -169,7 +169,7 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "log_format",
-        meaning: "How it is logged, to standard error.",
+        meaning: "Format of the log on standard error.",
         unit: "",
         default: "text",
         range: "text, json",

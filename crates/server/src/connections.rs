@@ -71,7 +71,7 @@ impl<I> Connections<I> {
             open: metrics.gauge("stele_connections", "Open connections of clients."),
             refused: metrics.counter(
                 "stele_connections_refused_total",
-                "Connections closed at once because there were too many.",
+                "Connections closed immediately because there were too many.",
             ),
         }
     }

@@ -43,7 +43,7 @@ async fn next_epoch_after(coord: &EmbeddedCoord, used: u64) -> anyhow::Result<Ep
 }
 
 impl Node {
-    /// Recovers what the storage holds and starts serving it.
+    /// Recovers the data in the storage and starts serving it.
     pub async fn start(
         env: Env,
         storage: Arc<dyn Storage>,

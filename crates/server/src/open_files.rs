@@ -25,7 +25,7 @@ pub fn raise_limit() -> u64 {
     if limit < MANY {
         tracing::warn!(
             limit,
-            "few files may be open at once: raise the limit (`ulimit -Hn`, LimitNOFILE)"
+            "the limit on open files is low: raise the limit (`ulimit -Hn`, LimitNOFILE)"
         );
     }
     limit

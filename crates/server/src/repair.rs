@@ -73,7 +73,7 @@ pub struct Mode {
 /// the text to print.
 pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
     if !args.dry_run && !args.yes {
-        bail!("say --dry-run to see what would be lost, or --yes to repair");
+        bail!("give --dry-run to list the losses, or --yes to repair");
     }
     let progress = Progress::to_terminal(env.clone());
     let mode = Mode {
@@ -135,7 +135,7 @@ pub async fn repair(
     text.push_str("repaired:\n");
     if ends_doubt {
         // A new epoch starts a new log. Afterwards no start would doubt any more whether the catalog is complete.
-        text.push_str("  the catalog ends with a torn record: what it does not name is kept\n");
+        text.push_str("  the catalog ends with a torn record: files that it does not name are kept\n");
         loss::set_aside(&storage, &examined, &BTreeMap::new(), &mut text).await?;
     }
     let mut work = Work {
@@ -204,7 +204,7 @@ fn describe(examined: &Examined, segments: &[DamagedSegment], out: &mut String) 
         let _ = match intact {
             0 => writeln!(
                 out,
-                "  give up {path}, which is missing or of which nothing can be read; value files that nothing else refers to \
+                "  give up {path}, which is missing or unreadable; value files without another reference \
                  move to {KEPT}"
             ),
             _ => writeln!(
@@ -220,7 +220,7 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
     if segment.dropped {
         let _ = writeln!(
             out,
-            "  replace {} by nothing: its {} intact records were not synced, and a power loss took what was written before \
+            "  remove {}: its {} intact records were not synced, and a power loss took writes before \
              them, so a start would drop them",
             segment.path, segment.kept_records
         );
@@ -331,7 +331,7 @@ impl Work {
             let path = StoredFile::Values(*file).path();
             match self.keep(&path).await {
                 Ok(kept) => {
-                    let _ = writeln!(self.text, "  {path}: what referred to it is gone; kept as {kept}");
+                    let _ = writeln!(self.text, "  {path}: its last reference is gone; kept as {kept}");
                     copied.push(path);
                 }
                 Err(error) if is_missing(&error) => {}
@@ -377,9 +377,10 @@ impl Work {
             }
             Err(error) => return Err(error.into()),
         };
-        let kept = match missing {
-            true => "it was missing".to_owned(),
-            false => format!("kept as {}", self.keep(&path).await?),
+        let kept = if missing {
+            "it was missing".to_owned()
+        } else {
+            format!("kept as {}", self.keep(&path).await?)
         };
         let by = saved
             .as_ref()
@@ -466,7 +467,7 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
             bytes => format!("{target} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)"),
         });
     }
-    bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
+    bail!("{KEPT} has {KEPT_OF_ONE_NAME_MAX} copies of {path} already: clear it")
 }
 
 async fn copy_all(original: &dyn ReadFile, copy: &mut dyn AppendFile) -> Result<(), StorageError> {

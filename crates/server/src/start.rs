@@ -127,7 +127,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         outcome = down => outcome,
         by = data.replaced() => Err(replaced(config, &by)),
         () = signals.next() => {
-            tracing::warn!("stopped at once; the log has what was acknowledged");
+            tracing::warn!("stopped immediately; the log has all acknowledged writes");
             std::process::exit(130)
         }
     }

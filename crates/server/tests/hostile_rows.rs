@@ -1,5 +1,7 @@
-//! Rows and requests made to take a server down by what it does with them: whatever they are, the memory of the real process stays
-//! within its budget and 200 MB, and what is too much is refused with the error that says so.
+//! Rows and requests made to take a server down by its own work on them.
+//!
+//! Under each of them the memory of the real process stays within its budget plus 200 MB, and requests that are too
+//! large are refused with the documented error.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -161,7 +163,7 @@ async fn at_once<T>(call: impl AsyncFn(usize) -> T) -> Vec<T> {
     join_all((0..CLIENTS).map(|client| call(client))).await
 }
 
-/// A row that is larger than all the room for rows that writes read: what they must know of it is little.
+/// A row larger than all memory for rows that writes read: the state needed of it is small.
 #[tokio::test]
 async fn writes_that_read_a_large_row_do_not_take_it_whole() {
     let mut pressed = Pressed::begin(64).await;
@@ -257,7 +259,7 @@ async fn what_must_be_whole_is_refused_above_its_bound() {
     pressed.check("a condition in a read");
 }
 
-/// What such writes write is bounded by the budget, and waits for room as other writes do.
+/// The output of such writes is bounded by the budget, and waits for memory as other writes do.
 #[tokio::test]
 async fn large_writes_of_writes_that_read_do_not_add_up() {
     let mut pressed = Pressed::begin(64).await;

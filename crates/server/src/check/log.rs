@@ -69,11 +69,11 @@ pub async fn check(
         }
         Ok(_) => {}
         Err(LogError::Corruption { path, offset, detail }) => {
-            let what = format!("{detail}; what lies behind it was not checked");
+            let what = format!("{detail}; the log after it was not checked");
             report.damage(&path, Some(offset), what, Vec::new());
         }
         Err(LogError::Storage(StorageError::Unreadable { path, offset, message })) => {
-            let what = format!("{}; what lies behind it was not checked", unreadable(&message));
+            let what = format!("{}; the log after it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
         Err(LogError::Storage(error)) if storage_may_answer(&error) => {

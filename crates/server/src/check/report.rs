@@ -82,7 +82,7 @@ pub struct Report {
 
 /// Describes bytes that the device cannot read.
 pub fn unreadable(message: &str) -> String {
-    format!("the device cannot read what is there: {message}")
+    format!("the device cannot read these bytes: {message}")
 }
 
 /// Whether the storage failed in another way, such as a slow network. Such an error may be transient and says nothing
@@ -178,7 +178,7 @@ impl Report {
             0 => writeln!(out, "nothing is damaged, {notes} notes"),
             damages => writeln!(
                 out,
-                "{damages} damages, {notes} notes; `stele repair --dry-run` says what would be lost"
+                "{damages} damages, {notes} notes; `stele repair --dry-run` lists the losses"
             ),
         };
         out

@@ -48,9 +48,10 @@ pub async fn check(
         }
     }
     for file in there.keys().filter(|file| !tablets.files.contains_key(file)) {
-        let what = match tablets.unreadable.is_empty() {
-            false => "no readable manifest refers to it; a damaged one may",
-            true => "no manifest refers to it; the next start removes it",
+        let what = if tablets.unreadable.is_empty() {
+            "no manifest refers to it; the next start removes it"
+        } else {
+            "no readable manifest refers to it; a damaged one may"
         };
         report.note(&FileRef::path(*file), what);
     }
@@ -176,7 +177,7 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Resu
             .is_none_or(|counted| counted == (reference.cells, reference.deletes));
         if reference.len != outcome.bytes || !counted {
             let what = format!(
-                "the manifest speaks of {} bytes, {} cells, {} markers; the file has {} bytes and says {:?}",
+                "the manifest expects {} bytes, {} cells, {} tombstones; the file has {} bytes and {:?}",
                 reference.len, reference.cells, reference.deletes, outcome.bytes, outcome.counted
             );
             report.damage(&path, None, what, vec![tablet.place()]);

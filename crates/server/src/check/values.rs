@@ -26,9 +26,10 @@ pub async fn check(
         }
     }
     for file in there.keys().filter(|file| !tablets.values.contains_key(file)) {
-        let what = match tablets.unreadable.is_empty() {
-            false => "no readable manifest names it; a damaged one may",
-            true => "no manifest names it; the next start removes it",
+        let what = if tablets.unreadable.is_empty() {
+            "no manifest names it; the next start removes it"
+        } else {
+            "no readable manifest names it; a damaged one may"
         };
         report.note(&StoredFile::Values(*file).path(), what);
     }
@@ -89,7 +90,7 @@ fn agree(file: FileId, len: u64, referrers: &[Arc<Referrer>], report: &mut Repor
             .iter()
             .filter(|link| link.id() == file && link.len != len)
         {
-            let what = format!("the manifest speaks of {} bytes, the file has {len}", link.len);
+            let what = format!("the manifest expects {} bytes, the file has {len}", link.len);
             report.damage(&StoredFile::Values(file).path(), None, what, vec![tablet.place()]);
         }
     }

@@ -108,7 +108,7 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
                     used.push(("server", u64::from(found.epoch)));
                     used.push((stele_catalog::IDS, stele_catalog::block_of(found.table)));
                 }
-                Err(error) => tracing::debug!(%error, "what this manifest says of numbers is not known"),
+                Err(error) => tracing::debug!(%error, "the counters in this manifest are unknown"),
             }
         }
     }
@@ -120,7 +120,7 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
         Ok::<(), LogError>(())
     });
     if let Err(error) = replayed.await {
-        tracing::debug!(%error, "what the rest of the log says of numbers is not known");
+        tracing::debug!(%error, "the counters in the rest of the log are unknown");
     }
     used.extend(logged);
     Ok(used)
@@ -346,7 +346,7 @@ impl Older {
             ),
         };
         text.push_str(
-            "    lost: what later versions had in files and the log has no more; rows dropped since then may come back\n",
+            "    lost: data that later versions had in files and the log no longer has; rows dropped since then may come back\n",
         );
     }
 }
@@ -418,7 +418,7 @@ impl Work {
         let path = manifest::path(tablet, newest + 1);
         match self.storage.put_if_absent(&path, content.encode_file()).await {
             Ok(()) => {}
-            Err(StorageError::AlreadyExists { .. }) => bail!("{path} is there already: begin the repair anew"),
+            Err(StorageError::AlreadyExists { .. }) => bail!("{path} already exists: start the repair again"),
             Err(error) => return Err(error.into()),
         }
         for number in &older.damaged {

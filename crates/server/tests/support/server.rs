@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 /// The program.
 pub const STELE: &str = env!("CARGO_BIN_EXE_stele");
 
-/// What the project promises that a server takes at most beyond its budget.
+/// The project's promise: the most memory that a server takes beyond its budget.
 pub const OVERDRAFT_BYTES: u64 = 200_000_000;
 
 /// The arguments by which a server takes free ports.
@@ -69,7 +69,7 @@ impl Server {
         command
     }
 
-    /// What such a client says.
+    /// The output of such a client.
     pub fn client(&self, arguments: &[&str]) -> Output {
         self.client_command(arguments).output().unwrap()
     }
@@ -131,7 +131,7 @@ impl Drop for Server {
     }
 }
 
-/// What the next line that begins with `label` says.
+/// The rest of the next line that begins with `label`.
 fn after(lines: &mut Lines<BufReader<ChildStdout>>, label: &str) -> Option<String> {
     lines.find_map(|line| {
         let line = line.ok()?;

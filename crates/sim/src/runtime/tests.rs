@@ -3,7 +3,7 @@
 use super::*;
 use tokio::sync::{mpsc, oneshot};
 
-/// What three tasks that talk over a channel say, with the run's trace.
+/// The output of three tasks that talk over a channel, with the run's trace.
 fn conversation(seed: u64) -> (Vec<u64>, u64) {
     let sim = Sim::new(seed, 10_000);
     let env = sim.process().env();
@@ -161,7 +161,7 @@ fn a_machine_that_has_run_is_freed_with_what_its_tasks_held() {
     }
 }
 
-/// Also of a run that fails; and what a task starts while it is dropped is never there.
+/// The same for a run that fails; and a task that is spawned during a drop never exists.
 #[test]
 fn with_a_run_all_its_processes_end() {
     /// Starts another task when it is dropped.
@@ -240,7 +240,7 @@ fn a_process_that_stands_still_lets_others_run() {
         let before = *of_still.lock();
         env.sleep(Duration::from_millis(50)).await;
         let (during, meanwhile) = (*of_still.lock() - before, *of_other.lock());
-        // What is asked of it meanwhile waits, too.
+        // Requests to it meanwhile wait, too.
         let asked = process.env();
         let answer = asked.spawn_join(Priority::Foreground, "request", async { 7 }).await;
         let answered = (answer, env.now());
