@@ -56,7 +56,7 @@ fn records(format: u8, input: &[u8], most: usize) -> Option<Vec<(Parsed, Vec<u8>
         quotes: format & 16 == 0,
         base64: format & 32 == 0,
     };
-    let mut reader: Box<dyn RecordReader + '_> = match format % 5 {
+    let mut reader: Box<dyn RecordReader + '_> = match format % 4 {
         0 | 1 => Box::new(DelimitedReader::new(input, dialect).ok()?),
         2 => Box::new(jsonl::reader(input)),
         _ => Box::new(cells::reader(input)),

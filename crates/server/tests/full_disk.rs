@@ -36,7 +36,7 @@ use stele_types::{
     TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
-/// More than the 64 MiB that the server keeps free, and the 64 MiB that its settings do.
+/// More than the 64 MiB that the server reserves plus the 64 MiB of its settings.
 const DISK_BYTES: u64 = 192 << 20;
 /// Bytes of a value: below the limit for an argument of a command.
 const VALUE_BYTES: usize = 60_000;

@@ -154,7 +154,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Each of them is answered with a reset, which waits in memory until it is taken: that must end.
+/// Each of them gets a reset, which waits in memory until the client reads it: that must end.
 #[test]
 fn a_connection_of_nothing_but_broken_streams_is_closed() {
     const DATA_FRAME: u8 = 0;

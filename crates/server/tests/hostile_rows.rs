@@ -335,7 +335,7 @@ async fn reads_of_many_keys_and_of_large_patterns_do_not_add_up() {
         });
         for answer in at_once(async |_| read(None, Some(many.clone())).await).await {
             let code = answer.err().map(|status| status.code());
-            // Compiling them keeps a busy machine from taking requests in time.
+            // Their compilation delays requests on a busy machine.
             let is_fine = matches!(code, None | Some(Code::InvalidArgument | Code::DeadlineExceeded));
             assert!(is_fine, "{n}: {code:?}");
         }

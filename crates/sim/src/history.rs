@@ -432,8 +432,8 @@ impl Histories {
 mod tests {
     use super::*;
 
-    /// Runs `w<value> +`/`-`/`?` (began and ended, acknowledged, refused or unknown), `!` (recovered) and `r<value>`;
-    /// says which reads were right.
+    /// Runs `w<value> +`/`-`/`?` (began and ended, acknowledged, refused or unknown), `!` (recovered) and `r<value>`.
+    /// Returns which reads were right.
     fn check(script: &str, expected: &str) {
         let mut register = Register::new(0);
         let (mut now, mut verdicts) = (0, String::new());
@@ -522,7 +522,7 @@ mod tests {
         assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
     }
 
-    /// One addition acknowledged, one without an answer.
+    /// One addition acknowledged, one without a response.
     fn in_doubt() -> Counter {
         let mut counter = Counter::default();
         let (a, b) = (counter.begin(1), counter.begin(2));

@@ -35,7 +35,8 @@ use tables::plain_table;
 const STEPS_MAX: u64 = 1_000_000;
 /// Rows of each of the two tablets.
 const ROWS: u64 = 24;
-/// Bytes of a value, of which those of full length go to value files: three to a block of the default size would be too many for a file of several blocks.
+/// Bytes of a value. Values of full length go to value files: with three to a block of the default size, a file of
+/// several blocks would have too many.
 const VALUE_BYTES: usize = 9_000;
 /// Bytes at either end of a file that count as its ends: longer than any header or footer.
 const ENDS: u64 = 64;

@@ -120,7 +120,7 @@ async fn life(sim: Sim, storage: Arc<FaultyStorage>, stops: bool) -> Result<Vec<
     all.push(Arc::downgrade(&node.router) as Weak<dyn Send + Sync>);
     if stops {
         node.server().shut_down().await;
-        // Its loops look up from their sleep, and end.
+        // Its loops wake up and end.
         env.sleep(SETTLED).await;
     } else {
         let node = Arc::new(node);

@@ -65,7 +65,7 @@ async fn live(sim: Sim, reservation: u64) -> Result<(u64, u64), String> {
     let env = process.env();
     let settings = || {
         let mut settings = options();
-        // Nothing is kept free, or writes would be refused before anything fails.
+        // No space is reserved, or writes would be refused before any operation fails.
         settings.free_bytes_min = 0;
         settings
     };

@@ -603,7 +603,7 @@ fn show(out: &mut String, row: &[u8], cells: &[Cell]) {
     out.push('\n');
 }
 
-/// The answers to all operations, and in the end to a scan in either direction.
+/// The results of all operations, and of a final scan in either direction.
 fn answers(seed: u64, settings: &Settings, operations: &[Operation]) -> Result<Vec<String>, String> {
     let sim = Sim::new(seed, STEPS_MAX);
     let (settings, mut operations) = (settings.clone(), operations.to_vec());

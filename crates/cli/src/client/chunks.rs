@@ -40,7 +40,7 @@ impl RowAssembler {
         self.partial = None;
     }
 
-    /// The server says that it has scanned up to this key without a match.
+    /// The server has scanned up to this key without a match.
     pub fn scanned(&mut self, key: Bytes) -> Result<(), String> {
         if key.is_empty() {
             return Ok(());

@@ -256,7 +256,7 @@ async fn missing_and_left_over_files_are_told_apart() {
     assert!(text.contains("a damaged one may"), "{text}");
 }
 
-/// As a catalog says that was restored to the time before a family was moved.
+/// The catalog was restored to the time before a family was moved.
 #[tokio::test]
 async fn families_outside_of_their_group_are_told() {
     let folder = folder().await;
@@ -334,7 +334,7 @@ async fn what_a_server_leaves_that_dies_is_no_damage() {
 struct FarAway {
     below: Arc<MemoryStorage>,
     path: String,
-    /// Reads of the file that it answers to before that one.
+    /// Number of reads of the file that get a response before that one.
     answers: Arc<AtomicI64>,
 }
 

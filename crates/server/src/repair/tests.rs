@@ -412,7 +412,7 @@ async fn value_files_of_an_sstable_that_is_given_up_are_kept() {
 /// Where a repair is interrupted.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
-    /// A value file is about to be kept.
+    /// Before a value file is copied.
     KeepingValues,
     /// A manifest has been made.
     ManifestMade,

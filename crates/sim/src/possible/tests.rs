@@ -227,7 +227,7 @@ fn small() -> (Row, Vec<Cell>) {
     (row, all)
 }
 
-/// `expected` names the right answer by the places of its cells.
+/// `expected` names the right result by the positions of its cells.
 fn check_view(view: View, expected: &[usize]) {
     let (mut row, all) = small();
     let seen: Vec<Cell> = expected.iter().map(|place| all[*place].clone()).collect();
@@ -306,7 +306,7 @@ fn a_condition_tells_what_the_row_held() {
     let mut row = ended(&there, Outcome::Unknown, None).unwrap();
     assert!(!reads(&mut row, TWO, &[(2, 12), (1, 31)]), "the other branch");
     assert!(reads(&mut row, TWO, &[(2, 12)]));
-    // An answer ends a doubt.
+    // A result ends a doubt.
     let mut row = ended(&[(2, 12)], Outcome::Unknown, None).unwrap();
     row.recovered(0);
     assert!(row.begin_write(&change));

@@ -1,4 +1,4 @@
-//! The runtime: time, chance, schedules, ends.
+//! The runtime: time, randomness, schedules, ends.
 
 use super::*;
 use tokio::sync::{mpsc, oneshot};
@@ -178,7 +178,7 @@ fn with_a_run_all_its_processes_end() {
     for stalls in [false, true] {
         let sim = Sim::new(1, 1_000);
         let held = Arc::new(());
-        // One that waits, one that has a timer, and one that was never polled: of processes that nobody killed.
+        // A task that waits, one with a timer, and one that was never polled, all of processes that were not killed.
         for name in ["waits", "sleeps"] {
             let env = sim.process().env();
             let task = Held(env.clone(), held.clone());

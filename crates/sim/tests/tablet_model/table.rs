@@ -30,7 +30,7 @@ use stele_types::{
 const CHECKS_MAX: u32 = 100;
 /// Short compared with the distance of timestamps, however often it is waited for.
 const LATENCY_MAX: Duration = Duration::from_micros(20);
-/// Small, so that a bottom has several files.
+/// Small, so that a bottom level has several files.
 const FILE_BYTES: u64 = 600;
 
 type Outcome<T> = Result<T, String>;
@@ -304,7 +304,7 @@ impl Table {
         Ok(())
     }
 
-    /// Each of a few compactions begins when chance has it, and goes on when chance has it.
+    /// Each of a few compactions begins and goes on at random times.
     async fn compact_concurrently(&mut self, reads: usize) -> Outcome<()> {
         for served in &self.tablets {
             let state = served.tablet.state();

@@ -6,7 +6,7 @@ use super::*;
 use stele_client::ReadRows;
 use stele_types::{CellKind, FamilyId, KeyBuf, RowRange, RowSet, SeqNo, Timestamp, key};
 
-/// The value of a row, of which there is no other copy in its file.
+/// The value of a row without another copy in its file.
 fn value(row: &str) -> Vec<u8> {
     row.repeat(40).into_bytes()
 }
