@@ -1,7 +1,7 @@
-//! Writes `seeds/`, the inputs that fuzzing starts from: golden files, their parts, and what the encoders make.
+//! Writes `seeds/`, the inputs from which fuzzing starts.
 //!
-//! `cargo xtask fuzz` runs it, so that they are those of the formats as they are. Targets that take structured input have
-//! no seeds: the engine invents those.
+//! They are golden files, their parts, and output of the encoders. `cargo xtask fuzz` runs it, so that the seeds match
+//! the current formats. Targets with structured input have no seeds: the engine invents those.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -115,8 +115,8 @@ fn sstables(seeds: &mut Seeds) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks of entries so large that they get a directory: rows of one version, of three, one of them a marker, and of more than
-/// an interval has.
+/// Blocks of entries so large that they get a directory: rows of one version, of three with a tombstone, and of more
+/// than an interval has.
 fn large_entries(seeds: &mut Seeds) {
     let deleted = [CellKind::DeleteColumn, CellKind::Put, CellKind::Put];
     for (rows, kinds) in [(8, &[CellKind::Put][..]), (8, &deleted), (3, &[CellKind::Put; 18])] {
@@ -529,7 +529,7 @@ fn texts(seeds: &mut Seeds) {
     }
 }
 
-/// What is stored of an instance; the numbers are those of the API's instance.proto.
+/// The stored record of an instance; the numbers are those of the API's instance.proto.
 fn instance(seeds: &mut Seeds) {
     let labels = field(5, [field(1, "key"), field(2, "value")].concat());
     let instance = field(1, [field(2, "shown"), number(4, 2), labels].concat());

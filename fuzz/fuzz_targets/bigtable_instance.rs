@@ -1,4 +1,4 @@
-//! What is stored of an instance: any bytes are refused or can be shown, and say the same when they are written again.
+//! The stored record of an instance: any bytes are refused or can be shown, and keep their meaning when written again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

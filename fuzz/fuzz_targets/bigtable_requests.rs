@@ -1,5 +1,6 @@
-//! Requests as clients send them: any bytes are refused, nothing is decoded that was not counted, and what the front end accepts for writing the commit log
-//! can hold and replay.
+//! Requests as clients send them: any bytes are refused or decoded, and no part is decoded that was not counted.
+//!
+//! The commit log can hold and replay every write that the front end accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Catalog records and their keys: any bytes are refused; what decodes survives another round, keys have one spelling.
+//! Catalog records and their keys: any bytes are refused or survive a round trip, and keys have one spelling.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

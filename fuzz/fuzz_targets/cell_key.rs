@@ -1,5 +1,5 @@
-//! Cell keys: what decodes must encode to the same bytes, the parts must agree with the whole, and the order of the bytes
-//! is the order of the parts.
+//! Cell keys: a decoded key encodes to the same bytes, its parts agree with the whole, and the order of the bytes is
+//! the order of the parts.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
@@ -59,7 +59,7 @@ impl<'a> Cell<'a> {
     fn key(&self) -> CellKey<'a> {
         CellKey {
             row: self.row.into(),
-            // 0 is reserved for row-level markers.
+            // 0 is reserved for row-level tombstones.
             family: FamilyId(self.family.max(1)),
             qualifier: self.qualifier.into(),
             timestamp: Timestamp(self.timestamp),

@@ -1,5 +1,6 @@
-//! Commit log: headers and records, also behind right checksums; what decodes is written again with the same bytes, and a
-//! record takes exactly its own length.
+//! Commit log: headers and records, also behind valid checksums.
+//!
+//! A decoded record encodes to the same bytes, and takes exactly its own length.
 #![no_main]
 
 use bytes::Bytes;
@@ -70,7 +71,7 @@ fn seal_group(bytes: &mut [u8]) {
     }
 }
 
-/// Seals record after record; a length beyond the end becomes what is left.
+/// Seals record after record; a length beyond the end becomes the rest of the bytes.
 fn seal_records(mut bytes: &mut [u8]) {
     while let Some((header, rest)) = bytes.split_first_chunk_mut::<RECORD_HEADER_BYTES>() {
         let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;

@@ -1,5 +1,5 @@
-//! Replay of the commit log: whatever happened to a segment, replay gives records that were written, in their order, or
-//! an error; never others. A repair makes a log of it that replays, and gives no others either.
+//! Replay of the commit log after any damage to a segment: it gives written records in their order, or an error, and
+//! never other records. A repair produces a log that replays and gives no others either.
 #![no_main]
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use stele_types::{SeqNo, TabletId};
 struct Input<'a> {
     groups: Vec<Group<'a>>,
     damage: Damage<'a>,
-    /// Of the segment that follows: what it says was acknowledged and synced.
+    /// Of the segment that follows: the length that it records as acknowledged and synced.
     next: Option<(u32, u32)>,
 }
 

@@ -1,5 +1,6 @@
-//! Coordination log and snapshot: any bytes are refused, or cut where they are torn, also behind right checksums. What
-//! decodes says the same when it is written again, and a folder that is damaged is refused or repaired for good.
+//! Coordination log and snapshot: any bytes are refused, or cut where they are torn, also behind valid checksums.
+//!
+//! Decoded content keeps its meaning when it is written again. A damaged folder is refused or repaired for good.
 #![no_main]
 
 use bytes::Bytes;

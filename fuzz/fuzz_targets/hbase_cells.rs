@@ -1,5 +1,6 @@
-//! Cell blocks of HBase's protocol: any bytes are refused or are cells, which are written again as they were; rows of
-//! `hbase:meta` are refused or understood.
+//! Cell blocks of HBase's protocol: any bytes are refused or decoded.
+//!
+//! Decoded cells encode to the same bytes. Rows of `hbase:meta` are refused or decoded.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,5 +1,6 @@
-//! Frames of HBase's protocol: any bytes are refused or taken apart; what is put together again is the same, however the
-//! bytes arrive. Messages behind them are decoded too.
+//! Frames of HBase's protocol: any bytes are refused or decoded, independent of how they arrive.
+//!
+//! An encoded frame has the same content. Messages behind frames are decoded too.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
@@ -45,7 +46,7 @@ fn request(frame: &Bytes) {
     let again = frame::take_frame(&mut out, length)
         .expect("of that length")
         .expect("whole");
-    // What the encoder decides by itself.
+    // Fields that the encoder decides by itself.
     request.header.request_param = Some(true);
     let cells = request.cells.len() as u32;
     request.header.cell_block_meta = (cells > 0).then_some(messages::CellBlockMeta { length: Some(cells) });

@@ -1,5 +1,5 @@
-//! Manifests: any bytes are refused with a typed error, also behind a right checksum; what decodes survives another
-//! round. Paths have one spelling.
+//! Manifests: any bytes are refused with a typed error or survive a round trip, also behind a valid checksum. Paths
+//! have one spelling.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Batches of mutations, the payload of log records: any bytes are refused or can be applied, and say the same when they
-//! are written again.
+//! Batches of mutations, the payload of log records: any bytes are refused or can be applied.
+//!
+//! A decoded batch keeps its meaning when it is written again.
 #![no_main]
 
 use bytes::Bytes;
@@ -42,7 +43,7 @@ fn entries(batch: &Batch) -> Vec<Entry> {
     entries
 }
 
-/// What the entry was made of; `None` for what has another spelling.
+/// The source of the entry; `None` for an entry with another spelling.
 fn mutation<'a>(key: &'a CellKey<'_>, value: &'a [u8]) -> Option<Mutation<&'a [u8]>> {
     let (family, timestamp, qualifier) = (key.family, key.timestamp, &key.qualifier[..]);
     let delete_column = |from| Mutation::DeleteColumn {

@@ -17,8 +17,8 @@ fuzz_target!(|input: (&[u8], &[u8])| {
     if let Some(literal) = compiled.as_literal() {
         assert_eq!(compiled.is_match(subject), subject == literal);
     }
-    // Within two groups a pattern is neither a literal with a tail nor a list of strings. What is left open, as by `\Q`, takes the
-    // end of the groups for itself.
+    // Within two groups a pattern is neither a literal with a tail nor a list of strings. An unclosed construct, as by
+    // `\Q`, takes the end of the groups for itself.
     let Ok(automaton) = Pattern::compile(&[&b"(?:(?:"[..], pattern, b"))"].concat()) else {
         return;
     };

@@ -1,5 +1,7 @@
-//! What lies on media that several processes reach, and beside them: names of parts, pieces, owner records and chunks have one
-//! spelling; files of parts and pieces are read without a gap or refused; a chunk's file is that chunk's or nothing.
+//! Files of storage backends that several processes reach, and of their caches.
+//!
+//! Names of parts, owner records and chunks have one spelling. Files of parts are read without a gap or refused. A
+//! chunk's file is that chunk's or nothing.
 #![no_main]
 
 use bytes::Bytes;

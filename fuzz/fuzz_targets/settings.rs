@@ -1,5 +1,6 @@
-//! Settings as people write them: configuration files, options, places, sizes and times are refused or mean the same when they
-//! are written out.
+//! Settings as people write them: configuration files, options, places, sizes and times.
+//!
+//! They are refused or keep their meaning when they are written out.
 #![no_main]
 
 // They are of the server's binary, which is no library.
@@ -15,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a float holds exactly.
+/// The integers that a float represents exactly.
 const EXACT_MAX: u64 = 1 << 53;
 
 const UNITS: [(&str, u64); 16] = [
@@ -52,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
     values.values().for_each(|text| value(text));
 });
 
-/// A value of whatever setting.
+/// A value of any setting.
 fn value(text: &str) {
     size(text);
     if let Ok(time) = config::parse_seconds(text) {

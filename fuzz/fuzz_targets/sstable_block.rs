@@ -1,5 +1,6 @@
-//! Data blocks of sstables: any bytes are refused or can be walked from both ends, to the same cells. Where those ascend, a
-//! search finds what a look at one after the other finds; with a directory as well as without.
+//! Data blocks of sstables: any bytes are refused or can be walked from both ends, to the same cells.
+//!
+//! Where the cells ascend, a search finds the result of a linear search, with a directory as well as without.
 #![no_main]
 
 use bytes::Bytes;
@@ -43,8 +44,8 @@ fuzz_target!(|bytes: &[u8]| {
 
 type Cells = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Searches a target from both sides, and goes one step each way from there. `cells` are those of a block that is as a writer
-/// leaves it: a look at one after the other says what is found.
+/// Searches a target from both sides, and goes one step each way from there. `cells` are those of a well-formed block:
+/// a linear search over them gives the expected result.
 fn search(cursor: &mut BlockCursor, cells: Option<&Cells>, target: &[u8]) {
     let below = cells.map(|cells| cells.iter().take_while(|(key, _)| &key[..] < target).count());
     let found = cursor.seek(target);

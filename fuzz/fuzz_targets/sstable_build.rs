@@ -1,5 +1,6 @@
-//! Sstables of any cells, written under any options: read back they are the cells, from both ends and from every place
-//! that is searched, as a sorted map has them.
+//! Sstables of any cells, written under any options, read back like a sorted map.
+//!
+//! The cells agree from both ends and from every searched position.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
-//! Index blocks of sstables: any bytes are refused or answer every question about them. Where separators ascend, a search
-//! finds what a look at one after the other finds, and the children written again are the same.
+//! Index blocks of sstables: any bytes are refused or answer every query.
+//!
+//! Where separators ascend, a search finds the result of a linear search, and the children written again are the same.
 #![no_main]
 
 use bytes::Bytes;
@@ -61,7 +62,7 @@ fn search(index: &IndexBlock, separators: Option<&Vec<&[u8]>>, target: &[u8]) {
     }
 }
 
-/// Whether all separators but the first have in common what the end of the block says.
+/// Whether all separators but the first share the prefix at the end of the block.
 fn have_common(bytes: &[u8], separators: &[&[u8]]) -> bool {
     let Some((_, [a, b, c, d, ..])) = bytes.split_last_chunk::<8>() else {
         return false;

@@ -1,5 +1,6 @@
-//! The small parts of sstables (footer, block frame, properties, row filter): any bytes are refused or answer without
-//! reaching outside; also behind right checksums.
+//! The small parts of sstables: footer, block frame, properties, bloom filter.
+//!
+//! Any bytes are refused or read within bounds, also behind valid checksums.
 #![no_main]
 
 use bytes::Bytes;

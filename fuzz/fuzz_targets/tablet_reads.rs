@@ -1,7 +1,8 @@
-//! Reads of a small tablet: they find what the model of a table says, which knows of every write, and what a flush or a
-//! compaction may change; forward, backward, in pieces, shown to a visitor, and row by row; before and after what is in
-//! memory is flushed, and all of it is merged. A filter gives the same answer where it is applied to rows that were read
-//! whole as where the engine goes by it.
+//! Reads of a small tablet agree with the model of a table.
+//!
+//! The model knows of every write and of the changes that flushes and compactions may make. Reads go forward, backward,
+//! in partial rows, to a visitor, and row by row; before and after memtables are flushed and all runs are compacted. A
+//! filter gives the same result on rows that were read whole as in the engine, which skips cells because of it.
 #![no_main]
 
 use bytes::Bytes;
@@ -99,7 +100,7 @@ async fn run(input: &Input<'_>) {
     }
 }
 
-/// A tablet, and what it should hold.
+/// A tablet and its expected content.
 struct Table {
     tablet: Arc<Tablet>,
     model: Model,
@@ -209,14 +210,21 @@ async fn agree(tablet: &Arc<Tablet>, filter: Option<&Arc<CompiledFilter>>, part:
     let within = expected.iter().filter(|(row, _)| range.contains(row));
     let within: Rows = within.cloned().collect();
     for reversed in [false, true] {
-        let in_order = |rows: &Rows| match reversed {
-            true => rows.iter().rev().cloned().collect(),
-            false => rows.clone(),
+        let in_order = |rows: &Rows| {
+            if reversed {
+                rows.iter().rev().cloned().collect()
+            } else {
+                rows.clone()
+            }
         };
         let mut spec = spec(filter, reversed);
         let what = format!("reversed: {reversed}, filter: {filter:?}");
         assert_eq!(scan(tablet, &spec).await.rows, in_order(expected), "{what}");
-        assert_eq!(in_partial_rows(tablet, &spec).await, in_order(expected), "in pieces, {what}");
+        assert_eq!(
+            in_partial_rows(tablet, &spec).await,
+            in_order(expected),
+            "in pieces, {what}"
+        );
         spec.rows = rows.clone();
         assert_eq!(
             scan(tablet, &spec).await.rows,
@@ -283,7 +291,7 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
 /// The change as the tablet takes it; `operand` is that of a merge.
 fn mutation<'a>(family: u8, change: &'a Change<'_>, operand: &'a [u8]) -> Mutation<&'a [u8]> {
     let sum = FamilyId(4);
-    // What is deleted may be sums.
+    // The deleted cells may be sums.
     let [family, deleted] = [3, 4].map(|families| FamilyId(u32::from(family % families) + 1));
     let at = |timestamp: &i8| match *timestamp {
         i8::MIN => Timestamp::MIN,

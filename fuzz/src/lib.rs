@@ -1,4 +1,6 @@
-//! What several targets share: a table, files in memory, right checksums for damaged content, and the promises of filters.
+//! Parts that several targets share.
+//!
+//! These are a table, files in memory, valid checksums for damaged content, and the promises of filters.
 
 pub mod trees;
 
@@ -47,7 +49,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
     }
 }
 
-/// A medium with these files.
+/// A storage with these files.
 pub fn storage<'a>(files: impl IntoIterator<Item = (&'a str, Bytes)>) -> Arc<MemoryStorage> {
     let storage = MemoryStorage::new();
     for (path, content) in files {
@@ -56,7 +58,7 @@ pub fn storage<'a>(files: impl IntoIterator<Item = (&'a str, Bytes)>) -> Arc<Mem
     storage
 }
 
-/// A file whose bytes must be awaited, as on a slow medium.
+/// A file whose bytes must be awaited, as on a slow device.
 pub struct Slow(pub Arc<dyn ReadFile>);
 
 #[async_trait]
@@ -93,7 +95,7 @@ pub fn sort(cells: &mut [Cell]) {
     });
 }
 
-/// Applies a filter to a row and checks what the filter promises about every row.
+/// Applies a filter to a row and checks the filter's promises about every row.
 pub fn check_filter(filter: &CompiledFilter, row: &[u8], cells: &[Cell], chance: f64) {
     let pushdown = filter.pushdown();
     let Ok(answer) = filter.apply(row, cells.to_vec(), &mut || chance) else {

@@ -32,12 +32,12 @@ pub struct Modification {
     /// The group's name.
     #[prost(string, tag = "1")]
     pub group: String,
-    /// What happens to it.
+    /// The change.
     #[prost(oneof = "Change", tags = "2, 3, 4")]
     pub change: Option<Change>,
 }
 
-/// What happens to a group.
+/// The change of a group.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Change {
     /// It is made. Options that are absent take their defaults.
@@ -94,7 +94,7 @@ pub struct Options {
     /// Bits per row of the filter; 0 for none.
     #[prost(uint32, optional, tag = "5")]
     pub filter_bits_per_row: Option<u32>,
-    /// Blocks are kept in memory as far as the cache allows.
+    /// Retain its blocks in memory as far as the cache allows.
     #[prost(bool, optional, tag = "6")]
     pub in_memory: Option<bool>,
     /// Bytes at which a file is ended; 0 for the default.

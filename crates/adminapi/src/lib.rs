@@ -1,7 +1,7 @@
-//! Administration that the Bigtable API has no word for: locality groups, and settings of tables.
+//! Messages of administration that the Bigtable API lacks: locality groups, and settings of tables.
 //!
-//! gRPC services of its own beside Google's, on the same port. The messages are written out here for both sides; the documents
-//! named in each module describe them for clients in other languages. Numbers are never reused.
+//! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
+//! names the document that describes them for clients in other languages. Numbers are never reused.
 #![forbid(unsafe_code)]
 
 mod groups;

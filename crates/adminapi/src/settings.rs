@@ -26,13 +26,13 @@ pub struct UpdateTableSettingsRequest {
     pub settings: Option<Settings>,
 }
 
-/// Settings of a table; in an answer all are present.
+/// Settings of a table; in a response all are present.
 #[derive(Clone, PartialEq, Message)]
 pub struct Settings {
-    /// What a write has survived when it is acknowledged: `none`, `flush`, `sync`, or `default` for the server's.
+    /// The failure that an acknowledged write survives: `none`, `flush`, `sync`, or `default` for the server's.
     #[prost(string, optional, tag = "1")]
     pub durability: Option<String>,
-    /// Whether results of reads of single rows are kept for the next reader.
+    /// Whether the row cache retains results of reads of single rows.
     #[prost(bool, optional, tag = "2")]
     pub row_cache: Option<bool>,
     /// Bytes of files at which a tablet is split; 0 for the server's.

@@ -1,7 +1,8 @@
-//! How a server takes tables of few and of thousands of families: time and memory of what is done with them.
+//! Measures time and memory of operations on tables with thousands of families.
 //!
-//! `stele start --data DIR`, then `cargo run --release -p stele-cli --example families -- HOST:PORT [PID]`; with the server's
-//! process number its memory is shown, too. The table in `docs/locality-groups.md` is the output.
+//! Tables with few families serve as a comparison. `stele start --data DIR`, then `cargo run --release -p stele-cli
+//! --example families -- HOST:PORT [PID]`. With the server's process number its memory is shown, too. The table in
+//! `docs/locality-groups.md` is the output.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

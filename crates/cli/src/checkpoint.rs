@@ -1,12 +1,12 @@
-//! How far an import or export has come, so that the same command goes on after an interruption.
+//! Checkpoints of imports and exports, from which the same command continues after an interruption.
 //!
 //! A checkpoint is a small JSON file, replaced atomically (temporary file, fsync, rename, fsync of the directory), so a
-//! crash leaves the old or the new one. It holds the identity of the work: resuming different work from it would skip
-//! data silently, hence is refused.
+//! crash leaves the old or the new one. It holds the identity of the work. Different work must not resume from it,
+//! because it would skip data silently.
 //!
-//! Terms: the *prefix* of an import is the number of records from the start of the input of which every write is
-//! acknowledged and every bad one is in the list of bad records. Batches finish in any order; the prefix only moves over
-//! gaps that are closed. What lies after the prefix is written again on resuming, which changes nothing because keys and
+//! Terms: the *prefix* of an import is a number of records from the start of the input. Every write of these is
+//! acknowledged, and every bad one is in the list of bad records. Batches finish in any order; the prefix only moves
+//! over closed gaps. Records after the prefix are written again on resuming. This changes nothing because keys and
 //! timestamps are the same.
 
 use crate::escape;
@@ -38,7 +38,7 @@ pub struct ImportCheckpoint {
     pub format: String,
     /// The input; any change of it makes the checkpoint unusable.
     pub input: InputIdentity,
-    /// Hash of every option that decides what is written where.
+    /// Hash of every option that affects the written cells.
     pub options: String,
     /// The timestamp the import gives its cells.
     pub timestamp_micros: i64,
@@ -56,7 +56,7 @@ pub struct ImportCheckpoint {
 pub struct ExportCheckpoint {
     /// Always [`EXPORT_FORMAT`].
     pub format: String,
-    /// Hash of every option that decides what is read and how it is written.
+    /// Hash of every option that affects the output.
     pub options: String,
     /// Key of the last row in the output, base64.
     pub last_row: Option<String>,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order in which batches finish, the prefix ends at the first unfinished one.
+        /// The prefix ends at the first unfinished batch, in any order of completion.
         #[test]
         fn prefix_stops_at_the_first_gap(order in Just((0..12u64).collect::<Vec<_>>()).prop_shuffle()) {
             let mut prefix = Prefix::new(100);

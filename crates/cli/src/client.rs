@@ -1,9 +1,9 @@
-//! A client of the public Bigtable API, for any server that speaks it.
+//! A client of the public Bigtable API, for any server that implements it.
 //!
-//! Every call is repeated after passing troubles, see [`retry`]. A read goes on after the last row it has, a write
-//! repeats only the entries that are not acknowledged. [`chunks`] assembles rows and is pure.
+//! Every call is repeated after transient errors, see [`retry`]. A read continues after its last row. A write repeats
+//! only the entries that are not acknowledged. [`chunks`] assembles rows and is pure.
 //!
-//! The data stubs answer with messages up to [`MESSAGE_BYTES_MAX`]; memory is bounded by that and HTTP/2 flow control.
+//! Data messages may have up to [`MESSAGE_BYTES_MAX`]. That limit and HTTP/2 flow control bound the memory.
 
 pub mod admin;
 pub mod chunks;
@@ -33,11 +33,11 @@ use v2::mutate_rows_request::Entry;
 
 /// The largest message accepted: a row has at most 256 MiB, and a server may send it as one.
 const MESSAGE_BYTES_MAX: usize = 512 << 20;
-/// Flow control windows: what may be on the way while this side is busy compressing or printing.
+/// Flow control windows: the bytes in flight while this side is busy compressing or printing.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A batch of writes takes milliseconds; a server that takes longer than this is stuck, and the batch is repeated.
+/// Timeout of a batch of writes, which normally takes milliseconds. After it the batch is repeated.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Stub = InterceptedService<Channel, Features>;
@@ -83,7 +83,7 @@ impl std::fmt::Display for TableRef {
     }
 }
 
-/// States on every call what this client understands.
+/// States the client's features on every call.
 #[derive(Clone)]
 struct Features(MetadataValue<tonic::metadata::Ascii>);
 
@@ -106,8 +106,8 @@ impl Interceptor for Features {
 }
 
 impl Client {
-    /// Connects to `HOST:PORT`. Fails at once if nobody listens there, since that is mostly a mistyped address; a
-    /// connection lost later is made again.
+    /// Connects to `HOST:PORT`. Fails immediately if no server listens there, since that is mostly a mistyped address.
+    /// A connection that is lost later is made again.
     pub async fn connect(address: &str, project: &str) -> Result<Client> {
         if address.starts_with("https://") {
             bail!("{address}: TLS is not supported; give HOST:PORT of a plaintext endpoint");
@@ -261,7 +261,7 @@ pub fn describe(status: &Status) -> anyhow::Error {
     }
 }
 
-/// The cause at the bottom; what wraps it are names of layers.
+/// The innermost cause; its wrappers are names of layers.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

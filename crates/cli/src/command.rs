@@ -1,15 +1,14 @@
-//! The command line: one variant per subcommand, and where to connect.
+//! The command line: one variant per subcommand.
 
-use crate::client::Client;
 use crate::{export, groups, import, schema, settings, show};
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use std::process::ExitCode;
 
 /// Commands that work against any server of the Bigtable API.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Load a CSV, TSV, JSON Lines or deb822 file into a table
+    /// Load a CSV, TSV or JSON Lines file into a table
     Import(import::ImportArgs),
     /// Write a table, or a part of it, to a file
     Export(export::ExportArgs),
@@ -39,36 +38,6 @@ pub enum Command {
     AlterGroup(groups::GroupArgs),
     /// Move a family, with all it has, to another locality group
     MoveFamily(groups::MoveFamilyArgs),
-}
-
-/// Where the server is.
-#[derive(Args, Clone, Debug)]
-pub struct Connection {
-    /// HOST:PORT of the server [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
-    #[arg(long, value_name = "HOST:PORT", env = "STELE_ADDRESS")]
-    pub address: Option<String>,
-    /// Project, the first part of table names in the API
-    #[arg(long, default_value = "stele")]
-    pub project: String,
-}
-
-impl Connection {
-    /// The address after all defaults.
-    pub fn address(&self) -> String {
-        let given = self.address.clone();
-        given
-            .or_else(|| {
-                std::env::var("BIGTABLE_EMULATOR_HOST")
-                    .ok()
-                    .filter(|host| !host.is_empty())
-            })
-            .unwrap_or_else(|| "127.0.0.1:8086".to_owned())
-    }
-
-    /// Connects.
-    pub async fn connect(&self) -> Result<Client> {
-        Client::connect(&self.address(), &self.project).await
-    }
 }
 
 /// Runs one command to its end; must be called within a tokio runtime with time and I/O enabled. An error is one line

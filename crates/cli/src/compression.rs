@@ -26,11 +26,11 @@ pub enum Compression {
     Lz4,
 }
 
-/// Bytes looked at to tell a compression.
+/// Number of first bytes that tell a compression.
 const MAGIC_BYTES: usize = 6;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What the first bytes of an input say. Known compressions that are not read are refused by name.
+/// The compression by the first bytes of an input. Known compressions that are not supported are refused by name.
 pub fn detect(magic: &[u8]) -> Result<Compression> {
     let known: [(&[u8], Compression); 3] = [
         (b"\x1f\x8b", Compression::Gzip),

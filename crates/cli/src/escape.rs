@@ -1,12 +1,13 @@
 //! Bytes as text, for terminals, command lines and text formats.
 //!
 //! Keys, qualifiers and values are arbitrary bytes. Three spellings occur:
-//! * **Escaped** (terminal output, command line arguments): UTF-8 as is, except that control characters, invalid bytes
-//!   and the backslash are written `\n`, `\t`, `\r`, `\\` or `\xNN`.
-//! * **`base64:`** (CSV and TSV fields): valid UTF-8 as is; anything else, and any text that itself begins with
-//!   `base64:`, as that prefix and standard base64. So every byte string has exactly one spelling.
-//! * **JSON**: a string if the bytes are UTF-8, else the object `{"b64": "..."}`; the object also where a string would be longer,
-//!   because most of its bytes would need escapes of six. So the text of a row is little more than 4/3 of it.
+//! * **Escaped** (terminal output, command line arguments): UTF-8 as is. Control characters, invalid bytes and the
+//!   backslash are written `\n`, `\t`, `\r`, `\\` or `\xNN`.
+//! * **`base64:`** (CSV and TSV fields): valid UTF-8 as is. Other bytes, and any text that itself begins with
+//!   `base64:`, are that prefix and standard base64. So every byte string has exactly one spelling.
+//! * **JSON**: a string if the bytes are UTF-8, else the object `{"b64": "..."}`. The object also replaces a string
+//!   that would be longer, because most of its bytes would need escapes of six. So the text of a row is little more
+//!   than 4/3 of it.
 //!
 //! Invariant: decoding an encoded byte string gives the same bytes, for each of the three.
 
@@ -48,7 +49,7 @@ fn push_hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Reads what [`escape`] wrote; also the form in which keys and values are given on the command line.
+/// Decodes the form that [`escape`] writes. Keys and values on the command line have the same form.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

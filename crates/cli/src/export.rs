@@ -1,17 +1,17 @@
 //! `export`: writes a table, or a part of it, to a file or to standard output.
 //!
-//! The file grows as `<out>.part` and takes its name when it is complete. Every few seconds the part is synced and a
-//! checkpoint `<out>.part.state` says how many of its bytes are whole rows, and which row is the last. The same command
-//! run again cuts the part back to there and reads on after that row. Compressed outputs are concatenated members of
-//! whole rows, so the same holds for them.
+//! The file grows as `<out>.part` and takes its name when it is complete. Every few seconds the part is synced. A
+//! checkpoint `<out>.part.state` then records how many of its bytes are whole rows, and the last of these. The same
+//! command run again truncates the part to that length and reads on after that row. Compressed outputs are concatenated
+//! members of whole rows, so the same holds for them.
 //!
-//! A resumed export is not a snapshot, and neither is one in one go: each row is as it was when it was read.
+//! An export is not a snapshot, resumed or not: it has each row as of the moment of its read.
 
 use crate::checkpoint::{self, EXPORT_FORMAT, ExportCheckpoint, with_suffix};
 use crate::client::TableRef;
 use crate::client::read::RowStream;
-use crate::command::Connection;
 use crate::compression::{self, Compression};
+use crate::connection::Connection;
 use crate::formats::delimited::{DelimitedWriter, Layout};
 use crate::formats::{OutputFormat, cells, jsonl};
 use crate::interrupt::interrupted;
@@ -93,7 +93,7 @@ pub async fn run(args: ExportArgs) -> Result<ExitCode> {
         let mut stream = client.read_rows(&args.table, query);
         match copy(&mut stream, &mut output, &mut progress).await {
             Ok(true) => {}
-            // Whoever read standard output has enough.
+            // The reader of standard output has closed it.
             Ok(false) => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(output.stop(error)),
         }
@@ -114,7 +114,7 @@ pub async fn run(args: ExportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copies rows until the end (true) or until nobody reads the output (false).
+/// Copies rows until the end (true) or until the reader of the output closes it (false).
 async fn copy(stream: &mut RowStream, output: &mut Output, progress: &mut Progress) -> Result<bool> {
     let mut stop = std::pin::pin!(interrupted());
     loop {
@@ -136,7 +136,7 @@ async fn copy(stream: &mut RowStream, output: &mut Output, progress: &mut Progre
 }
 
 fn options_hash(args: &ExportArgs, format: OutputFormat) -> String {
-    // What is read and how it is written; not how the output is found or replaced.
+    // The options that affect the content of the output, not its place.
     checkpoint::options_hash(&[
         args.connection.address(),
         args.connection.project.clone(),
@@ -167,7 +167,7 @@ impl RowWriter {
             return Ok(RowWriter::Delimited(DelimitedWriter::new(delimiter, Layout::Long)));
         }
         if args.versions != 1 {
-            bail!("with --columns there is one line per row, which has room for one version only");
+            bail!("with --columns there is one line per row, which holds one version only");
         }
         let columns = args.columns.iter().map(|at| (at.family.clone(), at.qualifier.clone()));
         Ok(RowWriter::Delimited(DelimitedWriter::new(
@@ -262,7 +262,7 @@ impl Output {
         };
         let file = open().with_context(|| format!("cannot open {}", part.display()))?;
         if state.last_row.is_none() {
-            // What an abandoned export left must not be taken for the state of this one.
+            // The remains of an abandoned export must not be taken for the state of this one.
             checkpoint::remove(&state_path)?;
         }
         let sink = Sink::File {
@@ -347,7 +347,7 @@ impl Output {
         checkpoint::store(&state_path(path), &checkpoint)
     }
 
-    /// Saves what there is after a failure, and adds to it how to go on.
+    /// Saves the state after a failure, and adds to the error how to continue.
     fn stop(mut self, error: anyhow::Error) -> anyhow::Error {
         if matches!(self.sink, Sink::Stdout) {
             return error;

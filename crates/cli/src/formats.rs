@@ -1,14 +1,14 @@
-//! Text formats, each as a reader over bytes, a writer, or both; none of them opens files or knows tables.
+//! Text formats, each as a reader over bytes, a writer, or both.
+//!
+//! None of them opens files or knows tables.
 //!
 //! | format | reads | writes | record |
 //! |---|---|---|---|
 //! | CSV, TSV ([`delimited`]) | yes | yes | a line, or several when quoted |
 //! | JSON Lines ([`jsonl`]) | yes | yes (`flat`) | an object per line |
 //! | cells ([`cells`]) | yes | yes | a whole row per line, with families and timestamps |
-//! | deb822 ([`deb822`]) | yes | no | a stanza |
 
 pub mod cells;
-pub mod deb822;
 pub mod delimited;
 pub mod jsonl;
 pub mod lines;
@@ -29,8 +29,6 @@ pub enum InputFormat {
     Jsonl,
     /// Rows with all their cells, as `export --format jsonl` writes them.
     Cells,
-    /// Stanzas of `Field: value` lines, as in Debian's control files.
-    Deb822,
 }
 
 /// A format of `export`.
@@ -60,7 +58,7 @@ pub fn extension(path: &Path) -> Option<String> {
 }
 
 impl InputFormat {
-    /// Replaces `Auto` by what the name of the file says; `None` when it says nothing.
+    /// Replaces `Auto` by the format that the name of the file implies; `None` when it implies none.
     pub fn resolve(self, path: Option<&Path>) -> Option<InputFormat> {
         if self != InputFormat::Auto {
             return Some(self);
@@ -70,14 +68,13 @@ impl InputFormat {
             "tsv" | "tab" => Some(InputFormat::Tsv),
             "jsonl" | "ndjson" => Some(InputFormat::Jsonl),
             "cells" => Some(InputFormat::Cells),
-            "deb822" => Some(InputFormat::Deb822),
             _ => None,
         }
     }
 }
 
 impl OutputFormat {
-    /// Replaces `Auto` by what the name of the file says; `None` when it says nothing.
+    /// Replaces `Auto` by the format that the name of the file implies; `None` when it implies none.
     pub fn resolve(self, path: Option<&Path>) -> Option<OutputFormat> {
         if self != OutputFormat::Auto {
             return Some(self);

@@ -1,7 +1,7 @@
 //! `groups`, `create-group`, `alter-group` and `move-family`.
 
 use crate::client::{Client, TableRef};
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::show::print;
 use crate::sizes::parse_size;
 use anyhow::{Result, bail};
@@ -75,7 +75,7 @@ pub struct MoveFamilyArgs {
     connection: Connection,
 }
 
-/// How often a move that is waited for is looked at.
+/// Interval at which a pending move is polled.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// Prints the locality groups of a table, their options and families.
@@ -161,14 +161,18 @@ fn show(groups: &[LocalityGroup]) -> String {
     for group in groups {
         let options = group.options.clone().unwrap_or_default();
         out.push_str(&format!("{}\n    {}\n", group.name, show_options(&options)));
-        let family = |name: &String| match group.arriving.contains(name) {
-            true => format!("{name} (older cells are still in another group)"),
-            false => name.clone(),
+        let family = |name: &String| {
+            if group.arriving.contains(name) {
+                format!("{name} (older cells are still in another group)")
+            } else {
+                name.clone()
+            }
         };
         let families: Vec<String> = group.families.iter().map(family).collect();
-        let families = match families.is_empty() {
-            true => "no families".to_owned(),
-            false => format!("families {}", families.join(", ")),
+        let families = if families.is_empty() {
+            "no families".to_owned()
+        } else {
+            format!("families {}", families.join(", "))
         };
         out.push_str(&format!("    {families}\n"));
     }

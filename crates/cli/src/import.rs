@@ -1,10 +1,11 @@
 //! `import`: loads a file into a table.
 //!
-//! A thread reads, parses and maps records ([`source`], [`crate::mapping`]), [`batch`] groups rows, [`pipeline`] writes
-//! them and keeps the checkpoint, [`bad`] lists what could not be a row.
+//! A thread reads, parses and maps records ([`source`], [`crate::mapping`]). [`batch`] groups rows, [`pipeline`] writes
+//! them and maintains the checkpoint, [`bad`] lists bad records.
 //!
 //! Repeating an import is harmless: cells of one import share one timestamp, by default the modification time of the
-//! input, so the same file writes the same versions again. An interrupted import keeps its timestamp in the checkpoint.
+//! input, so the same file writes the same versions again. An interrupted import stores its timestamp in the
+//! checkpoint.
 
 pub mod bad;
 pub mod batch;
@@ -14,8 +15,8 @@ pub mod source;
 use crate::checkpoint::{self, IMPORT_FORMAT, ImportCheckpoint, InputIdentity, Prefix, with_suffix};
 use crate::client::admin::NewFamily;
 use crate::client::{Client, TableRef};
-use crate::command::Connection;
 use crate::compression::Compression;
+use crate::connection::Connection;
 use crate::formats::InputFormat;
 use crate::mapping::{MapRule, Mapping, MappingOptions};
 use crate::progress::{Progress, count};
@@ -94,7 +95,7 @@ pub struct ImportArgs {
     /// Stop when there are more bad records than this
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_bad: u64,
-    /// Where the progress of an interrupted import is kept [default: INPUT.import-state]
+    /// File for the progress of an interrupted import [default: INPUT.import-state]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Start over instead of continuing an interrupted import
@@ -118,7 +119,7 @@ fn parse_fixed_timestamp(text: &str) -> Result<FixedTimestamp, String> {
     }
 }
 
-/// What an import begins with, once the options and an earlier run are taken into account.
+/// The starting point of an import, from the options and an earlier run.
 #[derive(Debug)]
 struct Start {
     timestamp_micros: i64,
@@ -155,7 +156,7 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     let (done, parsed) = tokio::sync::oneshot::channel();
     // A thread of its own: the runtime would wait for one of its threads that waits for standard input.
     std::thread::Builder::new().name("parser".to_owned()).spawn(move || {
-        // Nobody waits for the result of a parser that was told to stop.
+        // The pipeline does not wait for the result of a parser that was told to stop.
         let _ = done.send(source::produce(reader, &mapping, skip, rows_max, &sender));
     })?;
     let mut pipeline = Pipeline {
@@ -185,8 +186,8 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     args.conclude(pipeline)
 }
 
-/// Checks that the table is there, creating what is missing if asked to. Returns its families, or `None` if the server
-/// or the rights of the user do not allow to ask.
+/// Checks that the table and its families exist. With `create` it creates the missing ones. Returns the families, or
+/// `None` if the server or the user's rights do not allow to list them.
 async fn prepare_table(
     client: &Client,
     table: &TableRef,
@@ -228,7 +229,7 @@ async fn prepare_table(
 }
 
 impl Pipeline {
-    /// Adds to an error what has been done and how to go on.
+    /// Adds to an error how far the import came and how to continue.
     fn explain_stop(self, error: anyhow::Error) -> anyhow::Error {
         self.progress.finish();
         let done = count(self.prefix.records(), "record");
@@ -282,7 +283,7 @@ impl ImportArgs {
         Ok(mapping)
     }
 
-    /// Every option that decides what is written where; not those that only change how fast.
+    /// Every option that affects the written cells, and none that affects only speed.
     fn options_hash(&self, source: SourceOptions) -> String {
         checkpoint::options_hash(&[
             self.connection.address(),
@@ -298,7 +299,7 @@ impl ImportArgs {
         ])
     }
 
-    /// Where to begin: after what the checkpoint of the same import counts, else at the beginning.
+    /// The starting point: after the records of the checkpoint of the same import, else the beginning.
     fn start(&self, identity: Option<InputIdentity>, source: SourceOptions) -> Result<Start> {
         let Some(input) = identity else {
             if self.state.is_some() {

@@ -19,6 +19,7 @@ pub mod checkpoint;
 pub mod client;
 pub mod command;
 pub mod compression;
+pub mod connection;
 pub mod escape;
 pub mod export;
 pub mod formats;

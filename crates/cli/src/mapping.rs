@@ -1,12 +1,12 @@
-//! Turns records into rows: which columns make the key, where each column is stored, and with which timestamp.
+//! Turns records into rows by the options of an import.
 //!
 //! Rules, in order:
 //! * The row key is the values of the `--key` columns, joined by the separator. A missing or empty one makes the record
 //!   bad, as does a key over 4 KiB.
-//! * A column named by `--map column=family:qualifier` is stored there. Without `:qualifier` the qualifier is the name of
-//!   the column.
-//! * Every other column, key and timestamp columns included, is stored under `--family` with its name as qualifier, or
-//!   not at all without `--family`.
+//! * A column named by `--map column=family:qualifier` is stored there. Without `:qualifier` the qualifier is the name
+//!   of the column.
+//! * Every other column, key and timestamp columns included, is stored under `--family` with its name as qualifier.
+//!   Without `--family` it is not stored.
 //! * Empty values are skipped unless `--keep-empty`.
 //! * The timestamp is that of the `--timestamp-column`, else the fixed one of the import.
 //!

@@ -1,4 +1,6 @@
-//! Progress of a long command on standard error: a bar on a terminal, a line every ten seconds elsewhere.
+//! Progress of a long command on standard error.
+//!
+//! It is a bar on a terminal and a line every ten seconds elsewhere.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;

@@ -1,4 +1,4 @@
-//! Which rows and cells a reading command asks for: the shared options, and the row filter they make.
+//! Options that select rows and cells, and the row filter that they make.
 //!
 //! Keys, qualifiers and values on the command line are in the escaped spelling of [`crate::escape`].
 

@@ -1,10 +1,11 @@
-//! What importers read and exporters write, independent of any file format.
+//! Records that importers read and exporters write, independent of any file format.
 //!
-//! Terms: a *record* is one unit of the input: a CSV row, a JSON line, a stanza. A *bad record* is one that cannot become
-//! a row; it is set aside with its place and the reason, and the import goes on. A failure of the input itself (an I/O
+//! Terms: a *record* is one unit of the input: a CSV row or a JSON line. A *bad record* is one that cannot become a
+//! row; it is set aside with its place and the reason, and the import goes on. A failure of the input itself (an I/O
 //! error, a truncated gzip stream, a record longer than [`RECORD_BYTES_MAX`]) is not a bad record but ends the import.
 //!
-//! Invariant: a reader is deterministic: the n-th record of the same bytes is always the same one. Resuming counts on it.
+//! Invariant: a reader is deterministic: the n-th record of the same bytes is always the same one. Resuming depends on
+//! it.
 
 use bytes::Bytes;
 use std::io;
@@ -25,7 +26,7 @@ pub enum Record {
 /// One named value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Name of the CSV column, JSON member or stanza field.
+    /// Name of the CSV column or JSON member.
     pub name: Bytes,
     /// The value; JSON values that are not strings are their JSON text.
     pub value: Bytes,

@@ -2,7 +2,7 @@
 
 use crate::client::TableRef;
 use crate::client::admin::{NewFamily, TableInfo};
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::query::parse_bytes;
 use crate::show::print;
 use anyhow::{Result, bail};

@@ -1,7 +1,7 @@
 //! `settings` and `alter-table`.
 
 use crate::client::TableRef;
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::show::print;
 use crate::sizes::parse_size;
 use anyhow::{Result, bail};
@@ -23,10 +23,10 @@ pub struct SettingsArgs {
 pub struct AlterTableArgs {
     /// The table, as instance/table
     pub table: TableRef,
-    /// What a write has survived when it is acknowledged: nothing, the end of the process, the loss of power
+    /// The failure that an acknowledged write survives: none, the end of the process (flush), the loss of power (sync)
     #[arg(long, value_name = "DURABILITY", value_parser = ["default", "none", "flush", "sync"])]
     durability: Option<String>,
-    /// Keep what reads of single rows gave, for the next reader
+    /// Cache results of reads of single rows
     #[arg(long, value_name = "BOOL")]
     row_cache: Option<bool>,
     /// Bytes of files at which a tablet is split, 1MiB to 64GiB; 0 for the server's

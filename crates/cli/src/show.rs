@@ -5,7 +5,7 @@
 
 use crate::client::read::ReadQuery;
 use crate::client::{TableRef, describe};
-use crate::command::Connection;
+use crate::connection::Connection;
 use crate::escape::{escape, unescape};
 use crate::progress::Progress;
 use crate::query::{CellArgs, RangeArgs, chain, parse_bytes};
@@ -75,7 +75,7 @@ pub struct PutArgs {
     /// The row key (\xNN for any byte)
     #[arg(value_parser = parse_bytes)]
     pub row: Bytes,
-    /// What to write, as family:qualifier=value
+    /// Cells to write, as family:qualifier=value
     #[arg(required = true, value_name = "FAMILY:QUALIFIER=VALUE")]
     pub cells: Vec<Assignment>,
     /// Timestamp of the cells in microseconds since 1970 [default: now]
@@ -203,7 +203,7 @@ pub async fn put(args: PutArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The time as the API keeps it.
+/// The current time in the API's granularity.
 pub fn now_micros() -> i64 {
     // A clock before 1970 or beyond 292,000 years is wrong; the epoch is then as good as anything.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -214,7 +214,7 @@ fn reading(table: &TableRef) -> String {
     format!("cannot read {table}")
 }
 
-/// Writes to standard output; false if nobody reads it any more (`stele scan ... | head`).
+/// Writes to standard output; false if its reader has closed it (`stele scan ... | head`).
 pub fn print(text: &str) -> Result<bool> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => Ok(true),

@@ -1,8 +1,8 @@
 //! Timestamps of cells: units, RFC 3339 text, and the granularity of the API.
 //!
-//! The API counts microseconds since 1970 and keeps milliseconds, so whatever an importer derives is truncated towards
-//! the past to a whole millisecond. Calendar arithmetic is the proleptic Gregorian calendar without leap seconds
-//! ("days from civil", H. Hinnant), as in RFC 3339 section 5.7.
+//! The API counts microseconds since 1970 and keeps milliseconds, so derived timestamps are truncated towards the past
+//! to a whole millisecond. Calendar arithmetic is the proleptic Gregorian calendar without leap seconds ("days from
+//! civil", H. Hinnant), as in RFC 3339 section 5.7.
 
 use clap::ValueEnum;
 

@@ -1,14 +1,16 @@
-//! `stele check`: looks at everything a data folder, or a prefix of an object store, holds and says what is wrong with it.
+//! `stele check`: reads all data of a server and reports damage.
 //!
-//! Offline: takes the folder's lock, so no server runs meanwhile. An object store has none, and becoming the owner of a
-//! prefix would end its server; so a prefix is only looked at, and a check that finds it changed in the end says nothing else.
-//! So is a directory of HDFS, where that refuses while a log is being written. With `--take-over` both are owned instead.
-//! Changes nothing: what it opens in order to look, such as the coordinator, writes to memory ([`overlay`]).
+//! The data is a folder, a prefix of an object store or a directory of HDFS. The command works offline and takes the
+//! folder's lock, so no server runs meanwhile. An object store has no lock, and becoming the owner of a prefix would
+//! end its server. So a prefix is only read, and a check that finds it changed at the end reports nothing else. The
+//! same holds for a directory of HDFS, which refuses a check while a log is being written. With `--take-over` the
+//! command becomes the owner of either. It changes nothing: components that need a writable storage, such as the
+//! coordinator, write to memory ([`overlay`]).
 //!
-//! A *damage* is something that a server would fail on or give wrong answers for; a *note* is what is only odd, such as a
-//! file nobody refers to. A check goes on behind whatever it finds, and reads every byte once. An error that says nothing of the
-//! bytes, such as a network's while tablets' files are read, is neither: it ends the check. It holds a few megabytes
-//! for each core, the manifests, and the catalog.
+//! A *damage* is a fault on which a server would fail or return wrong results. A *note* is a harmless oddity, such as
+//! an orphan file. A check goes on after each finding and reads every byte once. An error that says nothing about the
+//! bytes, such as a network error while it reads files of tablets, is neither: it ends the check. The check holds the
+//! manifests, the catalog and a few megabytes per core in memory.
 
 mod catalog;
 pub mod log;
@@ -36,10 +38,10 @@ use stele_storage::Storage;
 use stele_types::{FileId, TabletId};
 use tablets::Tablets;
 
-/// Which data a command for stopped servers is about.
+/// The data on which an offline command works.
 #[derive(clap::Args)]
 pub struct DataPlace {
-    /// Where the data is: a folder, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://NAMENODE/DIR; no server may be running on it
+    /// The data: a folder, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://NAMENODE/DIR; no server may be running on it
     #[arg(
         long,
         env = "STELE_DATA",
@@ -51,23 +53,24 @@ pub struct DataPlace {
     /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
-    /// Becomes the owner of a prefix of an object store or a directory of HDFS in order to look at it, which ends a server on
-    /// it: needed for HDFS where a server was killed
+    /// Becomes the owner of a prefix of an object store or a directory of HDFS before reading it, which ends a server
+    /// on it; needed for HDFS after a server was killed
     #[arg(long)]
     take_over: bool,
 }
 
 impl DataPlace {
-    /// Opens it to be looked at.
+    /// Opens the data for reading.
     pub async fn look(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
         let place = self.place()?;
-        match self.take_over {
-            false => data_dir::look(&place, env).await,
-            true => data_dir::take(&place, env).await,
+        if self.take_over {
+            data_dir::take(&place, env).await
+        } else {
+            data_dir::look(&place, env).await
         }
     }
 
-    /// The place, parsed.
+    /// The parsed place.
     pub fn place(&self) -> anyhow::Result<Place> {
         parse_place(&self.data, &parse_options(&self.data_option.join(","))?)
     }
@@ -83,7 +86,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Runs the command: 0 when nothing is damaged, 1 when something is. The second value is what to print.
+/// Runs the command. Returns the exit code, 0 when nothing is damaged and 1 otherwise, and the text to print.
 pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
     let storage = args.data.look(env.clone()).await?;
     let progress = Progress::to_terminal(env.clone());
@@ -97,13 +100,13 @@ pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String
     Ok((code, text))
 }
 
-/// What `work` finds in data that nobody changes meanwhile. A folder is locked; a prefix of an object store is not, and what a
-/// server does there would look like damage.
+/// Runs `work` and fails if the data changed meanwhile. A folder is locked; a prefix of an object store is not, and a
+/// server's writes there would look like damage.
 pub async fn steady<T>(storage: &Arc<dyn Storage>, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let before = storage.list("").await.context("listing the data")?;
     let found = work.await;
     if storage.list("").await.context("listing the data")? != before {
-        bail!("the data changed while it was looked at: a server is running on it; stop that first");
+        bail!("the data changed during the check: a server is running on it; stop it first");
     }
     found
 }
@@ -113,25 +116,25 @@ pub async fn check(storage: Arc<dyn Storage>, env: Env, progress: Progress) -> a
     examine(storage, env, progress).await.map(|examined| examined.report)
 }
 
-/// What a check found, as a repair needs it.
+/// The findings of a check, as a repair needs them.
 pub struct Examined {
-    /// For people.
+    /// The report for people.
     pub report: Report,
-    /// The tablets and what they refer to.
+    /// The tablets and the files to which they refer.
     pub tablets: Tablets,
-    /// Sstables that are damaged or missing, with the cells that are intact.
+    /// Sstables that are damaged or missing, with the number of their intact cells.
     pub sstables: BTreeMap<FileId, u64>,
     /// Value files that are damaged or missing.
     pub values: Vec<FileId>,
-    /// What the log has of each tablet.
+    /// The log records of each tablet.
     pub logged: BTreeMap<TabletId, Logged>,
     /// Whether the catalog could be read.
     pub has_catalog: bool,
-    /// The catalog may lack its last transaction.
+    /// Whether the catalog may lack its last transaction.
     pub is_catalog_torn: bool,
 }
 
-/// Checks everything, for a repair.
+/// Checks everything and returns the input of a repair.
 pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) -> anyhow::Result<Examined> {
     let mut report = Report::default();
     let files = storage.list("").await.context("listing the data folder")?;
@@ -144,18 +147,18 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await?;
     for tablet in &tablets.unreadable {
         if let Some(Logged { records, .. }) = logged.get(tablet) {
-            let what = format!("{records} records are kept for tablet {tablet}, of which the manifest cannot be read");
+            let what = format!("{records} records are kept for tablet {tablet}, whose manifest cannot be read");
             report.note("log", what);
         }
     }
     let kept = files
         .iter()
-        .filter(|file| file.path.starts_with(crate::repair::KEPT))
+        .filter(|file| file.path.starts_with(data_dir::KEPT))
         .count();
     if kept > 0 {
         report.note(
-            crate::repair::KEPT,
-            format!("{kept} files that repairs have set aside; nobody reads them"),
+            data_dir::KEPT,
+            format!("{kept} files that repairs have set aside; no server reads them"),
         );
     }
     for file in &files {
@@ -180,7 +183,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
 fn is_known(path: &str) -> bool {
     let coord = path.starts_with("coord/snapshot-") || path.starts_with("coord/log-");
     path == data_dir::FORMAT
-        || path.starts_with(crate::repair::KEPT)
+        || path.starts_with(data_dir::KEPT)
         || coord
         || stele_tablet::StoredFile::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()

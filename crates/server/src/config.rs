@@ -1,7 +1,8 @@
-//! Settings: one table of keys, from which flags, variables, the configuration file and the reference are made.
+//! Settings come from one table of keys.
 //!
-//! A flag wins over a `STELE_…` variable, which wins over the file, which wins over the default. Unknown keys in the file
-//! are errors.
+//! Flags, variables, the configuration file and the reference are made from it. A flag takes precedence over a
+//! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
+//! the file are errors.
 
 use crate::sizes;
 use anyhow::{Context, bail};
@@ -18,14 +19,14 @@ use stele_types::{Durability, limits};
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
 #[derive(clap::Args, Default)]
 pub struct StartArgs {
-    /// Where the data is: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
+    /// The data: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
     /// [default: ./stele-data]
     #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
     data: Option<String>,
     /// Setting of the object store or of HDFS, such as endpoint=http://127.0.0.1:7070; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
-    /// Folder for what was read of the object store or of HDFS [default: none]
+    /// Folder that caches data read from the object store or HDFS [default: none]
     #[arg(long, env = "STELE_CACHE_DIR", value_name = "DIR")]
     cache_dir: Option<String>,
     /// Most bytes in that folder [default: 10GiB]
@@ -40,7 +41,8 @@ pub struct StartArgs {
     /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
     #[arg(long, env = "STELE_MEMORY", value_name = "BYTES|PERCENT")]
     memory: Option<String>,
-    /// What an acknowledged write has survived: sync, flush or none [default: sync]
+    /// Durability of acknowledged writes: sync survives a power loss, flush the end of the process, none neither
+    /// [default: sync]
     #[arg(long, env = "STELE_DURABILITY", value_name = "sync|flush|none")]
     durability: Option<String>,
     /// Bytes at which a tablet splits [default: 512MiB]
@@ -52,10 +54,10 @@ pub struct StartArgs {
     /// How long requests in flight may take at shutdown [default: 10s]
     #[arg(long, env = "STELE_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
-    /// What is logged: a level, or a tracing filter [default: info]
+    /// Log level, or a tracing filter [default: info]
     #[arg(long, env = "STELE_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// How it is logged: text or json [default: text]
+    /// Format of the log: text or json [default: text]
     #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
     log_format: Option<String>,
     /// Configuration file with any of these keys
@@ -75,32 +77,32 @@ struct Setting {
 const SETTINGS: [Setting; 13] = [
     Setting {
         key: "data",
-        meaning: "Where the data is: a folder, made when missing and used by one server at a time, or a prefix of an object \
-                  store or a directory of HDFS, which the server that was started last owns.",
+        meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
+                  store or a directory of HDFS, whose owner is the last server started on it.",
         unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
         default: "./stele-data",
         range: "a folder, prefix or directory that is empty or was made by Stele",
     },
     Setting {
         key: "data_option",
-        meaning: "Settings of the object store or of HDFS. Of an object store, beside the variables of its provider: endpoint, region, allow_http, \
-                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. Of HDFS, \
-                  beside Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
+        meaning: "Settings of the object store or of HDFS. For an object store, in addition to the variables of its provider: endpoint, region, allow_http, \
+                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. For HDFS, \
+                  in addition to Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
         unit: "key=value, several separated by commas",
         default: "",
         range: "",
     },
     Setting {
         key: "cache_dir",
-        meaning: "Folder of the local disk for what was read of the object store or of HDFS. It may be lost at any time; two servers \
-                  must not share it.",
+        meaning: "Folder of the local disk that caches data read from the object store or HDFS. It may be lost at any time; two \
+                  servers must not share it.",
         unit: "path",
         default: "",
         range: "a folder; empty for none",
     },
     Setting {
         key: "cache_size",
-        meaning: "Most bytes kept in cache_dir.",
+        meaning: "Most bytes in cache_dir.",
         unit: "bytes",
         default: "10GiB",
         range: "0 and more",
@@ -121,16 +123,16 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "memory",
-        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. It is divided by what \
-                  each is worth; the process stays within 200MB of it.",
+        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. The server divides it by the \
+                  benefit of each; the process stays within 200MB of it.",
         unit: "bytes, or percent of the machine's or cgroup's memory",
         default: "50%",
         range: "64MiB and more",
     },
     Setting {
         key: "durability",
-        meaning: "What an acknowledged write has survived, unless the table says otherwise: sync power loss, flush the \
-                  death of the process, none nothing.",
+        meaning: "Failure that an acknowledged write survives, unless the table sets another: power loss (sync), the end of \
+                  the process (flush), or none.",
         unit: "",
         default: "sync",
         range: "sync, flush, none",
@@ -144,22 +146,22 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "free_space_min",
-        meaning: "Free bytes of the disk below which writes are refused, so that what was accepted can still be stored. \
-                  64MiB more are kept for the server's own records.",
+        meaning: "Free bytes of the disk below which writes are refused, so that accepted writes can still be stored. \
+                  64MiB more are reserved for the server's own records.",
         unit: "bytes",
         default: "64MiB",
         range: "0 and more",
     },
     Setting {
         key: "drain_timeout",
-        meaning: "How long requests in flight may take when the server is told to stop.",
+        meaning: "Longest time that a stopping server waits for requests in flight.",
         unit: "seconds",
         default: "10s",
         range: "0s to 3600s",
     },
     Setting {
         key: "log",
-        meaning: "What is logged: error, warn, info, debug, trace, or a tracing filter such as \
+        meaning: "Log level: error, warn, info, debug, trace, or a tracing filter such as \
                   info,stele_tabletserver=debug.",
         unit: "",
         default: "info",
@@ -167,17 +169,17 @@ const SETTINGS: [Setting; 13] = [
     },
     Setting {
         key: "log_format",
-        meaning: "How it is logged, to standard error.",
+        meaning: "Format of the log on standard error.",
         unit: "",
         default: "text",
         range: "text, json",
     },
 ];
 
-/// The smallest budget that holds the fixed costs and still makes progress.
+/// The smallest budget that covers the fixed costs and leaves memory for requests.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// Where the data is.
+/// The place of the data.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A folder of the local disk.
@@ -201,21 +203,21 @@ impl fmt::Display for Place {
 /// Parsed settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the data is.
+    /// The place of the data.
     pub data: Place,
-    /// Where and how much of an object store or of HDFS is kept on the local disk.
+    /// The local cache of an object store or HDFS: its folder and size.
     pub cache: Option<CacheOptions>,
-    /// Bigtable API.
+    /// Address of the Bigtable API.
     pub bigtable: SocketAddr,
-    /// Health and metrics.
+    /// Address of health checks and metrics.
     pub http: SocketAddr,
-    /// Budget, bytes.
+    /// Memory budget in bytes.
     pub memory: u64,
     /// Default durability.
     pub durability: Durability,
     /// Bytes at which a tablet splits.
     pub tablet_size: u64,
-    /// Bytes kept free.
+    /// Free bytes of the disk below which writes are refused.
     pub free_space_min: u64,
     /// Time for requests in flight at shutdown.
     pub drain_timeout: Duration,
@@ -225,7 +227,7 @@ pub struct Config {
     pub log_json: bool,
 }
 
-/// The reference of all settings, as a configuration file with everything commented out.
+/// The reference of all settings: a configuration file with every key commented out.
 pub fn describe() -> String {
     let mut out =
         String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
@@ -246,7 +248,7 @@ pub fn describe() -> String {
     out
 }
 
-/// Puts the sources together and parses every value.
+/// Merges the sources and parses every value.
 pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     let file = match &args.config {
         None => BTreeMap::new(),
@@ -258,7 +260,7 @@ pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     resolve(args, &file, sizes::memory_of_machine())
 }
 
-/// The keys of a configuration file, all known.
+/// The entries of a configuration file. An unknown key is an error.
 pub fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse()?;
     let mut values = BTreeMap::new();
@@ -298,7 +300,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_bytes(&text(key, flag)).map_err(|e| anyhow::anyhow!("{key}: {e}"))
     };
-    // A percentage is one of memory, and so nothing that a disk's space is given in.
+    // A percentage refers to memory, so it cannot state disk space.
     let memory = sizes::parse_share(&text("memory", &args.memory), machine);
     let option_text = (!args.data_option.is_empty()).then(|| args.data_option.join(","));
     let options = parse_options(&text("data_option", &option_text))?;

@@ -1,9 +1,10 @@
-//! Connections of clients: how many there may be, and that each says soon what it wants.
+//! Limits the connections of clients and closes those that stay silent.
 //!
-//! A connection costs memory before its first request, so their number follows from the budget; one too many is closed at
-//! once, which a client sees as a server that is busy, and not as one that hangs. A connection that does not begin HTTP/2 within
-//! a few seconds is closed, too: nothing above would notice it. Those that have begun are probed by the transport. Each is an open file,
-//! of which the data needs some: connections get half of what the process may have.
+//! A connection costs memory before its first request, so the limit follows from the budget. A connection over the
+//! limit is closed immediately. The client sees a busy server and not one that hangs. A connection that does not begin
+//! HTTP/2 within a few seconds is closed, too: no layer above would notice it. The transport probes connections that
+//! have begun. Each connection is an open file, and the data needs some of these: connections get half of the files
+//! that the process may have.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -24,28 +25,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 
-/// What a connection takes, with a few requests on it: buffers for reading and writing, tables of headers, its task.
+/// Memory of a connection with a few requests: buffers for reading and writing, tables of headers, its task.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// Connections that any budget allows: some hundreds of clients with pools of four.
+/// The least limit: some hundreds of clients with pools of four.
 const CONNECTIONS_MIN: u64 = 1_024;
 
-/// Connections that no budget allows: each is an open file, and systems allow 65,536 or so of them in all.
+/// The greatest limit: each connection is an open file, and systems allow about 65,536 of them in all.
 const CONNECTIONS_MAX: u64 = 16_384;
 
-/// Pause after the system could not accept a connection, for want of files or memory: it would say so again at once, and all the time.
+/// Pause after the system could not accept a connection for want of files or memory. Without it the failure would
+/// repeat immediately and continuously.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a connection may take to begin. It is one packet.
+/// Time in which a connection must begin. The preface is one packet.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes with which every HTTP/2 connection begins (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// Accepts connections while there are not too many.
+/// Accepts connections up to the limit.
 pub struct Connections<I = TcpIncoming> {
     incoming: I,
-    /// Until nothing is accepted.
+    /// The end of the pause, if there is one.
     pause: Option<Pin<Box<Sleep>>>,
     slots: Arc<Semaphore>,
     open: IntGauge,
@@ -53,8 +55,8 @@ pub struct Connections<I = TcpIncoming> {
 }
 
 impl<I> Connections<I> {
-    /// For a server with this budget of memory and so many files that it may have open: an eighth of the one and half of the
-    /// others for connections.
+    /// A listener for this budget of memory and this number of open files. Connections get an eighth of the memory and
+    /// half of the files.
     pub fn new(incoming: I, memory: u64, files: u64, metrics: &Metrics) -> Self {
         let max = (memory / 8 / CONNECTION_BYTES).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
         let max = max.min(files / 2).max(1);
@@ -69,13 +71,13 @@ impl<I> Connections<I> {
             open: metrics.gauge("stele_connections", "Open connections of clients."),
             refused: metrics.counter(
                 "stele_connections_refused_total",
-                "Connections closed at once because there were too many.",
+                "Connections closed immediately because there were too many.",
             ),
         }
     }
 }
 
-/// Whether an error is of the one connection that would have been next.
+/// Whether an error concerns only the one connection that was about to be accepted.
 fn is_of_one(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -123,7 +125,7 @@ impl<I: Stream<Item = io::Result<TcpStream>> + Unpin> Stream for Connections<I> 
 /// One connection.
 pub struct Connection {
     stream: TcpStream,
-    /// Until the preface is there.
+    /// The deadline; until the preface has arrived.
     beginning: Option<Beginning>,
     open: IntGauge,
     _slot: OwnedSemaphorePermit,

@@ -1,7 +1,8 @@
-//! The place of the data, a folder, a prefix of an object store or a directory of HDFS: whose it is, and which format it has.
+//! Opens the place of the data and checks its owner and format.
 //!
-//! `FORMAT` holds one line, `stele-data <version>`. It is looked at before anything there is opened, so that data of a
-//! newer version, or of something else altogether, is left exactly as it is.
+//! The place is a folder, a prefix of an object store or a directory of HDFS. Its file `FORMAT` holds one line,
+//! `stele-data <version>`. It is read before anything else there is opened. So data of a newer version, or of another
+//! program, stays exactly as it is.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs before the storage is opened, because opening it already tidies up"
@@ -20,29 +21,32 @@ use stele_storage::local::LocalStorage;
 use stele_storage::remote::cache::CacheOptions;
 use stele_storage::{Storage, StorageError};
 
-/// Newest data folder format this binary knows.
+/// Newest version of the data's format that this binary knows.
 const VERSION: u32 = 1;
-/// The file that makes a folder ours.
+/// The file that marks a folder as Stele's.
 pub const FORMAT: &str = "FORMAT";
+/// The folder to which repairs copy originals.
+pub const KEPT: &str = "damaged/";
 
-/// The data, opened as this process's own.
+/// Data that this process owns.
 pub struct Data {
-    /// As everything above sees it.
+    /// The storage for all layers above.
     pub storage: Arc<dyn Storage>,
-    /// The same, where another process may take it over.
+    /// The same storage, where another process may take it over.
     shared: Shared,
 }
 
-/// Data that several processes reach.
+/// Storage that several processes can reach.
 enum Shared {
-    /// Not this.
+    /// A local folder.
     No,
     Objects(Arc<ObjectStorage>),
     Hdfs(Arc<HdfsStorage>),
 }
 
 impl Data {
-    /// Ends what this process has been writing, after its last write: in HDFS a command that only looks can read nothing else.
+    /// Finishes the files that this process was writing, after its last write. In HDFS a command that only reads needs
+    /// this.
     pub async fn finish(&self) {
         match &self.shared {
             Shared::No | Shared::Objects(_) => {}
@@ -50,7 +54,8 @@ impl Data {
         }
     }
 
-    /// Completes when another process has taken the data over, with its name; never where that cannot happen.
+    /// Completes with the name of the new owner when another process has taken the data over. It never completes where
+    /// that is impossible.
     pub async fn replaced(&self) -> String {
         match &self.shared {
             Shared::No => std::future::pending().await,
@@ -60,7 +65,7 @@ impl Data {
     }
 }
 
-/// Opens the data, making its place when needed.
+/// Opens the data and makes its place when needed.
 pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
     match &config.data {
         Place::Folder(root) => Ok(Data {
@@ -86,7 +91,7 @@ pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Resul
     }
 }
 
-/// Opens a folder as this process's own, making it when needed.
+/// Opens a folder as owner and makes it when needed.
 pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
     check_format(root)?;
     let storage = LocalStorage::open(root, env)?;
@@ -95,8 +100,8 @@ pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStora
     Ok(storage)
 }
 
-/// Opens data that exists, for a command that only looks at it. A folder is locked; a server on a prefix of an object store
-/// goes on; a directory of HDFS must have been left in order.
+/// Opens existing data for a command that only reads. A folder is locked. A server on a prefix of an object store keeps
+/// running. A directory of HDFS must have been closed properly.
 pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
     match place {
@@ -117,7 +122,7 @@ pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     }
 }
 
-/// Opens data that exists as this process's own. A server on a prefix of an object store, or a directory of HDFS, ends.
+/// Opens existing data as its owner. This ends a server on a prefix of an object store or a directory of HDFS.
 pub async fn take(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
     match place {
@@ -157,7 +162,7 @@ async fn open_objects(
 ) -> anyhow::Result<Arc<ObjectStorage>> {
     let format = ObjectStorage::peek(address, env.clone(), FORMAT).await?;
     let any = match format {
-        // A start that was cut off leaves its claim, and nothing else.
+        // An interrupted start leaves only its claim.
         None => ObjectStorage::any_key(address, env.clone())
             .await?
             .filter(|key| !key.contains("@owner/")),
@@ -197,7 +202,8 @@ async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
     }
 }
 
-/// Refuses a place that is not ours before we become its owner: by its format, or by something that is there without one.
+/// Refuses a foreign place before this process becomes its owner. A place is foreign by its format, or if it has other
+/// files but no format.
 fn check_remote(place: &str, format: Option<Bytes>, any: Option<String>) -> anyhow::Result<()> {
     match (format, any) {
         (Some(text), _) => check_version(&String::from_utf8_lossy(&text), &format!("{place}/{FORMAT}"), place),
@@ -237,7 +243,7 @@ fn check_format(root: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// A folder without a format must be new: what a first start that died left behind, at most.
+/// A folder without a format must be new: it may hold only the files of an interrupted first start.
 fn check_new(root: &Path) -> anyhow::Result<()> {
     let entries = match std::fs::read_dir(root) {
         Ok(entries) => entries,

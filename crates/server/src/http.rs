@@ -1,6 +1,7 @@
-//! Health, readiness, metrics, over HTTP.
+//! Pages for health, readiness and metrics over HTTP.
 //!
-//! `/healthz` says that the process runs, `/readyz` that it serves requests, `/metrics` what it does (Prometheus text).
+//! `/healthz` tells that the process runs, `/readyz` that it serves requests. `/metrics` has the metrics as Prometheus
+//! text.
 
 mod listener;
 
@@ -17,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use stele_env::metrics::{IntGaugeVec, Metrics};
 use stele_tabletserver::TabletServer;
 
-/// What the pages show.
+/// The state behind the pages.
 #[derive(Clone)]
 pub struct Pages {
     metrics: Metrics,
@@ -27,23 +28,23 @@ pub struct Pages {
     resident: IntGaugeVec,
 }
 
-/// Brings the gauges of something up to date.
+/// Updates a group of gauges.
 type UpdateGauges = Box<dyn Fn() + Send + Sync>;
 
-/// Where the process is in its life.
+/// The stage of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// Reading its data.
+    /// Recovery reads the data.
     Recovering = 0,
-    /// Serving.
+    /// The server serves requests.
     Ready = 1,
-    /// Finishing what is in flight.
+    /// The server finishes requests in flight.
     Stopping = 2,
 }
 
 impl Pages {
-    /// Pages of a process that has just begun.
+    /// Pages of a process that has just started.
     pub fn new(metrics: Metrics) -> Self {
         let resident = metrics.gauges(
             "stele_resident_bytes",
@@ -59,17 +60,17 @@ impl Pages {
         }
     }
 
-    /// Moves on.
+    /// Sets the stage.
     pub fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
-    /// Names the server whose gauges are shown.
+    /// Sets the server whose gauges are shown.
     pub fn set_server(&self, server: Arc<TabletServer>) {
         let _ = self.server.set(server);
     }
 
-    /// Names what brings the gauges of the front end up to date.
+    /// Sets the function that updates the front end's gauges.
     pub fn set_front_end(&self, update: impl Fn() + Send + Sync + 'static) {
         let _ = self.front_end.set(Box::new(update));
     }

@@ -1,4 +1,6 @@
-//! `stele inspect FILE`: prints any file the server writes, also while the server runs; of an object store or HDFS, a copy of it.
+//! `stele inspect FILE`: prints any file that the server writes.
+//!
+//! It also works while the server runs. A file of an object store or HDFS has to be copied first.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads one file by any path, without taking the data folder's lock"
@@ -15,7 +17,7 @@ use stele_storage::{ReadFile, Storage};
 use stele_tablet::{Batch, manifest};
 use stele_types::CellKey;
 
-/// How files begin that are text already.
+/// The first bytes of files that are text already.
 const TEXTS: [&[u8]; 2] = [b"stele-owner ", b"stele-growing "];
 
 /// A file as text.
@@ -50,21 +52,21 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     match stele_coord::format::inspect(&content) {
         Ok(text) => Ok(text),
         Err(error) => match part_number(name) {
-            // The first one begins as its file does.
+            // The first part begins with the header of its file.
             Some(number) if number != 1 || content.is_empty() => Ok(part(number, content.len())),
             _ => bail!("{shown}: not a file that Stele writes, or damaged: {error}"),
         },
     }
 }
 
-/// The number of a part of a growing file in an object store, or of a piece of one in HDFS, by its name.
+/// The number of a part, by its name: of a growing file in an object store, or of one in HDFS.
 fn part_number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix('@')?;
     let digits = digits.strip_suffix(".open").unwrap_or(digits);
     (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-/// What there is to say of a part that does not begin its file: where records begin in it only the parts before it tell.
+/// Describes a part that does not begin its file. Only the parts before it tell where its records begin.
 fn part(number: u32, len: usize) -> String {
     match (number, len) {
         (0, 0) => "part 0: the file is there as long as this is\n".to_owned(),
@@ -135,7 +137,7 @@ mod tests {
         );
         assert!(told("@0000000a", b"").await.unwrap().contains("part 10: nothing"));
         assert!(told("@00000000", b"").await.unwrap().contains("as long as this is"));
-        // Everything else is refused as before.
+        // All other files are refused as before.
         for (name, content) in [
             ("@3", &b"x"[..]),
             ("@00000001", b"x"),

@@ -1,4 +1,4 @@
-//! The binary `stele`: the server, and the commands that speak to one.
+//! The binary `stele`: the server and its command line client.
 
 mod allocator;
 mod check;
@@ -33,15 +33,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Top {
-    /// Starts the server.
+    /// Starts the server
     Start(Box<config::StartArgs>),
-    /// Prints the settings of the server.
+    /// Prints the settings of the server
     Config(ConfigArgs),
-    /// Prints any file the server writes.
+    /// Prints any file the server writes
     Inspect(InspectArgs),
-    /// Checks data, in a folder or an object store: every file, block and record. Exits with 1 when something is damaged.
+    /// Checks data, in a folder or an object store: every file, block and record. Exits with 1 when something is
+    /// damaged
     Check(check::CheckArgs),
-    /// Makes damaged data such that a server starts on it, saving what is intact.
+    /// Repairs damaged data so that a server starts on it, and saves intact data
     Repair(repair::RepairArgs),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
@@ -49,16 +50,16 @@ enum Top {
 
 #[derive(clap::Args)]
 struct ConfigArgs {
-    /// Prints every setting with its meaning, unit, default and range.
+    /// Prints every setting with its meaning, unit, default and range
     #[arg(long, required = true)]
     defaults: bool,
 }
 
 #[derive(clap::Args)]
 struct InspectArgs {
-    /// The file; its name and folder tell what it is.
+    /// The file; its name and folder tell its type
     file: PathBuf,
-    /// Prints the cells of an sstable and the mutations of a log, too.
+    /// Prints the cells of an sstable and the mutations of a log, too
     #[arg(long, short)]
     verbose: bool,
 }
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error with its causes, without saying anything twice: many of our errors already quote their cause.
+/// An error with its causes on one line. A cause that the text already quotes is skipped.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -90,7 +91,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
     match command {
         Top::Start(args) => {
             let config = config::load(&args)?;
-            allocator::suit(config.memory);
+            allocator::configure(config.memory);
             start::run(&config).map(|()| ExitCode::SUCCESS)
         }
         Top::Config(_) => print(&config::describe()),
@@ -101,7 +102,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a command on a data folder, and prints what it says.
+/// Runs a command on stopped data and prints its output.
 fn offline(
     command: impl AsyncFnOnce(stele_env::Env) -> anyhow::Result<(ExitCode, String)>,
 ) -> anyhow::Result<ExitCode> {
@@ -111,7 +112,7 @@ fn offline(
     print(&text).map(|_| code)
 }
 
-/// Prints to standard output. A reader that has seen enough (`| head`) is no error.
+/// Prints to standard output. A reader that closes the pipe early (`| head`) is no error.
 fn print(text: &str) -> anyhow::Result<ExitCode> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,6 @@
-//! Everything between the storage and the front ends, put together: coordinator, catalog, tablet server, master, router.
+//! Builds a node: coordinator, catalog, tablet server, master and router.
+//!
+//! These are all parts between the storage and the front ends.
 
 use crate::config::Config;
 use crate::{allocator, sizes};
@@ -17,17 +19,18 @@ use stele_types::Epoch;
 
 /// A running node.
 pub struct Node {
-    /// Data.
+    /// The service for data.
     pub service: Arc<dyn TableService>,
-    /// Administration: the master, which also splits tablets while this lives.
+    /// The service for administration: the master, which also splits tablets while this value lives.
     pub admin: Arc<dyn TableAdmin>,
-    /// The tablets.
+    /// The tablet server.
     pub server: Arc<TabletServer>,
-    /// What the start did.
+    /// The report of recovery.
     pub recovery: RecoveryReport,
 }
 
-/// An epoch that no server had, and of which there is no log: what gave the last one may be lost.
+/// An epoch that no server had and that no log has. The counter alone does not suffice: the coordination log may have
+/// lost the last epoch.
 pub async fn next_server_epoch(coord: &EmbeddedCoord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
     let used = last_epoch(storage).await.context("commit log")?;
     next_epoch_after(coord, used).await
@@ -40,7 +43,7 @@ async fn next_epoch_after(coord: &EmbeddedCoord, used: u64) -> anyhow::Result<Ep
 }
 
 impl Node {
-    /// Recovers what the storage holds and starts serving it.
+    /// Recovers the data in the storage and starts serving it.
     pub async fn start(
         env: Env,
         storage: Arc<dyn Storage>,

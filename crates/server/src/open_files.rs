@@ -1,14 +1,15 @@
-//! How many files this process may have open: as many as the system lets it.
+//! Raises the limit on open files to the most that the system allows.
 //!
-//! Every sstable and every connection is one. Systems hand out a limit of 1,024, for the sake of programs that cannot count
-//! further, beside a far higher one that a process may take for the asking. Past the limit no log segment can be made.
+//! Every sstable and every connection is an open file. Systems set a soft limit of 1,024 for old programs that use
+//! `select`, and a far higher hard limit that a process may set for itself. Past the limit no log segment can be
+//! created.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Fewer than these are worth a warning: files of a hundred gigabytes, and as many connections.
+/// A lower limit is worth a warning: this is enough for files of a hundred gigabytes and as many connections.
 const MANY: u64 = 4_096;
 
-/// Raises the limit as far as it goes, and says how far that is.
+/// Raises the limit as far as possible and returns it.
 pub fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -24,7 +25,7 @@ pub fn raise_limit() -> u64 {
     if limit < MANY {
         tracing::warn!(
             limit,
-            "few files may be open at once: raise the limit (`ulimit -Hn`, LimitNOFILE)"
+            "the limit on open files is low: raise the limit (`ulimit -Hn`, LimitNOFILE)"
         );
     }
     limit

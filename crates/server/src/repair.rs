@@ -1,31 +1,31 @@
-//! `stele repair`: gives up what cannot be read, saves the rest, and makes the folder one that a server starts on.
+//! `stele repair`: makes damaged data usable and saves its intact parts.
 //!
-//! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
-//!   block, is given up. So is a reference of which no cell is left.
-//! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). One that a start would
-//!   drop, could it be read, is taken out of the log.
-//! * A damaged value file is not repaired: a server reads all of it that is intact.
-//! * A damaged snapshot of the catalog is made again from the generation before it, which loses nothing ([`loss`]).
-//! * Where only an older state can be had, of the catalog or of a tablet's manifest, it is taken if that is agreed to
+//! * A damaged sstable is replaced by one with the cells of its intact blocks. A missing sstable, or one without an
+//!   intact block, is given up. So is a reference without any cell left.
+//! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). A segment that a
+//!   start would drop if it could read it is removed from the log.
+//! * A damaged value file is not repaired: a server reads all its intact values.
+//! * A damaged snapshot of the catalog is rebuilt from the generation before it, which loses nothing ([`loss`]).
+//! * Where only an older state of the catalog or of a tablet's manifest is readable, it is used with the user's consent
 //!   (`--accept-loss`), because nobody can tell what it lacks.
 //!
-//! Nothing is thrown away: what is replaced moves to `damaged/`, where no server looks. With `--dry-run` nothing is changed,
-//! and the report says what would be lost. Losing a marker can bring back what it hid: the rows of a lost part may show
-//! older values, not only fewer.
+//! Nothing is thrown away: replaced files move to `damaged/`, which no server reads. With `--dry-run` nothing changes,
+//! and the report lists the losses. The loss of a tombstone can make hidden cells visible again. So the rows of a lost
+//! part may show older values and not only fewer.
 //!
-//! A prefix of an object store or a directory of HDFS is taken over for a repair, as a server that starts does; a dry run only
-//! looks at it.
+//! A repair takes a prefix of an object store or a directory of HDFS over, as a starting server does. A dry run only
+//! reads it.
 //!
-//! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
-//! the originals are deleted. After an interruption a repair begins anew. It may find nothing damaged then, and the next
-//! start sweeps what nothing names: so whatever is to be named no more has its copy before the manifests change. What a
-//! repair could not write to its end, for want of space above all, it deletes again.
+//! The order makes an interruption harmless: copies and new files first, then the manifests that refer to them, then
+//! the deletion of the originals. After an interruption the repair starts from the beginning. It may find nothing
+//! damaged then, and the next start sweeps unreferenced files. So each file that will lose its references is copied
+//! before the manifests change. A file that a repair could not write completely, mostly for want of space, is deleted.
 
 mod loss;
 
 use crate::check::report::{Progress, Report, Severity};
 use crate::check::{self, Examined};
-use crate::data_dir;
+use crate::data_dir::{self, KEPT};
 use crate::node::next_server_epoch;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,38 +43,37 @@ use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
 use stele_types::{Epoch, FileId, TabletId};
 
-/// Where originals are kept.
-pub const KEPT: &str = "damaged/";
-
 /// The flags of `stele repair`.
 #[derive(clap::Args)]
 pub struct RepairArgs {
     #[command(flatten)]
     data: check::DataPlace,
-    /// Says what would be done and what would be lost, and changes nothing
+    /// Prints what would be done and lost, and changes nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Does it; what is damaged is moved to `damaged/` beside the data. A server on a prefix of an object store ends
+    /// Repairs; damaged files move to `damaged/` in the data folder. A server on a prefix of an object store ends
     #[arg(long)]
     yes: bool,
-    /// Takes an older state of the catalog or of a tablet where the newest cannot be read; acknowledged changes may be lost
+    /// Uses an older state of the catalog or of a tablet where the newest cannot be read; acknowledged changes may be
+    /// lost
     #[arg(long)]
     accept_loss: bool,
 }
 
-/// How far a repair goes.
+/// The extent of a repair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mode {
-    /// Only says what would be done.
+    /// Only describe the repair.
     pub dry_run: bool,
-    /// Takes older states.
+    /// Accept older states.
     pub accept_loss: bool,
 }
 
-/// Runs the command: 0 when the folder is in order afterwards (or would be), else 1. The second value is what to print.
+/// Runs the command. Returns the exit code, 0 when the data is in order afterwards (or would be) and 1 otherwise, and
+/// the text to print.
 pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
     if !args.dry_run && !args.yes {
-        bail!("say --dry-run to see what would be lost, or --yes to repair");
+        bail!("give --dry-run to list the losses, or --yes to repair");
     }
     let progress = Progress::to_terminal(env.clone());
     let mode = Mode {
@@ -96,7 +95,7 @@ pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, Strin
     Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))
 }
 
-/// Repairs what `storage` holds, or says what that would do; and whether everything is in order then.
+/// Repairs the data or describes the repair. Returns the text and whether everything is in order afterwards.
 pub async fn repair(
     storage: Arc<dyn Storage>,
     env: Env,
@@ -104,10 +103,10 @@ pub async fn repair(
     mode: Mode,
 ) -> anyhow::Result<(String, bool)> {
     let mut text = String::new();
-    // First: nothing is changed where the log is beyond repair, and so it is not known what the tablets have.
+    // This comes first: where the log is beyond repair, the tablets' records are unknown and nothing may change.
     let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     let storage = match loss::catalog(&storage, &env, &progress, mode, &mut text).await? {
-        // Of a dry run: as the rest would be after it.
+        // In a dry run these texts describe the state after it.
         Some(repaired) => repaired,
         None => return Ok((text, false)),
     };
@@ -135,9 +134,8 @@ pub async fn repair(
     }
     text.push_str("repaired:\n");
     if ends_doubt {
-        // To take an epoch is to begin a log anew, and then no start is in doubt any more about what the catalog does not
-        // name.
-        text.push_str("  the catalog ends with a torn record: what it does not name is kept\n");
+        // A new epoch starts a new log. Afterwards no start would doubt any more whether the catalog is complete.
+        text.push_str("  the catalog ends with a torn record: files that it does not name are kept\n");
         loss::set_aside(&storage, &examined, &BTreeMap::new(), &mut text).await?;
     }
     let mut work = Work {
@@ -172,7 +170,7 @@ fn lost(report: &Report) -> String {
     out
 }
 
-/// What a repair leaves as it is.
+/// The damage that a repair leaves.
 fn beyond_repair(examined: &Examined, segments: &[DamagedSegment]) -> String {
     let mut out = String::new();
     let is_of_manifest = |path: &str| {
@@ -199,14 +197,14 @@ fn beyond_repair(examined: &Examined, segments: &[DamagedSegment]) -> String {
     out
 }
 
-/// What a repair would do.
+/// Describes the repair.
 fn describe(examined: &Examined, segments: &[DamagedSegment], out: &mut String) {
     for (file, intact) in &examined.sstables {
         let path = FileRef::path(*file);
         let _ = match intact {
             0 => writeln!(
                 out,
-                "  give up {path}, which is missing or of which nothing can be read; value files that nothing else refers to \
+                "  give up {path}, which is missing or unreadable; value files without another reference \
                  move to {KEPT}"
             ),
             _ => writeln!(
@@ -222,7 +220,7 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
     if segment.dropped {
         let _ = writeln!(
             out,
-            "  replace {} by nothing: its {} intact records were not synced, and a power loss took what was written before \
+            "  remove {}: its {} intact records were not synced, and a power loss took writes before \
              them, so a start would drop them",
             segment.path, segment.kept_records
         );
@@ -243,7 +241,7 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
     }
 }
 
-/// A repair acts as an owner of its own, whom no former one can follow.
+/// The epoch of the repair. It acts as an owner that fences former owners.
 async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoch> {
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
@@ -251,12 +249,12 @@ async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoc
     next_server_epoch(&coord, &**storage).await
 }
 
-/// The file that was made of what is intact of a damaged one.
+/// The file with the intact cells of a damaged one.
 struct Saved(SstableMeta);
 
 impl Saved {
-    /// What takes the place of a reference to the damaged file; `None` when nothing of the part that it refers to is left. Such a
-    /// reference would begin or end among the keys of its neighbours in the run, and rows of those would not be found.
+    /// The replacement of a reference to the damaged file; `None` when no cell of the referenced part is left. Such a
+    /// reference would begin or end among the keys of its neighbours in the run, and reads would miss rows of those.
     fn in_place_of(&self, reference: &FileRef) -> Option<FileRef> {
         let properties = &self.0.properties;
         let (first, last) = (&properties.smallest_key[..], &properties.largest_key[..]);
@@ -278,7 +276,7 @@ struct Work {
     epoch: Epoch,
     storage: Arc<dyn Storage>,
     env: Env,
-    /// Files made so far.
+    /// The number of files made so far.
     made: u32,
     text: String,
 }
@@ -302,7 +300,7 @@ impl Work {
                 .with_context(|| format!("tablet {tablet}"))?;
         }
         if !examined.tablets.unreadable.is_empty() {
-            // Such a tablet may have its part in any of them, as after a split.
+            // Such a tablet may refer to a part of any of them, as after a split.
             return Ok(());
         }
         let sstables = examined.sstables.keys().map(|file| FileRef::path(*file));
@@ -312,8 +310,8 @@ impl Work {
         Ok(())
     }
 
-    /// Copies value files to where originals are kept that only sstables name of which nothing is left: the next start
-    /// would sweep them; their paths. While manifests still name those sstables: afterwards a repair that begins anew
+    /// Copies value files whose only referrers are sstables without any intact cell, and returns their paths. The next
+    /// start would sweep them. It runs while manifests still name those sstables: a repair that starts again later
     /// finds nothing damaged.
     async fn keep_values(
         &mut self,
@@ -333,7 +331,7 @@ impl Work {
             let path = StoredFile::Values(*file).path();
             match self.keep(&path).await {
                 Ok(kept) => {
-                    let _ = writeln!(self.text, "  {path}: what referred to it is gone; kept as {kept}");
+                    let _ = writeln!(self.text, "  {path}: its last reference is gone; kept as {kept}");
                     copied.push(path);
                 }
                 Err(error) if is_missing(&error) => {}
@@ -343,7 +341,7 @@ impl Work {
         Ok(copied)
     }
 
-    /// Copies the intact blocks of a file to a new one, and the file itself to where it is kept.
+    /// Copies the intact blocks of a file to a new one, and the file itself to `damaged/`.
     async fn save(&mut self, file: FileId) -> anyhow::Result<Option<Saved>> {
         let path = FileRef::path(file);
         let opened = self.storage.open(&path).await;
@@ -354,13 +352,13 @@ impl Work {
         let output = FileId::new(self.epoch.0, self.made);
         let saved = self.save_as(output, &table, missing).await;
         if saved.is_err() {
-            // Or a full disk would be fuller each time that the repair is tried.
+            // Otherwise each attempt would leave a full disk fuller.
             let _ = self.storage.delete(&FileRef::path(output)).await;
         }
         saved
     }
 
-    /// The same into a file of this name. `missing`: there is no original to keep.
+    /// The same into a given file. `missing`: there is no original to keep.
     async fn save_as(&mut self, output: FileId, table: &Arc<Sstable>, missing: bool) -> anyhow::Result<Option<Saved>> {
         let path = FileRef::path(table.file_id());
         let mut options = WriteOptions::new(output);
@@ -379,9 +377,10 @@ impl Work {
             }
             Err(error) => return Err(error.into()),
         };
-        let kept = match missing {
-            true => "it was missing".to_owned(),
-            false => format!("kept as {}", self.keep(&path).await?),
+        let kept = if missing {
+            "it was missing".to_owned()
+        } else {
+            format!("kept as {}", self.keep(&path).await?)
         };
         let by = saved
             .as_ref()
@@ -402,7 +401,7 @@ impl Work {
     ) -> anyhow::Result<()> {
         let now = self.env.wall_micros();
         let (mut log, mut manifest) = match ManifestLog::open(self.storage.clone(), tablet).await? {
-            // This repair has made a version of it before.
+            // This repair has already committed a version of it.
             (log, manifest) if manifest.epoch == self.epoch.0 => (log, manifest),
             _ => ManifestLog::claim(self.storage.clone(), tablet, self.epoch, now).await?,
         };
@@ -419,7 +418,7 @@ impl Work {
         Ok(())
     }
 
-    /// In the order given, which matters should this be interrupted.
+    /// Keeps the given order, which matters after an interruption.
     async fn replace_segments(&mut self, segments: &[DamagedSegment]) -> anyhow::Result<()> {
         for segment in segments {
             let kept = self.keep(&segment.path).await?;
@@ -432,7 +431,7 @@ impl Work {
         Ok(())
     }
 
-    /// Copies a file to where originals are kept; its path there.
+    /// Copies a file to `damaged/` and returns its path there.
     async fn keep(&self, path: &str) -> anyhow::Result<String> {
         keep(&*self.storage, path).await
     }
@@ -442,8 +441,8 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(StorageError::NotFound { .. }))
 }
 
-/// Copies a file to where originals are kept, past what the device cannot read of it; its path there, and what of it is not as
-/// it was.
+/// Copies a file to `damaged/` and skips bytes that the device cannot read. Returns the path, and a remark if bytes
+/// were replaced.
 async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
     let original = past_unreadable::open(storage, path).await?;
     for attempt in 0..KEPT_OF_ONE_NAME_MAX {
@@ -453,13 +452,13 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
         };
         let mut copy = match storage.create(&target).await {
             Ok(copy) => copy,
-            // Of an earlier repair, perhaps an unfinished copy.
+            // The file is of an earlier repair and perhaps incomplete.
             Err(StorageError::AlreadyExists { .. }) => continue,
             Err(error) => return Err(error.into()),
         };
         if let Err(error) = copy_all(&*original, &mut *copy).await {
             drop(copy);
-            // As above; and nobody is to take it for the whole.
+            // As above; also, a partial copy must not pass for the whole file.
             let _ = storage.delete(&target).await;
             return Err(error.into());
         }
@@ -468,7 +467,7 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
             bytes => format!("{target} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)"),
         });
     }
-    bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
+    bail!("{KEPT} has {KEPT_OF_ONE_NAME_MAX} copies of {path} already: clear it")
 }
 
 async fn copy_all(original: &dyn ReadFile, copy: &mut dyn AppendFile) -> Result<(), StorageError> {
@@ -481,9 +480,9 @@ async fn copy_all(original: &dyn ReadFile, copy: &mut dyn AppendFile) -> Result<
     copy.sync().await
 }
 
-/// Bytes copied at once.
+/// Bytes per read and write of a copy.
 const COPIED_BYTES: usize = 4 << 20;
-/// Copies of one file: one for each interrupted repair.
+/// Most copies of one file: one per interrupted repair.
 const KEPT_OF_ONE_NAME_MAX: u32 = 100;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Byte sizes and shares of memory, as people write them.
+//! Parses and prints byte sizes and shares of memory.
 
 use std::fmt::Write;
 
@@ -65,12 +65,12 @@ pub fn show_bytes(bytes: u64) -> String {
     out
 }
 
-/// What this process has in memory now, where the system tells.
+/// The resident memory of this process, where the system tells it.
 pub fn resident_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// What the system says of this process in the line that begins so.
+/// A value of this process's status, by the first word of its line.
 pub fn status_bytes(line: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let bytes = status.lines().find_map(|found| found.strip_prefix(line))?;
@@ -78,14 +78,14 @@ pub fn status_bytes(line: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// What this process may use: the machine's memory, or less when a cgroup says so.
+/// The memory that this process may use: the machine's, or less under the limit of a cgroup.
 pub fn memory_of_machine() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|n| n.trim().parse::<u64>().ok());
-    // A machine that does not say gets a budget that fits the smallest ones.
+    // If the system does not tell, the budget fits the smallest machines.
     let machine = kib.map_or(1 << 30, |kib| kib * 1024);
     let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -95,7 +95,7 @@ pub fn memory_of_machine() -> u64 {
     new.chain([old]).flatten().fold(machine, u64::min)
 }
 
-/// A cgroup and those it is in, up to the root, which is empty: the limit of each holds for all below it.
+/// A cgroup and its ancestors up to the root, which is the empty path. The limit of each holds for all below it.
 fn with_those_above(group: &str) -> impl Iterator<Item = &str> {
     let own = group.trim_end_matches('/');
     std::iter::successors(Some(own), |group| Some(group.rsplit_once('/')?.0))

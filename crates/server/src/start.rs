@@ -1,8 +1,8 @@
-//! `stele start`: from settings to a serving process, and back down.
+//! `stele start`: from settings to a serving process and its shutdown.
 //!
-//! Sockets are bound before the data is opened, so that a taken port costs nothing; requests are answered once recovery is
-//! done. On SIGTERM or SIGINT the server stops taking requests, finishes those in flight, flushes, and exits with 0. A
-//! second signal ends it at once; what was acknowledged is in the log.
+//! Sockets are bound before the data is opened, so a taken port costs nothing. The server responds to requests once
+//! recovery is done. On SIGTERM or SIGINT the server stops accepting requests, finishes those in flight, flushes, and
+//! exits with 0. A second signal ends it immediately; the log has all acknowledged writes.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -43,7 +43,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let background = runtime("stele-background", cores.div_ceil(2))?;
     let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
     let outcome = foreground.block_on(serve(config, env));
-    // Tasks that still run have nothing left to save; they must not hold up the exit.
+    // Tasks that still run have nothing to save and must not delay the exit.
     background.shutdown_background();
     foreground.shutdown_background();
     outcome
@@ -58,7 +58,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     let data = tokio::select! {
         data = data_dir::open(config, env.clone(), &metrics) => data?,
-        // A store that does not answer is asked for minutes.
+        // A store that does not respond is retried for minutes.
         () = signals.next() => return Ok(()),
     };
 
@@ -105,7 +105,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
 
     tokio::select! {
         () = signals.next() => {}
-        // There is nothing left to save: what was acknowledged is the new owner's now, and nothing else will be.
+        // Nothing is left to save: the new owner has all acknowledged writes, and no others will be acknowledged.
         by = data.replaced() => return Err(replaced(config, &by)),
     }
     tracing::info!("stopping");
@@ -118,7 +118,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
             Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
         }
         let unflushed = node.server.shut_down().await;
-        // The coordination log, which is open to the end, and log segments that are just being finished.
+        // The coordination log stays open to the end, and so do log segments that are being finished.
         data.finish().await;
         tracing::info!(unflushed, "stopped");
         Ok(())
@@ -127,7 +127,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         outcome = down => outcome,
         by = data.replaced() => Err(replaced(config, &by)),
         () = signals.next() => {
-            tracing::warn!("stopped at once; the log has what was acknowledged");
+            tracing::warn!("stopped immediately; the log has all acknowledged writes");
             std::process::exit(130)
         }
     }
@@ -164,7 +164,7 @@ impl Signals {
     }
 }
 
-/// Says what is served where. Whoever started the server may no longer listen; that is no reason to fail.
+/// Prints the addresses. The process that started the server may no longer read them; that is no failure.
 fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr) {
     let report = &node.recovery;
     let banner = format!(

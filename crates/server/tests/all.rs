@@ -21,6 +21,5 @@ mod large_values;
 mod large_values_concurrently;
 mod process;
 mod s3;
-mod started_again;
 mod table_settings;
 mod wide_rows;

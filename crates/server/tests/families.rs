@@ -75,7 +75,7 @@ async fn five_thousand_families_in_two_groups_survive_a_kill() {
     assert!(client.mutate_rows(&table, &[entry]).await.unwrap().is_empty());
     assert_eq!(read(&client, &table, None).await, expected);
     assert_eq!(read(&client, &table, by_name()).await, ["f0007", "f4999"]);
-    // Half of them go to a group of their own, with what they have.
+    // Half of them move to a group of their own, with their cells.
     let modification = |change| Modification {
         group: "odd".to_owned(),
         change: Some(change),

@@ -1,8 +1,8 @@
-//! The real process on a real file system that is full: a small one in memory, in a mount namespace of its own.
+//! The real process on a full file system.
 //!
-//! Writes are refused for want of space while reads go on; when there is space again writes go on without a restart; and
-//! after a kill everything that was acknowledged is there. A tablet alone is given so little space that of what a flush writes
-//! the sstable fits, and the manifest does not.
+//! The file system is a small one in memory, in a mount namespace of its own. Writes are refused for want of space
+//! while reads go on. When there is space again, writes go on without a restart. After a kill all acknowledged writes
+//! are there. One tablet gets so little space that a flush's sstable fits and its manifest does not.
 
 use crate::support::server;
 
@@ -29,9 +29,9 @@ use stele_types::{
     TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
-/// More than the 64 MiB that the server keeps free, and the 64 MiB that its settings do.
+/// More than the 64 MiB that the server reserves plus the 64 MiB of its settings.
 const DISK_BYTES: u64 = 192 << 20;
-/// Of a value: below what an argument of a command may have.
+/// Bytes of a value: below the limit for an argument of a command.
 const VALUE_BYTES: usize = 60_000;
 /// How long anything may take that is bound to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ impl Drop for Disk {
     }
 }
 
-/// Nothing is tested, and this test passes. Whoever runs all of them wants to know.
+/// Nothing is tested, and this test passes. The message tells a person who runs all of them.
 fn left_out(what: &str) {
     let why = format!("{what}: no mount namespaces here, nothing was tested");
     eprintln!("{why}");
@@ -195,7 +195,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let next = AtomicUsize::new(0);
     let mut refused_by_log = 0;
     for round in 0..3 {
-        // The disk fills up under the hands of those who write.
+        // The disk fills up under running writers.
         let (stop, written) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
@@ -246,7 +246,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     drop(server);
 }
 
-/// What a file takes of the file system at least.
+/// The least space that a file takes on the file system.
 const PAGE_BYTES: u64 = 4096;
 /// A flush of one small row takes an sstable and a manifest of a page each.
 const PAGES_MAX: u64 = 8;
@@ -357,7 +357,7 @@ async fn a_manifest_that_does_not_fit_leaves_the_one_before() {
         let before = named(&storage).await;
         disk.fill();
         {
-            // Closed again: what is open keeps its space.
+            // Closed again: an open file keeps its space.
             let file = std::fs::OpenOptions::new().write(true).open(&ballast).unwrap();
             let bytes = file.metadata().unwrap().len();
             file.set_len(bytes - pages * PAGE_BYTES).unwrap();

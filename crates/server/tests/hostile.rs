@@ -1,5 +1,6 @@
-//! Requests made to take a server down: whatever comes over the network, the memory of the real process stays within its
-//! budget and 200 MB.
+//! Requests made to take a server down.
+//!
+//! Under each of them the memory of the real process stays within its budget plus 200 MB.
 
 use crate::support::server;
 
@@ -83,7 +84,8 @@ impl Decoder for Raw {
     }
 }
 
-/// A scan whose answer is not taken, but for what fits the windows; `None` when it is refused, or has no answer yet.
+/// A scan whose response the client does not read, except for the bytes that fit the windows; `None` when it is
+/// refused, or has no response yet.
 async fn stalled_scan(channel: Channel) -> Option<tonic::Streaming<Bytes>> {
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
@@ -148,7 +150,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Each of them is answered with a reset, which waits in memory until it is taken: that must end.
+/// Each of them gets a reset, which waits in memory until the client reads it: that must end.
 #[test]
 fn a_connection_of_nothing_but_broken_streams_is_closed() {
     const DATA_FRAME: u8 = 0;
@@ -342,7 +344,7 @@ async fn many_large_requests_at_once_do_not_add_up() {
     assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{} MiB", peak >> 20);
 }
 
-/// Makes a table of 48 batches of so many rows of so many bytes.
+/// Creates a table of 48 batches with this number of rows and bytes per row.
 async fn filled(server: &Server, rows: u16, bytes: usize) -> Channel {
     let channel = connect(server).await;
     call(channel.clone(), TABLES, "CreateTable", table_with_family())
@@ -357,7 +359,7 @@ async fn filled(server: &Server, rows: u16, bytes: usize) -> Channel {
     channel
 }
 
-/// Such values have a room of their own, which answers hold as well: a sixteenth of the budget.
+/// Such values have a memory pool of their own, which responses use as well: a sixteenth of the budget.
 #[tokio::test]
 async fn readers_that_take_nothing_do_not_keep_large_values_from_others() {
     let (_data, server) = start();
@@ -410,7 +412,8 @@ async fn answers_that_nobody_takes_do_not_add_up() {
     );
 }
 
-/// Who waits for room gets that of clients that take nothing, over real connections: they lose what waits behind the windows.
+/// Waiters for memory get that of clients that read nothing, over real connections: these lose the bytes behind their
+/// windows.
 #[tokio::test]
 async fn scans_that_stand_still_do_not_stop_others() {
     let (_data, server) = start();

@@ -1,5 +1,7 @@
-//! Rows and requests made to take a server down by what it does with them: whatever they are, the memory of the real process stays
-//! within its budget and 200 MB, and what is too much is refused with the error that says so.
+//! Rows and requests made to take a server down by its own work on them.
+//!
+//! Under each of them the memory of the real process stays within its budget plus 200 MB, and requests that are too
+//! large are refused with the documented error.
 
 use crate::support::noise;
 use crate::support::resident;
@@ -151,7 +153,7 @@ async fn at_once<T>(call: impl AsyncFn(usize) -> T) -> Vec<T> {
     join_all((0..CLIENTS).map(|client| call(client))).await
 }
 
-/// A row that is larger than all the room for rows that writes read: what they must know of it is little.
+/// A row larger than all memory for rows that writes read: the state needed of it is small.
 #[tokio::test]
 async fn writes_that_read_a_large_row_do_not_take_it_whole() {
     let mut pressed = Pressed::begin(64).await;
@@ -247,7 +249,7 @@ async fn what_must_be_whole_is_refused_above_its_bound() {
     pressed.check("a condition in a read");
 }
 
-/// What such writes write is bounded by the budget, and waits for room as other writes do.
+/// The output of such writes is bounded by the budget, and waits for memory as other writes do.
 #[tokio::test]
 async fn large_writes_of_writes_that_read_do_not_add_up() {
     let mut pressed = Pressed::begin(64).await;
@@ -323,7 +325,7 @@ async fn reads_of_many_keys_and_of_large_patterns_do_not_add_up() {
         });
         for answer in at_once(async |_| read(None, Some(many.clone())).await).await {
             let code = answer.err().map(|status| status.code());
-            // Compiling them keeps a busy machine from taking requests in time.
+            // Their compilation delays requests on a busy machine.
             let is_fine = matches!(code, None | Some(Code::InvalidArgument | Code::DeadlineExceeded));
             assert!(is_fine, "{n}: {code:?}");
         }

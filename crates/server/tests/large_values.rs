@@ -1,5 +1,7 @@
-//! Values of the largest size through the real process: written, read, passed over, flushed, overwritten, and there after
-//! a kill; with memory within the budget and 200 MB.
+//! Values of the largest size through the real process.
+//!
+//! They are written, read, passed over, flushed and overwritten, and are there after a kill. Memory stays within the
+//! budget plus 200 MB.
 
 use crate::support::noise;
 use crate::support::server;
@@ -21,7 +23,7 @@ use v2::row_filter::Filter;
 
 const BUDGET_BYTES: u64 = 512 << 20;
 const LARGEST: usize = 100 << 20;
-/// Longest wait for what happens by itself, on a busy machine.
+/// Longest wait for background work on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn start(data: &Path) -> (Server, BigtableClient<Channel>) {
@@ -61,8 +63,8 @@ fn check_peak(server: &Server, what: &str) {
     assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{what}: {} MiB", peak >> 20);
 }
 
-/// Key, bytes of the value and their checksum of every row. Who is told that others take all the room tries again, as
-/// clients do.
+/// Key, bytes of the value and their checksum of every row. A refusal because other requests use all memory is retried,
+/// as clients do.
 async fn read(client: &mut BigtableClient<Channel>, filter: Option<Filter>) -> Vec<(Bytes, usize, u32)> {
     let begun = Instant::now();
     loop {
@@ -115,7 +117,7 @@ fn value_bytes(data: &Path) -> u64 {
         .sum()
 }
 
-/// Waits until the value files have so many bytes.
+/// Waits until the value files have this number of bytes.
 async fn wait_for_values(data: &Path, wanted: impl Fn(u64) -> bool) {
     let begun = Instant::now();
     while !wanted(value_bytes(data)) {
@@ -149,7 +151,7 @@ async fn the_largest_values_are_as_good_as_any() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     check_peak(&server, "written");
     assert_eq!(read(&mut client, None).await, expected);
-    // A memtable that is so large is flushed at once, the last one after a while.
+    // A memtable of this size is flushed immediately, the last one after a while.
     wait_for_values(&data, |bytes| bytes >= 2 * LARGEST as u64).await;
     assert_eq!(read(&mut client, None).await, expected);
     check_peak(&server, "read");

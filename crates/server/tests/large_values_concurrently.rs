@@ -1,5 +1,7 @@
-//! Large values by many clients at once through the real process, with small budgets: whatever they do, the resident set stays
-//! within the budget and 200 MB. It is looked at every ten milliseconds from the start of the process to its end.
+//! Large values by many concurrent clients through the real process, with small budgets.
+//!
+//! The resident set always stays within the budget plus 200 MB. It is sampled every ten milliseconds from the start of
+//! the process to its end.
 
 use crate::support::noise;
 use crate::support::resident;
@@ -42,7 +44,7 @@ impl Pressed {
         Pressed { server, budget, watch }
     }
 
-    /// Holds what was seen since the last time against the bound.
+    /// Compares the maximum since the last call with the bound.
     fn check(&mut self, what: &str) {
         let seen = self.watch.take().unwrap().seen();
         println!(
@@ -79,7 +81,7 @@ fn request(row: &str, values: usize, value: &Bytes) -> v2::MutateRowRequest {
     }
 }
 
-/// Writes as clients do: who is told to come again does.
+/// Writes as clients do: a write that the server asks to retry is retried.
 async fn write(client: &mut BigtableClient<Channel>, row: &str, values: usize, value: &Bytes) {
     let begun = Instant::now();
     while let Err(status) = client.mutate_row(request(row, values, value)).await {
@@ -105,8 +107,8 @@ async fn write_concurrently(address: &str, of: &str, rows: usize, values: usize,
     }
 }
 
-/// Rows that do not all fit into memory, read until the block cache has all that it may take: what comes next finds
-/// nothing free.
+/// Rows that do not all fit into memory, read until the block cache has reached its capacity: later requests find no
+/// free memory.
 async fn fill_the_cache(pressed: &Pressed) {
     const ROWS: usize = 1_000;
     const VALUE_BYTES: usize = 4_000;
@@ -142,7 +144,7 @@ async fn fill_the_cache(pressed: &Pressed) {
     }
 }
 
-/// Every client reads what it wrote of that name, each pausing for so long behind every message.
+/// Every client reads its rows of that name, with a pause after every message.
 async fn read_concurrently(address: &str, of: &str, rows: usize, bytes: usize, pause: Duration) {
     let callers = (0..CLIENTS).map(|caller| {
         let (address, of) = (address.to_owned(), format!("{of}-{caller}"));
@@ -172,9 +174,10 @@ async fn read(
     bytes: usize,
     pause: Duration,
 ) -> Result<(), tonic::Status> {
-    let start = match after.is_empty() {
-        true => v2::row_range::StartKey::StartKeyClosed(Bytes::from(format!("{of}-"))),
-        false => v2::row_range::StartKey::StartKeyOpen(after.clone()),
+    let start = if after.is_empty() {
+        v2::row_range::StartKey::StartKeyClosed(Bytes::from(format!("{of}-")))
+    } else {
+        v2::row_range::StartKey::StartKeyOpen(after.clone())
     };
     let end = v2::row_range::EndKey::EndKeyOpen(Bytes::from(format!("{of}.")));
     let range = v2::RowRange {
@@ -214,7 +217,8 @@ async fn read(
     Ok(())
 }
 
-/// What the smallest budget takes: requests of 30 MB. Larger ones are refused before anything is taken for them.
+/// The most that the smallest budget accepts: requests of 30 MB. Larger ones are refused before any memory is reserved
+/// for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_64_mib() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The real process, seen from outside: how it starts, refuses to start, answers, and stops.
+//! The real process from outside: start, refusal to start, responses and shutdown.
 
 use crate::support::server;
 
@@ -13,7 +13,7 @@ fn start(data: &Path) -> Server {
     Server::start(data, &["--memory", "64MiB"])
 }
 
-/// Runs a start that must fail, and gives the one line it says.
+/// Runs a start that must fail, and returns the one line of its output.
 fn refusal(arguments: &[&str]) -> String {
     let output = stele(&["start"]).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -217,7 +217,7 @@ fn families_move_between_locality_groups_while_they_are_used() {
 
 #[test]
 fn a_start_that_waits_for_its_store_can_be_stopped() {
-    // It takes connections, and never says anything.
+    // It accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("endpoint=http://{}", silent.local_addr().unwrap());
     let options = format!("{endpoint},region=none,access_key_id=a,secret_access_key=b,allow_http=true");

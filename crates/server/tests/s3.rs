@@ -1,5 +1,7 @@
-//! `stele check` and `stele repair` on a real S3 server: `cargo xtask s3` starts one and says where it is, and in which folder
-//! it keeps its objects. Without that there is nothing to check, and the tests pass.
+//! `stele check` and `stele repair` on a real S3 server.
+//!
+//! `cargo xtask s3` starts one and passes its address and the folder of its objects. Without that there is nothing to
+//! check, and the tests pass.
 
 use crate::support::server;
 
@@ -49,9 +51,10 @@ impl Place {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten() {
                 let path = entry.unwrap().path();
-                match path.is_dir() {
-                    true => folders.push(path),
-                    false => found.push(path),
+                if path.is_dir() {
+                    folders.push(path)
+                } else {
+                    found.push(path)
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::io::{BufWriter, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for whatever is to happen by itself within seconds.
+/// Long enough for all background work that is due within seconds.
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]

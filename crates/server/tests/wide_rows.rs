@@ -1,5 +1,8 @@
-//! Rows of hundreds of thousands of cells, and of hundreds of megabytes, through the real process: read whole, in part, backward
-//! and by several clients at once; with memory within the budget and 200 MB, which would not hold one of them for each reader.
+//! Very wide and very large rows through the real process.
+//!
+//! The rows have hundreds of thousands of cells, or hundreds of megabytes. They are read whole, in part, backward and
+//! by several concurrent clients. Memory stays within the budget plus 200 MB, which would not hold one of them per
+//! reader.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,7 +33,7 @@ const CELLS: u32 = 300_000;
 const LARGE_BYTES: usize = 40_000;
 const LARGE_CELLS: u32 = 4_000;
 
-/// What a client has of a row.
+/// A row as a client received it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     key: Bytes,
@@ -97,8 +100,8 @@ async fn write(client: &mut BigtableClient<Channel>, row: &str, cells: impl Iter
     client.mutate_row(request).await.unwrap();
 }
 
-/// The rows of a read, which is begun again as clients do where the server is too busy for it: who has not enough of the
-/// processor takes a row so slowly that it is not held for him any longer.
+/// The rows of a read. It is repeated, as clients do, when the server is too busy for it: a client with too little
+/// processor time reads a row so slowly that the server cancels it.
 async fn read(address: &str, rows: Option<&str>, filter: Option<Filter>, reversed: bool) -> Vec<Row> {
     for _ in 0..TRIES {
         match try_read(address, rows, filter.clone(), reversed).await {

@@ -1,4 +1,6 @@
-//! What simulated servers keep their data on: a disk of one server, or a bucket that several reach at once.
+//! Storage backends of simulated servers.
+//!
+//! A backend is a disk of one server, or a bucket that several servers reach concurrently.
 
 use crate::bucket::{Bucket, Network};
 use parking_lot::Mutex;
@@ -9,37 +11,38 @@ use stele_objects::ObjectStorage;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 
-/// Where in the bucket the data is.
+/// The prefix of the data in the bucket.
 const PREFIX: &str = "data";
 
-/// How much longer everything takes than on a disk, and so does all that is to happen in a life of the server.
+/// The factor by which operations on a bucket are slower than on a disk. Lives of the server are longer by the same
+/// factor.
 const BUCKET_PACE: u32 = 30;
 
-/// Looks at a bucket on which no server runs, a second between two: longer than any request is under way.
+/// Most checks of a bucket on which no server runs, a second apart: longer than any request is under way.
 const CHECKS_MAX: u32 = 100;
 
-/// The medium.
+/// A backend.
 pub enum Backend {
-    /// As the node that runs now sees it.
+    /// The bucket as the current node sees it.
     Disk(Mutex<Arc<FaultyStorage>>),
-    /// Whoever opens it is its owner until the next one does.
+    /// Each process that opens it becomes its owner until the next one does.
     Bucket(Bucket),
 }
 
-/// What a server gets of it.
+/// A backend opened for a server.
 pub struct Opened {
     /// Its files.
     pub storage: Arc<dyn Storage>,
-    /// The same, where another server may take it over.
+    /// The same storage, where another server may take it over.
     pub shared: Option<Arc<ObjectStorage>>,
 }
 
-/// What has gone wrong so far.
+/// Counts of injected faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Happened {
     /// Faults injected.
     pub faults: u64,
-    /// Puts that a life's end cut off: before they had their effect, and after.
+    /// Puts interrupted by the end of a life: before their effect, and after it.
     pub puts_cut: (u64, u64),
 }
 
@@ -49,7 +52,7 @@ impl Backend {
         Backend::Disk(Mutex::new(FaultyStorage::new(env)))
     }
 
-    /// An empty bucket; the environment is that of a process that nobody kills.
+    /// An empty bucket. The environment is that of a process that is never killed.
     pub fn bucket(env: Env) -> Backend {
         Backend::Bucket(Bucket::new(env))
     }
@@ -59,7 +62,7 @@ impl Backend {
         matches!(self, Backend::Bucket(_))
     }
 
-    /// How much longer everything takes than on a disk.
+    /// The factor by which operations are slower than on a disk.
     pub fn pace(&self) -> u32 {
         match self {
             Backend::Disk(_) => 1,
@@ -85,7 +88,7 @@ impl Backend {
         }
     }
 
-    /// Nothing goes wrong from now on.
+    /// Stops all faults.
     pub fn calm(&self) {
         match self {
             Backend::Disk(disk) => disk.lock().set_plan(FaultPlan::default()),
@@ -93,8 +96,8 @@ impl Backend {
         }
     }
 
-    /// Whether nothing goes wrong. One that is slow, or has nothing in memory, is healthy: else no start with latency would ever
-    /// have to succeed.
+    /// Whether there are no faults. A slow backend, or one that caches nothing, counts as healthy. Otherwise no start
+    /// with latency would ever have to succeed.
     pub fn is_calm(&self) -> bool {
         match self {
             Backend::Disk(disk) => disk.lock().plan().is_harmless(),
@@ -102,14 +105,14 @@ impl Backend {
         }
     }
 
-    /// Chooses what goes wrong from now on.
+    /// Chooses the faults from now on.
     pub async fn trouble(&self, env: &Env, steady_power: bool) {
         match self {
             Backend::Disk(disk) => {
                 let disk = disk.lock().clone();
                 let mut plan = disk_faults(env, &disk).await;
                 if steady_power {
-                    // A failed sync may lose what was written before, as power loss does.
+                    // A failed sync may lose earlier writes, as a power loss does.
                     plan.sync_error = 0.0;
                 }
                 disk.set_plan(plan);
@@ -118,18 +121,19 @@ impl Backend {
         }
     }
 
-    /// The process that wrote is gone, perhaps with the power.
+    /// Ends the writing process, perhaps with a power loss.
     pub fn lose_process(&self, power_lost: bool) {
         let Backend::Disk(disk) = self else { return };
         let mut disk = disk.lock();
-        match power_lost {
-            true => disk.crash(),
-            false => disk.kill(),
+        if power_lost {
+            disk.crash()
+        } else {
+            disk.kill()
         }
         *disk = disk.reopen();
     }
 
-    /// What of it looks damaged.
+    /// The findings of a check.
     pub async fn damage(&self, env: Env) -> Result<Vec<String>, String> {
         match self {
             Backend::Disk(disk) => {
@@ -154,7 +158,7 @@ impl Backend {
         }
     }
 
-    /// What has gone wrong so far.
+    /// Counts of the faults so far.
     pub fn happened(&self) -> Happened {
         match self {
             Backend::Disk(disk) => {
@@ -172,8 +176,8 @@ impl Backend {
     }
 }
 
-/// What looks damaged once nothing changes any more: what a dead server has sent may still be on its way, and takes effect under
-/// the eyes of who looks.
+/// The findings of a check once nothing changes any more. A request of a dead server may still be under way and take
+/// effect during the check.
 async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<String>, String> {
     let list = || async { backend.list("").await.map_err(|e| format!("listing the bucket: {e}")) };
     for _ in 0..CHECKS_MAX {
@@ -199,7 +203,7 @@ async fn damage(backend: Arc<dyn Storage>) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Nothing for half of the time, then errors, a full disk, or slowness.
+/// No faults for half of the time; else errors, a full disk, or latency.
 async fn disk_faults(env: &Env, disk: &FaultyStorage) -> FaultPlan {
     let micros = |n| Duration::from_micros(n);
     let mut plan = FaultPlan {
@@ -230,12 +234,12 @@ async fn disk_faults(env: &Env, disk: &FaultyStorage) -> FaultPlan {
 }
 
 async fn stored_bytes(disk: &FaultyStorage) -> u64 {
-    // Should the listing fail, the disk is full at once, which happens too.
+    // If the listing fails, the disk is full immediately, which happens too.
     let files = disk.list("").await.unwrap_or_default();
     files.iter().map(|file| file.len).sum()
 }
 
-/// Nothing for a third of the time, then requests that get lost or come late, answers that get lost, or slowness.
+/// No faults for a third of the time; else lost or late requests, lost responses, or latency.
 fn network_faults(env: &Env) -> Network {
     let millis = |n| Duration::from_millis(n);
     let calm = Network::default();

@@ -1,8 +1,9 @@
-//! A bucket that several processes reach over a network that fails.
+//! A bucket that several processes reach over a network with faults.
 //!
-//! Under it is the client library's own store in memory, which refuses taken keys as S3 does. A request travels to the bucket,
-//! takes effect there in one moment, and its answer travels back. The effect is the bucket's: it comes also when whoever asked has
-//! given up, or was killed, meanwhile. A listing is a request for each page, and each page shows the moment at which it was made.
+//! It uses the client library's store in memory, which refuses taken keys as S3 does. A request travels to the bucket,
+//! takes effect there at one moment, and its response travels back. The effect belongs to the bucket: it also comes
+//! when the client has given up or was killed meanwhile. A listing is one request per page, and each page shows the
+//! moment of its request.
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -20,22 +21,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::{Env, Priority};
 
-/// Longest time that a late request is on its way: longer than anybody waits for its answer.
+/// Longest travel time of a late request: longer than any client waits for its response.
 const LATE_MAX: Duration = Duration::from_secs(40);
 
-/// Objects on a page of a listing, in different runs.
+/// Objects on a page of a listing; a run chooses one.
 const PAGES: [usize; 3] = [2, 7, 1_000];
 
-/// What goes wrong on the way.
+/// The faults of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Shortest and longest way in either direction.
+    /// Shortest and longest travel time in either direction.
     pub way: (Duration, Duration),
-    /// Of 1,000 requests so many get lost.
+    /// Lost requests per 1,000.
     pub lost: u64,
-    /// And the answers of so many.
+    /// Lost responses per 1,000.
     pub unanswered: u64,
-    /// And so many arrive late.
+    /// Late requests per 1,000.
     pub late: u64,
 }
 
@@ -51,33 +52,33 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Whether all is answered, however long it takes.
+    /// Whether every request gets a response, however late.
     pub fn is_harmless(&self) -> bool {
         self.lost + self.unanswered + self.late == 0
     }
 }
 
-/// What has happened so far.
+/// Counts of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Requests that took effect.
     pub requests: u64,
-    /// That got lost, were not answered, or came late.
+    /// Requests that were lost, got no response, or came late.
     pub faults: u64,
 }
 
-/// The bucket, and the way to it.
+/// The bucket and the network to it.
 #[derive(Clone)]
 pub struct Bucket {
     objects: Arc<InMemory>,
-    /// Of the bucket's own process, which nobody kills.
+    /// The environment of the bucket's own process, which is never killed.
     env: Env,
     page: usize,
     network: Arc<Mutex<Network>>,
     counts: Arc<Mutex<Counts>>,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 struct Fate {
     there: Duration,
     back: Duration,
@@ -86,7 +87,7 @@ struct Fate {
 }
 
 impl Bucket {
-    /// An empty one, of a process of its own.
+    /// An empty bucket with a process of its own.
     pub fn new(env: Env) -> Bucket {
         Bucket {
             objects: Arc::new(InMemory::new()),
@@ -97,17 +98,17 @@ impl Bucket {
         }
     }
 
-    /// What goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_network(&self, network: Network) {
         *self.network.lock() = network;
     }
 
-    /// What goes wrong now.
+    /// The current faults.
     pub fn network(&self) -> Network {
         *self.network.lock()
     }
 
-    /// What has happened so far.
+    /// Counts of requests so far.
     pub fn counts(&self) -> Counts {
         *self.counts.lock()
     }
@@ -134,7 +135,7 @@ impl Bucket {
         }
     }
 
-    /// A request whose effect is this.
+    /// Sends a request with this effect.
     async fn request<T: Send + 'static>(&self, effect: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         let fate = self.fate();
         if fate.lost {
@@ -149,13 +150,14 @@ impl Bucket {
         };
         let answer = self.env.spawn_join(Priority::Foreground, "bucket", there).await;
         self.env.sleep(fate.back).await;
-        match fate.unanswered {
-            true => Err(lost()),
-            false => answer.unwrap_or_else(|_| Err(lost())),
+        if fate.unanswered {
+            Err(lost())
+        } else {
+            answer.unwrap_or_else(|_| Err(lost()))
         }
     }
 
-    /// The page of a listing that follows an object.
+    /// The page of a listing after an object.
     fn page(&self, prefix: Option<Path>, after: Option<Path>) -> BoxFuture<'static, Result<Vec<ObjectMeta>>> {
         let (bucket, page) = (self.clone(), self.page);
         let objects = Arc::clone(&self.objects);

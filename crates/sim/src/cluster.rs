@@ -1,11 +1,12 @@
-//! A whole server on a medium that fails: started, killed, cut from its power, replaced, started again.
+//! A whole server on a storage backend with faults: started, killed, replaced and started again.
 //!
-//! A *node* is one life of the server: a process of the simulated machine with coordinator, catalog, tablet server, master
-//! and router, wired as the binary wires them. The medium outlives it. Whatever a client asks runs as a task of the node's
-//! process, so that it dies with the node, and the client learns that the outcome is unknown.
+//! A *node* is one life of the server: a process of the simulated machine with coordinator, catalog, tablet server,
+//! master and router, connected as the binary connects them. The backend outlives it. A client's request runs as a task
+//! of the node's process. So it dies with the node, and the client learns that the outcome is unknown.
 //!
-//! Where several servers reach the medium, a node may be *replaced*: the next one starts while it runs on, or stands still for a
-//! while. Half of them end when they learn of that, as the binary does; until then clients that did not learn of it either go on asking.
+//! Where several servers reach the backend, a node may be *replaced*: the next one starts while it runs on, or is
+//! paused for a while. Half of the replaced nodes end when they learn of it, as the binary does. Until then, clients
+//! that have not learned of it either keep sending requests to them.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -30,22 +31,22 @@ use crate::runtime::{Process, Sim};
 pub struct Node {
     process: Process,
     env: Env,
-    /// The waist's data half.
+    /// The service for data.
     pub router: Arc<Router>,
-    /// The waist's administrative half.
+    /// The service for administration.
     pub master: Arc<Master>,
     server: Arc<TabletServer>,
-    /// Another one has begun to serve since.
+    /// Whether another node has begun to serve since.
     outlived: AtomicBool,
     opening: Opening,
 }
 
-/// One attempt to open the medium, of all that there were.
+/// The number of the attempt to open the backend that made this node.
 #[derive(Clone, Default)]
 struct Opening {
     number: u64,
     newest: Arc<AtomicU64>,
-    /// What was wrong with those that say they were replaced.
+    /// False reports of replacement by nodes.
     alarms: Arc<Mutex<Vec<String>>>,
 }
 
@@ -57,56 +58,56 @@ impl Opening {
         }
     }
 
-    /// Nobody has tried to open it since, so nobody can have taken it over.
+    /// No process has tried to open the backend since, so none can have taken it over.
     fn is_newest(&self) -> bool {
         self.newest.load(Ordering::Relaxed) == self.number
     }
 }
 
-/// The machine, its medium, and the node that runs now.
+/// The machine, its backend, and the current node.
 pub struct Cluster {
     sim: Sim,
-    /// Of the test itself: outlives every node.
+    /// The environment of the test itself, which outlives every node.
     env: Env,
     planted: Option<PlantedBug>,
-    /// The power never goes in this run, and syncs do not fail.
+    /// Whether this run has no power losses and no failed syncs.
     steady_power: bool,
-    /// A life of the server may have more than one log stream.
+    /// Whether a life of the server may have more than one log stream.
     several_streams: bool,
     backend: Arc<Backend>,
     node: Mutex<Option<Arc<Node>>>,
-    /// Nodes that were replaced and were not killed, oldest first.
+    /// Nodes that were replaced and not killed, oldest first.
     replaced: Mutex<Vec<Arc<Node>>>,
-    /// The first, of which all others follow.
+    /// The seed of all other seeds.
     openings: Opening,
 }
 
 /// How a node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The power goes: what was not synced is lost, torn, or there by chance.
+    /// The power fails: each unsynced write is lost, torn or kept at random.
     PowerLoss,
-    /// `kill -9`: the system keeps what was written.
+    /// `kill -9`: the operating system keeps all writes.
     Kill,
-    /// The server is asked to stop, and does.
+    /// The server is asked to stop and does.
     Shutdown,
-    /// Another one takes over while it runs. Only where several reach the medium.
+    /// Another node takes over while it runs. Only where several servers reach the backend.
     Replaced,
 }
 
 /// Longest virtual time a start may take without faults.
 const START_MAX: Duration = Duration::from_secs(600);
 
-/// Longest virtual time an orderly end may take without faults, on a disk.
+/// Longest virtual time of an orderly shutdown without faults, on a disk.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// Nodes at most that run beside the one that replaced them.
+/// Most replaced nodes that still run.
 const REPLACED_MAX: usize = 2;
 
-/// Longest virtual time that a node stands still which is replaced.
+/// Longest virtual time that a replaced node is paused.
 const STILL_MAX: Duration = Duration::from_secs(30);
 
-/// Block cache of a simulated server: a few blocks, so that most of them leave it again.
+/// Block cache of a simulated server: a few blocks, so that most of them are evicted again.
 pub const CACHE_BYTES: usize = 32 << 10;
 
 /// The pool of a simulated server: every limit is reached by a few rows.
@@ -151,7 +152,7 @@ pub fn options() -> ServerOptions {
     }
 }
 
-/// The same where everything takes longer.
+/// The same for a slower backend.
 fn options_at(pace: u32) -> ServerOptions {
     let options = options();
     let slower = |memory: MemoryBudget| MemoryBudget {
@@ -165,16 +166,16 @@ fn options_at(pace: u32) -> ServerOptions {
 }
 
 impl Cluster {
-    /// A machine with an empty medium.
+    /// A machine with an empty backend.
     pub fn new(sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
         let env = sim.process().env();
-        // One in eight: each takes as long as ten on a disk.
+        // One in eight, because each takes as long as ten on a disk.
         let backend = match env.random_below(8) {
             0 => Backend::bucket(sim.process().env()),
             _ => Backend::disk(env.clone()),
         };
         Arc::new(Cluster {
-            // One in four: enough to find what goes wrong only there, and the others have more to go wrong.
+            // One in four: enough to find the faults of this mode. The other runs have more kinds of faults.
             steady_power: env.random_below(4) == 0 && !backend.is_shared(),
             several_streams: env.random_below(3) == 0,
             sim,
@@ -187,7 +188,7 @@ impl Cluster {
         })
     }
 
-    /// Whether nothing but the process ends in this run, so that what the system was given survives.
+    /// Whether only the process ends in this run, so that all writes to the operating system survive.
     pub fn power_is_steady(&self) -> bool {
         self.steady_power
     }
@@ -207,42 +208,43 @@ impl Cluster {
         &self.sim
     }
 
-    /// Whether several servers reach the medium, so that one may replace another that runs.
+    /// Whether several servers reach the backend, so that one may replace another that runs.
     pub fn is_shared(&self) -> bool {
         self.backend.is_shared()
     }
 
-    /// How much longer everything takes than on a disk.
+    /// The factor by which operations are slower than on a disk.
     pub fn pace(&self) -> u32 {
         self.backend.pace()
     }
 
-    /// Chooses what goes wrong from now on.
+    /// Chooses the faults from now on.
     pub async fn trouble(&self) {
         self.backend.trouble(&self.env, self.steady_power).await;
     }
 
-    /// Nothing goes wrong from now on.
+    /// Stops all faults.
     pub fn calm(&self) {
         self.backend.calm();
     }
 
-    /// What has gone wrong so far.
+    /// Counts of the faults so far.
     pub fn happened(&self) -> Happened {
         self.backend.happened()
     }
 
-    /// The node that runs now.
+    /// The current node.
     pub fn node(&self) -> Option<Arc<Node>> {
         self.node.lock().clone()
     }
 
-    /// Servers that took themselves for replaced, and were not.
+    /// False reports of replacement.
     pub fn alarms(&self) -> Vec<String> {
         self.openings.alarms.lock().clone()
     }
 
-    /// One that was replaced and still runs, if there is any: what a client asks that has not learned of it.
+    /// A replaced node that still runs, if there is one: the target of clients that have not learned of the
+    /// replacement.
     pub fn replaced_node(&self) -> Option<Arc<Node>> {
         let mut replaced = self.replaced.lock();
         replaced.retain(|node| !node.process.has_ended());
@@ -250,7 +252,8 @@ impl Cluster {
         (count > 0).then(|| replaced[self.env.random_below(count) as usize].clone())
     }
 
-    /// Ends the node, or lets it run on for another to replace it. Where the medium does not fail, a server that is asked to stop must.
+    /// Ends the node, or lets it run on until another replaces it. On a backend without faults, a server that is asked
+    /// to stop must do so.
     pub async fn end(&self, end: End) -> Result<(), String> {
         let node = self.node.lock().take();
         self.sim.note(&format!("end {end:?}"));
@@ -266,16 +269,16 @@ impl Cluster {
                     "shutdown",
                     async move { server.shut_down().await },
                 );
-                // A medium in trouble may keep it from ending; then somebody kills it.
+                // Faults of the backend may prevent its end; then it is killed.
                 let stopped = self.env.timeout(self.pace() * STOP_MAX, stop).await;
                 if stopped.is_err() && self.backend.is_calm() {
                     let limit = self.pace() * STOP_MAX;
-                    return Err(format!("no end within {limit:?} on a healthy medium"));
+                    return Err(format!("no end within {limit:?} on a healthy backend"));
                 }
             }
             node.process.kill();
         }
-        // Now and then whatever went before ends with it, so that nobody runs any more.
+        // Now and then all earlier nodes end with it, so that none runs any more.
         if self.is_shared() && self.env.random_below(2) == 0 {
             self.replaced.lock().drain(..).for_each(|node| node.process.kill());
         }
@@ -301,17 +304,17 @@ impl Cluster {
         self.backend.lose_process(end == End::PowerLoss && !self.steady_power);
     }
 
-    /// What of the medium looks damaged. No end of a node damages anything: a check that finds something, and a repair that
-    /// gives something up, would be wrong.
+    /// The findings of a check. No end of a node damages anything. A check that finds damage, or a repair that gives
+    /// data up, would be wrong.
     pub async fn damage(&self) -> Result<Vec<String>, String> {
         match self.replaced_node() {
-            // Who looks while a server works sees files come and go.
+            // A check during a running server's work sees files come and go.
             Some(_) => Ok(Vec::new()),
             None => self.backend.damage(self.env.clone()).await,
         }
     }
 
-    /// Starts a node. While the medium fails, a start may fail too, and is tried again on a healthy one, which must do.
+    /// Starts a node. With faults a start may fail; it is then repeated without faults, where it must succeed.
     pub async fn start(&self) -> Result<(), String> {
         for attempt in 0.. {
             let process = self.sim.process();
@@ -321,12 +324,13 @@ impl Cluster {
             }
             let healthy = self.backend.is_calm();
             let settings = ServerOptions {
-                // Of each kind of value; what an earlier process did differently stays.
+                // One for each kind of value. Values that an earlier process chose stay.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
                 inherit_from: [0, usize::MAX][self.env.random_below(2) as usize],
-                log_streams: match self.several_streams {
-                    true => 1 + self.env.random_below(3) as u32,
-                    false => 1,
+                log_streams: if self.several_streams {
+                    1 + self.env.random_below(3) as u32
+                } else {
+                    1
                 },
                 ..options_at(self.pace())
             };
@@ -353,11 +357,11 @@ impl Cluster {
             self.lose_process(if attempt % 2 == 0 { End::Kill } else { End::PowerLoss });
             if says_replaced(&why) {
                 return Err(format!(
-                    "a server that starts and that nobody replaces says it was: {why}"
+                    "a starting server reports a replacement that never happened: {why}"
                 ));
             }
             if healthy {
-                return Err(format!("the server does not start on a healthy medium: {why}"));
+                return Err(format!("the server does not start on a healthy backend: {why}"));
             }
             self.calm();
         }
@@ -365,8 +369,8 @@ impl Cluster {
     }
 }
 
-/// Starts a server on a medium, of which it may have to become the owner. When another one does it ends, or goes on as if it did
-/// not learn of it: what keeps it from acknowledging anything must not depend on that.
+/// Starts a server on a backend, of which it may have to become the owner. When another one takes over, the server
+/// ends, or goes on as if it had not learned of it. Protection against its acknowledgements must not depend on its end.
 async fn open_on(
     backend: Arc<Backend>,
     process: Process,
@@ -383,7 +387,7 @@ async fn open_on(
             let by = shared.replaced().await;
             if opening.is_newest() {
                 let mut alarms = opening.alarms.lock();
-                alarms.push(format!("a server that nobody has replaced ends, because of {by}"));
+                alarms.push(format!("a server that was not replaced ends, because of {by}"));
             }
             process.kill();
         });
@@ -392,7 +396,7 @@ async fn open_on(
     Ok(Node { opening, ..node })
 }
 
-/// Whether these are the words of somebody who was replaced: of a medium, a tablet or a coordinator.
+/// Whether an error reports a replacement: of a backend's, tablet's or coordinator's owner.
 pub fn says_replaced(text: &str) -> bool {
     const WORDS: [&str; 3] = [
         "this process was replaced by",
@@ -402,7 +406,7 @@ pub fn says_replaced(text: &str) -> bool {
     WORDS.iter().any(|words| text.contains(words))
 }
 
-/// Starts a server on what a medium holds, wired as the binary wires it.
+/// Starts a server on the content of a storage, connected as in the binary.
 pub async fn open_node(
     process: Process,
     env: Env,
@@ -440,11 +444,11 @@ pub async fn open_node(
     })
 }
 
-/// The node went away before it answered, or took too long.
+/// The node ended before it responded, or took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAnswer;
 
-/// How long a client waits for an answer.
+/// Longest time that a client waits for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Node {
@@ -461,12 +465,12 @@ impl Node {
         }
     }
 
-    /// Whether another one has begun to serve since: what this one is asked for from then on never happens.
+    /// Whether another node has begun to serve since. Later requests to this one never take effect.
     pub fn is_outlived(&self) -> bool {
         self.outlived.load(Ordering::Relaxed)
     }
 
-    /// Whether anybody has tried to replace it.
+    /// Whether any process has tried to replace it.
     pub fn is_contested(&self) -> bool {
         !self.opening.is_newest()
     }

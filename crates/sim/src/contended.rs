@@ -1,46 +1,49 @@
-//! What a row may hold that several clients put to and delete at once.
+//! The possible contents of a row that several clients put to and delete concurrently.
 //!
-//! The registers of [`crate::history`] know what an answer must not be. Here an *order* is kept for each way in which all that was
-//! asked for may have happened one by one, and an answer is right if one of them explains it together with all answers before.
-//! What does not is struck off.
+//! The registers of [`crate::history`] know which results are wrong. This module keeps an *order* for each possible
+//! sequence of all operations. A result is right if at least one order explains it together with all results before.
+//! All other orders are dropped.
 //!
-//! * An operation happens at some moment between its beginning and its answer: until then there are orders with and without it.
-//! * A write without an answer may happen until the next recovery; then it has or never will, waited for or not.
-//! * The orders grow with all that is under way or in doubt: where that is much nothing more begins ([`UNDER_WAY_MAX`]).
+//! * An operation takes effect at some moment between its beginning and its end. Until it ends there are orders with
+//!   and without it.
+//! * A write without a response may take effect until the next recovery. After that it has or never will, whether or
+//!   not its client still waits.
+//! * The number of orders grows with all operations under way or in doubt. Where these are many, no further one begins
+//!   ([`UNDER_WAY_MAX`]).
 
 use crate::history::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations under way or in doubt. Of so many, half of them reads, there are some thousand orders.
+/// Most operations under way or in doubt. With this number, half of them reads, there are some thousand orders.
 const UNDER_WAY_MAX: usize = 5;
 
-/// What a row holds: the number of the last put, or nothing.
+/// The content of a row: the number of the last put, or nothing.
 pub type Held = Option<u64>;
 
-/// All that may be said of one row.
+/// All possible orders of one row.
 #[derive(Debug)]
 pub struct Contended {
-    /// Never empty, but after an answer that none explains.
+    /// Never empty, except after a result that no order explains.
     orders: BTreeSet<Order>,
     under_way: BTreeMap<u64, Operation>,
     next: u64,
 }
 
-/// What has come of one order so far.
+/// The outcome of one order so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
     held: Held,
-    /// Those of the operations under way that have happened, with what the row then held.
+    /// The operations under way that have taken effect, with the row's content after each.
     done: BTreeMap<u64, Held>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Operation {
-    /// What a write leaves; `None` is a read.
+    /// The content after a write; `None` is a read.
     leaves: Option<Held>,
-    /// It may still happen.
+    /// Whether it may still take effect.
     open: bool,
-    /// Its client has learned all that it will.
+    /// Whether its client has its final result.
     answered: bool,
 }
 
@@ -55,12 +58,12 @@ impl Default for Contended {
 }
 
 impl Contended {
-    /// A write begins, unless too much is under way; the result names it.
+    /// Begins a write, unless too much is under way; the result names it.
     pub fn begin_write(&mut self, leaves: Held) -> Option<u64> {
         self.begin(Some(leaves))
     }
 
-    /// A read begins, unless too much is under way; the result names it.
+    /// Begins a read, unless too much is under way; the result names it.
     pub fn begin_read(&mut self) -> Option<u64> {
         self.begin(None)
     }
@@ -80,7 +83,7 @@ impl Contended {
         Some(self.next)
     }
 
-    /// A write ends.
+    /// Ends a write.
     pub fn end_write(&mut self, write: u64, outcome: Outcome) -> Result<(), String> {
         match outcome {
             Outcome::Acknowledged => self.end(write, |order| order.done.contains_key(&write)),
@@ -95,14 +98,14 @@ impl Contended {
         }
     }
 
-    /// A read ends, with what it found; or without an answer.
+    /// Ends a read with its result, or without a response.
     pub fn end_read(&mut self, read: u64, found: Option<Held>) -> Result<(), String> {
         self.end(read, |order| {
             found.is_none_or(|held| order.done.get(&read) == Some(&held))
         })
     }
 
-    /// The server has recovered: no write that has not happened by now ever will.
+    /// Records a recovery: a write that has not taken effect by now never will.
     pub fn recovered(&mut self) {
         let writes = self
             .under_way
@@ -112,15 +115,16 @@ impl Contended {
         self.forget_closed();
     }
 
-    /// Strikes off all orders but those that agree with an answer.
+    /// Drops all orders that contradict a result.
     fn end(&mut self, ended: u64, agrees: impl Fn(&Order) -> bool) -> Result<(), String> {
         let explaining: BTreeSet<Order> = self.orders.iter().filter(|order| agrees(order)).cloned().collect();
-        let checked = match explaining.is_empty() {
-            true => Err(format!(
+        let checked = if explaining.is_empty() {
+            Err(format!(
                 "no order explains this: {:?} of {:?}",
                 self.orders, self.under_way
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         };
         if checked.is_ok() {
             self.orders = explaining;
@@ -129,7 +133,7 @@ impl Contended {
         checked
     }
 
-    /// What can happen no more, and whose client asks no more, says nothing any more.
+    /// An operation is forgotten when it can take effect no more and its client has its result.
     fn forget_closed(&mut self) {
         let closed = |(name, operation): (&u64, &Operation)| (operation.answered && !operation.open).then_some(*name);
         let closed: Vec<u64> = self.under_way.iter().filter_map(closed).collect();
@@ -145,7 +149,7 @@ impl Contended {
         self.orders = std::mem::take(&mut self.orders).into_iter().map(without).collect();
     }
 
-    /// Adds what may happen next to all orders.
+    /// Extends all orders by each operation that may take effect next.
     fn extend(&mut self) {
         let mut rest: Vec<Order> = self.orders.iter().cloned().collect();
         while let Some(order) = rest.pop() {
@@ -201,11 +205,11 @@ mod tests {
         assert!(reads(&mut row, Some(1)));
         assert!(row.end_write(delete, Outcome::Acknowledged).is_ok());
         assert!(reads(&mut row, None) || reads(&mut row, Some(1)));
-        // The deletion was seen to come last.
+        // A read has seen the deletion last.
         let (mut row, delete) = contended();
         assert!(reads(&mut row, None) && !reads(&mut row, Some(1)));
         assert!(row.end_write(delete, Outcome::Refused).is_err());
-        // Two reads beside both agree on an order.
+        // Two concurrent reads agree on an order.
         let (mut row, delete) = contended();
         assert!(reads(&mut row, Some(1)) && reads(&mut row, None) && !reads(&mut row, Some(1)));
         assert!(row.end_write(delete, Outcome::Acknowledged).is_ok());
@@ -220,7 +224,7 @@ mod tests {
         write(&mut row, Some(2), Outcome::Unknown);
         row.recovered();
         assert!(reads(&mut row, None) && !reads(&mut row, Some(2)), "too late");
-        // Its client waits past the recovery, and is told that it happened.
+        // Its client waits past the recovery and then learns that it took effect.
         let late = row.begin_write(Some(3)).unwrap();
         row.recovered();
         assert!(reads(&mut row, None));

@@ -1,37 +1,36 @@
-//! Was every answer one that a correct server could have given?
+//! Checks whether a correct server could have given every result.
 //!
-//! Clients report when each operation began and ended, in numbers drawn from one counter, and what came of it. A *register*
-//! is one place that operations overwrite as a whole; each write to it has a value of its own, so a read says which write
-//! it saw. Checked is what must hold for the history of each register to be linearizable:
+//! Clients report the beginning and the end of each operation, in numbers from one counter, and its result. A
+//! *register* is a place that operations overwrite as a whole. Each write to it has a unique value, so a read tells
+//! which write it saw. The history of each register must be linearizable:
 //!
-//! * a read sees a write that began before the read ended, and that was not refused;
-//! * it does not see one that was overwritten before the read began: that had certainly happened before another began
-//!   which had certainly happened before the read did;
-//! * it does not see one that could happen no more when an earlier read began, which saw another.
+//! * A read sees a write that began before the read ended and that was not refused.
+//! * It does not see a write that was overwritten before the read began. Overwritten means: the write had certainly
+//!   taken effect before another write began, which had certainly taken effect before the read began.
+//! * It does not see a write that could no longer take effect when an earlier read began that saw another write.
 //!
-//! A write has certainly happened when it was acknowledged, or when somebody has seen it. A write of unknown outcome may
-//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it. That holds for one
-//! that is still waited for as well: whom it was sent to was killed, or is outlived. So the first read after a recovery that
-//! does not see such a write ends the doubt. A write that was
-//! answered with an error can happen at that recovery only, and only if the server acknowledged nothing more before it
-//! ended: that is what the commit log promises of what it has refused.
+//! A write has certainly taken effect when it was acknowledged, or when a read has seen it. A write of unknown outcome
+//! may take effect late, but not after the next recovery: the log then holds all writes that will ever exist. The same
+//! holds for a write whose client still waits, because its server was killed or replaced. So the first read after a
+//! recovery that does not see such a write ends the doubt. A write that failed with an error can take effect only at
+//! that recovery, and only if the server acknowledged nothing more before it ended: the commit log promises this for
+//! refused records.
 
 use std::collections::BTreeMap;
 
 /// A moment: operations that began later have greater numbers.
 pub type Moment = u64;
 
-/// What came of a write, as far as its client knows.
+/// The outcome of a write, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has happened.
+    /// It has taken effect.
     Acknowledged,
-    /// It has not happened and never will.
+    /// It has not taken effect and never will.
     Refused,
-    /// The server could not do it. It may come back at the next recovery, unless the server acknowledges another write
-    /// before.
+    /// It failed. It may come back at the next recovery, unless the server acknowledges another write before.
     Failed,
-    /// It may have happened, or may yet.
+    /// It may have taken effect, or may yet.
     Unknown,
 }
 
@@ -40,11 +39,11 @@ struct Write<V> {
     value: V,
     began: Moment,
     refused: bool,
-    /// It had certainly happened at this moment.
+    /// It had certainly taken effect at this moment.
     by: Option<Moment>,
-    /// If it ever happens, then before this moment.
+    /// If it ever takes effect, then before this moment.
     latest: Option<Moment>,
-    /// A read that ended at this moment began when this could happen no more, and saw another write.
+    /// The end of a read that saw another write and that began when this one could no longer take effect.
     gone: Option<Moment>,
 }
 
@@ -68,7 +67,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         Register { writes: vec![first] }
     }
 
-    /// A write begins; the result names it.
+    /// Begins a write; the result names it.
     pub fn begin(&mut self, value: V, now: Moment) -> usize {
         self.writes.push(Write {
             value,
@@ -81,7 +80,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         self.writes.len() - 1
     }
 
-    /// A write ends.
+    /// Ends a write.
     pub fn end(&mut self, write: usize, outcome: Outcome, now: Moment) {
         let write = &mut self.writes[write];
         match outcome {
@@ -91,19 +90,19 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         }
     }
 
-    /// A write never happens: it failed, or went to who may write no more.
+    /// Records that a write never takes effect: it failed, or its server may no longer write.
     fn refuse(&mut self, write: usize) {
         self.writes[write].refused = true;
     }
 
-    /// The server has recovered: no write that has not happened by now ever will.
+    /// Records a recovery: a write that has not taken effect by now never will.
     pub fn recovered(&mut self, now: Moment) {
         for write in self.writes.iter_mut().filter(|w| w.latest.is_none()) {
             write.latest = Some(now);
         }
     }
 
-    /// A read between two moments saw `value`.
+    /// Checks a read between two moments that saw `value`.
     pub fn check(&mut self, value: &V, began: Moment, ended: Moment) -> Result<(), String> {
         let candidates: Vec<usize> = (0..self.writes.len())
             .filter(|&i| self.writes[i].value == *value)
@@ -133,7 +132,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         self.overwritten(index, began).is_none()
     }
 
-    /// A write that certainly happened between this one and `began`.
+    /// A write that certainly took effect between this one and `began`.
     fn overwritten(&self, index: usize, began: Moment) -> Option<&Write<V>> {
         let latest = self.writes[index].latest?;
         self.writes
@@ -145,7 +144,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         let certain = self.writes.iter().rev().find(|w| w.by.is_some_and(|by| by < began));
         let Some(&last) = candidates.last() else {
             return format!(
-                "a read in {began}..{ended} saw {value:?}, which nobody wrote; last certain write: {certain:?}"
+                "a read in {began}..{ended} saw {value:?}, which was never written; last certain write: {certain:?}"
             );
         };
         let by = self.overwritten(last, began);
@@ -164,18 +163,18 @@ impl<V> Write<V> {
     }
 }
 
-/// A counter that operations only add one to, however: its value is the number of those that happened.
+/// A counter that operations only increment: its value is the number of those that took effect.
 ///
-/// Additions without an answer leave a range of sums that may be right, and a loss would hide in it. So each sum is held
-/// against the newest one seen before, too: from there it grows by what was acknowledged in between at least, and by what may
-/// have happened in between at most.
+/// Additions without a response leave a range of possible sums, which could hide a loss. So each sum is also compared
+/// with the newest sum seen before. Since then it grows at least by the additions acknowledged in between, and at most
+/// by those that may have taken effect in between.
 #[derive(Clone, Debug, Default)]
 pub struct Counter {
     additions: Vec<Addition>,
     seen: Option<Seen>,
 }
 
-/// A sum that somebody was told.
+/// A sum that a client has read.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     began: Moment,
@@ -188,14 +187,14 @@ struct Addition {
     began: Moment,
     acknowledged: Option<Moment>,
     refused: bool,
-    /// If it ever happens, then before this moment.
+    /// If it ever takes effect, then before this moment.
     latest: Option<Moment>,
-    /// The sum it was told.
+    /// The sum in its response.
     told: Option<i64>,
 }
 
 impl Counter {
-    /// An addition begins; the result names it.
+    /// Begins an addition; the result names it.
     pub fn begin(&mut self, now: Moment) -> usize {
         self.additions.push(Addition {
             began: now,
@@ -207,7 +206,7 @@ impl Counter {
         self.additions.len() - 1
     }
 
-    /// An addition ends; `told` is the sum in its answer, if that has one.
+    /// Ends an addition; `told` is the sum in its response, if that has one.
     pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
         let began = self.additions[addition].began;
         match outcome {
@@ -233,14 +232,14 @@ impl Counter {
         Ok(())
     }
 
-    /// The server has recovered: no addition that has not happened by now ever will.
+    /// Records a recovery: an addition that has not taken effect by now never will.
     pub fn recovered(&mut self, now: Moment) {
         for addition in self.additions.iter_mut().filter(|a| a.latest.is_none()) {
             addition.latest = Some(now);
         }
     }
 
-    /// A read between two moments saw `sum`.
+    /// Checks a read between two moments that saw `sum`.
     pub fn check(&mut self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
         self.check_sum(sum, began, ended)?;
         self.note_seen(sum, began, ended);
@@ -270,22 +269,24 @@ impl Counter {
         }
     }
 
-    /// What was seen stays, and nothing happens twice.
+    /// A sum that was seen stays, and no addition takes effect twice.
     fn check_since_seen(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
         let Some(seen) = self.seen.filter(|seen| seen.ended < began) else {
             return Ok(());
         };
         let certain = |a: &&Addition| a.began > seen.ended && a.acknowledged.is_some_and(|at| at < began);
-        // What was acknowledged, or could happen no more, before that was told is part of it, or never happens.
+        // An addition that was acknowledged, or could no longer take effect, before that sum was read is part of it or
+        // never takes effect.
         let over = |moment: Option<Moment>| moment.is_some_and(|at| at < seen.began);
         let possible = |a: &&Addition| !a.refused && a.began < ended && !over(a.acknowledged) && !over(a.latest);
         let count = |which: &dyn Fn(&&Addition) -> bool| self.additions.iter().filter(which).count() as i64;
         let expected = seen.sum + count(&certain)..=seen.sum + count(&possible);
-        match expected.contains(&sum) {
-            true => Ok(()),
-            false => Err(format!(
+        if expected.contains(&sum) {
+            Ok(())
+        } else {
+            Err(format!(
                 "a counter read in {began}..{ended} is {sum}, expected {expected:?} after {seen:?}"
-            )),
+            ))
         }
     }
 }
@@ -301,20 +302,20 @@ enum Failed {
 #[derive(Debug, Default)]
 pub struct Histories {
     now: Moment,
-    /// The server has several log streams. What one of them acknowledges says nothing of what another has refused.
+    /// Whether the server has several log streams. An acknowledgement by one says nothing about refusals by another.
     several_streams: bool,
-    /// The last beginning of what was acknowledged, of a server with one log stream.
+    /// The last beginning of an acknowledged write, of a server with one log stream.
     settled: Moment,
-    /// What failed in this life of the server, and when its client learned of it.
+    /// The failed writes of this life of the server, and when their clients learned of it.
     failed: Vec<(Failed, Moment)>,
-    /// By row and slot.
+    /// Registers by row and slot.
     pub registers: BTreeMap<(Vec<u8>, usize), Register<Option<u64>>>,
-    /// By row.
+    /// Counters by row.
     pub counters: BTreeMap<Vec<u8>, Counter>,
 }
 
 impl Histories {
-    /// No history yet, of a server with one log stream or several.
+    /// An empty history, of a server with one log stream or several.
     pub fn new(several_streams: bool) -> Self {
         Histories {
             several_streams,
@@ -340,7 +341,7 @@ impl Histories {
         self.counters.entry(row.to_vec()).or_default()
     }
 
-    /// A write to a row's slot begins; the result names it. `never` of one that goes to an outlived server.
+    /// Begins a write to a row's slot; the result names it. `never` holds for a write to a replaced server.
     pub fn begin_write(&mut self, row: &[u8], slot: usize, value: Option<u64>, never: bool) -> usize {
         let now = self.tick();
         let register = self.register(row, slot);
@@ -351,7 +352,7 @@ impl Histories {
         write
     }
 
-    /// An addition to a row's counter begins; the result names it. `never` of one that goes to an outlived server.
+    /// Begins an addition to a row's counter; the result names it. `never` holds for one to a replaced server.
     pub fn begin_addition(&mut self, row: &[u8], never: bool) -> usize {
         let now = self.tick();
         let counter = self.counter(row);
@@ -360,7 +361,7 @@ impl Histories {
         addition
     }
 
-    /// A write to a row's slot ends.
+    /// Ends a write to a row's slot.
     pub fn end_write(&mut self, row: &[u8], slot: usize, write: usize, outcome: Outcome) {
         let now = self.tick();
         let register = self.register(row, slot);
@@ -369,14 +370,14 @@ impl Histories {
         let began = register.writes[write].began;
         match outcome {
             Outcome::Acknowledged => self.settle(began),
-            // What was begun before a recovery may have happened at that.
+            // A write that began before a recovery may have taken effect at it.
             Outcome::Failed if !in_this_life => {}
             Outcome::Failed => self.failed.push((Failed::Write(row.to_vec(), slot, write), now)),
             Outcome::Refused | Outcome::Unknown => {}
         }
     }
 
-    /// An addition to a row's counter ends.
+    /// Ends an addition to a row's counter.
     pub fn end_addition(
         &mut self,
         row: &[u8],
@@ -398,12 +399,12 @@ impl Histories {
         checked
     }
 
-    /// What failed before this moment will never happen.
+    /// A write that failed before this moment never takes effect.
     pub fn settled(&self) -> Moment {
         self.settled
     }
 
-    /// Something that was written began at `began` and was acknowledged: what failed before will never happen.
+    /// A write that began at `began` was acknowledged: writes that failed before never take effect.
     pub fn settle(&mut self, began: Moment) {
         if self.several_streams {
             return;
@@ -418,7 +419,7 @@ impl Histories {
         }
     }
 
-    /// The server has recovered.
+    /// Records a recovery.
     pub fn recovered(&mut self) {
         let now = self.tick();
         self.failed.clear();
@@ -431,8 +432,8 @@ impl Histories {
 mod tests {
     use super::*;
 
-    /// Runs `w<value> +`/`-`/`?` (began and ended, acknowledged, refused or unknown), `!` (recovered) and `r<value>`;
-    /// says which reads were right.
+    /// Runs `w<value> +`/`-`/`?` (began and ended, acknowledged, refused or unknown), `!` (recovered) and `r<value>`.
+    /// Returns which reads were right.
     fn check(script: &str, expected: &str) {
         let mut register = Register::new(0);
         let (mut now, mut verdicts) = (0, String::new());
@@ -521,7 +522,7 @@ mod tests {
         assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
     }
 
-    /// One addition acknowledged, one without an answer.
+    /// One addition acknowledged, one without a response.
     fn in_doubt() -> Counter {
         let mut counter = Counter::default();
         let (a, b) = (counter.begin(1), counter.begin(2));
@@ -549,7 +550,7 @@ mod tests {
         counter.recovered(7);
         assert!(counter.check(1, 8, 9).is_ok(), "not any more");
         assert!(counter.check(2, 10, 11).is_err(), "something was added twice");
-        // Had it been looked at before that recovery only, it could have happened there.
+        // A read only before that recovery would allow that the write took effect at it.
         let mut counter = in_doubt();
         assert!(counter.check(1, 5, 6).is_ok());
         counter.recovered(7);

@@ -1,10 +1,10 @@
-//! Deterministic simulation: virtual clock, seeded scheduler, faults, model and checkers.
+//! Deterministic simulation of Stele: a whole server, its faults, and the checkers of its results.
 //!
-//! * [`runtime`] runs whole servers on one thread, every choice drawn from one seed.
-//! * [`model`] says what a tablet must answer, without any of the engine's means.
-//! * [`cluster`] is a server on a [`backend`] that fails, a disk or a [`bucket`].
-//! * [`workload`] is what clients do to it, [`history`], [`possible`] and [`contended`] are the judges of the answers they get,
-//!   [`simulation`] is all of it together for one seed.
+//! * [`runtime`] runs whole servers on one thread and makes every choice from one seed.
+//! * [`model`] computes a tablet's results without any part of the engine.
+//! * [`cluster`] is a server on a [`backend`] with faults, a disk or a [`bucket`].
+//! * [`workload`] has the clients. [`history`], [`possible`] and [`contended`] check the results that they get.
+//!   [`simulation`] runs all of it for one seed.
 //!
 //! `docs/simulation.md` tells how to run a simulation and how to read its verdict.
 #![forbid(unsafe_code)]

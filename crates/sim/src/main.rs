@@ -29,14 +29,14 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal, skip-verify,
-        /// take-for-own or forget-own.
+        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal,
+        /// skip-verify, take-for-own or forget-own.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
-        /// Seeds each bug may take to be found; one of buckets only, of those that have one.
+        /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
     },
@@ -75,8 +75,8 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
         }
     }
     println!(
-        "{} seeds: {} writes acknowledged, {} lives of the server, {} replaced while they ran, {} faults, {} steps, up to {} tablets, {} compactions beside \
-         others of their tablet",
+        "{} seeds: {} writes acknowledged, {} lives of the server, {} replaced while they ran, {} faults, {} steps, up to {} tablets, {} compactions concurrent \
+         with others of their tablet",
         seeds.end - seeds.start,
         totals.acknowledged,
         totals.lives,

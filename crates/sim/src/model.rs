@@ -1,21 +1,22 @@
-//! What a tablet must answer, written from the data model alone.
+//! The results of a tablet, computed from the data model alone.
 //!
-//! The model keeps, per row, the list of everything ever written, and answers a read by looking at all of it: no
-//! sorting by key, no merging, no state that could go stale. It shares nothing with the engine but the data types, so
-//! the two do not err alike (`docs/data-model.md` is the specification of both).
+//! Per row the model keeps the list of all writes and answers a read by going through all of it. It does not sort by
+//! key or merge, and has no state that could be stale. It shares only the data types with the engine, so the two do not
+//! make the same mistakes (`docs/data-model.md` is the specification of both).
 //!
-//! Where the engine may answer in more than one way the model accepts exactly those ways:
+//! Where several results are correct, the model accepts exactly these:
 //!
-//! * A version that its family's rule has once called garbage may have been dropped by a compaction, for good. When the
-//!   versions that made it garbage are deleted later, it may come back or not. A rule that looks at both count and age
-//!   may do this at a time when no reader would have: a compaction applies it, at its own time, to a prefix of the
-//!   history (files that do not hold the newest deletes yet). So for each version the model remembers its position among
-//!   the versions of its column after every write to the row, and takes it for droppable up to that write once the rule,
-//!   asked with that position and today's date, says so.
-//! * What was dropped is dropped whole: an overwritten value never comes back, and of an aggregate all operands up to
+//! * A compaction may have dropped, for good, a version that its family's rule has once called garbage. When the
+//!   versions that made it garbage are deleted later, it may come back or not. A rule with both count and age may do
+//!   this at a time when no reader would see it: a compaction applies the rule, at its own time, to a prefix of the
+//!   history (files that lack the newest deletes). So for each version the model records its position among the
+//!   versions of its column after every write to the row. It treats the version as droppable up to that write once the
+//!   rule says so for that position and today's date.
+//! * A version is dropped as a whole: an overwritten value never comes back, and of an aggregate all operands up to
 //!   then are gone.
 //!
-//! Under the by-timestamp rule it matters when markers are dropped, so the model must be told of major compactions.
+//! Under the by-timestamp rule the time at which tombstones are dropped matters, so the model must be told of major
+//! compactions.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +24,10 @@ use stele_types::{
     Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema, Timestamp, ValueType,
 };
 
-/// A cell as tests state it: family, qualifier, timestamp, value.
+/// A cell as tests write it: family, qualifier, timestamp, value.
 pub type PlainCell = (u32, Vec<u8>, i64, Vec<u8>);
 
-/// Everything written to one tablet or table.
+/// All writes to one tablet or table.
 #[derive(Clone, Debug)]
 pub struct Model {
     schema: TableSchema,
@@ -39,7 +40,7 @@ pub struct Model {
 struct Row {
     writes: Vec<Write>,
     tombstones: Vec<Tombstone>,
-    /// For every version, its position after writes to the row: (number of the write, position).
+    /// For every version, its position after writes to the row, as (number of the write, position).
     positions: BTreeMap<VersionName, Vec<(u64, u64)>>,
 }
 
@@ -49,7 +50,7 @@ type VersionName = (FamilyId, Bytes, Timestamp);
 #[derive(Clone, Debug)]
 struct Write {
     number: u64,
-    /// The group that held the family when this was written.
+    /// The locality group of the family at the time of the write.
     group: GroupId,
     version: VersionName,
     value: Bytes,
@@ -59,7 +60,7 @@ struct Write {
 #[derive(Clone, Debug)]
 struct Tombstone {
     number: u64,
-    /// A marker of a row is kept once per locality group, because a group drops it on its own.
+    /// A tombstone of a row is kept once per locality group, because a group drops it on its own.
     group: GroupId,
     family: Option<FamilyId>,
     qualifier: Option<Bytes>,
@@ -82,7 +83,7 @@ impl Model {
         &self.schema
     }
 
-    /// Replaces the schema; what was written to families that it lacks stays, invisible.
+    /// Replaces the schema. Writes to families that it lacks stay, invisible.
     pub fn set_schema(&mut self, schema: TableSchema) {
         self.schema = schema;
     }
@@ -92,12 +93,12 @@ impl Model {
         self.newest
     }
 
-    /// The rows ever written to, in order.
+    /// The rows with any write, in order.
     pub fn rows(&self) -> Vec<Bytes> {
         self.rows.keys().cloned().collect()
     }
 
-    /// Applies the batch: all its mutations, in order, at once.
+    /// Applies the batch: all its mutations, in order, atomically.
     pub fn apply(&mut self, batch: &[RowMutation]) {
         for change in batch {
             for mutation in &change.mutations {
@@ -114,15 +115,16 @@ impl Model {
         }
     }
 
-    /// All rows of the range are gone, as if never written.
+    /// Removes all rows of the range as if never written.
     pub fn drop_rows(&mut self, range: &RowRange) {
         self.rows.retain(|row, _| !range.contains(row));
     }
 
-    /// A major compaction of a locality group of one tablet has rewritten everything up to write `through`: what a marker
-    /// hides is gone and so is the marker, so that under the by-timestamp rule it hides nothing written later.
+    /// Records a major compaction of a locality group of one tablet, which has rewritten everything up to write
+    /// `through`. Hidden cells are gone and so is their tombstone, so that under the by-timestamp rule it hides no
+    /// later write.
     pub fn compact_major(&mut self, tablet: &RowRange, group: GroupId, through: u64) {
-        // A marker that hides only what is older has nothing left to hide, and nobody sees that it is gone.
+        // A tombstone that hides only older cells has nothing left to hide, and its absence is invisible.
         if self.schema.delete_rule == DeleteRule::BySequence {
             return;
         }
@@ -142,12 +144,12 @@ impl Model {
                         .any(|tombstone| tombstone.hides(write, schema.delete_rule))
             });
             row.tombstones.retain(|m| m.group != group || m.number > through);
-            // What comes back takes its place among the versions.
+            // A version that comes back takes its place among the versions.
             row.note_positions(schema, newest);
         }
     }
 
-    /// Whether `cells` is an answer to a read of `row` at wall-clock time `now_micros`, and if not, why not.
+    /// Whether `cells` is a correct result of a read of `row` at wall-clock time `now_micros`, and if not, why not.
     pub fn check_row(&self, row: &[u8], cells: &[Cell], now_micros: i64) -> Result<(), String> {
         let mut answer: BTreeMap<(FamilyId, Bytes), BTreeMap<Timestamp, Bytes>> = BTreeMap::new();
         let mut previous: Option<(FamilyId, &Bytes, std::cmp::Reverse<Timestamp>)> = None;
@@ -181,7 +183,7 @@ impl Model {
         Ok(())
     }
 
-    /// Walks the versions from the newest to the oldest; the rule sees each at its place among those that were given.
+    /// Walks the versions from the newest to the oldest; the rule sees each at its position among the accepted ones.
     fn check_column(
         &self,
         row: &Row,
@@ -215,8 +217,7 @@ impl Model {
         }
     }
 
-    /// What a version may be: its value after all that was written, or after what was written since a compaction may
-    /// have dropped it.
+    /// The possible values of a version: after all writes, or after the writes since a compaction may have dropped it.
     fn possible(&self, row: &Row, version: &VersionName, now_micros: i64) -> Vec<Option<Bytes>> {
         if !self.schema.families.contains_key(&version.0) {
             return vec![None];
@@ -273,14 +274,14 @@ impl Model {
         cells
     }
 
-    /// Whether `cell`, as a raw read showed it, can have been stored: a marker, or a value that was written, or that
-    /// came from operands.
+    /// Whether `cell`, from a raw read, can have been stored: a tombstone, or a value that was written or folded from
+    /// operands.
     pub fn was_written(&self, row: &[u8], cell: &Cell) -> bool {
         let Some(model) = self.rows.get(row) else {
             return false;
         };
         let version = (cell.family, cell.qualifier.clone(), cell.timestamp);
-        // Operands are folded; of a dropped family it is no longer known whether it had any.
+        // Operands are folded. Of a dropped family it is no longer known whether it had any.
         let folded = aggregate(&self.schema, cell.family).is_some() || !self.schema.families.contains_key(&cell.family);
         cell.kind.is_delete()
             || model
@@ -370,7 +371,7 @@ impl Row {
         of_column.map(|w| w.version.2).collect()
     }
 
-    /// What the writes to a version after write `since` come to.
+    /// The value of a version after its writes since write `since`.
     fn value(&self, schema: &TableSchema, version: &VersionName, since: u64) -> Option<Bytes> {
         let mut value: Option<Bytes> = None;
         for write in self.writes.iter().filter(|w| w.version == *version && w.number > since) {
@@ -409,7 +410,7 @@ impl Row {
 impl Tombstone {
     fn hides(&self, write: &Write, rule: DeleteRule) -> bool {
         let (family, qualifier, timestamp) = &write.version;
-        // Each group drops markers at a time of its own, which matters where they hide what is written later.
+        // Each group drops tombstones at its own time, which matters where they hide later writes.
         (rule == DeleteRule::BySequence || self.group == write.group)
             && self.family.is_none_or(|f| f == *family)
             && self.qualifier.as_ref().is_none_or(|q| q == qualifier)

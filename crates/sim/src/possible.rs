@@ -1,25 +1,25 @@
-//! What a row may hold, when an answer follows from many writes and some of these went unanswered.
+//! The possible contents of a row after many writes, some of unknown outcome.
 //!
-//! The registers of [`crate::history`] are overwritten as a whole, so one write explains an answer. Here writes put some
-//! versions and delete others, in families with and without a rule of garbage collection. So for each row there is a list
-//! of *possible states*, and an answer is right if one of them gives exactly it:
+//! The registers of [`crate::history`] are overwritten as a whole, so one write explains a result. Here writes put some
+//! versions and delete others, in families with and without a rule of garbage collection. So for each row there is a
+//! list of *possible states*, and a result is right if at least one of them gives exactly it:
 //!
-//! * A write may be conditional, and its answer tells what it found: that is a read, too.
-//! * One write at a time goes to a row; reads go on beside it. What was acknowledged is part of every state, what was
-//!   refused of none, and what is under way or went unanswered is *in doubt*: a read finds it or not.
-//! * After a write of unknown outcome nothing is written to the row before the next recovery. There the doubt ends: from
-//!   then on it has happened, or never will. Until a read tells which, both are possible. The same holds of a write that is
-//!   still waited for then: whom it was sent to was killed, or is outlived.
-//! * A read that nothing was written beside leaves only the states that explain it: what was read once stays read.
+//! * A write may be conditional, and its result tells whether the condition matched: that is a read, too.
+//! * One write at a time goes to a row; reads run concurrently with it. An acknowledged write is part of every state,
+//!   and a refused one of none. A write under way or without a response is *in doubt*: a read finds it or not.
+//! * After a write of unknown outcome nothing is written to the row before the next recovery, which ends the doubt:
+//!   from then on the write has taken effect, or never will. Until a read tells which, both are possible. The same
+//!   holds for a write whose client still waits then, because its server was killed or replaced.
+//! * A read without a concurrent write leaves only the states that explain it: cells that were read once stay.
 //!
-//! A rule counts when reading, so the versions beyond the newest of a column are never shown. Of those that were beyond them
-//! after some write it is not known whether a compaction has dropped them (`docs/data-model.md`): such a version is
-//! *droppable*. When newer ones are deleted it shows, or not, and if not it never comes back. It is kept as long as it is
-//! there, and may still go: a compaction may be at work that has not met the delete.
+//! A rule applies to reads, so versions beyond the newest of a column are never shown. For a version that was beyond
+//! them after some write, it is unknown whether a compaction has dropped it (`docs/data-model.md`): such a version is
+//! *droppable*. When newer ones are deleted, it shows or not, and if not it never comes back. It stays droppable as
+//! long as it exists, because a running compaction may not have seen the delete.
 //!
-//! What a filter makes of an answer, [`view`] says.
+//! [`view`] computes the result of a filter.
 //!
-//! There is no time in any of this, no sequence number and no file: it shares with the engine the data types alone.
+//! The module has no time, no sequence number and no file: it shares only the data types with the engine.
 
 mod state;
 pub mod view;
@@ -33,17 +33,18 @@ use view::View;
 /// How many versions of a column a family's rule keeps; `None` is all.
 pub type Keeps = fn(FamilyId) -> Option<usize>;
 
-/// States of a row that is still written to. Doubts double them, once in a life of the server at most, and reads end
-/// doubts: a row that has so many waits for those.
+/// Most states of a row that is still written to. A doubt doubles them, at most once in a life of the server, and reads
+/// end doubts: a row with this many states waits for reads.
 const STATES_MAX: usize = 32;
 
-/// States that a violation shows.
+/// Most states that a violation shows.
 const STATES_SHOWN: usize = 4;
 
-/// What one request does to a row.
+/// The effect of one request on a row.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Chooses the first list if this view of the row has any cell, else the second. The first without any.
+    /// Applies the first list if this view of the row has any cell, else the second. Without a view it applies the
+    /// first.
     pub condition: Option<View>,
     /// In order.
     pub on_match: Vec<Mutation>,
@@ -62,59 +63,56 @@ impl From<Vec<Mutation>> for Change {
 }
 
 impl Change {
-    /// What is written if the condition has, or has not, matched.
+    /// The mutations for a condition that has, or has not, matched.
     pub fn branch(&self, matched: bool) -> &[Mutation] {
-        match matched {
-            true => &self.on_match,
-            false => &self.otherwise,
-        }
+        if matched { &self.on_match } else { &self.otherwise }
     }
 }
 
-/// What may be said of one row.
+/// The possible contents of one row.
 #[derive(Debug)]
 pub struct Row {
     keeps: Keeps,
-    /// What the row may hold, without what is in doubt. Never empty; none covers another.
+    /// The possible states without the write in doubt. Never empty; no state covers another.
     states: Vec<State>,
     in_doubt: Option<InDoubt>,
     writing: Writing,
     /// Number of the newest write.
     write: u64,
-    /// Grows whenever something is written or learned.
+    /// Grows with every write and every gain of knowledge.
     changes: u64,
     reads: BTreeMap<u64, Read>,
     next_read: u64,
 }
 
-/// A write that may have happened, or may yet.
+/// A write that may have taken effect, or may yet.
 #[derive(Debug)]
 struct InDoubt {
     change: Change,
-    /// When its client learned that it had failed, in the life of the server in which it did.
+    /// The time at which its client learned of its failure, in the same life of the server.
     failed: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
-    /// Somebody may write.
+    /// A client may write.
     Idle,
-    /// Somebody does.
+    /// A client is writing.
     UnderWay,
-    /// Somebody does, who has not learned of a recovery since: it has happened, or never will.
+    /// A client is writing and has not learned of a recovery since: the write has taken effect, or never will.
     Outlived,
     /// The same, and a read after that recovery has not found it.
     Lost,
-    /// Somebody did, and nobody knows what came of it: nothing is written before the next recovery.
+    /// The outcome of a write is unknown: nothing is written before the next recovery.
     Resting,
 }
 
-/// A read that has no answer yet.
+/// A read under way.
 #[derive(Debug)]
 struct Read {
-    /// What the row may have held when it began.
+    /// The possible states when it began.
     before: Vec<State>,
-    /// What it may have held since, because of the write of this number.
+    /// The possible states since then, because of the write of this number.
     since: Vec<(u64, State)>,
     /// [`Row::changes`] when it began.
     changes: u64,
@@ -135,7 +133,7 @@ impl Row {
         }
     }
 
-    /// A write begins, unless there is another, or too much is in doubt; whether it does.
+    /// Begins a write, unless there is another, or too much is in doubt. Returns whether it begins.
     pub fn begin_write(&mut self, change: &Change) -> bool {
         if self.writing != Writing::Idle || self.states.len() > STATES_MAX {
             return false;
@@ -155,7 +153,7 @@ impl Row {
         true
     }
 
-    /// The write ends; its client learned so at `now`, and perhaps whether the condition has matched.
+    /// Ends the write. Its client learned of it at `now`, and perhaps whether the condition has matched.
     pub fn end_write(&mut self, outcome: Outcome, matched: Option<bool>, now: Moment) -> Result<(), String> {
         self.changes += 1;
         let was = self.writing;
@@ -164,7 +162,7 @@ impl Row {
             _ => Writing::Idle,
         };
         let Some(doubt) = &mut self.in_doubt else {
-            // A read has seen it, or has shown that it never happens.
+            // A read has seen it, or has shown that it never takes effect.
             return match (was, outcome) {
                 (Writing::Lost, Outcome::Acknowledged) => {
                     Err("a write was acknowledged that a read after the recovery had not found".to_owned())
@@ -197,7 +195,7 @@ impl Row {
         Ok(())
     }
 
-    /// A read begins; the result names it. What failed before `settled` never happens.
+    /// Begins a read; the result names it. Writes that failed before `settled` never take effect.
     pub fn begin_read(&mut self, settled: Moment) -> u64 {
         self.settle(settled);
         let read = Read {
@@ -210,7 +208,7 @@ impl Row {
         self.next_read
     }
 
-    /// The read ends: it found these cells in this view, or had no answer.
+    /// Ends the read, which found these cells in this view or had no response.
     pub fn end_read(&mut self, read: u64, view: &View, cells: Option<&[Cell]>) -> Result<(), String> {
         let (Some(read), Some(cells)) = (self.reads.remove(&read), cells) else {
             return Ok(());
@@ -224,7 +222,7 @@ impl Row {
             return Ok(());
         }
         let learned = match (before.is_empty(), since.is_empty()) {
-            // What was in doubt has happened.
+            // The write in doubt has taken effect.
             (true, _) => {
                 self.in_doubt = None;
                 since
@@ -246,13 +244,13 @@ impl Row {
         Ok(())
     }
 
-    /// The server has recovered: what is in doubt and is over has happened by now, or never will. What failed before
-    /// `settled` never does.
+    /// Records a recovery: a write in doubt that has ended has taken effect by now, or never will. Writes that failed
+    /// before `settled` never do.
     pub fn recovered(&mut self, settled: Moment) {
         self.settle(settled);
         if self.writing == Writing::UnderWay {
-            // Whoever waits for its answer has yet to learn of it, and may be told that it has happened. A read that began
-            // before is no proof that it has not.
+            // A client that still waits has yet to learn of it and may be told that the write took effect. A read that
+            // began before is no proof that it has not.
             self.writing = Writing::Outlived;
             self.changes += 1;
             return;
@@ -263,7 +261,7 @@ impl Row {
         }
     }
 
-    /// What is in doubt, if anything is, has happened or never will.
+    /// Settles that the write in doubt, if there is one, has taken effect or never will.
     fn settle_either_way(&mut self) {
         if self.in_doubt.is_some() {
             let unchanged = self.states.clone();
@@ -280,7 +278,7 @@ impl Row {
         }
     }
 
-    /// What is in doubt has not happened and never will.
+    /// Settles that the write in doubt has not taken effect and never will.
     fn forget_doubt(&mut self) {
         self.in_doubt = None;
         self.changes += 1;
@@ -290,14 +288,14 @@ impl Row {
         }
     }
 
-    /// The states once what is in doubt has happened, and was told this; the doubt is over.
+    /// The states after the write in doubt took effect with this result; the doubt is over.
     fn happened(&mut self, matched: Option<bool>) -> Vec<State> {
         let states = self.states_since(matched).into_iter().map(|(_, state)| state).collect();
         self.in_doubt = None;
         states
     }
 
-    /// The states if what is in doubt has happened and was told this, each with the number of that write.
+    /// The states if the write in doubt took effect with this result, each with the number of that write.
     fn states_since(&self, told: Option<bool>) -> Vec<(u64, State)> {
         let Some(InDoubt { change, .. }) = &self.in_doubt else {
             return Vec::new();
@@ -321,7 +319,7 @@ impl Row {
         since.into_iter().map(|state| (self.write, state)).collect()
     }
 
-    /// Those of the states that give these cells in this view, with what that says of them.
+    /// The states that give these cells in this view, narrowed by this result.
     fn explaining<'a>(&self, states: impl Iterator<Item = &'a State>, view: &View, cells: &[Cell]) -> Vec<State> {
         let mut explaining = Vec::new();
         for (state, shown) in states.flat_map(|state| state.answers(self.keeps)) {

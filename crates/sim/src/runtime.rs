@@ -1,19 +1,20 @@
-//! A deterministic runtime: one thread, a virtual clock, every choice from a seed.
+//! A deterministic runtime: one thread, a virtual clock, and one seed for every choice.
 //!
 //! Terms: a *task* is a spawned future; a *process* is a set of tasks that end together, as a killed process's do; a
 //! *step* is one poll of one task. FoundationDB's simulator is the model (SIGMOD 2021, §4).
 //!
 //! * The next task is picked at random among the runnable ones, so that seeds explore schedules.
-//! * The clock moves a little with each step, and jumps to the next timer when nothing is runnable: hours of virtual
+//! * The clock moves a little with each step, and jumps to the next timer when nothing is runnable. So hours of virtual
 //!   time cost nothing, and a task that spins cannot keep timers from firing.
-//! * Blocking work runs at once, on the stack of whoever asks for it.
-//! * A run is bounded in steps; running out of them, or of anything to do, is an error with the names of the tasks left.
-//! * A machine runs once. With the run all its processes end: tasks hold the machine and the machine holds its tasks, so
-//!   that a server which nobody killed would stay in memory with its medium.
-//! * Every decision goes into a rolling hash. Two runs from one seed that differ in it are a bug, in the simulator or in
-//!   code that reached for a clock, a hash map's order or an address.
+//! * Blocking work runs immediately on the caller's stack.
+//! * A run has a limit of steps. At the limit, or when nothing is left to run, it fails with the names of the remaining
+//!   tasks.
+//! * A machine runs once, and all its processes end with the run. Otherwise a server that was not killed would stay in
+//!   memory with its storage, because tasks hold the machine and the machine holds its tasks.
+//! * Every decision goes into a rolling hash. A difference between two runs from one seed is a bug, in the simulator or
+//!   in code that used a clock, a hash map's order or an address.
 //!
-//! Nothing here holds the scheduler's lock while it runs foreign code: not a poll, not a drop, not a blocking closure.
+//! The runtime never holds the scheduler's lock while it runs foreign code: a poll, a drop or a blocking closure.
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -30,10 +31,10 @@ use stele_env::{BlockingWork, Env, Priority, Runtime};
 /// Wall-clock time at the start: 2020-09-13, a round number that is a plausible date.
 pub const WALL_ORIGIN_MICROS: i64 = 1_600_000_000_000_000;
 
-/// Virtual time of one step. Small against any timer, and not nothing: a spinning task must see time pass.
+/// Virtual time of one step. It is small against any timer, but not zero: a spinning task must see time pass.
 const STEP: Duration = Duration::from_nanos(200);
 
-/// Why a run ended without its result.
+/// The reason why a run ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stalled {
     /// Nothing can run and no timer is set.
@@ -70,7 +71,7 @@ pub struct Process {
 }
 
 impl Sim {
-    /// A machine that draws everything from `seed` and makes at most `steps_max` steps.
+    /// A machine that derives all randomness from `seed` and makes at most `steps_max` steps.
     pub fn new(seed: u64, steps_max: u64) -> Sim {
         let inner = Inner {
             now: Duration::ZERO,
@@ -107,7 +108,7 @@ impl Sim {
         }
     }
 
-    /// Runs everything until `future` has its result, as a task of a process of its own; then ends all processes.
+    /// Runs everything until `future`, a task of a process of its own, has a result; then ends all processes.
     pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Stalled> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
@@ -133,17 +134,17 @@ impl Sim {
         self.scheduler.inner.lock().wall_offset_micros += micros;
     }
 
-    /// Takes something the run did into the trace: an output, an operation on storage.
+    /// Adds an event to the trace: an output, an operation on storage.
     pub fn note(&self, text: &str) {
         self.scheduler.note(text);
     }
 
-    /// Prints what is noted, from now on.
+    /// Prints the noted events from now on.
     pub fn print_trace(&self) {
         self.scheduler.inner.lock().trace.prints = true;
     }
 
-    /// A hash of everything decided and noted so far.
+    /// A hash of all decisions and noted events so far.
     pub fn trace_hash(&self) -> u64 {
         self.scheduler.inner.lock().trace.hash
     }
@@ -160,7 +161,7 @@ impl Process {
         Env::new(Arc::new(self.clone()))
     }
 
-    /// Ends the process: its tasks are dropped where they stand, and it can start no more.
+    /// Ends the process: its tasks are dropped where they are, and it can start no more.
     pub fn kill(&self) {
         let dropped: Vec<BoxFuture<'static, ()>> = {
             let mut inner = self.scheduler.inner.lock();
@@ -180,13 +181,13 @@ impl Process {
         drop(dropped);
     }
 
-    /// Whether it was ended.
+    /// Whether the process has ended.
     pub fn has_ended(&self) -> bool {
         self.scheduler.inner.lock().dead.contains(&self.id)
     }
 
-    /// Lets the process stand still for so long: no task of it runs, while the others go on and time passes. As a machine
-    /// does that is suspended, or starved of its processors.
+    /// Pauses the process for this time: no task of it runs, while the others go on and time passes. A machine behaves
+    /// like this when it is suspended or its processors are busy.
     pub fn stand_still(&self, time: Duration) {
         let mut inner = self.scheduler.inner.lock();
         inner.trace.add(&[b's', self.id as u8]);
@@ -279,13 +280,13 @@ struct Inner {
     next_process: u64,
     /// Processes that have ended.
     dead: Vec<u64>,
-    /// Processes that stand still.
+    /// Processes that are paused.
     asleep: BTreeMap<u64, Asleep>,
-    /// All of them have.
+    /// All tasks.
     ended: bool,
     /// Runnable tasks, without order.
     ready: Vec<u64>,
-    /// By deadline, then by creation.
+    /// Timers by deadline, then by creation.
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
     steps: u64,
@@ -293,25 +294,25 @@ struct Inner {
     trace: Trace,
 }
 
-/// A process that stands still.
+/// A paused process.
 struct Asleep {
     until: Duration,
-    /// What could run otherwise.
+    /// Its runnable tasks.
     ready: Vec<u64>,
 }
 
 struct Task {
     process: u64,
     name: &'static str,
-    /// Absent while it is polled.
+    /// Absent during a poll.
     future: Option<BoxFuture<'static, ()>>,
     waker: Waker,
-    /// In `ready`.
+    /// Whether the task is in `ready`.
     queued: bool,
 }
 
 impl Scheduler {
-    /// Ends all processes: tasks are dropped where they stand, and none is started any more.
+    /// Ends all processes: their tasks are dropped, and none is started any more.
     fn end(&self) {
         let tasks = {
             let mut inner = self.inner.lock();
@@ -340,7 +341,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The task to poll next; `None` when one that is no more was picked.
+    /// The task to poll next; `None` when the picked one has ended.
     fn pick(&self) -> Result<Option<(u64, BoxFuture<'static, ()>, Waker)>, Stalled> {
         self.fire_timers()?;
         let mut inner = self.inner.lock();
@@ -367,7 +368,7 @@ impl Scheduler {
         Ok(task.future.take().map(|future| (id, future, waker)))
     }
 
-    /// Wakes whoever waits for a time that has come; moves to the next such time when nobody can run.
+    /// Wakes the timers that are due; moves to the next timer when no task can run.
     fn fire_timers(&self) -> Result<(), Stalled> {
         let due: Vec<Waker> = {
             let mut inner = self.inner.lock();
@@ -409,7 +410,7 @@ impl Scheduler {
 }
 
 impl Inner {
-    /// A task can run, once its process does.
+    /// Makes a task runnable, once its process is not paused.
     fn make_ready(&mut self, process: u64, task: u64) {
         match self.asleep.get_mut(&process) {
             Some(asleep) => asleep.ready.push(task),
@@ -417,21 +418,21 @@ impl Inner {
         }
     }
 
-    /// When a timer fires or a process goes on, whichever is first.
+    /// The time of the next timer or the end of the next pause, whichever is first.
     fn next_event(&self) -> Option<Duration> {
         let timer = self.timers.keys().next().map(|(deadline, _)| *deadline);
         let process = self.asleep.values().map(|asleep| asleep.until).min();
         timer.into_iter().chain(process).min()
     }
 
-    /// Lets processes go on that stood still until now.
+    /// Ends the pauses that are due.
     fn wake_processes(&mut self) {
         let now = self.now;
         let woken = self.asleep.extract_if(.., |_, asleep| asleep.until <= now);
         self.ready.extend(woken.flat_map(|(_, asleep)| asleep.ready));
     }
 
-    /// The tasks left, each name once.
+    /// The remaining tasks, each name once.
     fn names(&self) -> String {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         self.tasks
@@ -501,7 +502,7 @@ impl Drop for Sleep {
     }
 }
 
-/// A rolling FNV-1a hash of what happened.
+/// A rolling FNV-1a hash of all events.
 struct Trace {
     hash: u64,
     prints: bool,

@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::{PlantedBug, Priority};
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// All chance comes from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// A bug that the run shall find.
+    /// A planted bug that the run shall find.
     pub planted: Option<PlantedBug>,
-    /// Print what happens.
+    /// Print all events.
     pub prints: bool,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What was wrong; empty is good.
+    /// The violations; empty is good.
     pub violations: Vec<String>,
-    /// Hash of every decision and every answer.
+    /// Hash of every decision and every result.
     pub trace: u64,
     /// Tasks polled.
     pub steps: u64,
@@ -33,26 +33,26 @@ pub struct Verdict {
     pub acknowledged: u64,
     /// Lives of the server.
     pub lives: u64,
-    /// Those that ran on when the next one began.
+    /// Nodes that ran on when the next one began.
     pub replaced: u64,
     /// Faults injected.
     pub faults: u64,
     /// Most tablets at the end of a life.
     pub tablets: usize,
-    /// Compactions that were begun while another of the same tablet ran.
+    /// Compactions that began while another of the same tablet ran.
     pub concurrent_compactions: u64,
-    /// Puts (of manifests, mostly) that a life's end cut off: before they had their effect, and after.
+    /// Puts (of manifests, mostly) interrupted by the end of a life: before their effect, and after it.
     pub puts_cut: (u64, u64),
 }
 
 /// Steps of one run. A run takes some 100,000; more than this is a livelock.
 const STEPS_MAX: u64 = 5_000_000;
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: u64 = 5;
-/// One of so many lives has a rest.
+/// One in this many lives has a rest.
 const RESTING_LIVES: u64 = 5;
 
-/// The seeds to look for a planted bug with: those of runs on a bucket, if it is only there.
+/// The seeds for a planted bug: only those of runs on a bucket, if the bug exists only there.
 pub fn seeds_for(bug: PlantedBug) -> impl Iterator<Item = u64> {
     let has_bucket = |seed: u64| Cluster::new(Sim::new(seed, STEPS_MAX), None).is_shared();
     (0..).filter(move |seed| !bug.needs_bucket() || has_bucket(*seed))
@@ -91,7 +91,7 @@ pub fn run(plan: Plan) -> Verdict {
     }
 }
 
-/// What lives of the server came to.
+/// Sums over the lives of the server.
 #[derive(Default)]
 struct Seen {
     lives: u64,
@@ -102,7 +102,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// A life is about to end.
+    /// Called before the end of a life.
     fn look(&mut self, cluster: &Cluster, end: End) {
         self.lives += 1;
         self.replaced += u64::from(end == End::Replaced);
@@ -113,7 +113,7 @@ impl Seen {
     }
 }
 
-/// The lives of a server, or why it could not go on.
+/// The lives of a server. An error tells why it could not go on.
 async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, String> {
     let env = cluster.env().clone();
     cluster.start().await?;
@@ -138,7 +138,7 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, St
         restart(&cluster, &workload, end).await?;
     }
     cluster.calm();
-    // What the faults of this life have broken may stay so until its end; it may not answer.
+    // Faults of this life may have effects until its end; the node need not respond.
     workload.check_everything().await;
     for end in [some_end(&cluster), End::PowerLoss] {
         seen.look(&cluster, end);
@@ -160,10 +160,10 @@ async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(),
     Ok(())
 }
 
-/// Completes when a life is to end. Most are short, so that there are many and all that happens happens at once. What failed
-/// is left alone for a second or more before the server tries it again, and it looks for tablets to split every half second:
-/// so in some lives everybody rests for longer than that, and then goes on. Otherwise no failed flush or compaction would ever
-/// be followed by one that succeeds.
+/// Completes when a life is to end. Most lives are short, so that there are many and all events fall together. After a
+/// failure the server waits a second or more before it tries again, and it checks for tablets to split every half
+/// second. So in some lives all clients rest for longer than that and then go on. Otherwise no failed flush or
+/// compaction would ever be followed by one that succeeds.
 async fn one_life(cluster: &Cluster, workload: &Workload) {
     let env = cluster.env();
     let work = || cluster.pace() * Duration::from_micros(1_000 + env.random_below(200_000));
@@ -187,7 +187,7 @@ fn some_end(cluster: &Cluster) -> End {
     }
 }
 
-/// Clocks are set by people and by time servers; nothing but timestamps may depend on them.
+/// People and time servers set clocks; only timestamps may depend on them.
 fn jump_wall_clock(cluster: &Cluster) {
     const HOUR_MICROS: i64 = 3_600_000_000;
     if cluster.env().random_below(8) == 0 {

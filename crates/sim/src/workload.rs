@@ -1,20 +1,21 @@
-//! What clients do, and what they tell the checker.
+//! The clients of a simulation and their reports to the checkers.
 //!
-//! One table, few rows, several clients at once, so that everything collides:
+//! One table, few rows and several concurrent clients make conflicts frequent:
 //!
-//! * `r*`: three *slots*, one for each of three timestamps. A write fills a slot, that is the cells of three columns at that
-//!   timestamp, with the same unique number; now and then it deletes the whole row first. A read must find all three
-//!   columns of a slot telling the same number: rows are atomic.
+//! * `r*`: three *slots*, one for each of three timestamps. A write fills a slot, that is the cells of three columns at
+//!   that timestamp, with the same unique number; now and then it deletes the whole row first. A read must find the
+//!   same number in all three columns of a slot: rows are atomic.
 //! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`.
 //! * `k*`: claims. Check-and-mutate writes its number unless the row has any cell; one client at most may succeed.
 //! * `p*`: contended. Several clients put one version and delete it again, as fast as they can ([`contended`]).
-//! * `m*`: versions. Puts and deletes of all kinds, conditional or not, in a family without a rule and in one that keeps two
-//!   versions ([`versions`]).
+//! * `m*`: versions. Puts and deletes of all kinds, conditional or not, in a family without a rule and in one that
+//!   keeps two versions ([`versions`]).
 //!
-//! Reads are of one row, or scans of the table in either direction. Beside them one client makes and drops tables
+//! Reads are of one row, or scans of the table in either direction. Concurrently one client creates and drops tables
 //! ([`admin`]).
 //!
-//! An acknowledgement now and then asks for the server's end at that very moment: that is when a promise too many shows.
+//! Now and then an acknowledgement triggers the immediate end of the server: that shows acknowledgements that came too
+//! early.
 
 mod admin;
 mod contended;
@@ -49,47 +50,47 @@ const SUMS: FamilyId = FamilyId(3);
 const SLOTS: usize = 3;
 /// Columns of a slot.
 const COLUMNS: [&[u8]; 3] = [b"a", b"b\0", b"c"];
-/// Acknowledgements between two ends of the server that clients ask for.
+/// Acknowledgements between two ends of the server that clients trigger.
 const ACKNOWLEDGED_PER_END: u64 = 40;
 /// Rows of each kind.
 const ROWS: u64 = 8;
-/// Attempts of a server that has started on a healthy medium to answer, before it counts as one that does not.
+/// Attempts of a server that has started without faults to respond, before it counts as dead.
 const ANSWERS_MAX: u32 = 20;
-/// Between two of them: a split or a flush on a medium without latency takes less.
+/// Pause between two attempts: a split or a flush on a backend without latency takes less.
 const ANSWER_PAUSE: Duration = Duration::from_millis(50);
 
-/// Since when a row is known to be claimed, and by which claim, if that is known.
+/// The earliest known claim of a row, with its number if that is known.
 type Taken = (Moment, Option<u64>);
 
-/// What all clients share.
+/// The state that all clients share.
 pub struct Workload {
     cluster: Arc<Cluster>,
-    /// Until then no client begins anything.
+    /// Until then no client begins an operation.
     rest_until: Mutex<Duration>,
     histories: Mutex<Histories>,
-    /// What was wrong, first things first.
+    /// The violations, first ones first.
     violations: Mutex<Vec<String>>,
     next_value: Mutex<u64>,
     claims: Mutex<BTreeMap<Vec<u8>, Vec<Claim>>>,
-    /// The rows that somebody was told are claimed.
+    /// The rows with a known claim.
     taken: Mutex<BTreeMap<Vec<u8>, Taken>>,
-    /// What the rows of versions may hold.
+    /// The possible contents of rows of versions.
     versions: Mutex<BTreeMap<Bytes, Row>>,
-    /// The same of the contended rows.
+    /// The same for the contended rows.
     contended: Mutex<BTreeMap<Bytes, Contended>>,
     acknowledged: Mutex<u64>,
-    /// Asks for the server's end.
+    /// Triggers the server's end.
     end_wanted: tokio::sync::Notify,
 }
 
 #[derive(Clone, Debug)]
 struct Claim {
     value: u64,
-    /// It has not happened and never will.
+    /// It has not taken effect and never will.
     refused: bool,
-    /// It was told that the row had been empty.
+    /// Its result said that the row was empty.
     won: bool,
-    /// If it ever happens, then before this moment.
+    /// If it ever takes effect, then before this moment.
     latest: Option<Moment>,
 }
 
@@ -129,7 +130,7 @@ fn new_table() -> NewTable {
 }
 
 impl Workload {
-    /// A workload of nothing yet.
+    /// A workload without operations yet.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Workload> {
         Arc::new(Workload {
             histories: Mutex::new(Histories::new(cluster.has_several_streams())),
@@ -146,7 +147,7 @@ impl Workload {
         })
     }
 
-    /// What was wrong.
+    /// The violations.
     pub fn violations(&self) -> Vec<String> {
         self.violations.lock().clone()
     }
@@ -156,12 +157,12 @@ impl Workload {
         *self.acknowledged.lock()
     }
 
-    /// Completes when a client asks for the server's end.
+    /// Completes when a client triggers the server's end.
     pub async fn end_wanted(&self) {
         self.end_wanted.notified().await;
     }
 
-    /// The server has recovered.
+    /// Records a recovery.
     pub fn recovered(&self) {
         let settled = self.histories.lock().settled();
         self.versions.lock().values_mut().for_each(|row| row.recovered(settled));
@@ -173,7 +174,7 @@ impl Workload {
         }
     }
 
-    /// Makes the table, on a healthy medium.
+    /// Creates the table on a healthy backend.
     pub async fn prepare(&self) -> Result<(), String> {
         let node = self.running_node().await;
         let master = node.master.clone();
@@ -184,7 +185,7 @@ impl Workload {
         Ok(())
     }
 
-    /// For so long no client begins anything, while the server goes on.
+    /// Stops clients from beginning operations for this time, while the server goes on.
     pub fn rest(&self, time: Duration) {
         *self.rest_until.lock() = self.cluster.env().now() + time;
     }
@@ -221,9 +222,10 @@ impl Workload {
         }
     }
 
-    /// Whom a client takes for the owner of the data: one that was replaced and runs on, in one case of four and whenever its
-    /// successor is not there yet. Until then what it acknowledges has happened like any other; once the successor serves, nothing
-    /// that it is asked for ever happens. What it reads may be old, and is not asked.
+    /// The node that a client takes for the owner of the data. In one case of four, and whenever the successor does not
+    /// serve yet, this is a replaced one that still runs. Until the successor serves, writes that it acknowledges have
+    /// taken effect like any others. After that no request to it ever takes effect. Its reads may be stale, so clients
+    /// do not read from it.
     async fn some_owner(&self) -> Arc<Node> {
         if self.cluster.is_shared()
             && (self.cluster.node().is_none() || self.below(4) == 0)
@@ -234,7 +236,7 @@ impl Workload {
         self.running_node().await
     }
 
-    /// Reads everything; for the end, when nobody writes. What is not read is not checked.
+    /// Reads everything at the end, when no client writes. Rows that are not read are not checked.
     pub async fn check_everything(&self) {
         let node = self.running_node().await;
         for reversed in [false, true] {
@@ -242,8 +244,8 @@ impl Workload {
         }
     }
 
-    /// The same of a server that started on a healthy medium: it takes a write, and answers. Else a server that is stuck for
-    /// good would pass, for nothing that it says is wrong.
+    /// The same for a server that started on a healthy backend: it must accept a write and respond. Otherwise a server
+    /// that hangs forever would pass, because none of its results is wrong.
     pub async fn check_everything_is_answered(&self) {
         let node = self.running_node().await;
         let before = self.acknowledged();
@@ -255,7 +257,7 @@ impl Workload {
             self.cluster.env().sleep(ANSWER_PAUSE).await;
         }
         if self.acknowledged() == before {
-            self.violate("a server that started on a healthy medium takes no write".to_owned());
+            self.violate("a server that started on a healthy backend accepts no write".to_owned());
         }
         for reversed in [false, true] {
             let mut is_read = false;
@@ -268,13 +270,14 @@ impl Workload {
             }
             if !is_read {
                 self.violate(format!(
-                    "a server that started on a healthy medium answers no scan (reversed: {reversed})"
+                    "a server that started on a healthy backend responds to no scan (reversed: {reversed})"
                 ));
             }
         }
     }
 
-    /// What a request asks for. Less than a sync only where nothing but the process ever ends: then it must do as well.
+    /// The durability of a request. It is less than a sync only where nothing but the process ever ends, so that it
+    /// must survive as well.
     fn durability(&self) -> Option<Durability> {
         if !self.cluster.power_is_steady() {
             return None;
@@ -358,8 +361,8 @@ impl Workload {
         }
     }
 
-    /// A write ends; `never` of one that an outlived server was asked for. What that was asked for before its successor began to
-    /// serve, and is acknowledged after it, is no lie: it was in the log when the successor took that over.
+    /// Ends a write; `never` holds for a write to a replaced server. Such a write may have begun before the successor
+    /// began to serve, and be acknowledged after it. That is correct: the log had it when the successor took over.
     fn note_write(&self, what: &str, outcome: Outcome, never: bool) {
         if outcome == Outcome::Acknowledged && never {
             self.violate(format!(
@@ -421,7 +424,7 @@ impl Workload {
         self.end_addition(&name, addition, (outcome, None), never);
     }
 
-    /// Asks a server, and looks at what it refuses.
+    /// Sends a request to a server and checks its refusals.
     async fn ask<T: Send + 'static>(
         &self,
         node: &Node,
@@ -434,10 +437,11 @@ impl Workload {
         answer
     }
 
-    /// Nobody is fenced whom nobody has tried to replace, and no log is closed under a server that goes on.
+    /// Only a server that another process tried to replace may be fenced, and the log of a running server must stay
+    /// open.
     fn check_refusal(&self, node: &Node, error: &ServiceError) {
         if says_replaced(&error.message) && !node.is_contested() {
-            self.violate(format!("a server that nobody has replaced says it was: {error}"));
+            self.violate(format!("a server that was not replaced reports a replacement: {error}"));
         }
         let goes_on = || self.cluster.node().is_some_and(|running| std::ptr::eq(&*running, node));
         if error.message.contains("the commit log is closed") && goes_on() {
@@ -445,7 +449,7 @@ impl Workload {
         }
     }
 
-    /// Writes to rows in one request, and what came of each.
+    /// Writes to rows in one request, and handles the result of each.
     async fn request_rows(&self, node: &Node, rows: Vec<RowMutation>) -> Vec<Outcome> {
         let count = rows.len();
         let request = MutateRows {
@@ -532,11 +536,11 @@ impl Workload {
             let mut claims = self.claims.lock();
             let of_row = claims.entry(row.to_vec()).or_default();
             of_row[index].won = won;
-            // One that found a cell there has written nothing.
+            // A conditional write that found a cell has written nothing.
             of_row[index].refused |= outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
             of_row.iter().filter(|claim| claim.won).count()
         };
-        // Who finds a claim writes nothing, and asks nobody whether it is still the owner.
+        // A conditional write that finds a claim writes nothing and does not verify ownership.
         let what = format!("claim {} for {value} won {won}", row.escape_ascii());
         self.note_write(&what, outcome, never && won);
         if winners > 1 {
@@ -548,7 +552,7 @@ impl Workload {
         }
     }
 
-    /// Somebody was told that the row is claimed.
+    /// Records that a client has learned of a claim of the row.
     fn note_taken(&self, row: &[u8], by: Option<u64>) {
         let now = self.tick();
         let mut taken = self.taken.lock();
@@ -556,12 +560,12 @@ impl Workload {
         known.1 = known.1.or(by);
     }
 
-    /// Since when and by whom the row is claimed, if somebody knew that before this moment.
+    /// The claim of the row as known before this moment, if any.
     fn taken_before(&self, row: &[u8], moment: Moment) -> Option<Taken> {
         self.taken.lock().get(row).copied().filter(|(since, _)| *since < moment)
     }
 
-    /// A read that began at this moment has found no claim: those that could happen no more then never do.
+    /// A read that began at this moment has found no claim: claims that could no longer take effect then never do.
     fn note_unclaimed(&self, row: &[u8], began: Moment) {
         let mut claims = self.claims.lock();
         let of_row = claims.get_mut(row).into_iter().flatten();
@@ -587,7 +591,7 @@ impl Workload {
         self.scan_as(node, self.below(2) == 0).await;
     }
 
-    /// Whether it was answered.
+    /// Whether it got a response.
     async fn scan_as(&self, node: &Node, reversed: bool) -> bool {
         let request = ReadRows {
             reversed,
@@ -621,21 +625,21 @@ impl Workload {
             let cells = found.remove(&read.0).unwrap_or_default();
             self.end_contended_read(read, Some(&cells));
         }
-        // Those of which too much was under way.
+        // Rows with too much under way are skipped.
         (0..contended::CONTENDED_ROWS).for_each(|number| drop(found.remove(&contended::contended_row(number))));
         self.end_reads(open, &View::All, Some(&mut found));
         if let Some((row, _)) = found.pop_first() {
-            self.violate(format!("a scan gave row {row:?}, which nobody wrote"));
+            self.violate(format!("a scan gave row {row:?}, which was never written"));
         }
         true
     }
 
-    /// `None` when the read failed, which it may.
+    /// `None` when the read failed, which is allowed.
     async fn read(&self, node: &Node, mut request: ReadRows) -> Option<Vec<(Bytes, Vec<Cell>)>> {
         let router = node.router.clone();
         let read = async move {
             let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
-            // As front ends do; of every second row the stream is looked at, too.
+            // As front ends do. For every second row the stream is read, too.
             let is_even = |row: &Bytes| row.last().is_some_and(|digit| digit % 2 == 0);
             if request.one_row().is_some_and(is_even) {
                 if let Some(batch) = router.try_read_row(&request)? {
@@ -656,7 +660,7 @@ impl Workload {
                 self.cluster.sim().note(&format!("read failed: {error}"));
                 match error.kind {
                     ErrorKind::Corruption => self.violate(format!("a read met corruption: {error}")),
-                    // Else filters could be wrong, and nothing be checked.
+                    // Otherwise filters could be wrong without any check.
                     ErrorKind::InvalidArgument => self.violate(format!("a read was taken for a mistake: {error}")),
                     _ => {}
                 }
@@ -723,7 +727,7 @@ impl Workload {
         Ok(())
     }
 
-    /// A claim may be won between a read and its check; but what was claimed before the read began stays so.
+    /// A claim may be won between a read and its check; but a claim from before the read stays.
     fn check_claim(&self, row: &[u8], cells: &[Cell], began: Moment) -> Result<(), String> {
         let before = self.taken_before(row, began);
         if let ([], Some((since, by))) = (cells, before) {
@@ -751,7 +755,7 @@ impl Workload {
                 let value = number(&cell.value).map(|n| n as u64);
                 let claim = claims.iter().find(|claim| Some(claim.value) == value && !claim.refused);
                 match (claim, winner) {
-                    (None, _) => Err(format!("claimed by {value:?}, who did not win: {claims:?}")),
+                    (None, _) => Err(format!("claimed by {value:?}, which did not win: {claims:?}")),
                     (Some(claim), Some(winner)) if claim.value != winner.value => {
                         Err(format!("claimed by {claim:?}, while {winner:?} was told to have won"))
                     }
@@ -763,8 +767,8 @@ impl Workload {
     }
 }
 
-/// What an answer says of its write. `Unavailable` and `Busy` promise that nothing has happened; what the request itself is
-/// to blame for has not happened either. `Aborted` says that nobody knows. Anything else was a failure.
+/// The outcome of a write, by its result. `Unavailable` and `Busy` promise that it has not taken effect, and so do
+/// errors of the request itself. `Aborted` means that the outcome is unknown. Any other error is a failure.
 fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
     match answer {
         Ok(_) => Outcome::Acknowledged,
@@ -795,7 +799,7 @@ fn change((row, slot, value, deletes): &(Bytes, usize, u64, bool)) -> RowMutatio
     }
 }
 
-/// A number with its column, and enough behind them to fill memtables: a value cannot be taken for another column's.
+/// A number with its column, and filler for memtables: a value cannot be taken for another column's.
 fn format_value(value: u64, column: &[u8]) -> Bytes {
     let mut bytes = value.to_be_bytes().to_vec();
     bytes.extend_from_slice(column);

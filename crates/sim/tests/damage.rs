@@ -6,11 +6,11 @@
 //! kind `Corruption` that names the file. Nothing is ever missing, stale or made up, nothing panics, nothing hangs.
 //!
 //! Known exceptions, which bytes alone cannot tell: damage to the last group of the commit log, or to the last record of
-//! the coordination log, looks like a tail that was never acknowledged. The folder ends in a write and a table that may
+//! the coordination log, resembles a tail that was never acknowledged. The folder ends in a write and a table that may
 //! go missing for that reason, and nothing else may.
 //!
-//! Damage to what tablets consist of must also pass without a trace: when the file is whole again after the server has
-//! written, flushed, compacted and swept beside it, everything is there.
+//! Damage to files of tablets must also pass without a trace: when the file is whole again after the server has
+//! written, flushed, compacted and swept meanwhile, everything is there.
 //!
 //! Of the first and last bytes of each file every sixteenth is flipped, and some between by chance. `DAMAGE_FLIPS` sets how
 //! many of those per file, and takes all at the ends; `DAMAGE_FLIPS=all` takes each byte.
@@ -34,7 +34,8 @@ use tables::plain_table;
 const STEPS_MAX: u64 = 1_000_000;
 /// Rows of each of the two tablets.
 const ROWS: u64 = 24;
-/// Bytes of a value, of which those of full length go to value files: three to a block of the default size would be too many for a file of several blocks.
+/// Bytes of a value. Values of full length go to value files: with three to a block of the default size, a file of
+/// several blocks would have too many.
 const VALUE_BYTES: usize = 9_000;
 /// Bytes at either end of a file that count as its ends: longer than any header or footer.
 const ENDS: u64 = 64;
@@ -53,7 +54,7 @@ type Rows = BTreeMap<Bytes, Option<Bytes>>;
 
 struct Folder {
     files: Files,
-    /// What every row ever written holds; `None` for a deleted one.
+    /// The content of every row ever written; `None` for a deleted one.
     rows: Rows,
 }
 
@@ -63,7 +64,7 @@ fn table(name: &str) -> TableName {
 
 fn settings() -> ServerOptions {
     ServerOptions {
-        // Nothing happens by itself: the folder is what the test makes it.
+        // No background work: the test alone changes the folder.
         memtables: MemtableLimits::new(64 << 20, 32 << 20),
         log_bytes_max: 64 << 20,
         log_segment_bytes: 256 << 10,
@@ -176,7 +177,7 @@ async fn make_folder(sim: Sim) -> Folder {
     Folder { files, rows }
 }
 
-/// What one flipped bit did, or several.
+/// The outcome of one flipped bit, or of several.
 #[derive(Debug, Default)]
 struct Seen {
     refused_starts: u64,
@@ -251,7 +252,7 @@ async fn examine(sim: Sim, files: Files, path: String, whole: Bytes, mut rows: R
         }
         Err(error) => check_error(&path, &error)?,
     }
-    // Blind writes are taken, but where nobody knows what a tablet consists of.
+    // Blind writes are accepted, except where the files of a tablet are unknown.
     for row in [&b"a-new"[..], b"p-new"].map(Bytes::from_static) {
         match write(&node, &row, put(row.clone())).await {
             Ok(()) => drop(rows.insert(row.clone(), Some(row))),
@@ -294,11 +295,11 @@ async fn heal(sim: &Sim, storage: &Arc<MemoryStorage>, path: &str, whole: Bytes,
     }
 }
 
-/// What to flip of each file.
+/// The bytes to flip in each file.
 #[derive(Clone, Copy)]
 enum Flips {
     All,
-    /// Every `step`th byte of the ends, and so many between them by chance.
+    /// Every `step`th byte of the ends, and a number of random ones between them.
     Some {
         step: usize,
         between: u64,
@@ -333,7 +334,7 @@ struct Place<'a> {
     offset: u64,
 }
 
-/// What flips did: for each kind of file how many there were, and what was seen.
+/// The outcomes of flips: for each kind of file their number and their sum.
 #[derive(Default)]
 struct Outcome {
     by_kind: BTreeMap<String, (u64, Seen)>,
@@ -378,9 +379,10 @@ fn flip_all<'a>(folder: &Folder, places: impl Iterator<Item = Place<'a>>) -> Out
                 continue;
             }
         };
-        let kind = match path.ends_with(".val") {
-            true => "values".to_owned(),
-            false => path.split(['/', '-']).next().unwrap_or_default().to_owned(),
+        let kind = if path.ends_with(".val") {
+            "values".to_owned()
+        } else {
+            path.split(['/', '-']).next().unwrap_or_default().to_owned()
         };
         let (flips, sum) = outcome.by_kind.entry(kind).or_default();
         *flips += 1;
@@ -425,7 +427,7 @@ fn a_flipped_bit_is_never_taken_for_data() {
     });
     assert!(failures.is_empty(), "{failures:#?}");
     let of = |kind: &str| by_kind.get(kind).expect("a file of every kind");
-    // Damage to tablets does not stop the server, but for what looks like a newer version.
+    // Damage to tablets does not stop the server, unless it appears as a newer version.
     for kind in ["sst", "values", "tablets"] {
         let (flips, seen) = of(kind);
         assert!(seen.refused_starts * 4 < *flips, "{kind}: {seen:?}");

@@ -1,8 +1,8 @@
-//! A tablet that cannot be served: the others go on, what it needs is kept, and that stays bounded.
+//! A tablet that cannot be served does not affect the others.
 //!
-//! A server with several tablets on two log streams is killed; the manifest of one tablet is damaged, or names files of a
-//! locality group that the catalog lacks. Life after life the other tablets are written to. When the manifest is whole
-//! again, everything is there.
+//! Its log is kept within a bound. A server with several tablets on two log streams is killed; the manifest of one
+//! tablet is damaged, or names files of a locality group that the catalog lacks. Life after life the other tablets are
+//! written to. When the manifest is whole again, everything is there.
 
 use crate::support::tables;
 
@@ -26,7 +26,7 @@ const STEPS_MAX: u64 = 5_000_000;
 const SPLITS: [&[u8]; 3] = [b"b", b"c", b"d"];
 /// Bytes of a value.
 const VALUE_BYTES: usize = 500;
-/// What the log may take.
+/// The limit of the log.
 const LOG_BYTES: u64 = 64 << 10;
 
 fn settings() -> ServerOptions {

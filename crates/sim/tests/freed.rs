@@ -1,6 +1,6 @@
-//! What a server lets go of is freed: tablets that are no more, while it serves, and everything when it ends.
+//! A server frees the memory of dropped tablets, and all memory when it ends.
 //!
-//! References in a circle are the only way for memory to be lost, and nothing but its growth would tell.
+//! Reference cycles are the only way to leak memory, and nothing but its growth would show them.
 
 use crate::support::tables;
 
@@ -17,12 +17,12 @@ use tables::plain_table;
 
 /// More is a livelock.
 const STEPS_MAX: u64 = 2_000_000;
-/// Rows that are written: several times what a tablet of these settings takes before it is split.
+/// Rows to write: several times the size at which a tablet with these settings splits.
 const ROWS: u32 = 400;
 /// Within which a tablet of so much is split, and files of former ones are deleted.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// What each operation of the medium takes.
+/// Latency of each operation of the storage.
 const LATENCY: Duration = Duration::from_millis(1);
 /// Writes that are under way when a server is killed.
 const UNDER_WAY: u32 = 30;
@@ -119,7 +119,7 @@ async fn life(sim: Sim, storage: Arc<FaultyStorage>, stops: bool) -> Result<Vec<
     all.push(Arc::downgrade(&node.router) as Weak<dyn Send + Sync>);
     if stops {
         node.server().shut_down().await;
-        // Its loops look up from their sleep, and end.
+        // Its loops wake up and end.
         env.sleep(SETTLED).await;
     } else {
         let node = Arc::new(node);
@@ -127,7 +127,7 @@ async fn life(sim: Sim, storage: Arc<FaultyStorage>, stops: bool) -> Result<Vec<
             let node = node.clone();
             env.spawn("write", async move { drop(write(&node, "stays", number).await) });
         }
-        // One is on its way to the medium, and the others are queued.
+        // One is on its way to the storage, and the others are queued.
         env.sleep(LATENCY / 2).await;
         process.kill();
     }

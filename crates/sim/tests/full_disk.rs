@@ -1,8 +1,8 @@
-//! A disk that is full at any point: nothing acknowledged is lost, and there is no need to restart when there is room again.
+//! A disk that is full at any point loses nothing acknowledged.
 //!
-//! A server writes, flushes and compacts while the medium takes only so many bytes more; the limit is moved over the whole
-//! range, so that every kind of file is the one that does not fit. Then there is room again: writes go on. Then the
-//! power goes, and everything that was ever acknowledged is there.
+//! A server writes, flushes and compacts while the storage accepts only a limited number of further bytes. The limit is
+//! moved over the whole range, so that each kind of file is once the one that does not fit. Then there is space again:
+//! writes go on without a restart. Then the power fails, and all acknowledged writes are there.
 
 use crate::support::tables;
 
@@ -19,7 +19,7 @@ use tables::plain_table;
 
 /// Steps of one run; more is a livelock.
 const STEPS_MAX: u64 = 3_000_000;
-/// Writes of a run, and bytes of each value: some 100 KB in all, several times what a memtable takes.
+/// Writes of a run, and bytes of each value: some 100 KB in all, several memtables.
 const WRITES: u64 = 60;
 const VALUE_BYTES: usize = 1_500;
 
@@ -64,7 +64,7 @@ async fn live(sim: Sim, reservation: u64) -> Result<(u64, u64), String> {
     let env = process.env();
     let settings = || {
         let mut settings = options();
-        // Nothing is kept free, or writes would be refused before anything fails.
+        // No space is reserved, or writes would be refused before any operation fails.
         settings.free_bytes_min = 0;
         settings
     };
@@ -113,9 +113,10 @@ async fn live(sim: Sim, reservation: u64) -> Result<(u64, u64), String> {
     if let Some(row) = missing(&found) {
         return Err(format!("{row:?} is missing after a power loss"));
     }
-    match found.contains(&more) {
-        true => Ok((acknowledged.len() as u64, refused)),
-        false => Err("what was written with room again is missing".to_owned()),
+    if found.contains(&more) {
+        Ok((acknowledged.len() as u64, refused))
+    } else {
+        Err("what was written with room again is missing".to_owned())
     }
 }
 
@@ -142,8 +143,8 @@ fn nothing_is_lost_wherever_the_disk_is_full() {
     );
 }
 
-/// Overwrites a few rows until several times the disk was written, with a reserve: garbage is what would fill it, so all
-/// of it must be taken in the end, without anybody making room. How many were refused on the way.
+/// Overwrites a few rows until several times the disk was written, with a reserve. Garbage would fill the disk, so all
+/// of it must be accepted in the end without any outside help. Returns the number of refusals on the way.
 async fn overwrite(sim: Sim, reservation: u64) -> Result<u64, String> {
     let text = |e: ServiceError| e.to_string();
     let storage = FaultyStorage::new(sim.process().env());
@@ -192,7 +193,7 @@ const OVERWRITTEN_ROWS: u64 = 8;
 fn a_disk_full_of_garbage_frees_itself() {
     let mut failures = Vec::new();
     let mut refused = 0;
-    // From thrice what is live, with the reserve and a segment of the log: what is left is less than a tablet takes.
+    // From three times the live data plus the reserve and a segment of the log: less is left than a tablet takes.
     for step in 0..60u64 {
         let reservation = 45_000 + step * 2_503;
         let sim = Sim::new(step, 4 * STEPS_MAX);

@@ -1,8 +1,8 @@
-//! Owners that take a tablet from each other while each may fall asleep anywhere: what a commit said is done stays done.
+//! Owners that take a tablet from each other keep all acknowledged commits.
 //!
-//! A commit that returned `Ok` lets its owner delete what it replaced: log, sstables. So the next owner must have
-//! started from it. Each commit here adds an id to the manifest; every id of a commit that returned `Ok` must be in
-//! the last manifest.
+//! Each may pause anywhere. A commit that returned `Ok` lets its owner delete the files that it replaced: log,
+//! sstables. So the next owner must have started from it. Each commit here adds an id to the manifest; every id of a
+//! commit that returned `Ok` must be in the last manifest.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -206,9 +206,10 @@ async fn own_for_one_life(storage: Arc<dyn Storage>, epoch: u32, done: Arc<Mutex
     let mut unsettled = false;
     for n in 1..=40 {
         let id = u64::from(epoch) << 32 | n;
-        let next = match unsettled {
-            true => manifest.clone(),
-            false => with_id(&manifest, id),
+        let next = if unsettled {
+            manifest.clone()
+        } else {
+            with_id(&manifest, id)
         };
         match log.commit(&next).await {
             Ok(()) if unsettled => unsettled = false,

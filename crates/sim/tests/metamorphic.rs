@@ -1,11 +1,12 @@
-//! The same operations under other settings give the same answers.
+//! The same operations under other settings give the same results.
 //!
-//! A list of operations (writes of all kinds, read-modify-writes, conditional writes, reads and scans in both directions,
-//! filtered or not) is run by one client against two servers. One has everything in memory and is left alone. The other has
-//! random settings, of the server, the table, its locality groups and the medium, and between operations it is made to
-//! flush, to compact, to split, to move families between groups, and to lose its process or its power as its durability allows. Every answer must be the same.
+//! One client runs a list of operations (writes of all kinds, read-modify-writes, conditional writes, reads and scans
+//! in both directions, filtered or not) against two servers. One has everything in memory and is left alone. The other
+//! has random settings of the server, the table, its locality groups and the storage. Between operations it flushes,
+//! compacts, splits, moves families between groups, and loses its process or its power as its durability allows. Every
+//! result must be the same.
 //!
-//! Left out is what may differ for good reason: rules of garbage collection, which a compaction may apply early, and the
+//! The test leaves out legitimate differences: rules of garbage collection, which a compaction may apply early, and the
 //! timestamps that the server gives.
 //!
 //! A failing case is shrunk to few operations. `PROPTEST_CASES=2000` makes the search thorough.
@@ -41,7 +42,7 @@ const ATTEMPTS: u32 = 100;
 /// Virtual time that all of a run takes at most. Timestamps of clients keep at least this distance from the clock's.
 const RUN_MICROS_MAX: i64 = 50_000_000;
 
-/// What the client does.
+/// The operations of the client.
 #[derive(Clone, Debug)]
 enum Operation {
     Write(Vec<(Bytes, Vec<Change>)>),
@@ -61,7 +62,7 @@ enum Operation {
     },
 }
 
-/// What happens between two operations.
+/// An event between two operations.
 #[derive(Clone, Debug, PartialEq)]
 enum Event {
     Nothing,
@@ -76,7 +77,7 @@ enum Event {
     Alter(usize, GroupUpdate),
 }
 
-/// How the server, the table and the medium are.
+/// The settings of the server, the table and the storage.
 #[derive(Clone, Debug)]
 struct Settings {
     memtable_bytes: u64,
@@ -88,7 +89,7 @@ struct Settings {
     row_cache_bytes: usize,
     value_separate_bytes: usize,
     compression: Compression,
-    /// Of groups beside the default one.
+    /// Of groups in addition to the default one.
     groups: Vec<GroupUpdate>,
     durability: Durability,
     splits: Vec<Bytes>,
@@ -279,7 +280,7 @@ impl Settings {
     }
 }
 
-/// A server, and the medium that outlives it.
+/// A server, and the storage that outlives it.
 struct Machine {
     sim: Sim,
     settings: Settings,
@@ -367,7 +368,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The end that what was acknowledged survives, and a new start.
+    /// An end that acknowledged writes survive, and a new start.
     async fn restart(&mut self) -> Result<(), String> {
         if self.settings.durability == Durability::None {
             match self.node.server().shut_down().await {
@@ -579,9 +580,10 @@ fn show(out: &mut String, row: &[u8], cells: &[Cell]) {
     let _ = write!(out, "{}:", row.escape_ascii());
     for cell in cells {
         let since_start = cell.timestamp.0 - WALL_ORIGIN_MICROS;
-        let timestamp = match (0..RUN_MICROS_MAX).contains(&since_start) {
-            true => "now".to_owned(),
-            false => since_start.to_string(),
+        let timestamp = if (0..RUN_MICROS_MAX).contains(&since_start) {
+            "now".to_owned()
+        } else {
+            since_start.to_string()
         };
         let value = &cell.value;
         let shown = value.get(..16).unwrap_or(value).escape_ascii();
@@ -596,7 +598,7 @@ fn show(out: &mut String, row: &[u8], cells: &[Cell]) {
     out.push('\n');
 }
 
-/// The answers to all operations, and in the end to a scan in either direction.
+/// The results of all operations, and of a final scan in either direction.
 fn answers(seed: u64, settings: &Settings, operations: &[Operation]) -> Result<Vec<String>, String> {
     let sim = Sim::new(seed, STEPS_MAX);
     let (settings, mut operations) = (settings.clone(), operations.to_vec());
@@ -627,7 +629,7 @@ fn answers(seed: u64, settings: &Settings, operations: &[Operation]) -> Result<V
     sim.run(run).map_err(|stalled| stalled.to_string())?
 }
 
-/// Cases: enough to notice what is plainly wrong, in some seconds.
+/// Cases: enough to notice obvious faults, in some seconds.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()

@@ -1,4 +1,4 @@
-//! The simulation itself: it repeats, it passes, and it finds what has been planted.
+//! The simulation itself: it repeats, it passes, and it finds planted bugs.
 
 #[cfg(feature = "planted-bugs")]
 use stele_sim::simulation::seeds_for;
@@ -28,7 +28,7 @@ fn some_seeds_pass() {
     let (mut acknowledged, mut lives, mut replaced) = (0, 0, 0);
     let (mut before, mut after, mut beside) = (0, 0, 0);
     for seed in 0..60 {
-        // What is rare may need some more.
+        // Rare bugs may need some more seeds.
         if seed >= 20 && before > 0 && after > 0 {
             break;
         }
@@ -39,7 +39,7 @@ fn some_seeds_pass() {
         replaced += verdict.replaced;
         (before, after) = (before + verdict.puts_cut.0, after + verdict.puts_cut.1);
     }
-    // Else nobody has tried what becomes of a manifest that was being made.
+    // Otherwise no run has interrupted the creation of a manifest.
     assert!(
         before > 0 && after > 0,
         "{before} puts cut before their effect, {after} after"

@@ -1,4 +1,4 @@
-//! What a split keeps waiting, and a deletion of rows.
+//! The time that a split, and a deletion of rows, keep writes waiting.
 
 use crate::support::tables;
 
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// Steps of the run; more is a livelock.
 const STEPS_MAX: u64 = 1_000_000;
-/// What a write takes at most, when nothing keeps it waiting.
+/// Longest time of a write that nothing delays.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn table() -> TableName {

@@ -1,5 +1,7 @@
-//! A tablet that cannot be flushed for long, while the others of its log are written to all the time: the log stays bounded, the
-//! others go on, and once the medium is well again, or the server has started anew, nothing is lost and the log is short.
+//! A tablet that cannot be flushed for long.
+//!
+//! The other tablets of its log are written to all the time. The log stays bounded and the others go on. Once the
+//! storage works again, or the server has restarted, nothing is lost and the log is short.
 
 use crate::support::tables;
 
@@ -26,14 +28,14 @@ const STEPS_MAX: u64 = 20_000_000;
 const SPLITS: [&[u8]; 3] = [b"b", b"c", b"d"];
 /// Bytes of a value.
 const VALUE_BYTES: usize = 500;
-/// What the log may take, and as much for what cannot be flushed.
+/// The limit of the log, which holds a second time for data that cannot be flushed.
 const LOG_BYTES: u64 = 64 << 10;
-/// What it may take above that: for what is written until somebody looks, by each stream.
+/// The excess over that per log stream: writes until the next check.
 const LATE_BYTES: u64 = 64 << 10;
-/// Writes to each tablet: many times what the log may take.
+/// Writes to each tablet: many times the limit of the log.
 const ROUNDS: u32 = 2_000;
 
-/// A medium that takes no manifest of one tablet, while it is ill.
+/// A storage that refuses the manifests of one tablet during an outage.
 struct Ill {
     inner: Arc<FaultyStorage>,
     tablet: TabletId,
@@ -143,9 +145,9 @@ async fn log_bytes(storage: &FaultyStorage) -> u64 {
 /// How the story ends.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// The medium gets well.
+    /// The outage ends.
     Heals,
-    /// The power goes; the medium is well afterwards.
+    /// The power fails; the outage ends.
     PowerLoss,
 }
 
@@ -220,7 +222,7 @@ async fn story(sim: Sim, error: fn(&str) -> StorageError, end: End, durability: 
         found == written || (end == End::PowerLoss && durability == Durability::Flush && found.is_subset(&written))
     );
     process.kill();
-    // Once more, from what is left on the medium.
+    // Once more, from the content of the storage.
     let process = sim.process();
     let node = start(&process, inner.reopen()).await;
     assert_eq!(rows(&node).await, found);

@@ -1,9 +1,9 @@
 //! Random histories of tablets, checked against the model.
 //!
 //! A history is a list of steps over a table of one or more tablets: writes, flushes, compactions, divisions, dropped
-//! ranges, restarts, reads. Every read is checked, and at the end everything is read in several ways. The medium either
-//! has all in memory or nothing, so that both the synchronous and the waiting half of each cursor run. In some histories it
-//! cannot read all files all the time.
+//! ranges, restarts, reads. Every read is checked, and at the end everything is read in several ways. The storage has
+//! either all in memory or nothing, so that both the synchronous and the waiting half of each cursor run. In some
+//! histories it temporarily cannot read all files.
 //!
 //! `PROPTEST_CASES` sets the number of histories per test.
 
@@ -33,7 +33,7 @@ fn run(seed: u64, setup: Setup, steps: Steps) -> Result<(), TestCaseError> {
     }
 }
 
-/// Histories per test: enough to find what has been planted, in a few seconds.
+/// Histories per test: enough to find planted bugs in a few seconds.
 fn config() -> ProptestConfig {
     config_of(96)
 }

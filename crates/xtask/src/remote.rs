@@ -1,4 +1,4 @@
-//! Tests of every storage that several servers reach over a network.
+//! Tests of every storage backend that several servers reach over a network.
 
 use crate::measure::json_line;
 use crate::server::{self, Scratch, Server, Start};
@@ -8,10 +8,10 @@ use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Small, so that a million rows mean flushes, and reads that go back to the storage.
+/// Small, so that a million rows mean flushes, and reads that go back to the backend.
 const MEMORY_BYTES: &str = "134217728";
 
-/// A running storage; gone when dropped.
+/// A running storage backend; it ends when dropped.
 pub trait Remote {
     /// The value of `--data` for a part of it.
     fn data(&self, prefix: &str) -> PathBuf;

@@ -129,7 +129,7 @@ impl Client {
             .with_context(|| format!("cannot look up {table}"))
     }
 
-    /// Like [`get_table`](Self::get_table), for callers to whom the kind of failure matters.
+    /// Like [`get_table`](Self::get_table), for callers that need the kind of failure.
     pub async fn find_table(&self, table: &TableRef) -> Result<Option<TableInfo>, Status> {
         let request = admin_v2::GetTableRequest {
             name: self.table_name(table),
@@ -208,7 +208,8 @@ impl Client {
 
     /// Adds families to a table; those that exist are left as they are.
     pub async fn create_families(&self, table: &TableRef, families: &[NewFamily]) -> Result<()> {
-        // At once, for each change of a schema is written as a whole; one by one when one of them has come meanwhile.
+        // In one call, because each change of a schema is written as a whole; one by one if one of them exists
+        // meanwhile.
         if self.create_together(table, families).await? {
             return Ok(());
         }

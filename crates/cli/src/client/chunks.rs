@@ -22,7 +22,7 @@ pub struct RowAssembler {
     row: Option<RowCells>,
     family: Option<String>,
     qualifier: Option<Bytes>,
-    /// The value whose pieces are arriving, with its timestamp.
+    /// The value whose parts are arriving, with its timestamp.
     partial: Option<(i64, BytesMut)>,
 }
 
@@ -40,7 +40,7 @@ impl RowAssembler {
         self.partial = None;
     }
 
-    /// The server says that it has scanned up to this key without a match.
+    /// The server has scanned up to this key without a match.
     pub fn scanned(&mut self, key: Bytes) -> Result<(), String> {
         if key.is_empty() {
             return Ok(());
@@ -168,8 +168,8 @@ impl RowAssembler {
 mod tests {
     use super::*;
 
-    /// One line per chunk: `key family:qualifier@timestamp value flags`; `.` for what is not sent, `~` for a qualifier
-    /// sent alone, flags `commit`, `reset`, `more`.
+    /// One line per chunk: `key family:qualifier@timestamp value flags`. `.` stands for a part that is not sent, `~`
+    /// for a qualifier sent alone. The flags are `commit`, `reset` and `more`.
     fn chunk(line: &str) -> CellChunk {
         let words: Vec<&str> = line.split(' ').collect();
         let sent = |at: usize| words.get(at).copied().filter(|word| *word != ".");

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use tonic::Status;
 use v2::bigtable_client::BigtableClient;
 
-/// What to read.
+/// The rows and cells to read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadQuery {
     /// First key, inclusive; empty for the start of the table.
@@ -164,7 +164,7 @@ mod tests {
     /// Where a filter lets hardly any row through, the keys scanned are all that tells.
     #[tokio::test(start_paused = true)]
     async fn a_read_gets_on_by_what_is_scanned() {
-        // Nobody connects to it.
+        // The test does not connect to it.
         let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         let client = BigtableClient::new(InterceptedService::new(channel, Features::new().unwrap()));
         let mut stream = RowStream::new(client, "table".to_owned(), ReadQuery::default());

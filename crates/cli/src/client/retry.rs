@@ -1,4 +1,4 @@
-//! Which failures of a call are worth another attempt, and how long to wait before it.
+//! Decides which failed calls are repeated, and after which wait.
 
 use std::collections::hash_map::RandomState;
 use std::error::Error;
@@ -58,7 +58,7 @@ fn wait(failures: u32) -> Duration {
         .min(WAIT_MAX)
 }
 
-/// Between half of the wait and all of it, so that many clients do not come back at once.
+/// Between half of the wait and all of it, so that many clients do not come back at the same moment.
 fn jittered(wait: Duration, random: u64) -> Duration {
     let half = wait / 2;
     half + half.mul_f64((random % 1024) as f64 / 1024.0)

@@ -1,3 +1,5 @@
+//! Tests of export: formats, resumption and failures.
+
 use super::*;
 use crate::records::CellValue;
 use std::io::{Cursor, Read};
@@ -57,7 +59,7 @@ fn an_interrupted_export_goes_on() {
     }
 }
 
-/// What is written again when an export stops because of a failed write.
+/// The parts that are written again when an export stops because of a failed write.
 #[test]
 fn a_member_takes_the_place_of_what_a_failed_attempt_left_of_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! CSV and TSV with a header line (RFC 4180 quoting; the delimiter is the only difference).
+//! CSV and TSV with a header line.
 //!
-//! Reading: fields are bytes, so invalid UTF-8 passes through. A record whose number of fields differs from the header's
-//! is bad. Blank lines are skipped. With [`Dialect::quotes`] off, quotes are ordinary characters.
+//! Quoting follows RFC 4180; the delimiter is the only difference between the two.
+//!
+//! Reading: fields are bytes, so invalid UTF-8 passes through. A record whose number of fields differs from the
+//! header's is bad. Blank lines are skipped. With [`Dialect::quotes`] off, quotes are ordinary characters.
 //!
 //! Writing: quotes where needed, `\n` line ends. Bytes that are not UTF-8 take the `base64:` spelling, see
 //! [`crate::escape`].
@@ -128,7 +130,7 @@ impl<R: Read + Send> RecordReader for DelimitedReader<R> {
 /// else for the end of the input. Pipes give as little as they like.
 const FIRST_READ_BYTES_MIN: usize = 4;
 
-/// Keeps what the parser has read since the last record began, so that a bad record can be shown as it was.
+/// Retains the parser's input since the last record began, so that a bad record can be shown unchanged.
 struct Tee<R> {
     input: R,
     buffer: Vec<u8>,

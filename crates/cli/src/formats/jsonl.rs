@@ -1,8 +1,8 @@
 //! JSON Lines: one object per line, its members the columns.
 //!
-//! Reading: strings are taken as their text, `null` as an absent member, an object of exactly the form
-//! `{"b64": "..."}` as bytes, and every other value as its JSON text exactly as written, so that `1.10` stays `1.10`
-//! and a nested document keeps its spelling. A member that occurs twice makes the record bad. Blank lines are skipped.
+//! Reading: strings are taken as their text, `null` as an absent member, and an object of exactly the form `{"b64":
+//! "..."}` as bytes. Every other value is its JSON text exactly as written: `1.10` stays `1.10` and a nested document
+//! keeps its spelling. A member that occurs twice makes the record bad. Blank lines are skipped.
 //!
 //! Writing (`flat`): `{"row": key, "family:qualifier": newest value, ...}`.
 
@@ -111,7 +111,7 @@ pub fn write_flat(row: &RowCells, out: &mut Vec<u8>) -> io::Result<()> {
             Ok(text) => text.to_owned(),
             Err(_) => escape::escape(&cell.qualifier),
         };
-        // Cells come newest first, and the newest is the one kept.
+        // Cells come newest first, so the first one of a column is written.
         object
             .entry(format!("{}:{qualifier}", cell.family))
             .or_insert_with(|| escape::to_json(&cell.value));

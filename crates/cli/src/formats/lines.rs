@@ -62,7 +62,7 @@ pub struct RecordLines<R> {
 }
 
 impl<R: BufRead> RecordLines<R> {
-    /// Starts before the first line; `parse` makes a record of a line, or says why not.
+    /// Starts before the first line; `parse` makes a record of a line, or returns the reason why it is bad.
     pub fn new(input: R, parse: fn(&[u8]) -> Result<Record, String>) -> Self {
         RecordLines {
             lines: Lines::new(input),

@@ -1,8 +1,8 @@
-//! The list of bad records: line number, reason and the record as it was, separated by tabs.
+//! The list of bad records: line number, reason and the unchanged record, separated by tabs.
 //!
-//! Records are found bad ahead of the prefix the checkpoint covers, and again after a resumption. So they wait here until
-//! the prefix passes them; the file then holds exactly the bad records of the prefix, in their order, and a resumed
-//! import cuts it back to the length the checkpoint knows.
+//! Records are found bad ahead of the checkpoint's prefix, and again after a resumption. So they wait here until the
+//! prefix passes them. The file then holds exactly the bad records of the prefix, in their order. A resumed import
+//! truncates it to the length in the checkpoint.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct BadList {
     file: Option<File>,
     bytes: u64,
     written: u64,
-    /// By number of the record. Bounded by what is in flight, and by the limit on bad records.
+    /// By number of the record. Bounded by the records in flight, and by the limit on bad records.
     waiting: BTreeMap<u64, BadRecord>,
 }
 

@@ -16,8 +16,8 @@ use std::ops::Range;
 use v2::mutate_rows_request::Entry;
 use v2::mutation::{self, SetCell};
 
-/// Bytes of keys and values per batch: with the default of eight in flight, 16 MiB of memory and enough to amortise a
-/// round trip; below the 4 MiB that gRPC servers accept without being told otherwise.
+/// Bytes of keys and values per batch. With the default of eight in flight this is 16 MiB of memory and enough to
+/// amortise a round trip. It is below the 4 MiB that gRPC servers accept by default.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 /// Mutations per batch; the API refuses requests of more than 100,000.
 const BATCH_MUTATIONS_MAX: usize = 50_000;
@@ -25,7 +25,7 @@ const BATCH_MUTATIONS_MAX: usize = 50_000;
 const PARTIAL_ROW_BYTES_MAX: usize = 128 << 20;
 /// Records per batch, counting those without cells and bad ones.
 const BATCH_RECORDS_MAX: u64 = 100_000;
-/// What a mutation costs besides its bytes, roughly: tags, lengths and the timestamp.
+/// Approximate size of a mutation without its bytes: tags, lengths and the timestamp.
 const MUTATION_OVERHEAD_BYTES: usize = 24;
 
 /// One request's worth of work.
@@ -50,7 +50,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Hashes of the keys, by which batches that touch the same row are kept apart.
+    /// Hashes of the keys. They tell which batches touch the same row.
     pub fn key_hashes(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries
             .iter()
@@ -184,7 +184,7 @@ impl BatchBuilder {
         )
     }
 
-    /// What is left at the end of the input.
+    /// The last batch, at the end of the input.
     pub fn finish(mut self) -> Option<Batch> {
         (!self.batch.records.is_empty()).then(|| self.take())
     }

@@ -1,9 +1,11 @@
-//! The output side of an import: sends batches, a bounded number at a time, and follows what is acknowledged.
+//! The output side of an import: sends batches and tracks acknowledgements.
+//!
+//! The number of batches in flight is bounded.
 //!
 //! Invariants:
 //! * Two batches in flight never hold the same row, so records of the same key are applied in the order of the input.
-//! * The checkpoint only counts records before which everything is acknowledged, and its list of bad records is synced
-//!   before it is written.
+//! * Every write before the records that the checkpoint counts is acknowledged. Its list of bad records is synced
+//!   before the checkpoint is written.
 
 use super::bad::{BadList, BadRecord};
 use super::batch::Batch;
@@ -30,7 +32,7 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
 /// Between updates of the progress bar.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What was written by this run.
+/// Totals of this run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Records that became rows.
@@ -41,7 +43,7 @@ pub struct Totals {
     pub without_cells: u64,
 }
 
-/// A checkpoint and where it is kept.
+/// A checkpoint and its path.
 pub struct Resumable {
     /// The file.
     pub path: PathBuf,
@@ -75,22 +77,23 @@ pub struct Pipeline {
     pub progress: Progress,
     /// Bytes of the input read so far.
     pub bytes_read: BytesRead,
-    /// What was written.
+    /// Totals of this run.
     pub totals: Totals,
 }
 
 impl Pipeline {
-    /// Writes all batches. Whatever happens, what was acknowledged is in the checkpoint when this returns.
+    /// Writes all batches. When this returns, even with an error, the checkpoint has all acknowledged records of the
+    /// prefix.
     pub async fn run(&mut self, batches: &mut Receiver<Batch>) -> Result<()> {
         if let Some(resumable) = &self.resumable {
-            // At once: a place that cannot be written shows before the work, and a repetition uses the same timestamp.
+            // First, so that an unwritable place shows before the work, and a repetition uses the same timestamp.
             checkpoint::store(&resumable.path, &resumable.checkpoint)
                 .context("choose another place for the checkpoint with --state FILE")?;
         }
         let mut in_flight = FuturesUnordered::new();
         let result = self.pump(batches, &mut in_flight).await;
         if result.is_err() {
-            // The parser stops at its next batch; what is under way is still counted.
+            // The parser stops at its next batch; batches under way still count.
             batches.close();
             while let Some((batch, outcome)) = in_flight.next().await {
                 // The first error is the one reported; a batch that fails as well is simply not counted.
@@ -251,10 +254,11 @@ fn is_fault_of_the_row(status: &Status) -> bool {
 
 /// The error about families the table lacks.
 pub fn missing_families(table: &TableRef, missing: &[String], known: &BTreeSet<String>) -> anyhow::Error {
-    let known = match known.is_empty() {
-        true => "none".to_owned(),
-        false => known.iter().cloned().collect::<Vec<_>>().join(", "),
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.iter().cloned().collect::<Vec<_>>().join(", ")
     };
     let missing = missing.join(", ");
-    anyhow!("{table} has no family {missing} (it has: {known}); --create adds what is missing")
+    anyhow!("{table} has no family {missing} (it has: {known}); --create adds missing families")
 }

@@ -1,6 +1,6 @@
-//! The input side of an import: opening the file, choosing the reader, and the thread that parses.
+//! The input side of an import: file, reader and parser thread.
 //!
-//! Parsing runs on a blocking thread and hands batches over a short bounded channel, so it waits when the server does.
+//! The parser thread hands batches over a short bounded channel, so it waits when the server does.
 
 use super::bad::BadRecord;
 use super::batch::{Batch, BatchBuilder};
@@ -9,7 +9,6 @@ use crate::compression::{Compression, decompress};
 use crate::escape::escape;
 use crate::formats::InputFormat;
 use crate::formats::cells;
-use crate::formats::deb822::StanzaReader;
 use crate::formats::delimited::{DelimitedReader, Dialect};
 use crate::formats::jsonl;
 use crate::mapping::Mapping;
@@ -28,7 +27,7 @@ use tokio::sync::mpsc::Sender;
 pub struct SourceOptions {
     /// The format, resolved.
     pub format: InputFormat,
-    /// Compression; `Auto` looks at the first bytes.
+    /// Compression; `Auto` detects it from the first bytes.
     pub compression: Compression,
     /// Whether quotes are ordinary characters (CSV and TSV).
     pub no_quotes: bool,
@@ -39,7 +38,7 @@ pub struct SourceOptions {
 /// Bytes read from the input as it is, compressed or not.
 pub type BytesRead = Arc<AtomicU64>;
 
-/// What tells whether a file is still the one of an earlier run.
+/// The properties by which a file is recognised as the one of an earlier run.
 pub fn identify(path: &Path) -> Result<InputIdentity> {
     let identify = || -> io::Result<InputIdentity> {
         let metadata = std::fs::metadata(path)?;
@@ -78,7 +77,6 @@ pub fn open(path: Option<&Path>, options: SourceOptions) -> Result<(Box<dyn Reco
         InputFormat::Tsv => Box::new(DelimitedReader::new(input, dialect(b'\t'))?),
         InputFormat::Jsonl => Box::new(jsonl::reader(input)),
         InputFormat::Cells => Box::new(cells::reader(input)),
-        InputFormat::Deb822 => Box::new(StanzaReader::new(input)),
     };
     Ok((reader, bytes))
 }
@@ -96,8 +94,8 @@ impl<R: Read> Read for Counting<R> {
     }
 }
 
-/// Parses the whole input into batches, after skipping the records an earlier run has written. Returns early, without
-/// error, when nobody takes the batches any more.
+/// Parses the whole input into batches, after skipping the records of an earlier run. Returns early, without error,
+/// when the receiver is closed.
 pub fn produce(
     mut reader: Box<dyn RecordReader>,
     mapping: &Mapping,

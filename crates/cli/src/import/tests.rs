@@ -1,3 +1,5 @@
+//! Tests of the arguments and the starting point of an import.
+
 use super::*;
 use clap::Parser;
 

@@ -1,4 +1,6 @@
-//! The catalog: that every record can be read, and that the tablets of each table cover all rows, once.
+//! Checks the catalog.
+//!
+//! Every record must be readable, and the tablets of each table must cover all rows once.
 
 use super::report::{Report, storage_may_answer};
 use anyhow::Context;
@@ -11,7 +13,7 @@ use stele_env::Env;
 use stele_storage::Storage;
 use stele_types::{RowRange, TableId, TableSchema, TabletId};
 
-/// A tablet that should be there.
+/// A tablet that the catalog names.
 pub struct Named {
     /// Its table.
     pub schema: Arc<TableSchema>,
@@ -19,15 +21,15 @@ pub struct Named {
     pub range: RowRange,
 }
 
-/// What a catalog says.
+/// The content of a catalog.
 pub struct Found {
-    /// The tablets that should be there.
+    /// The tablets that the catalog names.
     pub tablets: BTreeMap<TabletId, Named>,
-    /// It may lack its last transaction.
+    /// Whether it may lack its last transaction.
     pub is_torn: bool,
 }
 
-/// What the catalog says; `None` when it cannot be read. An error is the medium's, and may pass.
+/// Reads the catalog; `None` when it is damaged. An error is one of the storage and may be transient.
 pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> anyhow::Result<Option<Found>> {
     Ok(match read(storage, env, report).await {
         Ok(found) => Some(found),

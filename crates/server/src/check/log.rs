@@ -1,4 +1,6 @@
-//! The commit log: that it replays to its end, and that every record is a batch of rows of its tablet.
+//! Checks the commit log.
+//!
+//! It must replay to its end, and every record must be a batch of rows of its tablet.
 
 use super::report::{Progress, Report, storage_may_answer, unreadable};
 use super::tablets::Tablets;
@@ -9,19 +11,19 @@ use stele_storage::{Storage, StorageError};
 use stele_tablet::Batch;
 use stele_types::{CellKey, SeqNo, TabletId};
 
-/// What the log has of one tablet.
+/// The log records of one tablet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Its records.
+    /// The number of records.
     pub records: u64,
     /// The first sequence number.
     pub first: SeqNo,
-    /// The last.
+    /// The last sequence number.
     pub last: SeqNo,
 }
 
-/// Checks the whole log, and says what it has of each tablet. Behind the first damage nothing is known of it. An error is the
-/// medium's, and may pass.
+/// Checks the whole log and returns the records of each tablet. Records after the first damage are unknown. An error is
+/// one of the storage and may be transient.
 pub async fn check(
     storage: &dyn Storage,
     tablets: &Tablets,
@@ -67,11 +69,11 @@ pub async fn check(
         }
         Ok(_) => {}
         Err(LogError::Corruption { path, offset, detail }) => {
-            let what = format!("{detail}; what lies behind it was not checked");
+            let what = format!("{detail}; the log after it was not checked");
             report.damage(&path, Some(offset), what, Vec::new());
         }
         Err(LogError::Storage(StorageError::Unreadable { path, offset, message })) => {
-            let what = format!("{}; what lies behind it was not checked", unreadable(&message));
+            let what = format!("{}; the log after it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
         Err(LogError::Storage(error)) if storage_may_answer(&error) => {
@@ -82,11 +84,11 @@ pub async fn check(
     Ok(logged)
 }
 
-/// Records kept for the report.
+/// Most records listed in the report.
 const WRONG_MAX: usize = 100;
 
 fn check_record(record: &Record, tablets: &Tablets) -> Result<(), &'static str> {
-    // Of a tablet that was dropped or split: nobody replays it.
+    // The tablet was dropped or split: no recovery replays the record.
     let Some(tablet) = tablets.known.get(&record.tablet) else {
         return Ok(());
     };

@@ -1,6 +1,7 @@
-//! A medium that can be written to without changing it: writes go to memory, deletions are remembered.
+//! A writable view of a storage that leaves the storage unchanged.
 //!
-//! For looking into what only opens for writing, and for trying out a repair. Holds all that is written.
+//! Writes go to memory, and deletions are recorded. It serves components that open only for writing, and dry runs of a
+//! repair. It holds all written bytes.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};
 
-/// The medium below, as if changed.
+/// The storage below, with changes on top.
 pub struct Overlay {
     below: Arc<dyn Storage>,
     written: Arc<MemoryStorage>,
@@ -17,7 +18,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Nothing changed yet.
+    /// A view without changes.
     pub fn over(below: Arc<dyn Storage>) -> Arc<Overlay> {
         Arc::new(Overlay {
             below,
@@ -30,7 +31,7 @@ impl Overlay {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails when the path is taken below.
+    /// Fails when the storage below has the path.
     async fn check_free(&self, path: &str) -> Result<()> {
         let path = path.to_owned();
         if self.deleted().contains(&path) {

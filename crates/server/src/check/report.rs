@@ -1,4 +1,4 @@
-//! What a check found, for people and for programs; and how far it has come.
+//! The findings of a check, for people and programs, and its progress.
 
 use crate::sizes;
 use serde_json::json;
@@ -13,52 +13,52 @@ use stele_sstable::damage::is_damage;
 use stele_storage::StorageError;
 use stele_types::{ErrorKind, TabletId};
 
-/// Findings kept; a folder that is damaged all over need not be described file by file.
+/// Most findings that are kept. A folder with damage everywhere need not be described file by file.
 const FINDINGS_MAX: usize = 10_000;
 
-/// Whether something is wrong or only odd.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// A server fails on it.
     Damage,
-    /// It does no harm.
+    /// It is harmless.
     Note,
 }
 
-/// Which rows a finding is about.
+/// The rows that a finding concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The tablet.
     pub tablet: TabletId,
-    /// Its table, when the catalog tells.
+    /// Its table, when the catalog is readable.
     pub table: Option<String>,
-    /// First row, and last row or first row past it; escaped.
+    /// The first row, and the last row or the first row past the range; escaped.
     pub rows: Option<(String, Option<String>)>,
 }
 
-/// Something a check found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Wrong or odd.
+    /// Damage or note.
     pub severity: Severity,
     /// Path in the data folder, or a catalog key.
     pub file: String,
-    /// Where in it.
+    /// The position in it.
     pub offset: Option<u64>,
-    /// What.
+    /// The description.
     pub what: String,
-    /// Whose rows.
+    /// The rows concerned.
     pub places: Vec<Place>,
 }
 
-/// Everything a check found.
+/// All findings of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// In the order of discovery, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// The number of findings beyond those.
     pub more: u64,
-    /// Damages among all.
+    /// The number of damages among all findings.
     pub damages: u64,
     /// Tables of the catalog.
     pub tables: u64,
@@ -66,9 +66,9 @@ pub struct Report {
     pub tablets: u64,
     /// Files of any kind.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// The same for people.
+    /// The same size as text.
     pub shown_bytes: String,
     /// Sstables.
     pub sstables: u64,
@@ -80,28 +80,29 @@ pub struct Report {
     pub log_records: u64,
 }
 
-/// What is wrong with bytes that the device cannot read.
+/// Describes bytes that the device cannot read.
 pub fn unreadable(message: &str) -> String {
-    format!("the device cannot read what is there: {message}")
+    format!("the device cannot read these bytes: {message}")
 }
 
-/// Whether the medium failed in another way, as when a network is slow: that may pass, and says nothing of what is there.
+/// Whether the storage failed in another way, such as a slow network. Such an error may be transient and says nothing
+/// about the bytes.
 pub fn may_pass(error: &SstableError) -> bool {
     !is_damage(error) && matches!(error, SstableError::Storage(error) if storage_may_answer(error))
 }
 
-/// The same of what the medium said.
+/// The same for an error of the storage itself.
 pub fn storage_may_answer(error: &StorageError) -> bool {
     !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound)
 }
 
 impl Report {
-    /// Whether anything is wrong.
+    /// Whether there is any damage.
     pub fn is_damaged(&self) -> bool {
         self.damages > 0
     }
 
-    /// Adds something wrong.
+    /// Adds a damage.
     pub fn damage(&mut self, file: &str, offset: Option<u64>, what: impl Into<String>, places: Vec<Place>) {
         self.damages += 1;
         self.push(Finding {
@@ -113,7 +114,7 @@ impl Report {
         });
     }
 
-    /// Adds damage that an sstable's error describes.
+    /// Adds the damage that an sstable's error describes.
     pub fn sstable_damage(&mut self, path: &str, error: &SstableError, places: Vec<Place>) {
         match error {
             SstableError::Corruption { offset, detail, .. } => self.damage(path, Some(*offset), detail.clone(), places),
@@ -124,7 +125,7 @@ impl Report {
         }
     }
 
-    /// Adds something odd.
+    /// Adds a note.
     pub fn note(&mut self, file: &str, what: impl Into<String>) {
         self.push(Finding {
             severity: Severity::Note,
@@ -143,7 +144,7 @@ impl Report {
         }
     }
 
-    /// A line for each finding, then the sum.
+    /// The text: a line per finding, then the sum.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for finding in &self.findings {
@@ -177,13 +178,13 @@ impl Report {
             0 => writeln!(out, "nothing is damaged, {notes} notes"),
             damages => writeln!(
                 out,
-                "{damages} damages, {notes} notes; `stele repair --dry-run` says what would be lost"
+                "{damages} damages, {notes} notes; `stele repair --dry-run` lists the losses"
             ),
         };
         out
     }
 
-    /// One JSON object.
+    /// The report as one JSON object.
     pub fn to_json(&self) -> String {
         let findings: Vec<_> = self.findings.iter().map(Finding::to_json).collect();
         let object = json!({
@@ -246,28 +247,28 @@ impl Place {
     }
 }
 
-/// How far a check has come, shown once a second when somebody watches.
+/// The progress of a check, shown once a second on a terminal.
 #[derive(Clone)]
 pub struct Progress {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Absent when nobody watches.
+    /// Absent without a terminal.
     env: Option<Env>,
     expected: AtomicU64,
     done: AtomicU64,
-    /// When it was shown last, in seconds of the environment's clock.
+    /// The time of the last line, in seconds of the environment's clock.
     shown_at: AtomicU64,
 }
 
 impl Progress {
-    /// Shown on standard error, if that is a terminal.
+    /// Progress on standard error, if that is a terminal.
     pub fn to_terminal(env: Env) -> Self {
         Self::new(Some(env).filter(|_| std::io::stderr().is_terminal()))
     }
 
-    /// Not shown.
+    /// Progress that is not shown.
     pub fn hidden() -> Self {
         Self::new(None)
     }
@@ -283,12 +284,12 @@ impl Progress {
         }
     }
 
-    /// How many bytes there are to look at.
+    /// Sets the number of bytes to read.
     pub fn expect(&self, bytes: u64) {
         self.inner.expected.store(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes more have been looked at.
+    /// Adds bytes that have been read.
     pub fn add(&self, bytes: u64) {
         let inner = &*self.inner;
         let done = inner.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -297,7 +298,7 @@ impl Progress {
         if inner.shown_at.swap(now, Ordering::Relaxed) != now {
             let expected = inner.expected.load(Ordering::Relaxed);
             let (done, expected) = (sizes::show_bytes(done), sizes::show_bytes(expected));
-            // Nobody minds a line that does not get through.
+            // A line that cannot be written is dropped.
             let _ = writeln!(std::io::stderr(), "checked {done} of {expected}");
         }
     }

@@ -1,4 +1,6 @@
-//! Sstables: every block of every file that a manifest refers to, a few files at a time.
+//! Checks sstables: every block of every file that a manifest names.
+//!
+//! A few files are checked concurrently.
 
 use super::report::{Progress, Report, may_pass};
 use super::rows;
@@ -12,25 +14,25 @@ use stele_storage::Storage;
 use stele_tablet::FileRef;
 use stele_types::FileId;
 
-/// For index blocks; data is read past it.
+/// A cache for index blocks; data blocks bypass it.
 const CACHE_BYTES: usize = 8 << 20;
-/// Files at once at most: enough for any disk, at about 10 MB each.
+/// Most files checked concurrently: enough for any disk, at about 10 MB each.
 const WORKERS_MAX: usize = 8;
 
-/// What became of one file.
+/// The outcome for one file.
 struct Outcome {
     file: FileId,
     bytes: u64,
-    /// Cells and markers that the properties speak of, when they can be read.
+    /// The numbers of cells and tombstones in the properties, when these can be read.
     counted: Option<(u64, u64)>,
     /// The properties themselves.
     properties: Option<Properties>,
     result: Result<Checked, SstableError>,
 }
 
-/// Checks all of them; those that are damaged or missing, with the cells that are intact. A file of a newer version is a damage,
-/// for a flipped bit makes one, but not among those: nobody here knows what is intact of it. An error of the medium that may pass
-/// ends the check.
+/// Checks all sstables. Returns those that are damaged or missing, with the number of their intact cells. A file of a
+/// newer version counts as damage, because a flipped bit can make one. It is not among the returned files, because its
+/// intact cells are unknown to this version. A transient error of the storage ends the check.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     env: &Env,
@@ -46,9 +48,10 @@ pub async fn check(
         }
     }
     for file in there.keys().filter(|file| !tablets.files.contains_key(file)) {
-        let what = match tablets.unreadable.is_empty() {
-            false => "no readable manifest refers to it; a damaged one may",
-            true => "no manifest refers to it; the next start removes it",
+        let what = if tablets.unreadable.is_empty() {
+            "no manifest refers to it; the next start removes it"
+        } else {
+            "no readable manifest refers to it; a damaged one may"
         };
         report.note(&FileRef::path(*file), what);
     }
@@ -76,7 +79,7 @@ pub async fn check(
     Ok(damaged)
 }
 
-/// The outcomes, by file.
+/// The outcomes by file.
 async fn check_all(
     storage: &Arc<dyn Storage>,
     env: &Env,
@@ -99,7 +102,7 @@ async fn check_all(
                 while let Some(file) = next() {
                     let outcome = check_one(&storage, file, &cache, &progress).await;
                     if outcome.result.as_ref().is_err_and(may_pass) {
-                        // The others would be read for nothing.
+                        // The other files would be read in vain.
                         queue().clear();
                     }
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
@@ -107,7 +110,7 @@ async fn check_all(
             })
         })
         .collect();
-    // A worker that is gone has left its files to the others.
+    // A worker that ended has left its files to the others.
     futures::future::join_all(working).await;
     let mut outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
     outcomes.sort_by_key(|outcome| outcome.file);
@@ -143,7 +146,7 @@ async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>,
     outcome
 }
 
-/// Adds what is wrong with a file; an error of the medium that may pass is one.
+/// Adds the damage of a file. Fails on a transient error of the storage.
 fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Result<(), SstableError> {
     let path = FileRef::path(outcome.file);
     let checked = match &outcome.result {
@@ -174,7 +177,7 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Resu
             .is_none_or(|counted| counted == (reference.cells, reference.deletes));
         if reference.len != outcome.bytes || !counted {
             let what = format!(
-                "the manifest speaks of {} bytes, {} cells, {} markers; the file has {} bytes and says {:?}",
+                "the manifest expects {} bytes, {} cells, {} tombstones; the file has {} bytes and {:?}",
                 reference.len, reference.cells, reference.deletes, outcome.bytes, outcome.counted
             );
             report.damage(&path, None, what, vec![tablet.place()]);
@@ -183,13 +186,13 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Resu
     Ok(())
 }
 
-/// Notes families that are not of the group whose file it is, unless the catalog knows that they have left it. A server finds
-/// them, and compactions take them to their group.
+/// Notes families outside the locality group of their file, unless the catalog knows that they have left it. A server
+/// finds these cells, and compactions move them to their group.
 fn note_orphans(path: &str, properties: Option<&Properties>, referrer: &Referrer, report: &mut Report) {
     let (Some(properties), Some(schema)) = (properties, &referrer.tablet.schema) else {
         return;
     };
-    // Who does not say which families it has is of the time before there were several groups.
+    // Sstables without a list of families date from before there were several groups.
     let Some(group) = schema
         .groups
         .iter()
@@ -212,7 +215,7 @@ fn note_orphans(path: &str, properties: Option<&Properties>, referrer: &Referrer
     }
 }
 
-/// Whose rows a gap in a file may have held.
+/// The rows that a gap in a file may have held.
 fn places(referrers: &[Referrer], gap: Option<&KeyGap>) -> Vec<super::report::Place> {
     let place = |referrer: &Referrer| {
         let (lower, upper) = (referrer.reference.lower.as_deref(), referrer.reference.upper.as_deref());

@@ -1,4 +1,6 @@
-//! Manifests: that each tablet has one that can be read and says what the catalog says, and which files it refers to.
+//! Checks manifests and collects the files to which they refer.
+//!
+//! Each tablet must have a readable manifest that agrees with the catalog.
 
 use super::catalog::Named;
 use super::report::{Place, Report, unreadable};
@@ -9,48 +11,48 @@ use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{FileRef, Manifest, StoredFile, TabletError};
 use stele_types::{ErrorKind, FileId, GroupId, RowRange, TableId, TableSchema, TabletId};
 
-/// What is known of a tablet.
+/// The known properties of a tablet.
 #[derive(Clone)]
 pub struct TabletInfo {
-    /// Which tablet.
+    /// Its identifier.
     pub id: TabletId,
     /// Its table, when the catalog can be read.
     pub table: Option<String>,
-    /// The same by number.
+    /// The identifier of its table.
     pub table_id: Option<TableId>,
     /// Its rows.
     pub range: RowRange,
-    /// How its families are grouped, when the catalog can be read.
+    /// The locality groups of its families, when the catalog can be read.
     pub schema: Option<Arc<TableSchema>>,
 }
 
 /// A tablet's reference to a file.
 #[derive(Clone)]
 pub struct Referrer {
-    /// Whose.
+    /// The tablet.
     pub tablet: TabletInfo,
-    /// Among the files of which locality group.
+    /// The locality group that lists the file.
     pub group: GroupId,
-    /// What it refers to.
+    /// The reference.
     pub reference: FileRef,
 }
 
 /// All tablets.
 #[derive(Default)]
 pub struct Tablets {
-    /// By id.
+    /// The tablets by identifier.
     pub known: BTreeMap<TabletId, TabletInfo>,
-    /// Who refers to each file.
+    /// The references to each file.
     pub files: BTreeMap<FileId, Vec<Referrer>>,
-    /// Which sstables of which tablets refer to each value file. An sstable may refer to a thousand, and is noted once for all
-    /// of them: what it refers to is in the note.
+    /// The sstables of tablets that refer to each value file. An sstable may refer to a thousand value files and is
+    /// stored once for all of them: the references are in its entry.
     pub values: BTreeMap<FileId, Vec<Arc<Referrer>>>,
-    /// Those whose manifest cannot be read: they may refer to more files.
+    /// Tablets whose manifest cannot be read. They may refer to more files.
     pub unreadable: Vec<TabletId>,
 }
 
 impl Tablets {
-    /// Whether a manifest that can be read names a file.
+    /// Whether a readable manifest names a file.
     pub fn names(&self, file: StoredFile) -> bool {
         match file {
             StoredFile::Sstable(file) => self.files.contains_key(&file),
@@ -60,7 +62,7 @@ impl Tablets {
 }
 
 impl TabletInfo {
-    /// The tablet as a place, without rows.
+    /// The tablet as a place without rows.
     pub fn place(&self) -> Place {
         Place {
             tablet: self.id,
@@ -78,7 +80,7 @@ impl TabletInfo {
     }
 }
 
-/// Checks the manifests of the catalog's tablets, or of those that have any when there is no catalog.
+/// Checks the manifests of the catalog's tablets. Without a catalog it checks every tablet that has a manifest.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     catalog: Option<&BTreeMap<TabletId, Named>>,
@@ -157,7 +159,7 @@ async fn check_tablet(
     Ok(())
 }
 
-/// Adds why a manifest cannot be read; an error of the medium ends the check.
+/// Adds the damage of a manifest. A transient error of the storage ends the check.
 fn note_unreadable(info: &TabletInfo, error: TabletError, report: &mut Report) -> anyhow::Result<()> {
     let places = vec![info.with_all_rows()];
     match error {

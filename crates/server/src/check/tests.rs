@@ -1,4 +1,6 @@
-//! A folder that a server wrote is in order; whatever is changed in it is found, and named.
+//! A folder that a server wrote is in order.
+//!
+//! A check finds any change in it and names it.
 
 use super::report::{Progress, Report, Severity};
 use crate::config::{self, StartArgs};
@@ -31,7 +33,7 @@ pub async fn write(node: &Node, row: String) {
     write_large(node, row, VALUE_REPEATS).await;
 }
 
-/// The value is the row so many times.
+/// The value is the row, repeated.
 async fn write_large(node: &Node, row: String, repeats: usize) {
     let put = Mutation::Put {
         family: FamilyId(1),
@@ -119,7 +121,7 @@ async fn folder_of(repeats: usize) -> Arc<MemoryStorage> {
     for n in 20..23 {
         write_large(&node, format!("a{n:02}"), repeats).await;
     }
-    // The process is gone without a word: a copy of what it left.
+    // The process ends without a shutdown: a copy of its folder.
     copy(&*storage).await
 }
 
@@ -206,7 +208,7 @@ async fn damaged_blocks_are_told_with_their_rows() {
     assert_eq!(json["findings"][0]["file"], files[0].path);
 }
 
-/// Or what is held of one with a thousand value files would be a million names.
+/// Otherwise the entries of one sstable with a thousand value files would be a million names.
 #[tokio::test]
 async fn an_sstable_is_noted_once_for_all_of_its_value_files() {
     let folder = folder_with_values().await;
@@ -254,7 +256,7 @@ async fn missing_and_left_over_files_are_told_apart() {
     assert!(text.contains("a damaged one may"), "{text}");
 }
 
-/// As a catalog says that was restored to the time before a family was moved.
+/// The catalog was restored to the time before a family was moved.
 #[tokio::test]
 async fn families_outside_of_their_group_are_told() {
     let folder = folder().await;
@@ -281,9 +283,8 @@ async fn families_outside_of_their_group_are_told() {
     assert_eq!(rows(&start(folder.clone()).await).await.len(), 43);
 }
 
-/// Whatever a server leaves that is killed or loses its power, in the middle of flushes and of writes: a check finds no damage in
-/// it, and a repair nothing to do. What power loss takes is up to chance, which is the system's here; the report says what was
-/// found.
+/// A server is killed or loses its power during flushes and writes. A check then finds no damage, and a repair has
+/// nothing to do. The loss at a power failure is random, by the system's own choice; the report lists the findings.
 #[tokio::test]
 async fn what_a_server_leaves_that_dies_is_no_damage() {
     for seed in 0..6 {
@@ -329,11 +330,11 @@ async fn what_a_server_leaves_that_dies_is_no_damage() {
     }
 }
 
-/// A medium far away that does not answer to one read of a file.
+/// A remote storage that does not respond to one read of a file.
 struct FarAway {
     below: Arc<MemoryStorage>,
     path: String,
-    /// Reads of the file that it answers to before that one.
+    /// Number of reads of the file that get a response before that one.
     answers: Arc<AtomicI64>,
 }
 
@@ -359,12 +360,13 @@ impl Storage for FarAway {
 
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
         let file = self.below.open(path).await?;
-        match path == self.path {
-            true => Ok(Arc::new(FarFile {
+        if path == self.path {
+            Ok(Arc::new(FarFile {
                 file,
                 answers: self.answers.clone(),
-            })),
-            false => Ok(file),
+            }))
+        } else {
+            Ok(file)
         }
     }
 
@@ -421,7 +423,7 @@ impl ReadFile for FarFile {
     }
 }
 
-/// Whatever is read of a file when it happens; and no repair gives the file up for it.
+/// This holds for every read of the file; and no repair gives the file up for it.
 #[tokio::test]
 async fn a_medium_that_does_not_answer_has_no_damage() {
     let folder = folder_with_values().await;

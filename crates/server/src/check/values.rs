@@ -1,4 +1,4 @@
-//! Value files: every record of every file that a manifest names.
+//! Checks every record of every value file that a manifest names.
 
 use super::report::{Place, Progress, Report, may_pass};
 use super::rows;
@@ -11,7 +11,8 @@ use stele_tablet::StoredFile;
 use stele_tablet::values::file::{self, CheckedValues};
 use stele_types::FileId;
 
-/// Checks all of them; those that are damaged or missing. An error of the medium that may pass ends the check.
+/// Checks all value files and returns those that are damaged or missing. A transient error of the storage ends the
+/// check.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     tablets: &Tablets,
@@ -25,9 +26,10 @@ pub async fn check(
         }
     }
     for file in there.keys().filter(|file| !tablets.values.contains_key(file)) {
-        let what = match tablets.unreadable.is_empty() {
-            false => "no readable manifest names it; a damaged one may",
-            true => "no manifest names it; the next start removes it",
+        let what = if tablets.unreadable.is_empty() {
+            "no manifest names it; the next start removes it"
+        } else {
+            "no readable manifest names it; a damaged one may"
         };
         report.note(&StoredFile::Values(*file).path(), what);
     }
@@ -55,7 +57,7 @@ pub async fn check(
     Ok(damaged)
 }
 
-/// Adds what is wrong with the records of a file.
+/// Adds the damage of a file's records.
 async fn check_one(
     storage: &Arc<dyn Storage>,
     file: FileId,
@@ -79,7 +81,7 @@ async fn check_one(
     Ok(())
 }
 
-/// Compares what manifests say of a file with the file.
+/// Compares the manifests' statements about a file with the file.
 fn agree(file: FileId, len: u64, referrers: &[Arc<Referrer>], report: &mut Report) {
     for referrer in referrers {
         let Referrer { tablet, reference, .. } = &**referrer;
@@ -88,13 +90,13 @@ fn agree(file: FileId, len: u64, referrers: &[Arc<Referrer>], report: &mut Repor
             .iter()
             .filter(|link| link.id() == file && link.len != len)
         {
-            let what = format!("the manifest speaks of {} bytes, the file has {len}", link.len);
+            let what = format!("the manifest expects {} bytes, the file has {len}", link.len);
             report.damage(&StoredFile::Values(file).path(), None, what, vec![tablet.place()]);
         }
     }
 }
 
-/// Whose rows the values of a file belong to, as far as references to sstables tell.
+/// The rows to which the values of a file belong, as far as references to sstables tell.
 fn places(referrers: &[Arc<Referrer>]) -> Vec<Place> {
     let place = |referrer: &Arc<Referrer>| {
         let (lower, upper) = (referrer.reference.lower.as_deref(), referrer.reference.upper.as_deref());

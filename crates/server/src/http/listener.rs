@@ -1,7 +1,8 @@
-//! Connections to the pages: few at a time, and none on which nothing happens for long.
+//! Limits connections to the pages and closes idle ones.
 //!
-//! Each is an open file, and files are shared with the data: whoever leaves connections behind, a scraper on a machine that was
-//! switched off or somebody who means it, must not take them all. One too many is closed at once.
+//! Each connection is an open file, and the data needs files too. Abandoned connections, whether of a scraper on a
+//! machine that was switched off or of an attacker, must not use them up. A connection over the limit is closed
+//! immediately.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -21,20 +22,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Connections at once: some dozens of scrapers and health checks.
+/// Most connections: some dozens of scrapers and health checks.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long nothing may happen on one: longer than scrapers and health checks usually wait between two requests.
+/// Longest idle time of a connection: longer than scrapers and health checks usually wait between two requests.
 const IDLE_WAIT: Duration = Duration::from_secs(180);
 
-/// Accepts connections while there are not too many.
+/// Accepts connections up to the limit.
 pub struct PageConnections {
     listener: TcpListener,
     slots: Arc<Semaphore>,
 }
 
 impl PageConnections {
-    /// Over a socket that listens.
+    /// Accepts from a listening socket.
     pub fn new(listener: TcpListener) -> Self {
         Self::with_max(listener, CONNECTIONS_MAX)
     }
@@ -53,7 +54,7 @@ impl Listener for PageConnections {
 
     async fn accept(&mut self) -> (PageConnection, SocketAddr) {
         loop {
-            // Pauses when there are no files for it.
+            // Pauses when the process is out of files.
             let (stream, from) = Listener::accept(&mut self.listener).await;
             if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
                 let alarm = Box::pin(sleep(IDLE_WAIT));
@@ -80,7 +81,7 @@ pub struct PageConnection {
 }
 
 impl PageConnection {
-    /// What came of reading or writing, unless nothing has come of either for too long.
+    /// The result of a read or write, or an error when nothing happened for too long.
     fn unless_late<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.alarm.as_mut().reset(Instant::now() + IDLE_WAIT);

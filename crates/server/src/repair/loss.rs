@@ -1,17 +1,17 @@
-//! Repairs that take an older state, because the newest cannot be read: of the catalog, and of a tablet's manifest.
+//! Repairs that use an older state of the catalog or of a manifest.
 //!
-//! *The catalog.* A damaged snapshot is made again from the generation that it ended: nothing is lost, and it needs no
-//! consent. A damaged log counts up to its damage, which needs it.
+//! *The catalog.* A damaged snapshot is rebuilt from the generation that it ended. This loses nothing and needs no
+//! consent. A damaged log counts up to its damage, which needs consent.
 //!
-//! *Manifests.* An owner deletes a version when the next one is durable, so an older version is there only if a crash came
-//! between. It is never provably complete: the one that cannot be read may have said that files were flushed whose log is
-//! gone, or that rows were dropped, which is in no log. Taking it therefore needs consent; so does beginning with no files,
-//! where there is no older version. In both cases the log is replayed over it, as far as it reaches.
+//! *Manifests.* An owner deletes a version when the next one is durable, so an older version exists only after a crash
+//! between the two. It is never provably complete. The unreadable version may have recorded flushes whose log is gone,
+//! or dropped rows, which no log records. Its use therefore needs consent. So does a start without files where there is
+//! no older version. In both cases the log is replayed over it as far as it reaches.
 //!
-//! *Splits.* A catalog that lost a split names a tablet that has no manifest any more, and not the ones that have all its
-//! rows. Their manifests say so: with consent the catalog names them again, and nothing that they hold is given up.
+//! *Splits.* A catalog that lost a split names a tablet without a manifest, and omits the tablets that have its rows.
+//! Their manifests tell this. With consent the catalog names them again, and none of their data is given up.
 //!
-//! What the newest state may have referred to, and the older one does not, is set aside: the next start would sweep it.
+//! Files that only the newest state may have named are set aside, because the next start would sweep them.
 
 use super::{KEPT, Mode, Work, keep};
 use crate::check::overlay::Overlay;
@@ -32,8 +32,8 @@ use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{Manifest, StoredFile, TabletError};
 use stele_types::{ErrorKind, RowRange, TableName, TabletId};
 
-/// Makes a damaged catalog again, and returns the storage to go on with: of a dry run one where that has happened in memory
-/// only. `None` when it needs consent, which the text then says.
+/// Rebuilds a damaged catalog and returns the storage to go on with. In a dry run the result is in memory only. `None`
+/// means that it needs consent, which the text then says.
 pub async fn catalog(
     storage: &Arc<dyn Storage>,
     env: &Env,
@@ -57,7 +57,7 @@ pub async fn catalog(
         }
     }
     if salvaged.lost.is_some() {
-        // In the same put as the rest: a repair that begins anew finds nothing damaged.
+        // Written in the same put as the rest, because a repair that starts again finds nothing damaged.
         for (counter, used) in used_numbers(storage).await? {
             salvaged.raise_epoch(counter, used)?;
         }
@@ -91,9 +91,9 @@ pub async fn catalog(
     Ok(Some(storage.clone()))
 }
 
-/// What counters of the catalog have given out, as far as the files tell. An epoch that is given again would make files and
-/// sequence numbers that are there already, and lose new writes among old ones; an identifier, tablets of which the log
-/// has records that are not theirs.
+/// The least values of the catalog's counters, as far as the files tell. An epoch that is given out twice would produce
+/// names of files and sequence numbers that exist already, and hide new writes behind old ones. An identifier given out
+/// twice would produce tablets for which the log has records of others.
 async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'static str, u64)>> {
     let mut used = Vec::new();
     for file in storage.list("").await? {
@@ -108,11 +108,11 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
                     used.push(("server", u64::from(found.epoch)));
                     used.push((stele_catalog::IDS, stele_catalog::block_of(found.table)));
                 }
-                Err(error) => tracing::debug!(%error, "what this manifest says of numbers is not known"),
+                Err(error) => tracing::debug!(%error, "the counters in this manifest are unknown"),
             }
         }
     }
-    // As far as it can be read. There may be a million records.
+    // Reads as far as possible. There may be a million records.
     let mut logged = BTreeSet::new();
     let replayed = stele_commitlog::replay(&**storage, |record| {
         logged.insert((stele_catalog::IDS, stele_catalog::block_of(record.tablet.0)));
@@ -120,23 +120,23 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
         Ok::<(), LogError>(())
     });
     if let Err(error) = replayed.await {
-        tracing::debug!(%error, "what the rest of the log says of numbers is not known");
+        tracing::debug!(%error, "the counters in the rest of the log are unknown");
     }
     used.extend(logged);
     Ok(used)
 }
 
-/// A split that the catalog does not know of.
+/// A split that the catalog lost.
 struct LostSplit {
     table: TableName,
-    /// What it names, and has no manifest.
+    /// The tablet that the catalog names and that has no manifest.
     tablet: TabletId,
-    /// What has its rows.
+    /// The tablets that have its rows.
     parts: Vec<(TabletId, RowRange)>,
 }
 
-/// Has the catalog name again what tablets were split into, if that is agreed to; the storage to go on with, of a dry run
-/// one where that has happened in memory only, and what is found there.
+/// Names the children of lost splits in the catalog, with consent. Returns the storage to go on with and the findings
+/// there. In a dry run the change is in memory only.
 pub async fn splits(
     storage: Arc<dyn Storage>,
     env: &Env,
@@ -165,7 +165,8 @@ pub async fn splits(
         describe_aside(&as_if, &then, text).await?;
         return Ok((as_if, then));
     }
-    // First: to write to the catalog ends the doubt about what it does not name, and the next start would sweep that.
+    // This comes first: a write to the catalog ends the doubt about its completeness, and the next start would sweep
+    // unnamed files.
     set_aside(&storage, &then, &BTreeMap::new(), text).await?;
     split_again(&storage, env, &lost).await?;
     Ok((storage, then))
@@ -183,8 +184,8 @@ async fn split_again(storage: &Arc<dyn Storage>, env: &Env, splits: &[LostSplit]
     Ok(())
 }
 
-/// The tablets without any manifest whose rows others have that the catalog does not name, all of them and each once; and
-/// no record of the log is missing there.
+/// The tablets without any manifest whose rows unnamed tablets have, completely and once, and for which the log lacks
+/// no record.
 async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<LostSplit>> {
     let tablets = &examined.tablets;
     let all = manifest::list_all(&**storage).await?;
@@ -197,7 +198,7 @@ async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow:
     for tablet in all.keys().filter(|tablet| !tablets.known.contains_key(*tablet)) {
         match ManifestLog::open(storage.clone(), *tablet).await {
             Ok((_, found)) => orphans.push(found),
-            // Nobody knows which rows it has.
+            // Its rows are unknown.
             Err(error) if error.kind() == ErrorKind::Corruption => {}
             Err(error) => return Err(error.into()),
         }
@@ -225,7 +226,7 @@ async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow:
     Ok(lost)
 }
 
-/// Whether tablets, in the order of their rows, have all rows of a range, once.
+/// Whether tablets, in the order of their rows, cover a range of rows once.
 fn cover(parts: &[&Manifest], range: &RowRange) -> bool {
     let mut from = Some(&range.start);
     for part in parts {
@@ -237,20 +238,20 @@ fn cover(parts: &[&Manifest], range: &RowRange) -> bool {
     !parts.is_empty() && from == range.end.as_ref()
 }
 
-/// A tablet whose newest manifest cannot be read, and what could take its place.
+/// A tablet whose newest manifest cannot be read, and its possible replacement.
 pub struct Older {
     info: TabletInfo,
     /// The versions that cannot be read.
     damaged: Vec<u64>,
-    /// The number of the newest version that can be read, and what it says.
+    /// The newest readable version, with its number.
     version: Option<(u64, Manifest)>,
-    /// Files that it names and that are no more.
+    /// Files that it names and that no longer exist.
     missing: usize,
-    /// What the log has of the tablet, in words.
+    /// The tablet's log records, described in words.
     logged: String,
 }
 
-/// What could take the place of manifests that cannot be read.
+/// The possible replacements of unreadable manifests.
 pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<Older>> {
     let mut all = Vec::new();
     for tablet in &examined.tablets.unreadable {
@@ -281,7 +282,7 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
                     older.version = Some((number, found));
                     break;
                 }
-                // Of a newer Stele, which can read it.
+                // It is of a newer version of Stele, which can read it.
                 Err(error @ TabletError::TooNew { .. }) => return Err(error.into()),
                 Ok(_) | Err(_) => older.damaged.push(number),
             }
@@ -301,7 +302,7 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
     Ok(all)
 }
 
-/// A version of a manifest, or why it cannot be read; what the device cannot read is damage.
+/// A version of a manifest, or the reason why it cannot be read. Bytes that the device cannot read count as damage.
 async fn read_manifest(
     storage: &Arc<dyn Storage>,
     path: &str,
@@ -312,7 +313,7 @@ async fn read_manifest(
     }
 }
 
-/// Says what taking older states would mean; whether everything is in order afterwards.
+/// Describes the effect of older states. Returns whether everything is in order afterwards.
 pub fn describe(older: &[Older], mode: Mode, text: &mut String) -> bool {
     for one in older {
         one.describe(text);
@@ -345,7 +346,7 @@ impl Older {
             ),
         };
         text.push_str(
-            "    lost: what later versions had in files and the log has no more; rows dropped since then may come back\n",
+            "    lost: data that later versions had in files and the log no longer has; rows dropped since then may come back\n",
         );
     }
 }
@@ -356,8 +357,8 @@ impl Work {
         if older.is_empty() {
             return Ok(());
         }
-        // Before the older versions count: a repair that is interrupted after that finds nothing damaged when it begins
-        // anew, and the next start sweeps what nothing names.
+        // Before the older versions count. A repair that is interrupted after that finds nothing damaged when it starts
+        // again, and the next start sweeps unreferenced files.
         let copies = self.keep_unnamed(older, examined).await?;
         for one in older {
             self.take(one)
@@ -365,18 +366,18 @@ impl Work {
                 .with_context(|| format!("tablet {}", one.info.id))?;
         }
         let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
-        // Files of the older versions that are gone, or damaged themselves.
+        // Files of the older versions that are gone or damaged themselves.
         self.replace_sstables(&examined).await?;
-        // By what the manifests say now: they name what has just been made.
+        // Uses the current manifests, because they name the files just made.
         let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
         set_aside(&self.storage, &examined, &copies, &mut self.text).await
     }
 
-    /// Copies what nothing will refer to once the older versions count; the copies, by what they are of.
+    /// Copies the files that nothing will refer to once the older versions count. Returns the copies by original.
     async fn keep_unnamed(&self, older: &[Older], examined: &Examined) -> anyhow::Result<BTreeMap<String, String>> {
         let versions = older.iter().filter_map(|one| one.version.as_ref());
         let named: BTreeSet<StoredFile> = versions.flat_map(|(_, found)| found.stored()).collect();
-        // What this repair has made is named by now.
+        // The files that this repair made are named by now.
         let is_own = |file: StoredFile| file.id().epoch() == self.epoch.0;
         let unused = |file: StoredFile| !is_own(file) && !named.contains(&file) && !examined.tablets.names(file);
         let mut copies = BTreeMap::new();
@@ -408,7 +409,7 @@ impl Work {
         content.epoch = self.epoch.0;
         content.written_micros = self.env.wall_micros();
         let newest = older.damaged.first().copied().unwrap_or_default();
-        // Kept first; then the new one, which counts by its number; then the damaged ones go.
+        // The order is: copies, the new version, which counts by its number, then the deletion of the damaged ones.
         for number in &older.damaged {
             let path = manifest::path(tablet, *number);
             let kept = self.keep(&path).await?;
@@ -417,7 +418,7 @@ impl Work {
         let path = manifest::path(tablet, newest + 1);
         match self.storage.put_if_absent(&path, content.encode_file()).await {
             Ok(()) => {}
-            Err(StorageError::AlreadyExists { .. }) => bail!("{path} is there already: begin the repair anew"),
+            Err(StorageError::AlreadyExists { .. }) => bail!("{path} already exists: start the repair again"),
             Err(error) => return Err(error.into()),
         }
         for number in &older.damaged {
@@ -429,9 +430,9 @@ impl Work {
     }
 }
 
-/// Moves what nothing refers to where originals are kept: sstables, value files, and manifests of tablets that the catalog
-/// does not name. A manifest that cannot be read may refer to any file, so as long as there is one all files stay; no start
-/// sweeps any then either. Of some there are `copies` already.
+/// Moves unreferenced files to `damaged/`: sstables, value files, and manifests of tablets that the catalog does not
+/// name. An unreadable manifest may refer to any file. As long as there is one, all files stay; no start sweeps files
+/// then either. `copies` lists files that were copied already.
 pub(super) async fn set_aside(
     storage: &Arc<dyn Storage>,
     examined: &Examined,
@@ -449,7 +450,7 @@ pub(super) async fn set_aside(
     Ok(())
 }
 
-/// Says what [`set_aside`] would do where the catalog may not name what it should.
+/// Describes the effect of [`set_aside`] where the catalog may be incomplete.
 pub(super) async fn describe_aside(
     storage: &Arc<dyn Storage>,
     examined: &Examined,
@@ -464,7 +465,7 @@ pub(super) async fn describe_aside(
     Ok(())
 }
 
-/// What nothing refers to, as far as that can be known.
+/// The files that nothing refers to, as far as that is known.
 async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<String>> {
     let splits = lost_splits(storage, examined).await?;
     let parts: BTreeSet<TabletId> = splits

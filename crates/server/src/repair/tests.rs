@@ -1,4 +1,4 @@
-//! What is damaged is given up, what is not is saved, and what was damaged is kept.
+//! A repair gives up damaged parts, saves intact ones, and keeps the damaged originals.
 
 use super::*;
 use crate::check::tests::{check, copy, flip, folder, folder_with_values, make_table, rows, start, write};
@@ -55,7 +55,7 @@ async fn log_with(storage: &MemoryStorage, row: &[u8]) -> String {
     segments.find(has_row).expect("the row was logged").0
 }
 
-/// Or of a flipped bit in its version, which looks the same.
+/// The same damage as by a flipped bit in the version.
 #[tokio::test]
 async fn a_file_of_a_newer_version_is_not_given_up() {
     let folder = folder().await;
@@ -99,9 +99,10 @@ async fn a_dry_run_says_of_which_files_nothing_is_left() {
         let folder = folder().await;
         let path = folder.list("sst/").await.unwrap()[0].path.clone();
         let len = folder.read_all(&path).await.unwrap().len();
-        match is_there {
-            true => flip(&folder, &path, len - 1).await,
-            false => folder.delete(&path).await.unwrap(),
+        if is_there {
+            flip(&folder, &path, len - 1).await
+        } else {
+            folder.delete(&path).await.unwrap()
         }
         let (text, in_order) = run(&folder, true).await;
         assert!(in_order && text.contains(&format!("give up {path}")), "{text}");
@@ -147,7 +148,7 @@ async fn the_intact_blocks_of_an_sstable_are_saved() {
     }
 }
 
-/// Tried again and again it must not take what is left, or no server starts on the disk any more.
+/// Repeated attempts must not use up the free space, or no server starts on the disk any more.
 #[tokio::test]
 async fn a_repair_for_which_there_is_no_space_leaves_nothing() {
     let folder = folder().await;
@@ -166,7 +167,7 @@ async fn a_repair_for_which_there_is_no_space_leaves_nothing() {
         all.filter(|path| !path.starts_with("coord/")).collect::<Vec<_>>()
     };
     let before = names().await;
-    // Not for the file with what is intact; and for it, but not for the copy of the original.
+    // Not enough for the new file; and enough for it, but not for the copy of the original.
     for room in [len / 2, len + len / 2] {
         disk.set_plan(FaultPlan {
             space_limit: Some(used + room),
@@ -285,7 +286,7 @@ async fn newest(storage: &MemoryStorage, prefix: &str) -> String {
 async fn a_snapshot_of_the_catalog_is_made_again() {
     let folder = folder().await;
     let node = start(folder.clone()).await;
-    // What it still does goes on elsewhere.
+    // Its later work goes to a copy.
     let folder = copy(&*folder).await;
     drop(node);
     let path = newest(&folder, "coord/snapshot-").await;
@@ -325,7 +326,7 @@ async fn a_log_of_the_catalog_counts_to_its_damage_with_consent() {
     assert_eq!(content(&folder).await, before);
     let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
     assert!(in_order, "{text}");
-    // What the catalog no longer names is kept.
+    // Tablets that the catalog no longer names are kept.
     let kept = folder.list("damaged/").await.unwrap();
     assert!(
         kept.iter().any(|file| file.path.starts_with("damaged/coord/")),
@@ -344,7 +345,7 @@ async fn paths(storage: &MemoryStorage, prefix: &str, ending: &str) -> Vec<Strin
         .collect()
 }
 
-/// A start sweeps what nothing refers to: what was given up must be out of its reach.
+/// A start sweeps unreferenced files: parts that were given up must be out of its reach.
 async fn is_kept(storage: &Arc<MemoryStorage>, path: &str, content: &bytes::Bytes) {
     drop(start(storage.clone()).await);
     assert_eq!(&storage.read_all(&format!("damaged/{path}")).await.unwrap(), content);
@@ -403,7 +404,7 @@ async fn value_files_of_an_sstable_that_is_given_up_are_kept() {
     let content = folder.read_all(values).await.unwrap();
     folder.delete(sstable).await.unwrap();
     let (text, in_order) = run(&folder, false).await;
-    assert!(in_order && text.contains("what referred to it is gone"), "{text}");
+    assert!(in_order && text.contains("its last reference is gone"), "{text}");
     is_kept(&folder, values, &content).await;
     assert_eq!(rows(&start(folder.clone()).await).await.len(), 23);
 }
@@ -411,13 +412,13 @@ async fn value_files_of_an_sstable_that_is_given_up_are_kept() {
 /// Where a repair is interrupted.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
-    /// A value file is about to be kept.
+    /// Before a value file is copied.
     KeepingValues,
     /// A manifest has been made.
     ManifestMade,
 }
 
-/// A medium on which nothing can be done any more from one moment on.
+/// A storage that fails every operation from one moment on.
 struct Interrupting {
     below: Arc<MemoryStorage>,
     at: At,
@@ -439,13 +440,14 @@ impl Interrupting {
     }
 
     fn check(&self, path: &str) -> stele_storage::Result<()> {
-        match self.stopped.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(StorageError::Io {
+        if self.stopped.load(Ordering::Relaxed) {
+            Err(StorageError::Io {
                 path: path.to_owned(),
                 operation: "any",
                 message: "interrupted".to_owned(),
-            }),
+            })
+        } else {
+            Ok(())
         }
     }
 }
@@ -494,7 +496,7 @@ impl Storage for Interrupting {
     }
 }
 
-/// The repair that is begun anew finds nothing damaged, and the next start sweeps what a manifest named that was given up.
+/// A repair that starts again finds nothing damaged, and the next start sweeps files that a given-up manifest named.
 #[tokio::test]
 async fn what_a_manifest_named_is_kept_though_the_repair_was_interrupted() {
     let folder = folder_with_values().await;
@@ -530,8 +532,8 @@ async fn value_files_of_an_sstable_are_kept_though_the_repair_was_interrupted() 
     is_kept(&folder, values, &content).await;
 }
 
-/// The newest manifest of a tablet cannot be read, and a file of the older one is damaged: what is made of its intact blocks
-/// is in use from then on.
+/// The newest manifest of a tablet cannot be read, and a file of the older one is damaged: the file with its intact
+/// blocks is in use from then on.
 #[tokio::test]
 async fn what_is_saved_for_an_older_manifest_stays() {
     let folder = folder().await;
@@ -586,8 +588,8 @@ async fn a_damaged_file_stays_while_a_manifest_cannot_be_read() {
     assert!(rows(&start(folder.clone()).await).await.len() > 35);
 }
 
-/// A catalog that lost changes must not give out again what its counters had given: an epoch that is no longer the highest
-/// could open no tablet, and one that is used twice would name files that are there.
+/// A catalog that lost changes must not give out numbers of its counters twice. An epoch that is no longer the highest
+/// could open no tablet, and an epoch that is used twice would produce names of existing files.
 #[tokio::test]
 async fn a_catalog_that_lost_changes_gives_no_number_twice() {
     let whole = folder().await;
@@ -602,7 +604,7 @@ async fn a_catalog_that_lost_changes_gives_no_number_twice() {
         let folder = copy(&*whole).await;
         flip(&folder, &path, at).await;
         if !check(folder.clone()).await.is_damaged() {
-            // It looks torn.
+            // It appears torn.
             continue;
         }
         repaired += 1;
@@ -622,14 +624,14 @@ async fn a_catalog_that_lost_changes_gives_no_number_twice() {
     assert!(repaired > 2);
 }
 
-/// Damage to the last record looks torn, and a start in doubt keeps what the catalog does not name. A repair of something
-/// else ends the doubt.
+/// Damage to the last record appears torn, and a start in doubt keeps files that the catalog does not name. A repair of
+/// another damage ends the doubt.
 #[tokio::test]
 async fn what_a_torn_catalog_does_not_name_is_kept() {
     let folder = folder().await;
     let node = start(folder.clone()).await;
     make_table(&node, TableName::new("space", "other")).await;
-    // What it still does goes on elsewhere.
+    // Its later work goes to a copy.
     let folder = copy(&*folder).await;
     drop(node);
     let log = newest(&folder, "coord/log-").await;

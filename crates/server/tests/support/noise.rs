@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-/// So many of them, the same for one seed and others for another. By words: a chain of iterators over bytes takes seconds for
-/// the largest values in a debug build.
+/// Bytes of a given number, the same for one seed and others for another. They are made in words: a chain of iterators
+/// over bytes takes seconds for the largest values in a debug build.
 pub fn noise(seed: u64, len: usize) -> Bytes {
     // Never zero, and far from that of the next seed.
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

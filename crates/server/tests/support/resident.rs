@@ -6,24 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often is looked. The system's own high-water mark is asked too, so that nothing between two looks is missed.
+/// Interval between samples. The system's own high-water mark is read too, so that no peak between two samples is
+/// missed.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Looks until it is asked for what it has seen.
+/// Samples until it is asked for its result.
 pub struct Watch {
     pid: u32,
     ended: Arc<AtomicBool>,
     looks: JoinHandle<Seen>,
 }
 
-/// What a watch has seen.
+/// The result of a watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Largest resident set.
     pub peak_bytes: u64,
     /// When that was, since the watch began.
     pub at: Duration,
-    /// How many looks there were.
+    /// Number of samples.
     pub looks: u64,
 }
 
@@ -57,7 +58,7 @@ impl Watch {
     }
 }
 
-/// A line of what the system says of a process.
+/// A line of the system's status of a process.
 fn of_status(pid: u32, label: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(label))?;

@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 /// The program.
 pub const STELE: &str = env!("CARGO_BIN_EXE_stele");
 
-/// What the project promises that a server takes at most beyond its budget.
+/// The project's promise: the most memory that a server takes beyond its budget.
 pub const OVERDRAFT_BYTES: u64 = 200_000_000;
 
-/// The arguments by which a server takes free ports.
+/// The arguments by which a server listens on free ports.
 pub const FREE_PORTS: [&str; 4] = ["--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
 /// The program with none of the caller's settings.
@@ -39,13 +39,14 @@ impl Server {
         Server::run(stele(&["start"]).arg("--data").arg(data).args(arguments))
     }
 
-    /// Starts one by a command that lacks only the ports, and waits until it says where it serves.
+    /// Starts a server by a command that lacks only the ports, and waits until it prints its addresses.
     pub fn run(command: &mut Command) -> Server {
         let command = command.args(FREE_PORTS).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (bigtable, health) = (after(&mut lines, "Bigtable"), after(&mut lines, "health"));
-        // Without them it has ended, and said why where nobody listens; how it ended is left.
+        // Without addresses the process has ended, and its error output has no reader here; the exit status is all
+        // there is.
         let ended = if health.is_none() { child.wait().ok() } else { None };
         assert!(bigtable.is_some() && health.is_some(), "no banner: {ended:?}");
         let (bigtable, health) = (bigtable.unwrap(), health.unwrap());
@@ -69,7 +70,7 @@ impl Server {
         command
     }
 
-    /// What such a client says.
+    /// The output of such a client.
     pub fn client(&self, arguments: &[&str]) -> Output {
         self.client_command(arguments).output().unwrap()
     }
@@ -81,7 +82,7 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Status and whole answer of a GET request.
+    /// Status and whole response of a GET request.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -131,7 +132,7 @@ impl Drop for Server {
     }
 }
 
-/// What the next line that begins with `label` says.
+/// The rest of the next line that begins with `label`.
 fn after(lines: &mut Lines<BufReader<ChildStdout>>, label: &str) -> Option<String> {
     lines.find_map(|line| {
         let line = line.ok()?;

@@ -1,10 +1,10 @@
-//! A table with one family, and a client of it that takes messages of any size.
+//! A table with one family, and a client without a message limit.
 
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::bigtable_client::BigtableClient;
 use tonic::transport::{Channel, Endpoint};
 
-/// What [`create_table`] makes, with the family `f`.
+/// The name of the table that [`create_table`] creates, with the family `f`.
 pub const TABLE: &str = "projects/p/instances/i/tables/t";
 
 /// More than any message of the tests.

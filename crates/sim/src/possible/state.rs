@@ -1,4 +1,4 @@
-//! One thing that a row may hold: how writes change it, and what reads find of it.
+//! A possible state of a row, its change by writes, and the results of reads.
 
 use super::Keeps;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use stele_types::{Cell, FamilyId, Mutation, Timestamp};
 
-/// Adds a state, unless one that is known covers it.
+/// Adds a state unless a known one covers it.
 pub(super) fn add(states: &mut Vec<State>, state: State) {
     if !states.iter().any(|known| known.covers(&state)) {
         states.retain(|known| !state.covers(known));
@@ -17,7 +17,7 @@ pub(super) fn add(states: &mut Vec<State>, state: State) {
 /// Family, qualifier and timestamp, in the order of a row's cells.
 type VersionName = (FamilyId, Bytes, Reverse<Timestamp>);
 
-/// One thing that a row may hold.
+/// A possible state of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     versions: BTreeMap<VersionName, Version>,
@@ -26,11 +26,11 @@ pub(super) struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
     value: Bytes,
-    /// A compaction may have dropped it, or may be about to.
+    /// Whether a compaction may have dropped it or may be about to.
     droppable: bool,
 }
 
-/// Where in its column a version is, counted from the newest one.
+/// The position of a version in its column, counted from the newest one.
 #[derive(Clone, Default)]
 struct Place {
     column: Option<(FamilyId, Bytes)>,
@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl Place {
-    /// Goes on to a version; whether the rule keeps what is there.
+    /// Moves on to a version; returns whether the rule keeps it.
     fn is_kept(&mut self, (family, qualifier, _): &VersionName, keeps: Keeps) -> bool {
         let is_same = |(f, q): &(FamilyId, Bytes)| f == family && q == qualifier;
         if !self.column.as_ref().is_some_and(is_same) {
@@ -50,17 +50,17 @@ impl Place {
     }
 }
 
-/// An answer in the making.
+/// A result under construction.
 #[derive(Clone, Default)]
 struct Partial {
     place: Place,
     cells: Vec<Cell>,
-    /// What was dropped, if this is the answer.
+    /// The versions that were dropped if this is the result.
     dropped: Vec<VersionName>,
 }
 
 impl State {
-    /// One write: its mutations in order, at once.
+    /// Applies one write: its mutations in order, atomically.
     pub(super) fn apply(&mut self, mutations: &[Mutation], keeps: Keeps) {
         for mutation in mutations {
             match mutation {
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// All that a read may find, each with what the row then holds.
+    /// All possible results of a read, each with the row's state after it.
     pub(super) fn answers(&self, keeps: Keeps) -> Vec<(State, Vec<Cell>)> {
         let mut partials = vec![Partial::default()];
         for (name, version) in &self.versions {
@@ -116,7 +116,7 @@ impl State {
         partials.into_iter().map(answer).collect()
     }
 
-    /// Whether all that `other` may show, now and after whatever is written, this may show as well.
+    /// Whether this state covers `other`: it can give all results that `other` can give, now and after any writes.
     fn covers(&self, other: &State) -> bool {
         let has = |(name, version): (&VersionName, &Version)| {
             let own = self.versions.get(name);
@@ -126,7 +126,7 @@ impl State {
         other.versions.iter().all(has) && self.versions.iter().all(may_lack)
     }
 
-    /// Short, with the number that a value begins with; `?` marks what may have been dropped.
+    /// A short form with the number at the beginning of a value; `?` marks versions that may have been dropped.
     pub(super) fn show(&self) -> String {
         let version = |((family, qualifier, Reverse(timestamp)), version): (&VersionName, &Version)| {
             let number = version

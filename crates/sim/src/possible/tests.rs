@@ -1,4 +1,4 @@
-//! The checker itself, on histories small enough to see what is right.
+//! Tests of the checker on histories small enough to tell the right results by hand.
 
 use super::*;
 use bytes::Bytes;
@@ -153,7 +153,7 @@ fn an_unanswered_write_has_happened_or_never_will() {
     let mut row = unanswered(Outcome::Failed);
     row.recovered(0);
     assert!(reads(&mut row, ALL, &new) && !reads(&mut row, ALL, &old));
-    // It failed at moment 10, and what began at 11 was acknowledged.
+    // It failed at moment 10, and the write that began at 11 was acknowledged.
     let mut row = unanswered(Outcome::Failed);
     row.recovered(11);
     assert!(!reads(&mut row, ALL, &new) && reads(&mut row, ALL, &old));
@@ -210,7 +210,7 @@ fn a_read_during_a_write_sees_it_or_not() {
     assert!(beside(&[(1, 11)], Outcome::Acknowledged) && beside(&[(1, 12)], Outcome::Acknowledged));
     assert!(beside(&[(1, 11)], Outcome::Refused) && !beside(&[(1, 12)], Outcome::Refused));
     assert!(!beside(&[], Outcome::Unknown) && beside(&[(1, 12)], Outcome::Unknown));
-    // What is seen before its answer has happened.
+    // A write that is seen before its response has taken effect.
     let mut row = row();
     assert!(row.begin_write(&vec![put(ALL, 1, 11)].into()));
     assert!(reads(&mut row, ALL, &[(1, 11)]) && !reads(&mut row, ALL, &[]));
@@ -227,7 +227,7 @@ fn small() -> (Row, Vec<Cell>) {
     (row, all)
 }
 
-/// `expected` names the right answer by the places of its cells.
+/// `expected` names the right result by the positions of its cells.
 fn check_view(view: View, expected: &[usize]) {
     let (mut row, all) = small();
     let seen: Vec<Cell> = expected.iter().map(|place| all[*place].clone()).collect();
@@ -300,13 +300,13 @@ fn a_condition_tells_what_the_row_held() {
     assert!(ended(&there, Outcome::Acknowledged, Some(false)).is_err());
     let mut row = ended(&there, Outcome::Acknowledged, Some(true)).unwrap();
     assert!(!reads(&mut row, TWO, &[(2, 12), (1, 11)]) && reads(&mut row, TWO, &[(2, 12)]));
-    // What has expired matches nothing.
+    // An expired cell matches nothing.
     let expired = [(1, 11), (2, 12), (3, 13)];
     assert!(ended(&expired, Outcome::Acknowledged, Some(true)).is_err());
     let mut row = ended(&there, Outcome::Unknown, None).unwrap();
     assert!(!reads(&mut row, TWO, &[(2, 12), (1, 31)]), "the other branch");
     assert!(reads(&mut row, TWO, &[(2, 12)]));
-    // An answer ends a doubt.
+    // A result ends a doubt.
     let mut row = ended(&[(2, 12)], Outcome::Unknown, None).unwrap();
     row.recovered(0);
     assert!(row.begin_write(&change));

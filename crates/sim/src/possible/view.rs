@@ -1,7 +1,8 @@
-//! What a read asks of a row: the filter for the server, and what that must make of the row's cells.
+//! The filter of a read, for the server and for the checker.
 //!
-//! The second is written from `docs/filters.md` alone, as plainly as it goes: over the whole row, one filter after the other.
-//! Nothing is pushed down, left out or compiled, and nothing is shared with the engine's filters but the names of their kinds.
+//! The checker's half is written from `docs/filters.md` alone in the plainest way: over the whole row, one filter after
+//! the other. Nothing is pushed down, skipped or compiled. It shares only the names of the kinds with the engine's
+//! filters.
 
 use bytes::Bytes;
 use std::cmp::Reverse;
@@ -9,7 +10,7 @@ use std::ops::Bound;
 use stele_filter::Filter;
 use stele_types::{Cell, FamilyId, Timestamp};
 
-/// A filter of the kinds that are tried here. Values begin with a number of eight bytes.
+/// A filter of the kinds under test. Values begin with a number of eight bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// Everything.
@@ -22,37 +23,37 @@ pub enum View {
     AfterFirst(i32),
     /// Columns of one family.
     Columns {
-        /// Which, and its name.
+        /// The family and its name.
         family: (FamilyId, &'static str),
-        /// The first one.
+        /// The first qualifier.
         from: Bytes,
-        /// The first one beyond; `None` is no limit.
+        /// The first qualifier beyond the range; `None` is no limit.
         to: Option<Bytes>,
     },
-    /// Cells of these times.
+    /// Cells in a range of timestamps.
     Times {
-        /// The first one.
+        /// The first timestamp.
         from: i64,
-        /// The first one beyond; `None` is no limit.
+        /// The first timestamp beyond the range; `None` is no limit.
         to: Option<i64>,
     },
-    /// Cells whose values begin with these numbers.
+    /// Cells whose values begin with a number in a range.
     Numbers {
-        /// The first one.
+        /// The first number.
         from: u64,
-        /// The first one beyond.
+        /// The first number beyond the range.
         to: u64,
     },
     /// Everything, without values.
     Stripped,
-    /// The second of what the first leaves.
+    /// The second filter applied to the result of the first.
     Chain(Box<View>, Box<View>),
-    /// What either leaves, copies kept.
+    /// The results of both, with duplicates.
     Both(Box<View>, Box<View>),
 }
 
 impl View {
-    /// For the server.
+    /// The filter as the server takes it.
     pub fn filter(&self) -> Filter {
         let number = |n: &u64| Bytes::copy_from_slice(&n.to_be_bytes());
         match self {
@@ -76,7 +77,7 @@ impl View {
         }
     }
 
-    /// What it leaves of a row's cells, which are in order.
+    /// The result for a row's cells, which are in order.
     pub fn of(&self, mut cells: Vec<Cell>) -> Vec<Cell> {
         match self {
             View::All => {}
@@ -98,7 +99,7 @@ impl View {
             View::Both(one, other) => {
                 let mut both = one.of(cells.clone());
                 both.append(&mut other.of(cells));
-                // Stable: of equal cells those of the first come first.
+                // The sort is stable: of equal cells those of the first filter come first.
                 both.sort_by_key(|cell| (cell.family, cell.qualifier.clone(), Reverse(cell.timestamp)));
                 return both;
             }

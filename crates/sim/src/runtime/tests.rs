@@ -1,9 +1,9 @@
-//! The runtime: time, chance, schedules, ends.
+//! The runtime: time, randomness, schedules, ends.
 
 use super::*;
 use tokio::sync::{mpsc, oneshot};
 
-/// What three tasks that talk over a channel say, with the run's trace.
+/// The output of three tasks that talk over a channel, with the run's trace.
 fn conversation(seed: u64) -> (Vec<u64>, u64) {
     let sim = Sim::new(seed, 10_000);
     let env = sim.process().env();
@@ -161,7 +161,7 @@ fn a_machine_that_has_run_is_freed_with_what_its_tasks_held() {
     }
 }
 
-/// Also of a run that fails; and what a task starts while it is dropped is never there.
+/// The same for a run that fails; and a task that is spawned during a drop never exists.
 #[test]
 fn with_a_run_all_its_processes_end() {
     /// Starts another task when it is dropped.
@@ -178,7 +178,7 @@ fn with_a_run_all_its_processes_end() {
     for stalls in [false, true] {
         let sim = Sim::new(1, 1_000);
         let held = Arc::new(());
-        // One that waits, one that has a timer, and one that was never polled: of processes that nobody killed.
+        // A task that waits, one with a timer, and one that was never polled, all of processes that were not killed.
         for name in ["waits", "sleeps"] {
             let env = sim.process().env();
             let task = Held(env.clone(), held.clone());
@@ -240,7 +240,7 @@ fn a_process_that_stands_still_lets_others_run() {
         let before = *of_still.lock();
         env.sleep(Duration::from_millis(50)).await;
         let (during, meanwhile) = (*of_still.lock() - before, *of_other.lock());
-        // What is asked of it meanwhile waits, too.
+        // Requests to it meanwhile wait, too.
         let asked = process.env();
         let answer = asked.spawn_join(Priority::Foreground, "request", async { 7 }).await;
         let answered = (answer, env.now());

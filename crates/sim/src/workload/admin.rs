@@ -1,7 +1,7 @@
-//! The client that makes and drops tables, families and rows beside the others.
+//! A client that creates and drops tables, families and rows concurrently with the others.
 //!
-//! It is alone with its tables and goes on only when it knows that a step has happened, so each of its reads has one right
-//! answer. Steps are repeated until they are acknowledged or turn out to have happened.
+//! It has its tables for itself and goes on only when it knows that a step has taken effect, so each of its reads has
+//! one right result. Steps are repeated until they are acknowledged or turn out to have taken effect.
 
 use super::Workload;
 use crate::cluster::Node;
@@ -17,11 +17,11 @@ use stele_types::{
     Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType,
 };
 
-/// Attempts at one step. With a pause of some milliseconds each that is longer than any fault lasts.
+/// Attempts at one step. With a pause of some milliseconds each, this is longer than any fault lasts.
 const ATTEMPTS_MAX: u32 = 2_000;
 
 impl Workload {
-    /// Makes a table, uses it, drops it; `rounds` times.
+    /// Creates a table, uses it and drops it, `rounds` times.
     pub async fn administrate(self: Arc<Self>, rounds: u64) {
         for round in 0..rounds {
             self.move_under_load().await;
@@ -33,8 +33,8 @@ impl Workload {
         }
     }
 
-    /// Moves a family of the table that all others use to another locality group, and perhaps back, if that can be done: one
-    /// that is still on its way is not moved again.
+    /// Moves a family of the shared table to another locality group, and perhaps back, if possible: a family whose move
+    /// is not complete is not moved again.
     async fn move_under_load(&self) {
         let create = GroupChange::Create {
             name: "other".to_owned(),
@@ -60,8 +60,8 @@ impl Workload {
         }
     }
 
-    /// Changes settings of the table that all others use, if that can be done. None of them may change what is read, or lose
-    /// what a server's own default keeps.
+    /// Changes settings of the shared table, if possible. No change may affect reads or weaken the server's default
+    /// durability.
     async fn set_under_load(&self) {
         let update = TableUpdate {
             durability: Some([None, Some(Durability::Sync)][self.below(2) as usize]),
@@ -109,7 +109,7 @@ impl Workload {
         self.expect(name, None).await
     }
 
-    /// A family of the same name as one that was dropped is another one, and empty.
+    /// A new family with the name of a dropped one is another family and empty.
     async fn replace_family(&self, name: &TableName) -> Result<(), String> {
         let drop_it = |master: Arc<Master>| {
             let name = name.clone();
@@ -139,7 +139,7 @@ impl Workload {
         self.expect(name, Some(&[])).await
     }
 
-    /// A family keeps what it has, and takes what comes, when it is moved to another locality group.
+    /// A family keeps its cells and accepts writes while it moves to another locality group.
     async fn move_family(&self, name: &TableName) -> Result<(), String> {
         let change = |name: &TableName, change: GroupChange| {
             let name = name.clone();
@@ -175,7 +175,7 @@ impl Workload {
         self.expect(name, Some(&["z"])).await
     }
 
-    /// Repeats a change until it is acknowledged, or refused for having happened.
+    /// Repeats a change until it is acknowledged, or refused because it has taken effect.
     async fn until_done<F: Future<Output = ServiceResult<()>> + Send + 'static>(
         &self,
         what: &str,
@@ -189,7 +189,7 @@ impl Workload {
             self.cluster.sim().note(&format!("{what}: {answer:?}"));
             match answer {
                 Ok(Ok(())) => return Ok(()),
-                // Not at the first attempt: then it is somebody else's doing, and there is nobody else.
+                // Not at the first attempt: then another client would have done it, and there is none.
                 Ok(Err(error)) if Some(error.kind) == happened && attempt > 0 => return Ok(()),
                 Ok(Err(error)) if error.kind == ErrorKind::Corruption => {
                     return Err(format!("{what}: {error}"));
@@ -233,7 +233,7 @@ impl Workload {
         Err("put: still not done".to_owned())
     }
 
-    /// Reads the table until it answers. `None` expects that there is no such table.
+    /// Reads the table until the server responds. `None` expects that there is no such table.
     async fn expect(&self, name: &TableName, expected: Option<&[&str]>) -> Result<(), String> {
         for _ in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
@@ -252,7 +252,7 @@ impl Workload {
                 _ => {}
             }
         }
-        Err("does not answer reads".to_owned())
+        Err("does not respond to reads".to_owned())
     }
 
     async fn node_after_a_pause(&self) -> Arc<Node> {

@@ -1,7 +1,7 @@
-//! Rows that several clients put to, delete and read at once, as fast as they are answered.
+//! Rows that several clients put to, delete and read concurrently without pauses.
 //!
-//! Such a row holds one version at most. So each deletion, of whatever kind, takes what there is, and
-//! [`crate::contended`] can say what some order of all that was asked for allows.
+//! Such a row holds one version at most. So each deletion, of any kind, removes its whole content, and
+//! [`crate::contended`] can compute the results that some order of all operations allows.
 
 use super::{VALUES, Workload, number, show, table};
 use crate::cluster::Node;
@@ -13,10 +13,10 @@ use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, Timestamp};
 
 /// Few, so that clients meet.
 pub(super) const CONTENDED_ROWS: u64 = 2;
-/// Operations that follow each other without a pause.
+/// Operations in a row without a pause.
 const IN_A_ROW: u64 = 4;
 
-/// A read that has begun: of this row, by this name.
+/// A read that has begun: its row and its name.
 pub(super) type OpenRead = (Bytes, u64);
 
 pub(super) fn contended_row(number: u64) -> Bytes {
@@ -28,7 +28,7 @@ impl Workload {
     pub(super) async fn contend(&self, node: &Node) {
         let row = contended_row(self.below(CONTENDED_ROWS));
         for _ in 0..IN_A_ROW {
-            // Its successor may have begun to serve meanwhile.
+            // The successor may have begun to serve meanwhile.
             if node.is_outlived() {
                 return;
             }
@@ -40,7 +40,7 @@ impl Workload {
         }
     }
 
-    /// Puts a number, or deletes what there is.
+    /// Puts a number, or deletes the content.
     async fn write_contended(&self, node: &Node, row: &Bytes, value: Option<u64>) {
         let Some(write) = self.of_contended(row, |known| known.begin_write(value)) else {
             return;
@@ -98,7 +98,7 @@ impl Workload {
         self.end_contended_read((row.clone(), read), cells.as_deref());
     }
 
-    /// Reads of all these rows begin, but of those of which too much is under way.
+    /// Begins reads of all these rows, except those with too much under way.
     pub(super) fn begin_contended_reads(&self) -> Vec<OpenRead> {
         let begin = |row: Bytes| {
             let read = self.of_contended(&row, Contended::begin_read);
@@ -107,7 +107,7 @@ impl Workload {
         (0..CONTENDED_ROWS).map(contended_row).filter_map(begin).collect()
     }
 
-    /// Such a read ends, with what the row holds, or without an answer.
+    /// Ends such a read with the row's content, or without a response.
     pub(super) fn end_contended_read(&self, (row, read): OpenRead, cells: Option<&[Cell]>) {
         let found = match cells {
             None => None,

@@ -1,9 +1,9 @@
-//! Rows of many versions: what is written to them, and what of it a read must find.
+//! Rows of many versions: the writes to them and the checks of reads.
 //!
-//! Few columns and few timestamps in two families: one keeps everything, one the newest [`KEPT`] versions of a column. A
-//! request to such a row is a handful of puts and deletes of all kinds, by row, family, column, version and range of
-//! timestamps; or two of these, and a filter that chooses one. One client at a time writes to a row, and nobody to one in
-//! doubt; [`crate::possible`] says why, and checks what is read. Most reads have a filter.
+//! Few columns and few timestamps in two families: one keeps everything, one the newest [`KEPT`] versions of a column.
+//! A request to such a row is a handful of puts and deletes of all kinds, by row, family, column, version and range of
+//! timestamps; or two of these, and a filter that chooses one. One client at a time writes to a row, and none to a row
+//! in doubt; [`crate::possible`] tells why, and checks reads. Most reads have a filter.
 
 use super::{ROWS, Workload, format_value, outcome, show, table};
 use crate::cluster::Node;
@@ -25,17 +25,17 @@ const ALL: FamilyId = FamilyId(4);
 const TWO: FamilyId = FamilyId(5);
 /// Columns of either family, ascending.
 const QUALIFIERS: [&[u8]; 3] = [b"", b"q", b"q\0"];
-/// Timestamps are 1 to this: enough that some versions are beyond those that are kept.
+/// Timestamps are 1 to this: enough that some versions are garbage.
 const TIMES: u64 = 4;
 /// Rows: few, so that each has a long history.
 const VERSION_ROWS: u64 = ROWS / 2;
 /// Mutations of a request.
 const MUTATIONS_MAX: u64 = 4;
 
-/// A read that has begun: of this row, by this name.
+/// A read that has begun: its row and its name.
 pub(super) type OpenRead = (Bytes, u64);
 
-/// What a read has found, by row.
+/// The result of a read, by row.
 pub(super) type Found = BTreeMap<Bytes, Vec<Cell>>;
 
 fn keeps(family: FamilyId) -> Option<usize> {
@@ -47,7 +47,7 @@ fn row_of(number: u64) -> Bytes {
 }
 
 impl Workload {
-    /// Writes to a row; reads instead if that cannot be written to now.
+    /// Writes to a row, or reads if that cannot be written to now.
     pub(super) async fn change_versions(&self, node: &Node) {
         let row = row_of(self.below(VERSION_ROWS));
         let change = self.some_change();
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    /// A conditional write; what came of it, and whether it was told that the condition has matched.
+    /// A conditional write: its outcome, and whether its result said that the condition has matched.
     async fn check_versions(
         &self,
         node: &Node,
@@ -110,9 +110,10 @@ impl Workload {
     pub(super) async fn read_versions(&self, node: &Node) {
         let row = row_of(self.below(VERSION_ROWS));
         let is_scan = self.below(3) == 0;
-        let rows = match is_scan {
-            true => RowRange::prefix(&Bytes::from_static(b"m")),
-            false => RowRange::single(&row),
+        let rows = if is_scan {
+            RowRange::prefix(&Bytes::from_static(b"m"))
+        } else {
+            RowRange::single(&row)
         };
         let view = self.some_view();
         let request = ReadRows {
@@ -120,9 +121,10 @@ impl Workload {
             reversed: is_scan && self.below(2) == 0,
             ..ReadRows::new(table(), RowSet::new(vec![rows]))
         };
-        let open = match is_scan {
-            true => self.begin_reads(),
-            false => vec![self.begin_read(row)],
+        let open = if is_scan {
+            self.begin_reads()
+        } else {
+            vec![self.begin_read(row)]
         };
         let found = self.read(node, request).await;
         let mut found = found.map(|rows| rows.into_iter().collect::<Found>());
@@ -132,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// A read of all rows begins.
+    /// Begins a read of all rows.
     pub(super) fn begin_reads(&self) -> Vec<OpenRead> {
         (0..VERSION_ROWS)
             .map(|number| self.begin_read(row_of(number)))
@@ -145,7 +147,7 @@ impl Workload {
         (row, read)
     }
 
-    /// These reads end, with what they take out of `found`; or without an answer.
+    /// Ends these reads with their parts of `found`, or without a response.
     pub(super) fn end_reads(&self, open: Vec<OpenRead>, view: &View, mut found: Option<&mut Found>) {
         for (row, read) in open {
             let cells = found.as_mut().map(|found| found.remove(&row).unwrap_or_default());

@@ -13,7 +13,7 @@ use stele_types::{
     TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
-/// The table and its medium.
+/// The table and its storage.
 #[derive(Clone)]
 pub struct Setup {
     pub schema: TableSchema,
@@ -50,16 +50,16 @@ impl fmt::Debug for Steps {
     }
 }
 
-/// What happens.
+/// A step.
 #[derive(Clone, Debug)]
 pub enum Step {
     Write(Vec<(Bytes, Vec<Change>)>),
     Flush,
     CompactIfDue,
-    /// Several compactions at once, after reads that have paid for some: so many opened a run too many.
+    /// Several concurrent compactions, after reads that have paid for some: this many opened a run too many.
     CompactConcurrently(usize),
     CompactAll,
-    /// Rows about so many bytes apart, while everything is compacted.
+    /// Rows at about this distance in bytes, while everything is compacted.
     SampleConcurrently(u64),
     DropRows(RowRange),
     Divide(Bytes),
@@ -79,14 +79,14 @@ pub enum Step {
     /// To the group of this number, counted round; a group of these options is made if there are few.
     MoveFamily(FamilyId, usize, GroupOptions),
     AlterGroup(usize, GroupOptions),
-    /// So many files from one on cannot be read any more, whole or at one place, and perhaps the process ends.
+    /// This number of files from one on cannot be read any more, whole or at one place, and perhaps the process ends.
     Outage {
         first: usize,
         count: usize,
         from_end: Option<u64>,
         reopens: bool,
     },
-    /// All but so many of them can be read again.
+    /// All but this number of them can be read again.
     OutageEnds(usize),
 }
 
@@ -127,8 +127,8 @@ pub enum Change {
 const TICK: i64 = 100_000_000;
 
 pub fn setup(delete_rule: DeleteRule) -> impl Strategy<Value = Setup> {
-    // Under the by-timestamp rule a row's marker hides cells for as long as any group that is read still has it, so what
-    // a read gives would depend on the families it asks for. One group, then.
+    // Under the by-timestamp rule a row's tombstone hides cells for as long as any group of the read still has it. The
+    // result of a read would then depend on its families. So there is one group.
     let groups_max = if delete_rule == DeleteRule::ByTimestamp { 1 } else { 2 };
     let rules = (rule(), rule(), rule());
     let media = prop_oneof![Just(0.0), Just(0.3), Just(1.0)];

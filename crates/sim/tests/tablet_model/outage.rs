@@ -1,12 +1,12 @@
-//! Outages: parts of files that the device cannot read for a time.
+//! Outages: parts of files that the device temporarily cannot read.
 //!
-//! Invariants while one lasts:
-//! * An answer is right, or an error that says what is damaged; a scan that fails has left out nothing before that.
-//! * A tablet that refers to no such file answers all.
-//! * What is asked for and refused has changed nothing.
+//! Invariants during an outage:
+//! * A result is right, or an error that names the damage; a scan that fails has left out nothing before that.
+//! * A tablet that refers to no such file gives all results.
+//! * A refused operation has changed nothing.
 //!
-//! When it is over, files are taken up as a server does it, and each answer is right at once: nothing is lost, and nothing is
-//! back.
+//! Afterwards, files are reopened as a server does it, and each result is right immediately: no cell is lost, and no
+//! deleted cell is back.
 
 use super::{Outcome, Served, Table, text};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ struct Scanned {
     is_complete: bool,
 }
 
-/// What an operation came to; `None` if it failed as it may while the device cannot read some files.
+/// The result of an operation; `None` if it failed as it may during an outage.
 pub(super) fn unless_unread<T>(is_outage: bool, outcome: Result<T, TabletError>) -> Outcome<Option<T>> {
     match outcome {
         Ok(done) => Ok(Some(done)),
@@ -35,8 +35,9 @@ impl Table {
         !self.unread.is_empty()
     }
 
-    /// So many files that were made one after the other cannot be read any more: all of each, or the byte that is so far from its
-    /// end. Files that are open already are as far as what is needed for that goes, until the process ends.
+    /// This number of files that were made one after the other cannot be read any more: all of each, or the byte at
+    /// this distance from its end. Files that are open already have loaded the parts needed for that, until the process
+    /// ends.
     pub(super) async fn begin_outage(&mut self, first: usize, count: usize, from_end: Option<u64>) -> Outcome<()> {
         let files = self.storage.list("sst/").await.map_err(text)?;
         let at = first.checked_rem(files.len()).unwrap_or(0);

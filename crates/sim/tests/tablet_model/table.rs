@@ -1,4 +1,4 @@
-//! A table of tablets without a server, and the model beside it.
+//! A table of tablets without a server, with its model.
 
 #[path = "outage.rs"]
 mod outage;
@@ -26,11 +26,11 @@ use stele_types::{
     SeqNo, TableSchema, TabletId,
 };
 
-/// Looks at the medium until only what is referred to must be there.
+/// Polls the storage until it must have only referenced files.
 const CHECKS_MAX: u32 = 100;
-/// Short beside the distance of timestamps, however often it is waited for.
+/// Short compared with the distance of timestamps, however often it is waited for.
 const LATENCY_MAX: Duration = Duration::from_micros(20);
-/// Small, so that a bottom has several files.
+/// Small, so that a bottom level has several files.
 const FILE_BYTES: u64 = 600;
 
 type Outcome<T> = Result<T, String>;
@@ -50,7 +50,7 @@ pub struct Table {
     next_value: u64,
 }
 
-/// A tablet with what a commit log would hold of it.
+/// A tablet and the content of its commit log.
 struct Served {
     tablet: Arc<Tablet>,
     log: Vec<(SeqNo, SeqNo, Batch)>,
@@ -70,7 +70,7 @@ impl Served {
 
 fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
     let storage: Arc<dyn Storage> = storage.clone();
-    // Of every value that may be one, of the long ones, of none: and whatever processes before did differently stays.
+    // Of every value that qualifies, of the long ones, of none. Values that earlier processes chose stay.
     let separate_bytes = [1, 8, 100, 1 << 20][env.random_below(4) as usize];
     let files = FileRegistry::new(storage.clone(), cache.clone(), epoch)
         .with_file_bytes(FILE_BYTES)
@@ -304,7 +304,7 @@ impl Table {
         Ok(())
     }
 
-    /// Each of a few compactions begins when chance has it, and goes on when chance has it.
+    /// Each of a few compactions begins and goes on at random times.
     async fn compact_concurrently(&mut self, reads: usize) -> Outcome<()> {
         for served in &self.tablets {
             let state = served.tablet.state();
@@ -431,7 +431,7 @@ impl Table {
     async fn reopen(&mut self) -> Outcome<()> {
         self.check_files().await?;
         self.epoch += 1;
-        // What a manifest names is durable, whatever happens.
+        // Files that a manifest names are durable.
         match self.env.random_below(2) {
             0 => self.storage.kill(),
             _ => self.storage.crash(),
@@ -477,7 +477,7 @@ impl Table {
         self.model.set_schema(schema);
     }
 
-    /// A family may be moved whatever it has; again only when all of it is where it was moved to.
+    /// A family may be moved with any content; a second time only when all of it has arrived.
     fn move_family(&mut self, family: FamilyId, group: usize, options: &GroupOptions) -> Outcome<()> {
         let mut schema = self.model.schema().clone();
         let is_settled = |served: &Served| served.tablet.state().is_settled(family);
@@ -577,7 +577,7 @@ impl Table {
         }
     }
 
-    /// A filtered scan gives what the filter makes of the rows of an unfiltered one.
+    /// A filtered scan gives the result of the filter on the rows of an unfiltered one.
     async fn check_filtered(&self, range: &RowRange, reversed: bool, filter: &Filter) -> Outcome<()> {
         let compiled = filter.compile(self.model.schema()).map_err(text)?;
         let mut expected = Vec::new();
@@ -594,7 +594,7 @@ impl Table {
         self.check_gets(range, Some(filter), &found.into_iter().collect())
     }
 
-    /// Reading a row at once, where that is possible, gives what a scan has given.
+    /// A read of a row without waiting, where that is possible, gives the result of a scan.
     fn check_gets(
         &self,
         range: &RowRange,
@@ -644,7 +644,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the manifests of the tablets refer to.
+    /// The references in the manifests of the tablets.
     async fn referenced(&self) -> BTreeSet<StoredFile> {
         let mut referenced = BTreeSet::new();
         for served in &self.tablets {
@@ -653,8 +653,8 @@ impl Table {
         referenced
     }
 
-    /// Nothing lies on the medium but what the manifests of the tablets refer to, and that is all there. No sweep before: it
-    /// would take away what this process has forgotten about as soon as it is an earlier one.
+    /// The storage has exactly the files to which the manifests of the tablets refer. No sweep runs before: it would
+    /// also remove files that this process has forgotten as soon as it is an earlier one.
     async fn check_files(&self) -> Outcome<()> {
         let referenced = self.referenced().await;
         for attempt in 0.. {

@@ -1,4 +1,6 @@
-//! Locality groups of a table: a service of Stele's own, which other servers of the Bigtable API do not have.
+//! Calls for the locality groups of a table.
+//!
+//! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::{Client, TableRef};
 use super::own::refusal;
@@ -7,7 +9,7 @@ use anyhow::{Context, Result};
 use stele_adminapi::{GetLocalityGroupsRequest, LocalityGroup, Modification, ModifyLocalityGroupsRequest};
 use tonic::Request;
 
-/// What a server that does not know the calls has none of.
+/// The feature, for the error of a server without these calls.
 const WHAT: &str = "locality groups";
 
 impl Client {
@@ -21,7 +23,7 @@ impl Client {
             .groups)
     }
 
-    /// Changes locality groups, all or nothing; what they are then.
+    /// Changes locality groups, all or nothing; returns their new state.
     pub async fn modify_locality_groups(
         &self,
         table: &TableRef,

@@ -1,4 +1,6 @@
-//! The calls of Stele's own services, which other servers of the Bigtable API do not have.
+//! Calls of Stele's own services.
+//!
+//! Other servers of the Bigtable API do not have them.
 
 use super::super::{Stub, describe};
 use anyhow::anyhow;

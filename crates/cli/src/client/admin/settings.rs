@@ -1,4 +1,6 @@
-//! Settings of a table: a service of Stele's own, which other servers of the Bigtable API do not have.
+//! Calls for the settings of a table.
+//!
+//! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::{Client, TableRef};
 use super::own::refusal;
@@ -7,7 +9,7 @@ use anyhow::{Context, Result};
 use stele_adminapi::{GetTableSettingsRequest, Settings, UpdateTableSettingsRequest};
 use tonic::Request;
 
-/// What a server that does not know the calls has none of.
+/// The feature, for the error of a server without these calls.
 const WHAT: &str = "settings of tables";
 
 impl Client {
@@ -19,7 +21,7 @@ impl Client {
         answer.with_context(|| format!("cannot tell the settings of {table}"))
     }
 
-    /// Changes the settings that are present; what all are then.
+    /// Changes the settings that are present; returns all settings.
     pub async fn update_table_settings(&self, table: &TableRef, settings: Settings) -> Result<Settings> {
         let request = UpdateTableSettingsRequest {
             name: self.table_name(table),

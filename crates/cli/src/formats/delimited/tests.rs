@@ -1,3 +1,5 @@
+//! Tests of CSV and TSV: reading, writing and round trips.
+
 use super::*;
 use crate::records::CellValue;
 use proptest::prelude::*;
@@ -37,7 +39,7 @@ fn bad_records_keep_their_place_and_text() {
     assert_eq!(all[3].2, b"last,\xff,");
 }
 
-/// Gives so many bytes at a time.
+/// Returns a given number of bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl io::Read for Pieces<'_> {
@@ -147,7 +149,7 @@ fn both_layouts() {
 }
 
 proptest! {
-    /// Whatever a wide export writes, an import of it reads: any bytes in any field.
+    /// An import reads every wide export: any bytes in any field.
     #[test]
     fn written_rows_read_back(
         rows in proptest::collection::vec(

@@ -1,10 +1,12 @@
-//! Files of which a tablet refers to a part, as a merge, a drop of rows or a split leaves them.
+//! Files of which a tablet refers to a part.
+//!
+//! A compaction, a drop of rows or a split leaves such references.
 
 use super::*;
 use stele_client::ReadRows;
 use stele_types::{CellKind, FamilyId, KeyBuf, RowRange, RowSet, SeqNo, Timestamp, key};
 
-/// The value of a row, of which there is no other copy in its file.
+/// The value of a row without another copy in its file.
 fn value(row: &str) -> Vec<u8> {
     row.repeat(40).into_bytes()
 }
@@ -42,8 +44,8 @@ async fn has(node: &crate::node::Node, row: &'static str) -> bool {
     found > 0
 }
 
-/// A merge into the bottom has ended within a file, and what it left of it is damaged: what is intact of the file is below what
-/// the merge has made of that, and would hide rows of it.
+/// A bottom-level compaction has ended within a file, and the rest of that file is damaged. The intact part is below
+/// the output of the compaction and would hide rows of it.
 #[tokio::test]
 async fn a_part_of_which_nothing_is_left_hides_no_rows_of_its_neighbours() {
     let folder = folder().await;

@@ -1,4 +1,4 @@
-//! A device that cannot read some sectors: the rest is served, and saved by a repair.
+//! A device that cannot read some sectors: a repair saves the rest.
 
 use super::*;
 use std::ops::Bound;
