@@ -1,8 +1,9 @@
 //! Runs of one workload, the engines taking turns, and what came of them.
 
 use crate::engine::Engine;
+use crate::measured::Measured;
 use crate::stele::{FixedDivision, SteleEngine, SteleOptions};
-use crate::workload::{Against, Measured, Setup, Workload};
+use crate::workload::{Against, Setup, Workload};
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -23,6 +23,7 @@ mod device;
 mod engine;
 mod governor;
 mod host;
+mod measured;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod stele;

@@ -1,10 +1,11 @@
 //! The workloads, and one run of each against one engine.
 
-use crate::clock::{Clock, Took};
+use crate::clock::Clock;
 use crate::concurrent;
 use crate::data::{self, Values, Zipf};
 use crate::engine::Engine;
 use crate::host::HostShare;
+use crate::measured::Measured;
 use crate::watch::{SpaceWatch, Stalls, table_bytes};
 use anyhow::{bail, ensure};
 use std::path::{Path, PathBuf};
@@ -277,21 +278,6 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// Number of the first uncounted run of a warm-up, which draws other rows than any counted one. The one before it is the last.
 const WARM_UP_ROUND: u64 = 1 << 32;
-
-/// What one run came to.
-#[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// The figure in the workload's unit.
-    pub figure: f64,
-    /// CPU microseconds of all threads for each row, background work included.
-    pub cpu_micros: f64,
-    /// The longest single operation, where operations were timed.
-    pub longest: Option<Duration>,
-    /// Further figures by name.
-    pub extra: Vec<(&'static str, f64)>,
-    /// What else there is to say, in words.
-    pub remark: Option<String>,
-}
 
 impl Workload {
     /// One line.
@@ -587,24 +573,6 @@ impl Workload {
             Ok(())
         })?;
         Ok(Measured::of_wall(reads, clock.took()))
-    }
-}
-
-impl Measured {
-    /// Rows of wall time, and what each cost.
-    pub fn of_wall(rows: u64, took: Took) -> Self {
-        Measured {
-            figure: rows as f64 / took.wall.as_secs_f64(),
-            cpu_micros: took.cpu.as_secs_f64() * 1e6 / rows as f64,
-            ..Measured::default()
-        }
-    }
-
-    fn of_cpu(rows: u64, took: Took) -> Self {
-        Measured {
-            figure: rows as f64 / took.cpu.as_secs_f64(),
-            ..Measured::of_wall(rows, took)
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! One consumer's view of the pool: reserve, wait, grow, give back.
 
-use crate::overdraft::{OVERDRAFT_BYTES, OverdraftPermit, RECLAIM_EVERY};
+use crate::overdraft::{OverdraftPermit, RECLAIM_EVERY};
 use crate::pool::Pool;
-use crate::shares::{Part, SHARES};
+use crate::shares::{OVERDRAFT_BYTES, Part, SHARES};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_env::Env;
@@ -29,11 +29,17 @@ pub struct Reservation {
     overdraft: Option<OverdraftPermit>,
 }
 
-impl Consumer {
-    pub(crate) fn new(pool: Pool, part: Part) -> Consumer {
-        Consumer { pool, part }
+impl Pool {
+    /// The consumer of a part.
+    pub fn of(&self, part: Part) -> Consumer {
+        Consumer {
+            pool: self.clone(),
+            part,
+        }
     }
+}
 
+impl Consumer {
     /// The pool that it belongs to.
     pub fn pool(&self) -> &Pool {
         &self.pool

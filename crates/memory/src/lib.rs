@@ -23,6 +23,6 @@ mod queue;
 pub mod shares;
 
 pub use consumer::{Consumer, Exhausted, Reservation};
-pub use overdraft::{OVERDRAFT_BYTES, OverdraftPermit};
+pub use overdraft::OverdraftPermit;
 pub use pool::{Listener, Pool, Reclaim, Usage};
-pub use shares::{Part, Share};
+pub use shares::{OVERDRAFT_BYTES, Part, Share};

@@ -8,33 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_env::Env;
-use stele_types::limits::VALUE_BYTES_MAX;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Bytes that the holder of the overdraft may take, its reservation included: a value of the largest size and its wrapping.
-pub const OVERDRAFT_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How often a waiter asks holders to give memory back: little next to the seconds for which a slow client is tolerated.
 pub(crate) const RECLAIM_EVERY: Duration = Duration::from_millis(100);
-
-#[derive(Debug)]
-pub(crate) struct State {
-    permit: Arc<Semaphore>,
-    waiting: AtomicUsize,
-}
-
-impl State {
-    pub(crate) fn new() -> State {
-        State {
-            permit: Arc::new(Semaphore::new(1)),
-            waiting: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn is_taken(&self) -> bool {
-        self.permit.available_permits() == 0
-    }
-}
 
 /// The right to exceed a limit, until it is dropped.
 #[derive(Debug)]
@@ -73,7 +50,7 @@ impl Drop for Waiting<'_> {
 impl Pool {
     /// The overdraft, if it is free or its holder makes no progress; that holder is cancelled then.
     pub fn try_overdraft(&self) -> Option<OverdraftPermit> {
-        let acquire = || Arc::clone(&self.overdraft().permit).try_acquire_owned().ok();
+        let acquire = || Arc::clone(self.overdraft()).try_acquire_owned().ok();
         let permit = acquire().or_else(|| {
             self.reclaim_overdraft();
             acquire()
@@ -83,9 +60,9 @@ impl Pool {
 
     /// Waits for the overdraft, in order of arrival.
     pub async fn overdraft_permit(&self, env: &Env) -> OverdraftPermit {
-        self.overdraft().waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.overdraft().waiting);
-        let mut turn = std::pin::pin!(Arc::clone(&self.overdraft().permit).acquire_owned());
+        self.waiters().fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(self.waiters());
+        let mut turn = std::pin::pin!(Arc::clone(self.overdraft()).acquire_owned());
         loop {
             match env.timeout(RECLAIM_EVERY, turn.as_mut()).await {
                 Ok(permit) => return self.granted(permit.expect("the semaphore of the overdraft is never closed")),
@@ -102,13 +79,8 @@ impl Pool {
         }
     }
 
-    /// Whether a request has the overdraft.
-    pub fn is_overdrawn(&self) -> bool {
-        self.overdraft().is_taken()
-    }
-
     /// Callers that wait for the overdraft.
     pub fn overdraft_waiters(&self) -> usize {
-        self.overdraft().waiting.load(Ordering::Relaxed)
+        self.waiters().load(Ordering::Relaxed)
     }
 }

@@ -1,14 +1,13 @@
 //! The pool: all consumers, the overdraft, and the callbacks that free memory for them.
 
-use crate::consumer::Consumer;
-use crate::overdraft::{self, OVERDRAFT_BYTES};
 use crate::queue::Queue;
-use crate::shares::{ALL, PARTS, Part, SHARES};
+use crate::shares::{ALL, OVERDRAFT_BYTES, PARTS, Part, SHARES};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Changes of reserved bytes that are worth telling. Small requests, which come and go by the thousand, stay below it.
 const STEP_BYTES: usize = 4 << 20;
@@ -19,7 +18,10 @@ pub struct Pool(Arc<Shared>);
 
 struct Shared {
     consumers: [Queue; PARTS],
-    overdraft: overdraft::State,
+    /// One permit: the overdraft.
+    overdraft: Arc<Semaphore>,
+    /// Callers that wait for it.
+    overdraft_waiters: AtomicUsize,
     /// Bytes of memtables above the share that the governor gave them.
     memtable_excess: AtomicUsize,
     listener: Mutex<Option<Arc<Listener>>>,
@@ -73,7 +75,8 @@ impl Pool {
     pub fn with_limits(limit: impl Fn(Part) -> usize) -> Pool {
         Pool(Arc::new(Shared {
             consumers: ALL.map(|part| Queue::new(limit(part))),
-            overdraft: overdraft::State::new(),
+            overdraft: Arc::new(Semaphore::new(1)),
+            overdraft_waiters: AtomicUsize::new(0),
             memtable_excess: AtomicUsize::new(0),
             listener: Mutex::default(),
             reclaimers: Mutex::default(),
@@ -87,17 +90,21 @@ impl Pool {
         self
     }
 
-    /// The consumer of a part.
-    pub fn of(&self, part: Part) -> Consumer {
-        Consumer::new(self.clone(), part)
-    }
-
     pub(crate) fn queue(&self, part: Part) -> &Queue {
         &self.0.consumers[part as usize]
     }
 
-    pub(crate) fn overdraft(&self) -> &overdraft::State {
+    pub(crate) fn overdraft(&self) -> &Arc<Semaphore> {
         &self.0.overdraft
+    }
+
+    pub(crate) fn waiters(&self) -> &AtomicUsize {
+        &self.0.overdraft_waiters
+    }
+
+    /// Whether a request has the overdraft.
+    pub fn is_overdrawn(&self) -> bool {
+        self.0.overdraft.available_permits() == 0
     }
 
     /// Bytes that are reserved.

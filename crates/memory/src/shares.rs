@@ -6,6 +6,10 @@
 //! are large.
 
 use std::time::Duration;
+use stele_types::limits::VALUE_BYTES_MAX;
+
+/// Bytes that the holder of the overdraft may take, its reservation included: a value of the largest size and its wrapping.
+pub const OVERDRAFT_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
 
 /// A consumer of reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
