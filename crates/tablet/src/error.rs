@@ -64,7 +64,7 @@ pub enum TabletError {
     },
     /// The row takes more memory than the read was given room for. Nothing has been handed out: the same call gives the
     /// row once there is more room.
-    #[error("a row takes {bytes} bytes of memory and more, which is more than there is room for")]
+    #[error("a row takes {bytes} bytes of memory and more, which is more than its reservation")]
     NeedsMemory {
         /// Bytes found so far.
         bytes: usize,

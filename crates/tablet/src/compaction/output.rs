@@ -234,12 +234,12 @@ impl<'a> Output<'a> {
                 continue;
             }
             // Until it is written.
-            let mut _room = None;
+            let mut _reservation = None;
             let value = match key.last() == Some(&(CellKind::Reference as u8)) {
                 true => {
                     let (file, reference) = self.file_of(&value)?;
                     let bytes = reference.value_len as usize;
-                    _room = self.files.value_memory().take_to_move(bytes, self.env).await;
+                    _reservation = self.files.value_memory().take_to_move(bytes, self.env).await;
                     file.read(reference).await?
                 }
                 false => value,

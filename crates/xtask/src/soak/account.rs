@@ -25,7 +25,7 @@ const KNOWN: [(&str, &str); 11] = [
     (r#"stele_memory_reserved_bytes{of="values"}"#, "values"),
     (r#"stele_memory_reserved_bytes{of="rows"}"#, "rows for writes"),
     (r#"stele_bigtable_reserved_bytes{of="requests"}"#, "requests"),
-    (r#"stele_bigtable_reserved_bytes{of="answers"}"#, "answers"),
+    (r#"stele_bigtable_reserved_bytes{of="responses"}"#, "responses"),
     // Memory of the program itself.
     (r#"stele_resident_bytes{kind="files"}"#, "program"),
 ];
@@ -34,7 +34,7 @@ const KNOWN: [(&str, &str); 11] = [
 const OWN: &str = r#"stele_resident_bytes{kind="own"}"#;
 
 /// Whether a request may exceed its pool; no account says how much of the excess is used.
-const BEYOND: &str = r#"stele_bigtable_reserved_bytes{of="beyond"}"#;
+const OVERDRAFT: &str = r#"stele_bigtable_reserved_bytes{of="overdraft"}"#;
 
 /// One look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Account {
         Account {
             resident: of(OWN) + of(r#"stele_resident_bytes{kind="files"}"#),
             known,
-            needs_overdraft: of(BEYOND) > 0,
+            needs_overdraft: of(OVERDRAFT) > 0,
         }
     }
 
@@ -93,12 +93,12 @@ impl fmt::Display for Account {
         for (shown, bytes) in self.known.iter().filter(|(_, bytes)| *bytes >= 1 << 19) {
             write!(f, " {shown} {},", (bytes + (1 << 19)) >> 20)?;
         }
-        let beyond = if self.needs_overdraft {
-            ", one goes beyond its room"
+        let overdraft = if self.needs_overdraft {
+            ", with the overdraft"
         } else {
             ""
         };
-        write!(f, " unexplained {}{beyond}", self.unexplained() >> 20)
+        write!(f, " unexplained {}{overdraft}", self.unexplained() >> 20)
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
         let metrics = "# HELP x\nstele_memtable_bytes 10485760\nstele_memtable_bytes_of_something 7\n\
                        stele_memory_reserved_bytes{of=\"values\"} 2.097152e6\n\
                        stele_resident_bytes{kind=\"own\"} 31457280\nstele_resident_bytes{kind=\"files\"} 5242880\n\
-                       stele_bigtable_reserved_bytes{of=\"beyond\"} 109051904\n";
+                       stele_bigtable_reserved_bytes{of=\"overdraft\"} 109051904\n";
         let account = Account::of(metrics);
         assert_eq!(account.unexplained(), 18 << 20);
         assert_eq!(
             account.to_string(),
-            "of 35 MiB: memtables 10, values 2, program 5, unexplained 18, one goes beyond its room"
+            "of 35 MiB: memtables 10, values 2, program 5, unexplained 18, with the overdraft"
         );
     }
 }
