@@ -505,7 +505,6 @@ fn texts(seeds: &mut Seeds) {
         "\u{28}id\tv\nk\tbase64:/w==\n",
         "\u{2}{\"id\":\"k\",\"v\":1.10,\"n\":null,\"b\":{\"b64\":\"/w==\"}}\n",
         "\u{3}{\"row\":\"k\",\"cells\":[{\"family\":\"f\",\"qualifier\":\"q\",\"timestamp\":1000,\"value\":{\"b64\":\"/w==\"}}]}\n",
-        "\u{4}id: k\nText: one\n two\n# comment\n\nid: k2\n",
     ];
     for file in files {
         add(seeds, "import_formats", file);

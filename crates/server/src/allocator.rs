@@ -68,9 +68,9 @@ mod sys {
     }
 
     pub fn set(setting: Setting, value: c_long) {
-        // SAFETY: the function writes one aligned word of a static table at an index that it checks. The program calls it from
-        // `main` before it starts a thread, so no read is concurrent. In tests a concurrent allocation may read the old or the new word; each
-        // is a valid setting.
+        // SAFETY: the function writes one aligned word of a static table at an index that it checks. The program calls it
+        // from `main` before it starts a thread, so no read is concurrent. In tests a concurrent allocation may read the
+        // old or the new word; each is a valid setting.
         unsafe { mi_option_set(setting as c_int, value) }
     }
 
