@@ -1,19 +1,20 @@
 //! Settings of the allocator: how soon it returns freed memory to the system.
 //!
-//! **Delay.** The allocator retains freed pages for a while, by default a second, because they are often needed again. A loaded
-//! server can free more than a small budget within a second, above all with large values. Measured with a budget of
-//! 64 MiB, values of 3 MB and 16 callers: 241 MiB resident with a delay of 1 s, 184 MiB with 0.1 s, 147 MiB with none. So the
-//! delay follows from the budget. With 64 MiB it had no measurable cost in a load of rows of 1 KB. From a budget of 1.25 GiB
-//! on, the default stays.
+//! **Delay.** The allocator retains freed pages for a while, by default a second, because they are often needed again.
+//! A loaded server can free more than a small budget within a second, above all with large values. Measured with a
+//! budget of 64 MiB, values of 3 MB and 16 callers: 241 MiB resident with a delay of 1 s, 184 MiB with 0.1 s, 147 MiB
+//! with none. So the delay follows from the budget. With 64 MiB it had no measurable cost in a load of rows of 1 KB.
+//! From a budget of 1.25 GiB on, the default stays.
 //!
-//! **Large objects.** The delay is a lower bound. Due pages are returned when some thread next frees a page of small objects.
-//! Freeing a large object on another thread than allocated it, as requests do, never triggers this. Under a load of large values
-//! alone it may take seconds: eight clients with ten values of 10 MB per request took 454 MiB with a budget of 256 MiB. So
-//! objects above a limit bypass the allocator's arenas: they are mapped when allocated and unmapped when freed. The same load
-//! then took 337 MiB. Faulting the pages in again costs about a fifth of copying the value through the server.
+//! **Large objects.** The delay is a lower bound. Due pages are returned when some thread next frees a page of small
+//! objects. Freeing a large object on another thread than allocated it, as requests do, never triggers this. Under a
+//! load of large values alone it may take seconds: eight clients with ten values of 10 MB per request took 454 MiB with
+//! a budget of 256 MiB. So objects above a limit bypass the allocator's arenas: they are mapped when allocated and
+//! unmapped when freed. The same load then took 337 MiB. Faulting the pages in again costs about a fifth of copying the
+//! value through the server.
 //!
-//! **Blocks of the cache** are small objects. When caches shrink for a large request, their pages may stay resident for as
-//! long as no thread frees a page. A caller that waits for this memory calls [`give_back`].
+//! **Blocks of the cache** are small objects. When caches shrink for a large request, their pages may stay resident for
+//! as long as no thread frees a page. A caller that waits for this memory calls [`give_back`].
 //!
 //! The allocator reads both settings whenever it uses them. Its environment variables take precedence over this module.
 
@@ -31,8 +32,8 @@ const DEFAULT_MILLIS: u64 = 1000;
 /// The least delay. Below it, returning memory costs more than it saves.
 const MILLIS_MIN: u64 = 50;
 
-/// The most that a server frees per second: large values at the rate of two cores. Within one delay it frees at most the
-/// whole budget.
+/// The most that a server frees per second: large values at the rate of two cores. Within one delay it frees at most
+/// the whole budget.
 const FREED_BYTES_PER_SECOND: u64 = 1280 << 20;
 
 /// The smallest limit for objects in an arena. It is above the buffers of files, which have a megabyte each and are
@@ -60,7 +61,8 @@ mod sys {
     use super::{Setting, c_int, c_long};
 
     unsafe extern "C" {
-        /// Collects freed memory. With `force` it returns the memory even if it is not due. Any thread may call it at any time.
+        /// Collects freed memory. With `force` it returns the memory even if it is not due. Any thread may call it at
+        /// any time.
         pub safe fn mi_collect(force: bool);
         fn mi_option_set(option: c_int, value: c_long);
         #[cfg(test)]
