@@ -1,13 +1,14 @@
 //! Mutation batches: the content of commit log records, and the input of memtables.
 //!
-//! A batch is encoded once, before its place in the commit order is known: an entry's sequence number is its place in the
-//! batch, and [`Batch::entries`] adds the first sequence number of the record. What entries share with the one before them is
-//! not repeated, since for small values that is most of the bytes. Byte table: `docs/formats/mutation-batch.md`.
+//! A batch is encoded once, before its place in the commit order is known: an entry's sequence number is its place in
+//! the batch, and [`Batch::entries`] adds the first sequence number of the record. The prefix that an entry shares with
+//! the previous entry is not repeated, since for small values that is most of the bytes. Byte table:
+//! `docs/formats/mutation-batch.md`.
 //!
 //! Invariants:
-//! * Values that are large are *apart*: shared with the request they came in, and not among the other bytes of the batch. Only
-//!   here does a batch come in pieces; in the log it is one.
-//! * Whatever [`Batch::decode`] accepts, [`Batch::entries`] visits in full, with keys a memtable can hold.
+//! * Values that are large are stored *apart*: they share the memory of their request and are not among the other bytes
+//!   of the batch. Only in memory does a batch consist of several buffers; in the log it is one record.
+//! * A batch that [`Batch::decode`] accepts is visited in full by [`Batch::entries`], with keys a memtable can hold.
 //! * [`BatchBuilder::push_rows`] puts rows in key order, which the memtable inserts fastest; it keeps the order of
 //!   mutations of the same row, the only order between mutations that means anything.
 
@@ -29,15 +30,17 @@ const SAME_ROW: u8 = 0x10;
 const SAME_COLUMN: u8 = 0x20;
 const SAME_TIME: u8 = 0x40;
 
-/// The most bytes of an entry besides row, qualifier and value, if its timestamp is near the last one and lengths are
-/// usual: the first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
+/// The most bytes of an entry in addition to row, qualifier and value, if lengths are usual and its timestamp is near
+/// the last one. They are the first byte, two bytes for each length and for the family, and six for the timestamp. Used
+/// for reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
 /// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a copy; and
 /// a write of pieces of less would cost more than copying them.
 const APART_BYTES_MIN: usize = 256 << 10;
 
-/// Room for a key; longer ones find more. Most rows and qualifiers have some ten bytes each, and the rest of a key twenty.
+/// Initial capacity of a key buffer, which grows for longer keys. Most rows and qualifiers have some ten bytes each, and
+/// the rest of a key twenty.
 const KEY_BYTES_USUAL: usize = 128;
 
 /// An encoded batch.
@@ -71,7 +74,7 @@ impl Eq for Batch {}
 /// Collects mutations into a batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Room for the header, then the entries; nothing before the first of them. Without what is apart.
+    /// Space for the header, then the entries; nothing before the first of them. Values stored apart are not included.
     bytes: Vec<u8>,
     apart: Vec<Apart>,
     entries: u32,
@@ -111,14 +114,14 @@ pub struct WriteSize {
 }
 
 impl WriteSize {
-    /// What these rows take.
+    /// The size of these rows' mutations.
     pub fn of(rows: &RowWrites) -> WriteSize {
         let mut size = WriteSize {
             batch: HEADER_BYTES_MAX,
             ..WriteSize::default()
         };
         for row in rows.iter() {
-            // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
+            // Written once for any number of mutations: a long key repeated before many would reserve gigabytes.
             size.batch += row.row.len();
             let mut mutations = 0usize;
             row.for_each(|mutation| {
@@ -459,7 +462,7 @@ impl Batch {
         self.entries_of(first, |_| true, visit);
     }
 
-    /// As [`Batch::entries`], without entries whose family is not `wanted`; markers of a whole row have family 0.
+    /// As [`Batch::entries`], without entries whose family is not `wanted`. Tombstones of a whole row have family 0.
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
         let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);

@@ -1,15 +1,15 @@
-//! Claims: the files that the compactions of a tablet work on, so that several can run concurrently.
+//! Claims reserve the files that one compaction works on, so that several can run concurrently.
 //!
 //! A job *claims* the files that its commit replaces or cuts: the runs it compacts or, for a compaction into the bottom, the
 //! bottom and the runs that go into it. No other job takes claimed files. A job drops its claim when its state is published, or
 //! when it fails.
 //!
 //! Invariants, and why two jobs of a group need no more than these:
-//! * Claims of a group have no file in common, and the files of a claim are adjacent in age. Each job puts its output in the
-//!   place of its inputs, so newer runs stay above older ones whichever commits first. Only positions move, and a commit finds
-//!   its inputs by their references.
-//! * At most one job of a group is at the bottom: it claims all of it. A job that drops markers claims everything older
-//!   than its inputs, so no other job brings entries below the dropped markers.
+//! * Claims of a group have no file in common, and the files of a claim are adjacent in age. Each job puts its output in
+//!   the place of its inputs, so newer runs stay above older ones whichever commits first. Only positions move, and a
+//!   commit finds its inputs by their references.
+//! * At most one job of a group is at the bottom: it claims all of it. A job that drops tombstones claims everything
+//!   older than its inputs, so no other job brings entries below the dropped tombstones.
 //! * A claim is made under the lock of all claims, on a state that all former holders have published to. Its files are
 //!   still there, unchanged, when the job commits.
 

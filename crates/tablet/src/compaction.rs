@@ -1,26 +1,27 @@
 //! Turns sources into one sorted run, for flushes and compactions.
 //!
-//! Bigtable §5.4. The entries that may be dropped depend on what the inputs are known to be complete for:
+//! Bigtable §5.4. Whether an entry may be dropped depends on the older entries that the inputs are known to include:
 //!
-//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker are dropped.
-//! * A marker is dropped only when no older entry can exist elsewhere (`bottom`): for the job's range of rows, the inputs
-//!   include the oldest run of the group. The bottom thus depends on the range: a job over some rows is at the bottom
-//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule a marker also
-//!   hides later writes, until a major compaction by definition; a flush therefore writes it.
-//! * Versions past the family's rule are dropped. A rule that counts versions counts at the bottom only. Elsewhere an older
-//!   entry of the same version may lie below, which would come back when the newer versions are deleted.
-//!   A rule about age counts elsewhere, too, where no older entry reaches that timestamp. Otherwise an overwritten value of
-//!   the same version might lie below, which would come back when the rule is loosened, or the clock is corrected. An expired
-//!   delete-version marker stays, unless at the bottom: the values it hides might otherwise come back when newer versions
-//!   are deleted.
+//! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a tombstone
+//!   are dropped.
+//! * A tombstone is dropped only when no older entry can exist elsewhere (`bottom`): for the job's range of rows, the
+//!   inputs include the oldest run of the group. The bottom thus depends on the range: a job over some rows is at the
+//!   bottom of these, even if other rows have older runs. Ranges begin and end between rows. Under the by-timestamp rule
+//!   a tombstone also hides later writes, until a major compaction by definition; a flush therefore writes it.
+//! * Versions past the family's rule are dropped. A rule that counts versions counts at the bottom only. Elsewhere an
+//!   older entry of the same version may lie below, which would come back when the newer versions are deleted. A rule
+//!   about age counts elsewhere, too, where no older entry reaches that timestamp. Otherwise an overwritten value of the
+//!   same version might lie below, which would come back when the rule is loosened, or the clock is corrected. An
+//!   expired delete-version tombstone stays, unless at the bottom: the values it hides might otherwise come back when
+//!   newer versions are deleted.
 //! * Families that the schema no longer has are dropped.
-//! * Sequence numbers say which of two entries of a version is newer, and which entries a marker is newer than. Where
-//!   markers are dropped, one entry of each version is left, and all entries merged with it later are newer. Its number is
-//!   set to 0, which takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all
-//!   entries in them.
-//!   A tablet of several groups keeps the numbers: each group has a copy of the markers of rows, and where one has dropped its
-//!   copy another may not have. (A group that is made later has no earlier entries.) Flushes keep them, too: their output is
-//!   compacted soon, and until then the numbers are right whatever order memtables are flushed in.
+//! * Sequence numbers say which of two entries of a version is newer, and which entries a tombstone is newer than. Where
+//!   tombstones are dropped, one entry of each version is left, and all entries merged with it later are newer. Its
+//!   number is set to 0, which takes no bytes in the file. Reads that began earlier do not see these files, and later
+//!   ones see all entries in them. A tablet of several groups keeps the numbers: each group has a copy of the tombstones
+//!   of rows, and where one has dropped its copy another may not have. (A group that is made later has no earlier
+//!   entries.) Flushes keep them, too: their output is compacted soon, and until then the numbers are right in any order
+//!   of the flushes of memtables.
 //!
 //! Readers are not harmed: each holds the files it began with.
 //!
@@ -62,7 +63,7 @@ pub struct Job {
     pub bottom: bool,
     /// Elsewhere, no older entry outside the sources has a later timestamp than this.
     pub older_until: Timestamp,
-    /// Markers may go at the bottom whatever the rule: this is a major compaction, not a flush.
+    /// Tombstones may be dropped at the bottom under either delete rule: this is a major compaction, not a flush.
     pub major: bool,
     /// How to write; each file gets its own id.
     pub write: WriteOptions,
@@ -113,7 +114,7 @@ const SLICE: Duration = Duration::from_millis(1);
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
 /// Entries between two checks of the clock: some 20 µs of small cells.
 const ENTRIES_PER_PROBE: u64 = 128;
-/// Looks after which the thread is given up even if no time has passed, as in a simulation.
+/// Probes after which the thread is given up even if no time has passed, as in a simulation.
 const PROBES_PER_SLICE: u64 = 32;
 
 /// The readahead of each of these sources when all share `bytes`. Not less than a few blocks: a merge of very many runs
@@ -126,7 +127,7 @@ fn readahead_of(sources: usize, bytes: usize) -> usize {
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
     let drops_tombstones = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
     let carried = job.carried.clone();
-    // Another group may still have its copy of a row's marker.
+    // Another group may still have its copy of a row's tombstone.
     let is_alone = job.schema.groups.len() == 1;
     let forgets_sequences = drops_tombstones && is_alone && !job.sources.iter().any(Source::is_memtable);
     let output = Output::new(

@@ -1,4 +1,4 @@
-//! Detached scans: positions of scans whose readers have a batch and have not asked for the next.
+//! Detached scans are positions of scans whose readers have not asked for the next batch.
 //!
 //! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. The
 //! tablet frees it when the state changes or memory is short. It knows scans by this interface only ([`Detached`]); a scan

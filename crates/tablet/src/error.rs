@@ -8,7 +8,7 @@ use stele_types::{ErrorKind, TabletId};
 /// Result of a tablet operation.
 pub type Result<T> = std::result::Result<T, TabletError>;
 
-/// What went wrong.
+/// The failure that an operation reports.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TabletError {
     /// Stored bytes differ from those that were written.

@@ -1,12 +1,13 @@
-//! The sstables and value files a server has open, shared by the tablets that refer to them.
+//! The registry of a server's open sstables and value files, shared by its tablets.
 //!
 //! A split leaves both children with references to the parent's files, so a file has one count of references from *committed
 //! manifests* over all tablets of the server. A file without any is obsolete. It is deleted when no reader holds it any
 //! more, a few at a time. A crash in between leaves an orphan, which the sweep at start finds.
 //!
-//! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless ([`Opening::EvenDamaged`]):
-//! the rest of the tablet is served, and a read that needs the file gets an error that names it. While a manifest cannot be
-//! read, its files are unknown; then no file of an earlier process is deleted ([`FileRegistry::keep_former_files`]).
+//! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless
+//! ([`Opening::EvenDamaged`]). The rest of the tablet is served, and a read that needs the file gets an error that names
+//! it. While a manifest cannot be read, its files are unknown; then no file of an earlier process is deleted
+//! ([`FileRegistry::keep_former_files`]).
 //!
 //! Invariants:
 //! * A registered file has at least one reference; an obsolete file has none.
@@ -32,21 +33,22 @@ use tokio::sync::{Notify, Semaphore};
 /// where little has changed, and more space for that.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Files deleted at once: a directory is made durable once for all of them, and the space of the first is not to wait for
-/// the last of hundreds.
+/// Files deleted in one batch. A directory is made durable once for all of them, and the space of the first is not to
+/// wait for the last of hundreds.
 const DELETED_PER_BATCH: usize = 16;
 
-/// Files swept at once: as many as object stores delete in one request.
+/// Files swept concurrently: as many as object stores delete in one request.
 const SWEPT_CONCURRENTLY: usize = 1_000;
 
-/// Files opened at once by all tablets together: a start opens thousands, and one is a request that waits 20 to 50 ms of an
-/// object store, or a few system calls. A store takes thousands of requests a second; each costs us a connection and 64 KiB.
+/// Files that all tablets together open concurrently. A start opens thousands; each is a request to an object store that
+/// takes 20 to 50 ms, or a few system calls. A store takes thousands of requests a second; each costs us a connection
+/// and 64 KiB.
 const OPENED_CONCURRENTLY: usize = 256;
 
 /// Memory for values on their way to readers unless said otherwise.
 const VALUE_MEMORY_BYTES: usize = 64 << 20;
 
-/// What all scans read ahead together unless said otherwise.
+/// Read-ahead bytes of all scans together unless configured otherwise.
 const SCAN_AHEAD_BYTES: usize = 64 << 20;
 
 /// Opens, counts and deletes sstables and value files.
@@ -224,7 +226,7 @@ impl FileRegistry {
         self
     }
 
-    /// The same registry with a bound on what all sources of one flush or compaction read ahead together.
+    /// The same registry with a bound on the read-ahead of all sources of one flush or compaction together.
     pub fn with_job_readahead(mut self, bytes: usize) -> Self {
         self.job_readahead_bytes = bytes;
         self

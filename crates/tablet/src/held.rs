@@ -68,9 +68,9 @@ impl Times {
         }
     }
 
-    /// Whether a file with these properties may change the result of the read. Markers always may. Cells below the bounds
-    /// never do: neither they nor other cells at their timestamps are wanted, and rules depend only on age and on the
-    /// number of newer versions.
+    /// Whether a file with these properties may change the result of the read. A file with tombstones always may. Cells
+    /// below the bounds never do: neither they nor other cells at their timestamps are wanted, and rules depend only on
+    /// age and on the number of newer versions.
     pub(crate) fn may_want(&self, properties: &Properties) -> bool {
         if self.bounds == TimestampBounds::ALL {
             // Most reads, which need not look at any file for that.
@@ -229,7 +229,7 @@ pub(crate) fn release(held: &[HeldFile], files: &FileRegistry) {
     stored.for_each(|file| files.release(file));
 }
 
-/// Files of one group opened at once; those of all tablets are bounded together, by the registry.
+/// Files of one group that are opened concurrently; the registry bounds those of all tablets together.
 const HELD_CONCURRENTLY: usize = 32;
 
 /// Opens references, those of `made` only when they are intact. On an error none is kept.

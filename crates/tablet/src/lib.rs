@@ -1,4 +1,4 @@
-//! The LSM of one tablet: memtables, sstables, reads over both, flushes and compactions (Bigtable §5.3–5.4).
+//! The LSM of one tablet: memtables, sstables, reads, flushes and compactions (Bigtable §5.3–5.4).
 //!
 //! Knows no network, no cluster and no commit log: callers apply batches in order, and the tablet reports up to which sequence
 //! number its files hold everything. Start reading at [`Tablet`].

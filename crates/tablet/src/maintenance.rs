@@ -34,7 +34,7 @@ use stele_sstable::Sstable;
 use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 use unread::free_when_unread;
 
-/// Whether a flush has time to compress what it writes.
+/// Whether a flush has time to compress its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     None,
@@ -176,7 +176,7 @@ impl Tablet {
     }
 
     /// Inherits the statistics of the tablet that this one is a half of. Without statistics every upper run counts as
-    /// overwritten rows, so both halves would be rewritten after every split, whatever there was to be gained.
+    /// overwritten rows, so both halves would be rewritten after every split, even if nothing could be gained.
     pub fn learn_from(&self, whole: &Tablet) {
         let known = whole.state();
         for group in &self.state().groups {
@@ -205,7 +205,7 @@ impl Tablet {
         files.any(|file| file.sstable.wants_warming())
     }
 
-    /// Reads a file of a group that is to be in memory, as far as the cache has room; whether there was one.
+    /// Reads a file of a group that is to be in memory, as far as the cache has capacity. Returns whether there was one.
     pub async fn warm_next(&self) -> Result<bool> {
         let state = self.state();
         let mut files = state.groups.iter().flat_map(|group| &group.files);

@@ -7,15 +7,15 @@
 //!
 //! Invariants that make it safe against an owner that slept for any time at any point:
 //! * An owner passes a number only when the version of that number is known to be its own. So a former owner never gets
-//!   past the version that replaced it, whatever errors it meets.
+//!   past the version that replaced it, even after errors.
 //! * Having made a version, an owner asks whether it still owns the storage before it deletes the files that the version
-//!   replaces. If it does, the next owner comes later and reads this version. The versions themselves could not tell: the new
-//!   owner deletes its older ones, the one that took the tablet among them, and all of a tablet that it has split, so that a
-//!   former owner finds its number free again.
+//!   replaces. If it does, the next owner comes later and reads this version. The versions themselves are no evidence of
+//!   that. The new owner deletes its older versions, among them the one that took the tablet. It also deletes all
+//!   versions of a tablet that it has split, so a former owner may find its number free again.
 //! * It also checks whether its version is the newest: so storage without owners notices two processes, too.
-//! * An owner that has learnt that it was replaced deletes nothing any more.
-//! * A version whose put failed may exist under a name that does not survive power loss. It is synced before
-//!   anything is built on it.
+//! * An owner that knows that it was replaced deletes nothing any more.
+//! * A version whose put failed may exist under a name that does not survive power loss. It is synced before anything is
+//!   built on it.
 
 use crate::error::{Result, TabletError};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -99,7 +99,7 @@ pub struct FileRef {
     /// Its entries.
     #[prost(uint64, tag = "5")]
     pub cells: u64,
-    /// Its markers.
+    /// Its tombstones.
     #[prost(uint64, tag = "6")]
     pub deletes: u64,
     /// About how many of its bytes are referenced.
@@ -163,7 +163,7 @@ impl StoredFile {
         }
     }
 
-    /// The file of a path. Only what [`StoredFile::path`] makes is one: no capital digits, no signs.
+    /// The file of a path. Accepts only paths that [`StoredFile::path`] makes: no capital digits, no signs.
     pub fn parse_path(path: &str) -> Option<StoredFile> {
         let (digits, ending) = path.strip_prefix("sst/")?.split_once('.')?;
         let file = FileId(u64::from_str_radix(digits, 16).ok()?);
@@ -203,7 +203,7 @@ impl FileRef {
         StoredFile::Sstable(file).path()
     }
 
-    /// The sstable of a path. Only what [`FileRef::path`] makes is one: no capital digits, no signs.
+    /// The sstable of a path. Accepts only paths that [`FileRef::path`] makes: no capital digits, no signs.
     pub fn parse_path(path: &str) -> Option<FileId> {
         match StoredFile::parse_path(path)? {
             StoredFile::Sstable(file) => Some(file),
@@ -373,7 +373,8 @@ pub fn path(tablet: TabletId, number: u64) -> String {
     format!("{}manifest-{number:016x}", directory(tablet))
 }
 
-/// The tablet and version number of a manifest's path. Only what [`path`] makes is one: no capital digits, no signs.
+/// The tablet and version number of a manifest's path. Accepts only paths that [`path`] makes: no capital digits, no
+/// signs.
 pub fn parse_path(text: &str) -> Option<(TabletId, u64)> {
     let (tablet, file) = text.strip_prefix("tablets/")?.split_once('/')?;
     let number = u64::from_str_radix(file.strip_prefix("manifest-")?, 16).ok()?;

@@ -383,9 +383,9 @@ impl MergingIterator {
         add(&mut self.sources);
     }
 
-    /// Forgets its sources for those of another row, which `add` adds; of those there were `add` may take out what goes on in
-    /// the same file, from where it stands. The merge is not positioned then, but in memtables. `spare` is empty before and
-    /// after, and its memory is used again.
+    /// Replaces its sources by those of another row, which `add` adds. From the old sources `add` may take those that
+    /// continue in the same file, from their position. The merging iterator is not positioned then, except in memtables.
+    /// `spare` is empty before and after, and its memory is reused.
     pub(crate) fn next_row(&mut self, spare: &mut Vec<Source>, add: impl FnOnce(&mut Vec<Source>, &mut Vec<Source>)) {
         self.heap.clear();
         self.waiting = false;
@@ -474,8 +474,8 @@ impl MergingIterator {
         Ok(self.moved(step))
     }
 
-    /// The entries of the row the merge is on, in order, on the way backward, if they are at hand: one source has all of
-    /// them and knows where they begin. `belongs` says whether a key is of the row.
+    /// The entries of the current row, in order, on the way backward, if they are buffered: one source has all of them
+    /// and knows where they begin. `belongs` says whether a key is of the row.
     #[inline]
     pub(crate) fn buffered_row(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         let (&top, others) = self.heap.split_first()?;

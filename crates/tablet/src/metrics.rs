@@ -24,7 +24,7 @@ pub struct TabletMetrics {
     pub compaction_written_bytes: IntCounter,
     /// Their duration.
     pub compaction_seconds: Histogram,
-    /// What paces writers goes by this.
+    /// Bytes moved, the input of the pacing of writers.
     pub moved: Moved,
 }
 

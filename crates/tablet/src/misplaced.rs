@@ -1,4 +1,4 @@
-//! Misplaced cells: entries of a family in files of a group that is not its own.
+//! Finds misplaced cells: entries of a family in files of another group.
 //!
 //! A family that moves to another locality group leaves its old entries behind, until a migration rewrites them
 //! (`maintenance::migrate`). The files decide where such entries are; the catalog's list of families that left a group only
@@ -12,8 +12,8 @@ use stele_types::{FamilyId, GroupId, TableSchema};
 /// Families from the first to the last of each pair, ascending.
 pub(crate) type FamilyRanges = Vec<(FamilyId, FamilyId)>;
 
-/// A family may have entries in files of a group that is not its own. As long as there is a residue, reads of the family
-/// search both groups, and nothing of its own group is at the bottom.
+/// A family may have entries in files of a group that is not its own. As long as it has such misplaced cells, reads of
+/// the family search both groups, and nothing of its own group is at the bottom level.
 ///
 /// The content of the files decides, not the catalog's record of moves: a restored catalog may have forgotten some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ pub struct Misplaced {
     pub left: GroupId,
     /// Where it is.
     pub group: GroupId,
-    /// The catalog knows of the move, and the family has a residue in no other group. Then all of this is older than whatever
-    /// else the family has.
+    /// The catalog knows of the move, and the family has misplaced cells in no other group. Then these are older than
+    /// all other entries of the family.
     pub is_oldest: bool,
 }
 
-/// Finds the residues of a state. `files` gives the files of a group; `in_memtables` says whether frozen memtables of a
-/// group may have entries of a family.
+/// Finds the misplaced cells of a state. `files` gives the files of a group; `in_memtables` says whether frozen
+/// memtables of a group may have entries of a family.
 pub(crate) fn find<'a>(
     schema: &TableSchema,
     other_families: &[(GroupId, FamilyRanges)],
@@ -61,7 +61,8 @@ pub(crate) fn find<'a>(
             is_oldest: group.left.contains(&family),
         }));
     }
-    // Of several residues of one family the catalog knows one at most, and which of them is the oldest nobody does.
+    // If a family has misplaced cells in several groups, the catalog knows of one at most, and their order of age is
+    // unknown.
     let families: Vec<FamilyId> = misplaced.iter().map(|misplaced_cells| misplaced_cells.family).collect();
     for misplaced_cells in &mut misplaced {
         let places = families
@@ -73,8 +74,9 @@ pub(crate) fn find<'a>(
     misplaced
 }
 
-/// Ranges of a group's foreign families beyond which neighbours become one, with families of the group in between: every tablet of
-/// the table has them, and there may be thousands of families that are of one group and the other by turns.
+/// Ranges of misplaced families of a group beyond which neighbours become one, with families of the group in between.
+/// Every tablet of the table has these ranges, and there may be thousands of families that are of one group and the
+/// other by turns.
 const OTHER_FAMILY_RANGES_MAX: usize = 64;
 
 /// Of each group, the families of the others, and where these are scattered some of its own.
@@ -106,9 +108,9 @@ pub(crate) fn other_families(schema: &TableSchema) -> Arc<[(GroupId, FamilyRange
         .collect()
 }
 
-/// The families of other groups that a file says it has entries of. One that cannot be opened says nothing, nor does one
-/// that does not say which it has: it is of the time before there were several groups, and what left its group since is in
-/// the catalog.
+/// The families of other groups that a file says it has entries of. A file that cannot be opened says nothing. Nor does
+/// a file that does not list its families: it is of the time before there were several groups. The catalog has the
+/// families that left its group since.
 fn misplaced_families(
     file: &HeldFile,
     schema: &TableSchema,

@@ -6,20 +6,21 @@
 //! * Tiers of about equal size, adjacent in age, are merged with each other, so an entry is rewritten once per tier
 //!   (Bigtable §5.4 bounds the number of files this way).
 //! * All tiers are merged into the bottom when that is expected to free enough. Of the tiers' bytes those of rows that
-//!   older runs have are expected to be garbage, in the measure that earlier merges have found; past a quarter of the whole
-//!   the merge is due. Markers, expired cells and those of dropped families are known garbage: of these a fifth
-//!   is enough, Hypertable's threshold. A table that is overwritten thus merges at a third of its size; one that only grows
-//!   waits until the bottom is a tier among others. Once writes have stopped, a tenth is enough, once, and the bytes that
-//!   compressing uncompressed flushes would save count as well.
-//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier is *advanced* when its front has
-//!   gone into the bottom already; the merge goes on with the tiers it began with.
-//! * Reads that had to open more than one run have paid for it. When they have paid as much as merging the runs
-//!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets with
-//!   many reads merge eagerly, those that are only written merge lazily.
-//! * Drops of rows cut references to files. Where the bounds of these references take too much of the manifest, their files
-//!   are rewritten: of the bottom file by file, like files that are mostly garbage; of a tier by merging it into the bottom.
-//! * Runs that a job has claimed are *busy*. A concurrent pick lies on one side of them: tiers behind a merge into the bottom,
-//!   other tiers, or older runs into the bottom.
+//!   older runs have are expected to be garbage, in the measure that earlier merges have found; past a quarter of the
+//!   whole the merge is due. Tombstones, expired cells and those of dropped families are known garbage: of these a fifth
+//!   is enough, Hypertable's threshold. A table that is overwritten thus merges at a third of its size; one that only
+//!   grows waits until the bottom is a tier among others. Once writes have stopped, a tenth is enough, once, and the
+//!   bytes that compressing uncompressed flushes would save count as well.
+//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier is *advanced* when its front
+//!   has gone into the bottom already; the merge goes on with the tiers it began with.
+//! * Reads that had to open more than one run have paid for it. When they have paid as much as merging the runs costs,
+//!   the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets with many
+//!   reads merge eagerly, those that are only written merge lazily.
+//! * Drops of rows cut references to files. Where the bounds of these references take too much of the manifest, their
+//!   files are rewritten. Files of the bottom level are rewritten one by one, like files that are mostly garbage; an
+//!   upper run is merged into the bottom level.
+//! * Runs that a job has claimed are *busy*. A concurrent pick lies on one side of them: tiers behind a merge into the
+//!   bottom, other tiers, or older runs into the bottom.
 //!
 //! The trade between bytes written and bytes of space is in `docs/adr/0007-tiered-runs-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
@@ -35,7 +36,7 @@ pub struct RunSummary {
     pub bytes: u64,
     /// About how many entries that are.
     pub cells: u64,
-    /// About how many of these are markers, expired, or of families that were dropped.
+    /// About how many of these are tombstones, expired, or of families that were dropped.
     pub garbage: u64,
     /// About how many bytes are of rows that older runs have, too; all of those of which it is not known.
     pub overlapping: u64,
@@ -45,7 +46,7 @@ pub struct RunSummary {
     pub file_bytes: u64,
     /// The most references to one file that are neighbours.
     pub partial_rows: u64,
-    /// Bytes of their bounds, where the manifest has so many that they are to become fewer.
+    /// Bytes of their bounds, where the manifest has more bounds than it should.
     pub bounds: u64,
     /// About how many bytes a merge would save by compressing uncompressed blocks.
     pub compressible: u64,
@@ -58,7 +59,8 @@ pub struct RunSummary {
 /// Statistics of a group, gathered while it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PickerStats {
-    /// Of the entries of overlapping rows that merges took to the bottom, how many in a hundred made room for themselves.
+    /// Of the entries of overlapping rows that compactions took to the bottom level, the percentage that replaced older
+    /// entries.
     pub replaced_percent: u64,
     /// Runs beyond the first that reads have opened since the last merge.
     pub extra_runs_read: u64,
@@ -85,12 +87,12 @@ pub struct Pick {
     pub major: bool,
 }
 
-/// Runs of a tier that make a merge worth its writes while the group is written: with 8, an entry is rewritten log8(size)
-/// times, two thirds of log4, and a reader merges at most about 8 runs per tier.
+/// Upper runs that make a compaction worth its writes while the group is written. With 8, an entry is rewritten
+/// log8(size) times, two thirds of log4. A reader merges at most about 8 runs per tier.
 pub const UPPER_RUNS: usize = 8;
-/// The same when nobody writes any more, for there will be no more to merge in the next round of the same merge; and where it is
-/// read about as much as it is written. Reads that open runs pay for merges, but not for the filters of runs that they need
-/// not open, nor for what waits behind a slow read.
+/// The same when writes have ended, for there will be no more runs in the next round of the same compaction. It also
+/// holds where the group is read about as much as it is written. Reads that open runs pay for compactions. They do not
+/// pay for the filters of runs that they need not open, nor for requests that wait behind a slow read.
 const UPPER_RUNS_READ: usize = 4;
 /// The same where it is hardly read at all, while there are no more than [`RUNS_UNREAD_MAX`] in all. Nobody gains by fewer runs
 /// then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many there are. Not as many
@@ -106,34 +108,34 @@ const WRITES_PER_RUN_READ_RARELY: u64 = 128;
 /// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
 /// only reads gain by it.
 const RUNS_BEHIND_COMPACTION: usize = 32;
-/// Runs merged at once, those of two such times; bounds open readers and memory.
+/// The most runs that one compaction merges, twice [`RUNS_BEHIND_COMPACTION`]; bounds open readers and memory.
 const RUNS_MAX: usize = 64;
-/// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (Not than all of them
-/// together: what eight flushes were merged to would be merged again with the next four.)
+/// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (It is not compared
+/// with the sum of them: the output of eight flushes would be merged again with the next four.)
 const UPPER_RUN_RATIO: u64 = 2;
 /// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
 const GARBAGE_PERCENT: u64 = 20;
 /// The same of garbage that is expected, while the group is written: each percent less is bought with more bytes written
-/// than the last, and what is merged now has to be merged again.
+/// than the last, and entries that are merged now have to be merged again.
 const EXPECTED_PERCENT: u64 = 25;
 /// The same when nobody writes any more: RocksDB's leveled trees keep as much when settled.
 const EXPECTED_PERCENT_QUIET: u64 = 10;
 /// Bytes that compressing must save to be a reason by itself: of ten thousand small tablets that were loaded and left alone, each
 /// would be rewritten for a few kilobytes.
 const COMPRESSIBLE_MIN: u64 = 256 << 10;
-/// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
-/// are slowed much. Merges that keep up stay below the first; about half way is where they settle when they do not, and what they
-/// are writing comes on top. Below 134 nobody would have a merge to wait for: see [`EXPECTED_PERCENT`].
+/// Space as a percentage of the bytes expected to be live: writers are slowed from the first value on, and much at the
+/// second. Compactions that keep up stay below the first. Those that do not settle about half way, and the bytes they
+/// are writing are added. Below 134 writers would have no compaction to wait for: see [`EXPECTED_PERCENT`].
 const PRESSURE_FULL_PERCENT: Range<u64> = 135..235;
 /// Garbage that slows nobody, however little is live: there are disks for that.
 const PRESSURE_BYTES_MIN: u64 = 256 << 20;
 /// Sorted runs of a group up to which writers are not slowed: those that a merge into the bottom takes, and those that
 /// gather behind it meanwhile. At twice as many they are slowed much.
 const RUNS_EASY: u64 = 64;
-/// Crowding at which writers are slowed much: see [`compaction_pressure`].
+/// Compaction debt at which writers are slowed much: see [`compaction_pressure`].
 pub const PRESSURE_FULL: u64 = 1000;
-/// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
-/// rows dropped.
+/// Files that are this many times larger than their referenced bytes are worth rewriting: two splits, say, or most rows
+/// dropped.
 const OTHER_FAMILY_RATIO: u64 = 4;
 /// Pieces of a file from which on it is worth rewriting, however little was dropped between them: each has its bounds in every
 /// manifest that is written, of up to two rows. So a file of 64 MiB is written once for as many drops of a few rows.
@@ -178,8 +180,8 @@ pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
     pick_upper_runs(runs, UPPER_RUNS, runs.len(), PickerStats::default()).map(|upper_run| shifted(upper_run, 0))
 }
 
-/// The merge into the bottom that is under way, or one of all runs: what can be done in small parts, where there is no space
-/// for anything else. Of no runs when a job is at the bottom.
+/// The compaction into the bottom level that is under way, or one of all runs: it can be done in small parts, where
+/// there is no space for anything else. Of no runs when a job is at the bottom level.
 pub fn pick_bottom(runs: &[RunSummary]) -> Pick {
     let free = runs.iter().take_while(|run| !run.busy).count();
     down_to_bottom(runs, begun(runs).unwrap_or(free).min(free))
@@ -207,7 +209,7 @@ fn is_mostly_dead(run: &RunSummary) -> bool {
         || run.bounds > 0
 }
 
-/// What compressing a run would save, if that is worth a commit.
+/// Bytes that compressing a run would save, if that is worth a commit.
 fn worth_compressing(run: &RunSummary) -> u64 {
     match run.compressible {
         small if small < COMPRESSIBLE_MIN => 0,
@@ -216,7 +218,7 @@ fn worth_compressing(run: &RunSummary) -> u64 {
 }
 
 /// Bytes that compactions are behind: to be read so that nothing is due any more. Grows with every flush that finds them
-/// behind already, by about what the flush will cost them.
+/// behind already, by about the bytes that the flush will cost them.
 pub fn debt(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
     let bytes = |runs: &[RunSummary]| runs.iter().map(|run| run.bytes).sum::<u64>();
     pick(runs, picker_stats).map_or(0, |pick| {
@@ -231,10 +233,10 @@ pub fn expected_garbage(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
     overlapping.saturating_mul(picker_stats.replaced_percent.min(100)) / 100
 }
 
-/// How much a group asks of those who write to it, in thousandths: nothing while merges keep up, [`PRESSURE_FULL`] where writers are
-/// slowed much, and more beyond. Grows in a straight line with the number of sorted runs, or with the space that they take
-/// beyond what is expected to be live, whichever asks more. Space counts where the first run `is_bottom`: where nothing can
-/// be merged into it, to wait brings no space.
+/// How much a group slows its writers, in thousandths: nothing while compactions keep up, [`PRESSURE_FULL`] where
+/// writers are slowed much, and more beyond. It grows linearly with the number of sorted runs, or with the space that
+/// they take beyond the bytes expected to be live; the larger value counts. Space counts where the first run
+/// `is_bottom`: where nothing can be merged into it, waiting frees no space.
 pub fn compaction_pressure(runs: &[RunSummary], picker_stats: PickerStats, is_bottom: bool) -> u64 {
     let excess = (runs.len() as u64).saturating_sub(RUNS_EASY);
     let by_runs = excess * PRESSURE_FULL / RUNS_EASY;
@@ -257,7 +259,7 @@ fn pressure_by_space(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
         }
     };
     let space: u64 = runs.iter().map(held).sum();
-    // What merges may turn out to free is worth a try, but nobody is to wait for it.
+    // Bytes that compactions may turn out to free justify an attempt, but no writer is to wait for it.
     let overlapping: u64 = runs.iter().skip(1).map(|run| run.known_overlapping).sum();
     let garbage = overlapping.saturating_mul(picker_stats.replaced_percent.min(100)) / 100;
     let live = bytes.saturating_sub(garbage).max(1);
@@ -312,7 +314,7 @@ fn is_worth_compacting(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
     let (freed, percent) = if picker_stats.is_quiet {
         (expected + worth_compressing(&all), EXPECTED_PERCENT_QUIET)
     } else {
-        // Whatever merges next compresses what it reads, so nothing is due for that while there are writes.
+        // The next compaction of any kind compresses its inputs, so nothing is due for that while there are writes.
         (expected, EXPECTED_PERCENT)
     };
     freed.saturating_mul(100) > all.bytes.saturating_mul(percent)
@@ -360,8 +362,8 @@ fn lasting(run: &RunSummary) -> u64 {
     run.bytes.saturating_sub(run.compressible)
 }
 
-/// The longest row of similar runs, counted from the newest, that has so many or has been paid for by reads of all the
-/// `opened` runs.
+/// The longest sequence of similar runs, counted from the newest, that has at least that many runs, or has been paid for
+/// by reads of all the `opened` runs.
 fn pick_upper_runs(
     runs: &[RunSummary],
     runs_min: usize,

@@ -49,7 +49,7 @@ impl Moved {
         self.inner.files.fetch_add(files, Ordering::Relaxed);
     }
 
-    /// A merge has read so much more.
+    /// A compaction has read this many more bytes.
     pub(crate) fn compacted(&self, bytes: u64) {
         self.inner.compacted.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// So many more entries have been read. Called by one task at a time.
+    /// This many more entries have been read. Called by one task at a time.
     pub fn advance(&self, entries: u64) {
         let read = self.read.fetch_add(entries, Ordering::Relaxed) + entries;
         let written = u128::from(self.bytes) * u128::from(read.min(self.entries)) / u128::from(self.entries.max(1));

@@ -26,7 +26,7 @@ pub(crate) struct AheadShare {
 }
 
 impl ScanAhead {
-    /// So many bytes together, in a pool of their own.
+    /// A limit of this many bytes together, in a pool of their own.
     pub fn new(bytes_max: usize) -> Self {
         ScanAhead::of(&Pool::with_limits(|_| bytes_max))
     }

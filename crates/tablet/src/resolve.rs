@@ -1,8 +1,8 @@
 //! Resolves a row: which of its stored entries exist, by deletes, overwrites and aggregates.
 //!
-//! Entries of a row arrive in key order (see `stele_types::key`): every marker that can hide a cell comes before it. A
-//! *version* is all entries of one column at one timestamp; it is resolved as a whole, because under the by-timestamp rule
-//! an older marker hides a newer put of the same timestamp, and because operands fold onto the put below them.
+//! Entries of a row arrive in key order (see `stele_types::key`): every tombstone that can hide a cell comes before it.
+//! A *version* is all entries of one column at one timestamp. It is resolved as a whole, because under the by-timestamp
+//! rule an older tombstone hides a newer put of the same timestamp. Besides, operands fold onto the put below them.
 //!
 //! The resolver is shared by reads and compactions, which differ in their [`Sink`]: a read turns versions into cells, a
 //! compaction into the entries that are still needed. Bigtable §2 and §5.4; HBase's delete rules are documented in
@@ -38,7 +38,7 @@ pub enum Outcome {
     Reference(Bytes),
     /// Operands without anything below them here; older entries elsewhere may still change the value.
     Operands(Bytes),
-    /// A delete-version marker on top: no value.
+    /// A delete-version tombstone on top: no value.
     Deleted,
 }
 
@@ -91,17 +91,19 @@ pub trait Sink {
     fn wants_family(&mut self, family: FamilyId) -> bool;
     /// A column begins; its key and parts are those of its first entry. `Skip::Nothing` takes it.
     fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip;
-    /// A marker above version level, in key order.
+    /// A tombstone above version level, in key order.
     fn tombstone(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
-    /// A version comes that is hidden or deleted, before the older ones of its column. `by_older` says that all markers that
-    /// do that were committed before it: by timestamp it shows when a major compaction drops them and does not meet it.
+    /// A version comes that is hidden or deleted, before the older ones of its column. `by_older` says that all
+    /// tombstones that do that were committed before it: by timestamp it shows when a major compaction drops them and
+    /// does not meet it.
     #[inline]
     fn hidden(&mut self, by_older: bool) {
         let _ = by_older;
     }
-    /// A version that no marker hides, in key order.
+    /// A version that no tombstone hides, in key order.
     fn version(&mut self, version: Version<'_>) -> Skip;
-    /// A version that its first entry settles: `value`, whatever is below. Comes in place of [`Sink::version`].
+    /// A version that its first entry settles: its value is `value`, independent of the older entries. Comes in place of
+    /// [`Sink::version`].
     #[inline]
     fn settled(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue) -> Skip {
         let outcome = Outcome::of_put(parts.kind, value.into_bytes());
@@ -145,7 +147,7 @@ struct Pending {
     base_is_reference: bool,
     /// The entry taken last: the same one again (from a file and from a replayed log) counts once.
     last: Option<SeqNo>,
-    /// A delete-version marker was met.
+    /// A delete-version tombstone was met.
     deleted: bool,
     /// Older entries of this version no longer matter.
     complete: bool,
@@ -185,8 +187,9 @@ impl Resolver {
         self.skip = Skip::Nothing;
     }
 
-    /// Whether the row, of which all entries have been taken, came to a version in `column` that its first entry has settled,
-    /// and nothing in it could have hidden that: then the first put in the same column of the next row is settled as well.
+    /// Whether the row, of which all entries have been taken, came to a version in `column` that its first entry has
+    /// settled, and nothing in the row could have hidden that version. Then the first put in the same column of the next
+    /// row is settled as well.
     #[inline]
     pub fn is_settled_in(&self, column: &[u8]) -> bool {
         let version = &self.version;
@@ -201,9 +204,9 @@ impl Resolver {
         seq <= self.snapshot
     }
 
-    /// In place of [`Resolver::begin_row`] and [`Resolver::push`], after a row that was settled
-    /// ([`Resolver::is_settled_in`]): the sink has got the first version of another one, a put in the same column, and has
-    /// said what may be skipped.
+    /// Called instead of [`Resolver::begin_row`] and [`Resolver::push`], after a row that was settled
+    /// ([`Resolver::is_settled_in`]). The sink has got the first version of another row, a put in the same column, and
+    /// has returned the entries that may be skipped.
     #[inline]
     pub fn settled_in_same_column(&mut self, timestamp: Timestamp, skip: Skip) {
         self.version.settled(timestamp);
@@ -325,7 +328,7 @@ impl Resolver {
         }
         if hidden {
             // By sequence: everything below in this version is older still, hence hidden too. By timestamp: the whole
-            // version is hidden alike.
+            // version is hidden too.
             self.version.hidden_below();
             if !same {
                 let by_older = rule == DeleteRule::ByTimestamp && !self.is_older_than_tombstone(timestamp, seq);
@@ -337,7 +340,7 @@ impl Resolver {
         Skip::Nothing
     }
 
-    /// Whether a marker hides an entry by sequence, whatever the table's rule.
+    /// Whether a tombstone hides an entry by sequence; the table's rule does not matter.
     #[cold]
     fn is_older_than_tombstone(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
         let mut levels = [&mut self.row, &mut self.family_tombstones, &mut self.column_tombstones];
@@ -372,7 +375,7 @@ impl Resolver {
     fn hand_over(&mut self, sink: &mut impl Sink) -> Skip {
         let pending = &mut self.version;
         if pending.deleted {
-            // Only by timestamp a marker of the version hides what was committed behind it.
+            // Only by timestamp a tombstone of the version hides entries that were committed after it.
             let by_older = self.schema.delete_rule == DeleteRule::ByTimestamp && pending.has_value();
             sink.hidden(by_older);
         }
@@ -387,7 +390,7 @@ impl Resolver {
     }
 }
 
-/// The lowest timestamp a family marker hides.
+/// The lowest timestamp a family tombstone hides.
 fn family_tombstone_start(parts: &KeyParts) -> Timestamp {
     match parts.kind {
         CellKind::DeleteFamilyVersion => parts.timestamp,
@@ -441,7 +444,7 @@ impl Pending {
                     (Some(newer), Some(kind)) => fold(kind, &value, newer),
                     _ => value,
                 });
-                // By timestamp, a marker further down still hides this.
+                // By timestamp, a tombstone further down still hides this.
                 self.complete = rule == DeleteRule::BySequence;
             }
             _ => {}
@@ -452,7 +455,7 @@ impl Pending {
         self.base.is_some() || self.operands.is_some()
     }
 
-    /// A marker above hides the rest of this version.
+    /// A tombstone above hides the rest of this version.
     fn hidden_below(&mut self) {
         if self.base.is_none() {
             self.base = self.operands.take();

@@ -194,15 +194,15 @@ impl TabletScanner {
         }
     }
 
-    /// What a batch may take from now on, filters and lists in the making included; two megabytes are always enough for
-    /// one without large rows. Without a call there is no limit but that of rows.
+    /// Bytes that a batch may take from now on, filters and unfinished lists included. Two megabytes are always enough
+    /// for a batch without large rows. Without a call only the number of rows is limited.
     pub fn set_reservation(&mut self, bytes: usize) {
         self.reader
             .set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
     }
 
-    /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load waits for
-    /// the room that these have.
+    /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load
+    /// waits for the memory reservation of these.
     pub fn set_reader_holds(&mut self, holds: bool) {
         self.reader_holds = holds;
     }
@@ -224,7 +224,8 @@ impl TabletScanner {
     }
 
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
-    /// same batch again: after [`TabletError::NeedsMemory`] with more room, see [`TabletScanner::set_reservation`].
+    /// same batch again: after [`TabletError::NeedsMemory`] with a larger reservation, see
+    /// [`TabletScanner::set_reservation`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         if !self.resume()? && !self.begin_batch() {
             return Ok(None);
@@ -270,7 +271,7 @@ impl TabletScanner {
 
     /// Frees the rows that a failed call has read.
     pub fn drop_batch(&mut self) {
-        // It has not begun: there was no room for what it is to begin with.
+        // It has not begun: there was no memory for its first bytes.
         if self.reader.partial_rows.is_between() {
             return;
         }
@@ -433,7 +434,7 @@ impl TabletScanner {
         let lower = key::row_prefix(&range.start);
         let single = range.as_single().is_some();
         let upper = match &range.end {
-            // No row but the one is between the two, and this is what point reads ask with.
+            // No row but the one is between the two, and point reads pass this bound.
             Some(_) if single => Some(key::row_prefix_end(&lower)),
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
@@ -472,8 +473,8 @@ impl TabletScanner {
         (state, snapshot)
     }
 
-    /// What may be read ahead of the runs among these sources, which have not moved yet. Of runs that the range, the families
-    /// or the times of the scan leave out there are none, so that nobody else goes without for them.
+    /// The read-ahead share for the runs among these sources, which have not moved yet. Runs that the range, the
+    /// families or the times of the scan leave out are not among them, so they take no share from other scans.
     fn share_of_ahead(&self, sources: &mut [Source]) -> AheadShare {
         let runs = sources.iter().filter(|source| source.reads_ahead()).count();
         if runs == 0 {
@@ -486,7 +487,7 @@ impl TabletScanner {
         ahead
     }
 
-    /// A view of a range, at its first entry, or at its last on the way backward; and what it may read ahead.
+    /// A view of a range, at its first entry, or at its last on the way backward; and its read-ahead share.
     fn seek_range(
         &self,
         state: &State,

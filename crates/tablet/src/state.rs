@@ -309,7 +309,8 @@ impl State {
         newest.max().unwrap_or(Timestamp::MIN)
     }
 
-    /// Whether the references take so much of the manifest that compactions are to make the bounds in them fewer.
+    /// Whether the references take so large a part of the manifest that compactions are to make the bounds in them
+    /// fewer.
     pub(crate) fn is_cut_up(&self) -> bool {
         self.groups.iter().map(|group| group.reference_bytes).sum::<usize>() > CUT_BYTES_EASY
     }
@@ -483,7 +484,7 @@ impl Wanted<'_> {
         self.families().is_none_or(|mut families| families.any(may_have))
     }
 
-    /// Whether a file may have something to say about one of the families: their entries, or markers of rows.
+    /// Whether a file may matter to one of the families: it has their entries, or tombstones of rows.
     fn has_file(&self, properties: &Properties) -> bool {
         let may_have = |family| properties.may_have_family(family);
         self.families()

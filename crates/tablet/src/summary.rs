@@ -1,4 +1,4 @@
-//! Summaries of a group's runs: the picker's input, and the compaction debt that follows from them.
+//! Summaries of a group's runs: the picker's input, and the resulting compaction debt.
 
 use crate::held::HeldFile;
 use crate::manifest::FileRef;
@@ -12,9 +12,9 @@ use stele_sstable::Properties;
 use stele_types::key::row_prefix;
 use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
-/// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older runs. A
-/// compaction over it would drop markers and versions that still decide over its entries, and would fail again at each
-/// attempt to read it.
+/// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older
+/// runs. A compaction over it would drop tombstones and versions that still decide over its entries, and would fail
+/// again at each attempt to read it.
 ///
 /// The tablet begins with the row `start`; `now_micros` is wall-clock time.
 pub(crate) fn summaries(

@@ -38,7 +38,7 @@ use stele_storage::Storage;
 use stele_types::key;
 use stele_types::{Durability, Epoch, FamilyId, RowRange, SeqNo, TableSchema, TabletId};
 
-/// What all tablets of a server share.
+/// The resources that all tablets of a server share.
 #[derive(Clone)]
 pub struct TabletContext {
     /// Clock, chance, tasks.
@@ -156,7 +156,7 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
-    /// Opens a tablet for a new owner to whom [`Storage::inherit`] gave the whole medium: nothing is written.
+    /// Opens a tablet for a new owner to whom [`Storage::inherit`] gave the whole storage: nothing is written.
     ///
     /// [`Storage::inherit`]: stele_storage::Storage::inherit
     pub async fn inherit(
@@ -254,9 +254,9 @@ impl Tablet {
         }
     }
 
-    /// Replaces the schema. Batches applied before have gone to the groups of the old one, and batches applied from now on
-    /// go to those of the new one; when a family has moved, the memtables that may hold it are set aside, so that no
-    /// memtable has it after that but its own group's. Whether something waits for a flush because of that.
+    /// Replaces the schema. Batches applied before have gone to the groups of the old one, and batches applied from now
+    /// on go to those of the new one. When a family has moved, the memtables that may hold it are set aside. After that
+    /// only its own group's memtable has entries of it. Returns whether a memtable waits for a flush because of that.
     pub fn set_schema(&self, schema: Arc<TableSchema>) -> bool {
         // As `apply` does: the state, then the schema.
         let mut state = self.state.write();
@@ -384,7 +384,7 @@ impl Tablet {
             [only] => insert(&only.active, batch, first, |_| true),
             groups => {
                 for group in groups {
-                    // A marker of a whole row concerns all groups.
+                    // A tombstone of a whole row concerns all groups.
                     let wanted = |family: FamilyId| family.0 == 0 || state.schema.group_of(family) == group.id;
                     insert(&group.active, batch, first, wanted);
                 }

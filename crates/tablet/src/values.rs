@@ -26,13 +26,13 @@ use stele_types::limits::VALUE_BYTES_MAX;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 24;
-/// Bytes of a record beside its payload: length, compression, checksum.
+/// Bytes of a record in addition to its payload: length, compression, checksum.
 pub const RECORD_BYTES: usize = LENGTH_BYTES + TAIL_BYTES;
 /// Bytes of an encoded reference.
 pub const REFERENCE_BYTES: usize = 28;
-/// Values from this size on go to value files, unless said otherwise. A merge that carries a value copies it about four
-/// times in its life; a value apart costs one read of the medium more, which 32 KiB repay when they are read once for each time
-/// they are merged.
+/// Values from this size on go to value files, unless configured otherwise. Compactions that carry a value copy it about
+/// four times in its life. A value apart costs one more read of the device, which 32 KiB repay when they are read once
+/// for each time they are merged.
 pub const SEPARATE_BYTES_MIN: usize = 32 << 10;
 
 const MAGIC: [u8; 8] = *b"STELEVAL";

@@ -5,8 +5,8 @@ use stele_types::RowWrites;
 
 /// Indexes of the rows in the order of their keys, equal ones in the order given; `None` when they are so already.
 ///
-/// Keys of a batch often begin alike, so the comparison is of the eight bytes behind what all have in common, and only
-/// where these are equal of the whole keys.
+/// Keys of a batch often share a prefix, so the comparison is of the eight bytes behind the common prefix of all keys.
+/// Only where these are equal are the whole keys compared.
 pub fn of(rows: &RowWrites) -> Option<Vec<u32>> {
     if rows.iter().is_sorted_by(|a, b| a.row <= b.row) {
         return None;

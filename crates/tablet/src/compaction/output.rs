@@ -40,7 +40,7 @@ pub struct Written {
     pub entries: u64,
 }
 
-/// An entry that could not be added at once.
+/// An entry that could not be added without waiting.
 struct Waiting {
     key: Vec<u8>,
     row_len: usize,
@@ -131,8 +131,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Whether an entry goes to [`Output::add_apart`]: a value, when `is_value`, because of its size; a reference, because
-    /// what it refers to is moved.
+    /// Whether an entry goes to [`Output::add_apart`]: a value, when `is_value`, because of its size; a reference,
+    /// because the value it refers to is moved.
     #[inline]
     pub fn keeps_apart(&self, is_value: bool, value: &[u8]) -> bool {
         match is_value {

@@ -1,12 +1,12 @@
 //! Decides for each entry of a job whether it is written.
 //!
-//! Most entries are puts of plain families in rows without markers, and a comparison with the previous entry decides: a put
-//! that begins its column, or its version, is kept; an older put of the same version is dropped. Such a row never meets the
-//! resolver. The first entry of a row that is anything else hands the rest of the row to the resolver. Nothing is lost by
-//! that: every marker that could hide an earlier entry of the row would have come before it.
+//! Most entries are puts of plain families in rows without tombstones. For these a comparison with the previous entry
+//! decides: a put that begins its column, or its version, is kept; an older put of the same version is dropped. Such a
+//! row never meets the resolver. The first entry of any other kind hands the rest of the row to the resolver. Nothing is
+//! lost by that: every tombstone that could hide an earlier entry of the row would have come before it.
 //!
-//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so a put is held
-//! back until the next entry is seen.
+//! Under the by-timestamp rule a tombstone of the same version may still follow a put and hide it, so a put is held back
+//! until the next entry is seen.
 
 use super::output::Output;
 use crate::error::{Result, TabletError};
@@ -101,7 +101,7 @@ impl<'a> Stream<'a> {
         common_prefix(&self.last, key)
     }
 
-    /// Whether an entry with so much in common with the one before begins a row.
+    /// Whether an entry that shares this many bytes with the previous entry begins a row.
     #[inline]
     pub fn is_new_row(&self, common: usize) -> bool {
         common < self.row_len || self.row_len == 0

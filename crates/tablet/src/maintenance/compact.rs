@@ -1,9 +1,10 @@
 //! Compactions of one tablet, in parts of bounded size.
 //!
-//! A compaction of upper runs is one job. A compaction into the bottom is a sequence of jobs, each over a few files of the
-//! bottom, or over as many bytes of the upper runs, from the first row to the last; so is a compaction of everything. Each job
-//! commits: its output replaces the files it read, and the upper runs are cut to begin behind it. So the compaction needs free
-//! space for one job only, and an owner that stops half-way leaves a state like any other, from which the picker goes on.
+//! A compaction of upper runs is one job. A compaction into the bottom level is a sequence of jobs from the first row to
+//! the last; so is a compaction of everything. Each job covers a few files of the bottom level, or as many bytes of the
+//! upper runs. Each job commits: its output replaces the files it read, and the upper runs are cut to begin behind it.
+//! So the compaction needs free space for one job only, and an owner that stops half-way leaves a valid state, from
+//! which the picker goes on.
 //!
 //! Jobs of a tablet without a run in common run concurrently (`claims`), as many as the server starts.
 //!
@@ -77,15 +78,17 @@ impl Tablet {
         self.compact_within(SpaceLimit::UNLIMITED).await
     }
 
-    /// Runs the compaction that is most due, or a part of it, of those for which there is room. Merges into the bottom
-    /// are cut smaller where there is little, and made instead of merges of tiers, which are not cut.
+    /// Runs the compaction that is most due, or a part of it, of those for which there is enough free space. Where there
+    /// is little, compactions into the bottom level are cut smaller. They are then made instead of compactions of upper
+    /// runs, which are not cut.
     pub async fn compact_within(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
         let context = CompactionContext::of(self);
         if self
             .with_state(State::movable_bytes)
             .is_some_and(|bytes| bytes <= reservation.any)
         {
-            // It is next when those that run have ended; begun beside each other, jobs might never end all.
+            // It is next when the running jobs have ended; if jobs always began concurrently with it, they might never
+            // all end.
             let Ok(_alone) = self.compacting.try_write() else {
                 return Ok(None);
             };
@@ -206,7 +209,7 @@ impl Tablet {
         self.carry_out(group, weighed).await.map(Some)
     }
 
-    /// The next part of a claimed merge into the bottom, if there is one and room for it.
+    /// The next part of a claimed compaction into the bottom level, if there is one and free space for it.
     async fn weighed_bottom(&self, job: &Claimed<'_>, reservation: SpaceLimit) -> Result<Option<Weighed>> {
         let context = CompactionContext::of(self);
         let Some(plan) = context.plan_bottom(&job.group, &job.due, reservation, None).await? else {
@@ -220,9 +223,9 @@ impl Tablet {
         self.with_state(|state| state.groups.iter().map(|group| group.id).collect())
     }
 
-    /// As [`Tablet::compact_within`]; where nothing is due for which there is room, the next part of merging what there is into
-    /// the bottom. For a medium that is full: most of what is on it may be garbage, too little in each tablet to be worth
-    /// a merge otherwise. It ends when each group is one run.
+    /// As [`Tablet::compact_within`]. Where nothing is due for which there is free space, it runs the next part of a
+    /// compaction of all runs into the bottom level. It is for storage that is full: most of its bytes may be garbage,
+    /// too little in each tablet to be worth a compaction otherwise. It ends when each group is one run.
     pub async fn compact_for_space(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
         let context = CompactionContext::of(self);
         if let Some(compacted) = self.compact_within(reservation).await? {
@@ -252,8 +255,8 @@ impl Tablet {
         self.state().groups.iter().any(|group| group.runs().nth(1).is_some())
     }
 
-    /// Flushes, then rewrites all files of every group into one run, in parts that commit. What value files lose by that is given
-    /// back at once.
+    /// Flushes, then rewrites all files of every group into one run, in parts that commit. Space of value files that
+    /// becomes garbage by that is freed immediately.
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _alone = self.compacting.write().await;

@@ -16,7 +16,7 @@ use stele_types::{FileId, GroupId, RowRange, TableSchema};
 use super::compact::{Due, Plan};
 use super::values;
 
-/// What a compaction needs of its tablet.
+/// The parts of a tablet that a compaction uses.
 #[derive(Clone, Copy)]
 pub(super) struct CompactionContext<'a> {
     /// The rows of the tablet.

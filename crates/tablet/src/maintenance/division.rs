@@ -1,4 +1,4 @@
-//! Division of a tablet: manifests for the parts of its files, and dropping of a range of rows.
+//! Divides a tablet: writes manifests for parts of its files, and drops row ranges.
 //!
 //! Nothing is rewritten: references are cut at rows, and compactions separate the files later.
 
@@ -65,9 +65,9 @@ impl Tablet {
     /// Drops all rows of a range by cutting the references to files around it. The caller has stopped compactions first
     /// ([`Tablet::stop_compactions`] of this tablet), and writes then: one that runs takes seconds.
     ///
-    /// A write that was refused before may be in the log nevertheless, behind all that files hold, and no marker would hide what
-    /// a recovery makes of it. So everything that has a sequence number by now counts as flushed, as it does for the halves of a
-    /// split.
+    /// A write that was refused before may be in the log nevertheless, behind all entries in files. No tombstone would
+    /// hide the entries that a recovery makes of it. So everything that has a sequence number by now counts as flushed,
+    /// as it does for the halves of a split.
     pub async fn drop_rows(&self, range: &RowRange, _stopped: &Stopped<'_>) -> Result<()> {
         self.flush().await?;
         let _flushing = self.flushing.lock().await;

@@ -1,4 +1,4 @@
-//! Cuts the references of a group at rows, for code that writes them to a manifest.
+//! Cuts the references of a group at rows, for use in a manifest.
 //!
 //! The keys of a file that cannot be opened are known from its neighbours in the run only, if its header does not say them.
 //! Readers find such files next to each other: each is held cut down to the rest of the gap that those before it leave, which
@@ -29,7 +29,8 @@ pub(super) fn placed<'a>(held: &'a [HeldFile], stored: &'a [FileRef]) -> Vec<Pla
         let begin = (!held.knows_keys()).then(|| {
             let before = all.last().filter(|before| before.stored.continues_in(stored));
             match before.and_then(|before| before.begin.clone()) {
-                // Held is what that one leaves of the gap, and this one's keys may be in what it takes.
+                // The held reference is the part of the gap that the previous one leaves; keys of this one may be in the
+                // part that it takes.
                 Some(begin) => begin.max(stored.lower.clone().unwrap_or_default()),
                 None => Bytes::copy_from_slice(held.first_key()),
             }

@@ -1,29 +1,30 @@
 //! Moves misplaced cells to the groups that their families belong to.
 //!
-//! A family that is moved to another locality group has its new entries there immediately; its old ones stay in files of the
-//! group it has left: its *residue*. A relocation rewrites all files of that group, once without the families that have
-//! left it, and once for every group that they are in now, with them alone. It commits all of that in one manifest.
+//! A family that is moved to another locality group has its new entries there immediately. Its old ones stay in files of
+//! the group it has left: they are *misplaced cells*. A locality-group migration rewrites all files of that group, once
+//! without the families that have left it, and once for every group that they are in now, with them alone. It commits
+//! all of that in one manifest.
 //!
 //! Why this is right:
-//! * The residue of a family is all of its oldest entries. A family leaves a residue in at most one group (the master
-//!   moves it again only when no tablet has one), and while a tablet has it, no compaction of the family's group is at
-//!   the bottom. So within the files that are rewritten, an entry that deletes or replaces an entry of the family is either
-//!   there, too, or in the family's own group, which keeps it.
-//! * Memtables were set aside when the family was moved, and a relocation waits until they are flushed. After it no
-//!   entry of the family can come to the group it has left.
-//! * The files that are made for the family's group are older, as far as they decide over anything, than all files there:
-//!   they become its oldest run. Markers of rows stay where they are: each group that existed when one was written has
-//!   its own copy.
+//! * The misplaced cells of a family are all of its oldest entries. A family has misplaced cells in at most one group:
+//!   the master moves it again only when no tablet has any. While a tablet has some, no compaction of the family's group
+//!   is at the bottom level. So within the files that are rewritten, an entry that deletes or replaces an entry of the
+//!   family is either there, too, or in the family's own group, which keeps it.
+//! * Memtables were set aside when the family was moved, and a migration waits until they are flushed. After it no entry
+//!   of the family can come to the group it has left.
+//! * The files that are made for the family's group are older, as far as they decide over anything, than all files
+//!   there: they become its oldest run. Tombstones of rows stay where they are: each group that existed when one was
+//!   written has its own copy.
 //!
-//! *Moves that the catalog does not know.* After a catalog was restored to an older state, entries of a family may be in a
-//! group although nothing says whether the family was moved there or away, so neither which are older. Then all files of the
-//! tablet are rewritten together, each group's from all files: that is right whatever their ages. Until then, reads search
-//! all of them. Where such a family is an aggregate, whose operands are combined in the order of age, its groups are not
-//! compacted.
+//! *Moves that the catalog does not know.* After a catalog was restored to an older state, entries of a family may be in
+//! a group although nothing says whether the family was moved there or away, so neither which are older. Then all files
+//! of the tablet are rewritten together, each group's from all files: that is right for every order of their ages. Until
+//! then, reads search all of them. Where such a family is an aggregate, whose operands are combined in the order of age,
+//! its groups are not compacted.
 //!
-//! A group with a damaged file is left as it is, residue included: its entries can still be read as far as they
-//! could before. While files cannot be rewritten together, because one is damaged or a memtable waits, known residues are
-//! relocated nevertheless where no unknown move concerns the group or the families.
+//! A group with a damaged file is left unchanged, misplaced cells included: its entries can still be read as far as they
+//! could before. Files cannot be rewritten together while one is damaged or a memtable waits. Known misplaced cells are
+//! migrated nevertheless where no unknown move concerns the group or the families.
 
 use super::READ;
 use super::compact::{Compacted, Shape, number_run};
@@ -52,8 +53,8 @@ struct Made {
 }
 
 impl Tablet {
-    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. Waiting memtables decide whether
-    /// that is possible. Only files are rewritten, and that takes too long to hold the memtables meanwhile.
+    /// Migrates the misplaced cells of one group, if that is possible; no compaction runs meanwhile. Waiting memtables
+    /// decide whether it is possible. Only files are rewritten, and that takes too long to hold the memtables meanwhile.
     pub(super) async fn migrate_next(&self) -> Result<Option<Compacted>> {
         let (is_to_sort_out, movable, files) = self.with_state(|state| {
             let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
@@ -114,7 +115,7 @@ impl Tablet {
         }
     }
 
-    /// Commits what all parts have made, each from `read` bytes, since `start` and under the schema of that time.
+    /// Commits the outputs of all parts, each from `read` bytes, since `start` and under the schema of that time.
     async fn put_into_place(
         &self,
         (start, schema): (Duration, &Arc<TableSchema>),

@@ -66,7 +66,7 @@ impl Tablet {
                 prefix.and_then(|prefix| decoded_row(&prefix))
             }
         };
-        // A file of a single row has no middle: then beside it, however small the other half will be.
+        // A file of a single row has no middle: then split next to that row, however small the other half will be.
         let concurrent = ends.into_iter().filter_map(|(end, _)| row_at(end));
         let divides = |row: &Bytes| self.range().contains(row) && *row != self.range().start;
         Ok(row.into_iter().chain(concurrent).find(divides))

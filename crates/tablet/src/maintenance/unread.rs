@@ -61,7 +61,7 @@ mod tests {
         while memory.bytes() > 0 {
             tablet.env().sleep(POLL_EVERY).await;
         }
-        // Nobody reads: at once.
+        // Without readers the memory is freed immediately.
         write(&tablet, vec![put(2, "v")]);
         tablet.flush().await.unwrap();
         assert_eq!(memory.bytes(), 0);

@@ -15,9 +15,9 @@ use std::ops::Range;
 use stele_types::FileId;
 
 impl CompactionContext<'_> {
-    /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
-    /// run, by itself. Not in a group where a merge is due, for which there may be no room: it may be in the middle of the runs.
-    /// What is claimed is left alone as well.
+    /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom level, or
+    /// another run, by itself. A group where a compaction is due is skipped. There may be no free space for that
+    /// compaction, and it may be in the middle of the runs. Claimed files are skipped as well.
     pub(super) fn collection_due<'a>(&self, state: &'a State, held: &Held) -> Option<(&'a GroupState, Plan)> {
         let places = state.groups.iter().flat_map(|group| {
             let places = unit_places(group).into_iter();
@@ -69,7 +69,7 @@ fn is_of_bottom(group: &GroupState, unit: &Range<usize>) -> bool {
     group.runs().next().is_some_and(|oldest| unit.end <= oldest.len())
 }
 
-/// What nobody else may be at while a unit is rewritten: the bottom is one, or the unit itself.
+/// The runs that no other job may use while a unit is rewritten: the whole bottom level, or the unit itself.
 pub(super) fn claimed(group: &GroupState, unit: &Range<usize>) -> Range<usize> {
     match is_of_bottom(group, unit) {
         true => 0..group.runs().next().map_or(0, <[HeldFile]>::len),
@@ -109,9 +109,10 @@ pub(super) fn value_units(state: &State) -> Vec<Unit> {
     state.groups.iter().flat_map(units).collect()
 }
 
-/// The value files of the tablet. One that cannot be read is not sound, nor is any of a group with a damaged sstable: what
-/// compactions leave alone may refer to it, and it could not be emptied. Nor is one of a group above a residue, where
-/// nothing is the bottom, or of one that is not to be compacted by itself: soon that will be over.
+/// The value files of the tablet. One that cannot be read is not sound, nor is any of a group with a damaged sstable:
+/// files that compactions skip may refer to it, and it could not be emptied. Nor is a value file sound whose group waits
+/// for misplaced cells to be migrated, so that nothing is at the bottom level. The same holds for a group that is not to
+/// be compacted by itself: soon that will be over.
 pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
     let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
     for group in &state.groups {

@@ -1,15 +1,15 @@
-//! The markers in force at one level of a row.
+//! The tombstones in force at one level of a row.
 //!
-//! Markers of a level come before everything they can hide. A few are looked through one by one; of many the answers are
-//! worked out once, as a step function over timestamps, so that a row of `m` markers and `n` cells costs
-//! `(m + n) log m` and not `m n`.
+//! Tombstones of a level come before everything they can hide. A few are searched one by one. For many, the results are
+//! computed once, as a step function over timestamps. So a row of `m` tombstones and `n` cells costs `(m + n) log m` and
+//! not `m n`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use stele_types::key::KeyParts;
 use stele_types::{DeleteRule, SeqNo, Timestamp};
 
-/// Markers that are looked through one by one: about what a binary search with its cache misses costs.
+/// Tombstones that are searched one by one: about the cost of a binary search with its cache misses.
 const LINEAR_MAX: usize = 16;
 
 /// Hides timestamps `from..=to`: those older in commit order, or all of them, by the table's rule.
@@ -38,12 +38,12 @@ impl Tombstone {
     }
 }
 
-/// A set of markers without those that another covers, so that deleting the same thing over and over costs one.
+/// A set of tombstones without those that another covers, so that deleting the same thing over and over costs one.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     tombstones: Vec<Tombstone>,
-    /// From each timestamp up to the next step's: the newest marker there, if any. Empty until it is needed, and again
-    /// when a marker comes.
+    /// From each timestamp up to the next step's: the newest tombstone there, if any. Empty until it is needed, and
+    /// again when a tombstone comes.
     steps: Vec<(Timestamp, Option<SeqNo>)>,
 }
 
@@ -106,7 +106,7 @@ impl Tombstones {
         points.dedup();
         self.tombstones.sort_unstable_by_key(|m| (m.from, Reverse(m.to)));
         let mut waiting = self.tombstones.iter().peekable();
-        // Markers that have begun, the newest on top; those that have ended go when they come to the top.
+        // Tombstones that have begun, the newest on top; those that have ended go when they come to the top.
         let mut begun: BinaryHeap<(SeqNo, Timestamp)> = BinaryHeap::new();
         for point in points {
             while let Some(tombstone) = waiting.next_if(|m| m.from <= point) {

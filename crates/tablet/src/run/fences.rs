@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 pub struct RowLookup<'a> {
     /// Its encoded prefix: begins all of its keys and no others.
     prefix: &'a [u8],
-    /// What row filters know it by.
+    /// The hash under which bloom filters have it.
     hash: u64,
 }
 
@@ -31,7 +31,7 @@ impl<'a> RowLookup<'a> {
         self.prefix
     }
 
-    /// What row filters know it by.
+    /// The hash under which bloom filters have it.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -45,7 +45,7 @@ impl<'a> RowLookup<'a> {
 /// The fences of a run.
 #[derive(Debug)]
 pub struct Fences {
-    /// What the bounds of all files begin with.
+    /// The common prefix of the bounds of all files.
     common: Box<[u8]>,
     files: Box<[Fence]>,
 }
@@ -95,7 +95,7 @@ impl Fences {
             return &[];
         }
         let row_lookup = number(tail, 0);
-        // The prefix ends in 01; what follows its keys begins like it, with 02 there.
+        // The prefix ends in 01; the first key behind its keys begins with the same bytes, with 02 there.
         let behind = match tail.len() {
             len @ 1..=8 => row_lookup + (1 << (8 * (8 - len))),
             _ => row_lookup,
@@ -143,7 +143,7 @@ fn last_bound(file: &HeldFile) -> &[u8] {
         .map_or(largest, |upper| upper.min(largest))
 }
 
-/// Eight bytes from `at` on as a number; what is missing counts as zero.
+/// Eight bytes from `at` on as a number; missing bytes count as zero.
 #[inline]
 fn number(key: &[u8], at: usize) -> u64 {
     let rest = key.get(at..).unwrap_or_default();

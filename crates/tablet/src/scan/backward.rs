@@ -1,9 +1,10 @@
 //! Rows in descending order.
 //!
-//! The merge goes backward, and each row is resolved from its first entry, because markers come before the cells they hide.
-//! Most rows are buffered: one source has all of the row and has decoded its entries on its way back. Of other rows, the
-//! entries that the merge passes are gathered first. A row of very many entries is not gathered: the merge seeks its first
-//! entry, the row is read forward like any other, and the merge seeks back to the place it came from.
+//! The merging iterator goes backward, and each row is resolved from its first entry, because tombstones come before the
+//! cells they hide. Most rows are buffered: one source has all of the row and has decoded its entries on its way back.
+//! Of other rows, the entries that the iterator passes are gathered first. A row of very many entries is not gathered:
+//! the iterator seeks its first entry, the row is read forward like any other, and the iterator seeks back to the place
+//! it came from.
 
 use super::row::{Finish, RowReader};
 use super::{At, Position, malformed};
@@ -17,8 +18,8 @@ use std::ops::Range;
 use stele_sstable::BufferedValue;
 use stele_types::CellKind;
 
-/// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
-/// what reading so many costs.
+/// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice costs far less
+/// than reading this many entries.
 const ENTRIES_MAX: usize = 4096;
 /// Bytes of their keys and values, also of those in value files. A row of more is read forward, where it can be given in pieces.
 const BYTES_MAX: usize = 1 << 20;
@@ -39,7 +40,7 @@ struct Entry {
     value: Bytes,
 }
 
-/// A value of a row at hand.
+/// A value of a buffered row.
 struct HeldValue<'a>(BufferedValue<'a>);
 
 impl StoredValue for HeldValue<'_> {
@@ -119,7 +120,7 @@ fn apart_bytes(key: &[u8], value: &[u8]) -> usize {
 }
 
 impl Position {
-    /// Whether a row at hand has so much in value files that it must be read in pieces.
+    /// Whether a buffered row has so large values in value files that it must be read as partial rows.
     fn is_large_buffered(&self, reader: &RowReader) -> bool {
         let entries = self.merge.buffered_row(|key| reader.holds(key));
         let bytes = entries.map(|entries| entries.map(|(key, value)| apart_bytes(key, value.as_slice())).sum());

@@ -1,4 +1,4 @@
-//! The position of a scan between two batches, while its reader has not asked for the next.
+//! The position of a scan after a batch, until its reader asks for the next.
 //!
 //! Between rows the position only saves a seek, and the tablet frees it when its state changes. Within a row it *pins* its
 //! state for a time that the row allows (`partial_rows`). It is freed then, whether or not its reader ever comes back; earlier
@@ -53,7 +53,7 @@ impl Detached for DetachedScan {
         drop(self.take());
     }
 
-    /// The memtables that are pinned here beside those of the current state, if any are.
+    /// The memtables that are pinned here in addition to those of the current state, if any are.
     fn pinned(self: Arc<Self>, current: &State) -> Option<Pinned> {
         let place = self.0.lock();
         place.pinned_until?;
@@ -70,9 +70,9 @@ impl Detached for DetachedScan {
         })
     }
 
-    /// Gives back the memory of what the position has read ahead, if its reader has not come since `before`; how many bytes.
-    /// Between rows the position goes with it, or its share of what scans may read ahead would be nobody else's for as long as
-    /// the reader stays away: it costs a seek to get another one.
+    /// Frees the read-ahead memory of the position, if its reader has not come since `before`; returns the number of
+    /// bytes. Between rows the position is dropped as well. Otherwise no other scan could use its share of the
+    /// read-ahead pool for as long as the reader stays away. It costs a seek to make another position.
     fn drop_readahead(&self, before: Duration) -> usize {
         let (bytes, given_up) = {
             let mut place = self.0.lock();

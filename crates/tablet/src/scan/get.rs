@@ -24,7 +24,7 @@ struct Scratch {
     schema: Arc<TableSchema>,
     /// Part of the reader.
     filter: Option<Arc<CompiledFilter>>,
-    /// Whether some rule of the schema looks at the clock.
+    /// Whether some rule of the schema depends on the clock.
     has_ages: bool,
     reader: RowReader,
     merge: MergingIterator,
@@ -66,8 +66,8 @@ impl Scratch {
     }
 }
 
-/// Bytes that a row may take that is read on the calling thread. What that reads is in nobody's account until the answer
-/// is made of it, a moment later on the same thread.
+/// The most bytes of a row that is read on the calling thread. They are in no account until the response is made of
+/// them, a moment later on the same thread.
 const CONCURRENT_BYTES: usize = 1 << 20;
 
 fn nonblocking_reader(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
@@ -82,23 +82,23 @@ thread_local! {
     static FILTERED: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// What became of a read on the calling thread.
+/// The result of a read on the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PointRead {
     /// The row's batch: of the row, or of nothing when it does not exist or the filter lets nothing through.
     Batch(RowBatch),
     /// Nothing of the row is stored: key ranges and row filters say so, and it took no block.
     NotFound,
-    /// It would have to wait for the medium, or for memory; or the filter samples rows, and is not to be asked twice should
-    /// that be so.
+    /// It would have to wait for storage, or for memory; or the filter samples rows and must not be evaluated twice,
+    /// should waiting be necessary.
     WouldBlock,
 }
 
 impl Tablet {
-    /// The row as it is now, read on the calling thread: a batch of the row, or of nothing when it does not exist or the
-    /// filter lets nothing through. `None` when that would have to wait for the medium, or the filter samples rows: a
-    /// [`TabletScanner`](super::TabletScanner) over the one row gives the same answer then. A row of another tablet has no
-    /// cells.
+    /// The row as it is now, read on the calling thread: a batch of the row, or an empty one when it does not exist or
+    /// the filter lets nothing through. `None` when that would have to wait for storage, or the filter samples rows: a
+    /// [`TabletScanner`](super::TabletScanner) over the one row gives the same result then. A row of another tablet has
+    /// no cells.
     pub fn get_row(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Option<RowBatch>> {
         Ok(match self.get(row, filter)? {
             PointRead::Batch(batch) => Some(batch),
@@ -107,8 +107,8 @@ impl Tablet {
         })
     }
 
-    /// What [`Tablet::get_row`] reads, and how it came by it. Takes no memory for a row of which nothing is stored, and no
-    /// reference to anything shared but the sources that may have the row.
+    /// The result of [`Tablet::get_row`], and how it was obtained. Takes no memory for a row of which nothing is stored,
+    /// and no reference to anything shared but the sources that may have the row.
     pub fn get(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<PointRead> {
         let pushdown = filter.map(|f| f.pushdown());
         let begins_else = |prefix: &[u8]| !prefix.is_empty() && !row.starts_with(prefix);
@@ -126,7 +126,7 @@ impl Tablet {
             None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
         let got = match self.read_into(&mut scratch, row, filter.map(|f| &**f)) {
-            // A scan can wait for room.
+            // A scan can wait for memory.
             Err(TabletError::NeedsMemory { .. }) => Ok(PointRead::WouldBlock),
             got => got,
         };

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use stele_filter::CompiledFilter;
 use stele_types::{Cell, FamilyId, RowBatch, Timestamp, key};
 
-/// A filter, and what it draws chances from.
+/// A filter, and the random numbers that it samples with.
 pub type Filtering<'a> = (&'a CompiledFilter, &'a mut dyn FnMut() -> f64);
 
 /// The row being read.
@@ -71,7 +71,7 @@ impl Output {
         batch
     }
 
-    /// A cell of the row, whatever it is: also one whose value is in a value file.
+    /// A cell of the row, of any kind: also one whose value is in a value file.
     #[inline]
     pub fn cell(&mut self, cell: Cell) {
         self.batch.push_cell(cell);
@@ -82,9 +82,9 @@ impl Output {
         self.batch.cells_mut()
     }
 
-    /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
+    /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter reads values.
     pub fn needs_values(&mut self, reads_values: bool) -> &mut [Cell] {
-        // A value that the filter leaves out is not fetched, unless the filter looks at it.
+        // A value that the filter leaves out is not fetched, unless the filter reads values.
         match reads_values {
             true => self.batch.open_cells_mut(),
             false => &mut [],
@@ -114,8 +114,8 @@ impl Output {
         self.batch.seen.rows += 1;
     }
 
-    /// Copies the values of the cells of the batch from this one on, if the cells weigh less than so many bytes together. How
-    /// many cells there are.
+    /// Copies the values of the cells of the batch from this one on, if the cells weigh less than `bytes` together.
+    /// Returns the number of cells.
     pub fn copy_scattered(&mut self, from: usize, bytes: u64) -> usize {
         let cells = self.batch.cells_mut();
         if let Some(new) = cells.get_mut(from..) {
@@ -139,7 +139,7 @@ impl Output {
         weight
     }
 
-    /// Ends the row, which has so many cells of `bytes` weight together. Its weight after filtering.
+    /// Ends the row, whose cells have this number and `bytes` weight together. Returns its weight after filtering.
     #[inline]
     pub fn end_row(
         &mut self,

@@ -1,10 +1,10 @@
 //! Rows that are returned in pieces.
 //!
 //! A row may have millions of cells or hundreds of megabytes, and a reader that can assemble it itself need not have the
-//! server do that. So a scan for such a reader returns a row that has come to a *piece's* bytes as far as it was read, and
-//! goes on in the middle of it with the next batch. It retains the state that the rest of the row depends on: the positions
-//! of the cursors, the markers, the number of versions of the column and of cells of the row, and the counts of the filter
-//! (`stele_filter::RowProgress`).
+//! server do that. So a scan for such a reader returns partial rows. Once the part of a row that was read has come to
+//! the bytes of a partial row, the scan returns it. The next batch goes on in the middle of the row. The scan retains
+//! the state that the rest of the row depends on: the positions of the cursors, the tombstones, the number of versions
+//! of the column and of cells of the row, and the counts of the filter (`stele_filter::RowProgress`).
 //!
 //! Terms: a piece is *given* when a batch with cells of it has been returned. The cell *held back* is the last that passed
 //! the filter: the end of a row needs a cell to carry it. The cell *set aside* has not been filtered: it is larger than the
@@ -29,7 +29,7 @@ use stele_env::Env;
 use stele_filter::RowProgress;
 use stele_types::{Cell, limits};
 
-/// How long a row that is given in pieces may be under way, whatever its size, before its position can be taken away.
+/// How long a partial row of any size may be under way before its position can be taken away.
 const PINNED: Duration = Duration::from_secs(10);
 /// Speed at which it is to be taken beyond that: eight megabits a second. The largest row may pin a state for less than five
 /// minutes.
@@ -38,7 +38,7 @@ const TAKEN_BYTES_PER_SECOND: usize = 1 << 20;
 /// always too slow.
 const RESTARTS_MAX: u32 = 2;
 
-/// Of a scan, how it gives rows in pieces, and of the row being read what the rest of it depends on.
+/// How a scan returns partial rows, and the state that the rest of the current row depends on.
 pub(super) struct PartialRows {
     /// The bytes of a piece; `None` returns rows as a whole.
     pub(super) bytes: Option<usize>,
@@ -51,7 +51,7 @@ pub(super) struct PartialRows {
     pub(super) continues: bool,
     /// The batch has cells of the row, of which more is to come.
     pub(super) unfinished: bool,
-    /// Bytes of the cells of earlier pieces before they were filtered, without what cells take beside them.
+    /// Bytes of the cells of earlier partial rows before they were filtered, without the overhead per cell.
     bytes_before: usize,
     /// When the first piece ended.
     began: Duration,
@@ -126,7 +126,8 @@ impl PartialRows {
 }
 
 impl RowReader {
-    /// Has rows given in pieces of so many bytes from the next batch on that begins with a row, or as a whole.
+    /// From the next batch on that begins with a row, has rows returned as partial rows of this many bytes, or as a
+    /// whole.
     pub(super) fn set_partial_rows(&mut self, bytes: Option<usize>) {
         if self.partial_rows.bytes == bytes {
             return;
@@ -136,7 +137,8 @@ impl RowReader {
         self.set_limit();
     }
 
-    /// The row has outgrown a piece, if it is given in pieces, or its room. An error where it cannot go on.
+    /// The row has outgrown a partial row, if it is returned as such, or its memory reservation. An error where it
+    /// cannot go on.
     #[cold]
     pub(super) fn outgrown(&self) -> Result<()> {
         match self.partial_rows.bytes {
@@ -145,7 +147,8 @@ impl RowReader {
         }
     }
 
-    /// Before a piece is cut: whether cells of it must have their values first. One that is too large for the room is set aside.
+    /// Before a partial row is cut: whether cells of it must have their values first. One that is too large for the
+    /// reservation is set aside.
     pub(super) fn partial_row_needs_values(&mut self) -> bool {
         if self.cost() > self.reservation && self.partial_rows.set_aside.is_none() {
             self.partial_rows.set_aside = self.sink.output.pop_cell();
@@ -218,7 +221,7 @@ impl RowReader {
         Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::rng(env))?)
     }
 
-    /// Whether the row that goes on has room for what it begins with.
+    /// Whether the row that goes on has the memory for its first bytes.
     fn check_space_to_resume(&self) -> Result<()> {
         let kept = [&self.partial_rows.held_back, &self.partial_rows.set_aside];
         let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost);
@@ -239,7 +242,8 @@ impl RowReader {
         self.partial_rows.stage = Stage::Within;
         (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
-        // The cell held back is in the room of the rows that come before a large one, of which there are none here.
+        // The cell held back is in the reservation of the rows that come before a large one, of which there are none
+        // here.
         self.sink
             .begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
         if let Some(cell) = self.partial_rows.set_aside.take() {
@@ -249,16 +253,16 @@ impl RowReader {
 }
 
 impl TabletScanner {
-    /// Has rows of which the reader can put the pieces together given in pieces of so many bytes each, or as a whole, as rows are
-    /// without a call. See [`RowBatch::continues`](stele_types::RowBatch::continues).
+    /// Has rows that the reader can assemble returned as partial rows of this many bytes each, or as a whole, the
+    /// default. See [`RowBatch::continues`](stele_types::RowBatch::continues).
     pub fn set_partial_rows(&mut self, bytes: Option<usize>) {
         if !self.reader.partial_rows.is_within() {
             self.reader.set_partial_rows(bytes);
         }
     }
 
-    /// Whether the last batch has ended within a row. It need not have cells of it: what has been read of the row may be held
-    /// back, or all be filtered out, and then the batch looks as if it had ended behind a row.
+    /// Whether the last batch has ended within a row. It need not have cells of it: all cells of the row read so far may
+    /// be held back or filtered out. Then the batch seems to have ended behind a row.
     pub fn is_within_row(&self) -> bool {
         self.reader.partial_rows.is_between()
     }
@@ -294,7 +298,7 @@ impl TabletScanner {
         Ok(true)
     }
 
-    /// Ends a piece of the row, once its cells have what the filter looks at.
+    /// Ends a partial row, once its cells have the values that the filter reads.
     pub(super) fn cut(&mut self) -> Result<Progress> {
         if self.reader.partial_row_needs_values() {
             return Ok(Progress::Blocked);

@@ -16,13 +16,14 @@ use stele_filter::CompiledFilter;
 use stele_types::key::{self, CellKind, KeySplitter};
 use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 
-/// What a cell takes beside its own bytes while its row is put together: room in a list that has just doubled, and the
-/// allocation of a qualifier that no other cell shares.
+/// Bytes of a cell in addition to its own while its row is put together: capacity in a list that has just doubled, and
+/// the allocation of a qualifier that no other cell shares.
 const CELL_COST: usize = size_of::<Cell>() + 40;
 
-/// Bytes of rows that a filter looks through for one batch, each as often as it is tried on a pattern of values: some tens of
-/// milliseconds of work, after which others have their turn, and a reader that has gone away is noticed. It takes rows of
-/// sixteen kilobytes, or many patterns, to come to that sooner than to [`super::BATCH_ROWS`]; a single row may be more.
+/// Bytes of rows that a filter searches for one batch, counted once for each time it tries a pattern of values. That is
+/// some tens of milliseconds of work, after which other scans have their turn, and a closed connection of the reader is
+/// noticed. Only rows of sixteen kilobytes, or many patterns, come to that sooner than to [`super::BATCH_ROWS`]. A
+/// single row may be more.
 const SCANNED_BYTES_MAX: usize = 64 << 20;
 
 /// The result of the end of a row.
@@ -32,7 +33,8 @@ pub(super) enum Finish {
     Row,
     /// Cells must have their values first ([`RowReader::needs_values`]); then [`RowReader::complete`] ends it.
     Values,
-    /// It is too large for the room: a piece is to be cut ([`super::At::Cut`]), and the row to be finished again.
+    /// It is too large for the reservation: a partial row is to be cut ([`super::At::Cut`]), and the row to be finished
+    /// again.
     Piece,
 }
 
@@ -43,11 +45,11 @@ pub(super) struct RowReader {
     pub(super) raw: bool,
     /// The filter does not look at values, and drops them.
     keys_only: bool,
-    /// The filter looks at values.
+    /// The filter reads values.
     reads_values: bool,
-    /// Bytes that each cell of a row takes beside its own while the row is put together and filtered.
+    /// Bytes of each cell of a row in addition to its own while the row is put together and filtered.
     pub(super) cell_cost: usize,
-    /// How often the filter looks through the bytes of a row, about.
+    /// How often the filter searches the bytes of a row, about.
     probes_per_byte: usize,
     /// Bytes that the row being read may take.
     pub(super) reservation: usize,
@@ -107,7 +109,7 @@ impl RowReader {
         self.set_limit();
     }
 
-    /// To be called when either of what it is made of changes.
+    /// To be called when either of its two inputs changes.
     pub(super) fn set_limit(&mut self) {
         self.limit = self.limit_max().min(BYTES_PER_PROBE);
     }
@@ -154,8 +156,8 @@ impl RowReader {
         self.sink.output.take_batch()
     }
 
-    /// Forgets the row being read, but not that the filter lets it in: it may be begun again, in more room, and a row that was
-    /// drawn each time would be the rarer the larger it is.
+    /// Forgets the row being read, but not that the filter lets it in: it may be begun again, with a larger reservation.
+    /// If it were sampled again each time, a row would be rarer the larger it is.
     pub(super) fn abandon(&mut self) {
         if self.filter.is_some() && std::mem::take(&mut self.is_admitted) {
             self.admitted.clear();
@@ -179,12 +181,12 @@ impl RowReader {
         self.admitted = row;
     }
 
-    /// Makes room in an empty batch.
+    /// Reserves memory in an empty batch.
     pub(super) fn reserve(&mut self, rows: usize) {
         self.sink.output.reserve(rows, rows * self.row().len());
     }
 
-    /// Makes room for one row in an empty batch: for exactly its key, which then can be shared as it is.
+    /// Reserves memory for one row in an empty batch: for exactly its key, which then can be shared without a copy.
     pub(super) fn reserve_one(&mut self, row: &[u8]) {
         self.sink.output.reserve(1, row.len());
     }
@@ -270,7 +272,8 @@ impl RowReader {
         key.get(last) == row.get(last) && key.starts_with(row)
     }
 
-    /// Takes the next entry of the row; what may be skipped behind it. `None` when the key is no cell key.
+    /// Takes the next entry of the row and returns the entries that may be skipped behind it. `None` when the key is no
+    /// cell key.
     #[inline]
     pub(super) fn take(&mut self, key: &[u8], value: impl StoredValue) -> Option<Skip> {
         debug_assert!(
@@ -329,7 +332,7 @@ impl RowReader {
         }
     }
 
-    /// Ends the row: what the filter makes of its cells goes to the batch.
+    /// Ends the row: the filter's output for its cells goes to the batch.
     #[inline]
     pub(super) fn finish(&mut self, env: &Env) -> Result<Finish> {
         debug_assert!(!self.partial_rows.is_between(), "a row ends within a batch");
@@ -365,7 +368,7 @@ impl RowReader {
         self.sink.batch_refers()
     }
 
-    /// Ends the row, of which all cells have what it takes.
+    /// Ends the row, all cells of which have the values they need.
     #[inline]
     pub(super) fn complete(&mut self, env: &Env) -> Result<()> {
         if self.partial_rows.is_within() {

@@ -1,10 +1,10 @@
 //! Reads of many single rows: a request for a list of keys.
 //!
-//! The keys come in order. Each row is found as by a read of it alone, but from the place of the previous one: a cursor in a
-//! file moves on to the next row in it without a lookup of the index block, and without one of the data block when the two
-//! rows are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
-//! and as of one snapshot. A row that waits for storage gets a position, like the first row of any other range. The next
-//! rows are probed meanwhile, and the blocks that they lack are fetched concurrently.
+//! The keys come in order. Each row is found as by a read of it alone, but from the place of the previous one. A cursor
+//! in a file moves on to the next row in it without a lookup of the index block. When the two rows are neighbours, it
+//! needs no lookup of the data block either. As long as nothing has to be waited for, rows are read one after the other
+//! with the same buffers and as of one snapshot. A row that waits for storage gets a position, like the first row of any
+//! other range. The next rows are probed meanwhile, and the blocks that they lack are fetched concurrently.
 //!
 //! Invariant: for at most [`ROWS_AHEAD`] later rows two blocks of each file that may have them are fetched, none of more than
 //! [`AHEAD_BYTES_MAX`]. They go to the cache; an error of such a fetch is found when the row is read.
@@ -40,8 +40,8 @@ impl TabletScanner {
         }
     }
 
-    /// Reads what comes next of the rows that the request names one by one, until the batch is complete, which is what it
-    /// says, or something else comes: a longer range, or a row that waits, which has a position then.
+    /// Reads the next of the rows that the request names one by one, until the batch is complete; it returns whether it
+    /// is. It also ends at a longer range, or at a row that waits, which has a position then.
     pub(super) fn read_listed(&mut self) -> Result<bool> {
         let is_listed = self.ranges.front().is_some_and(|range| range.as_single().is_some());
         if !is_listed || !self.reads_by_row() {
@@ -126,8 +126,9 @@ impl TabletScanner {
         Ok(at.map(|at| (at, steps)))
     }
 
-    /// Completes the move of the merge, which waits; where it is in one of several single rows, what those behind it lack is
-    /// fetched as well. Not for a row that somebody else's turn has fetched for: the cache has no room for it then.
+    /// Completes the move of the merging iterator, which waits. Where it is in one of several single rows, the blocks
+    /// that the next rows lack are fetched as well. They are not fetched for a row that another row's turn has fetched
+    /// for: the cache has no capacity for it then.
     pub(super) async fn load_rows(&mut self) -> Result<()> {
         let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
         let probes_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;

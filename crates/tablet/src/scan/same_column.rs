@@ -1,4 +1,5 @@
-//! Fast path for rows of one cell each in the same column and from the same source: most rows of scans over small rows.
+//! Fast path for one-cell rows in the same column and from the same source.
+//! Most rows of scans over small rows are such rows.
 //!
 //! Merging, resolving and cutting cost several times as much as copying such a row, and have the same result for each of them.
 //! The fast path checks only the parts that can differ: row, timestamp, sequence, kind. Any other row is left to the general
@@ -97,9 +98,9 @@ impl Position {
     }
 }
 
-/// Begins the row with this encoded prefix, on whose first entry the merge is, if it is like the one read last, and goes to
-/// what follows: [`Step::End`] says that the row is at its end, anything else that the merge is on more of it or must load
-/// first. `None` when the row is not alike, and nothing has been done.
+/// Begins the row with this encoded prefix, on whose first entry the merging iterator is, if it is like the one read
+/// last, and goes to the next entry. [`Step::End`] says that the row is at its end; any other step says that the
+/// iterator is on more of it or must load first. `None` when the row is different, and nothing has been done.
 #[inline]
 pub(super) fn begin_row(
     merge: &mut MergingIterator,

@@ -6,9 +6,9 @@
 //! have been passed are compared with the cells that have come of them, whose values are copied when they are few. So are the
 //! names of their columns, each of which pins others that it was copied together with (`sink`).
 //!
-//! Invariant: the values and the names of a batch pin at most [`KEPT_TIMES_MAX`] times the weight of its cells, in addition to
-//! [`SLACK_BYTES`] and the blocks passed since the last check; and a quarter of that again where blocks are in scratch buffers,
-//! which may be that much longer.
+//! Invariant: the values and the names of a batch pin a bounded amount of memory. The bound is [`KEPT_TIMES_MAX`] times
+//! the weight of its cells, in addition to [`SLACK_BYTES`] and the blocks passed since the last check. It is a quarter
+//! more where blocks are in scratch buffers, which may be that much longer.
 
 use super::output::Output;
 use super::row::RowReader;
@@ -16,17 +16,17 @@ use super::{BATCH_BYTES, BATCH_ROWS};
 use bytes::Bytes;
 use stele_types::{Cell, limits};
 
-/// Rows between two looks.
+/// Rows between two checks.
 pub(super) const ROWS_PER_CHECK: usize = 64;
-/// Bytes between two looks within a row, counted as for its room: those of some four hundred small cells.
+/// Bytes between two checks within a row, counted as for its reservation: those of some four hundred small cells.
 pub(super) const BYTES_PER_PROBE: usize = 64 << 10;
-/// Blocks passed that are not worth a look at the cells.
+/// Passed bytes of blocks below which the cells are not checked.
 const SLACK_BYTES: u64 = 256 << 10;
-/// How many times what cells weigh their values may keep in memory. To copy so little costs hardly anything beside reading the
-/// blocks.
+/// The memory that values may pin, as a multiple of the weight of their cells. Copying that few bytes costs hardly
+/// anything in comparison with reading the blocks.
 const KEPT_TIMES_MAX: u64 = 4;
 
-/// Of a read, when it is looked at for scattered values, and what has been.
+/// When a read is checked for scattered values, and the results of earlier checks.
 #[derive(Default)]
 pub(super) struct Probes {
     /// Rows begun in the batch at which it is time.
@@ -48,7 +48,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// Looks at what has come since, if it is worth it. `passed` bytes of blocks have been passed by now.
+    /// Checks the cells added since the last check, if it is worth it. `passed` bytes of blocks have been passed by now.
     fn again(&mut self, output: &mut Output, passed: u64) {
         let bytes = passed.saturating_sub(self.passed);
         if bytes >= SLACK_BYTES {
@@ -59,7 +59,7 @@ impl Probe {
 }
 
 impl RowReader {
-    /// A batch begins; the merge has passed so many bytes of blocks before.
+    /// A batch begins; the merging iterator has passed this many bytes of blocks before.
     pub(super) fn begin_probes(&mut self, passed: u64) {
         let look = Probe { cells: 0, passed };
         self.probes = Probes {
@@ -70,13 +70,13 @@ impl RowReader {
         };
     }
 
-    /// A merge that has passed so many bytes of blocks is no more.
+    /// A merging iterator that has passed this many bytes of blocks is no more.
     pub(super) fn leave_merge(&mut self, passed: u64) {
         self.probes.passed_before += passed;
     }
 
-    /// Looks for scattered values between two rows; whether no more rows fit into the batch, of which there are to be at most
-    /// `rows_max` with cells. The merge has `passed` so many bytes of blocks.
+    /// Checks for scattered values between two rows. Returns whether no more rows fit into the batch, which is to have
+    /// at most `rows_max` rows with cells. The merging iterator has `passed` this many bytes of blocks.
     pub(super) fn look(&mut self, rows_max: u64, passed: u64) -> bool {
         let passed = passed + self.probes.passed_before;
         self.probes.whole_rows.again(&mut self.sink.output, passed);
@@ -102,7 +102,7 @@ impl RowReader {
     }
 }
 
-/// Copies the values and the columns' names of cells that weigh less than so much together.
+/// Copies the values and the columns' names of cells that weigh less than `bytes` together.
 pub(super) fn copy_if_below(cells: &mut [Cell], bytes: u64) {
     let weight = |cell: &Cell| cell.weight() as u64;
     if cells.iter().map(weight).sum::<u64>() < bytes {

@@ -48,13 +48,13 @@ struct Cut {
     columns: Option<ColumnCut>,
     timestamps: TimestampBounds,
     versions: usize,
-    /// Of the row, or of what is left of it behind the pieces of it that have ended.
+    /// Of the row, or of the rest of it behind the partial rows that have ended.
     cells: usize,
     /// Of a row.
     cells_of_row: usize,
 }
 
-/// What schema and pushdown say about a family.
+/// The schema's and the pushdown's settings of a family.
 struct Family {
     id: FamilyId,
     is_wanted: bool,
@@ -109,13 +109,13 @@ impl ReadSink {
         self.references.0 = 0;
     }
 
-    /// The row ends, of which there are cells; what it weighs after filtering.
+    /// The row ends, of which there are cells. Returns its weight after filtering.
     #[inline]
     pub(super) fn end_row(&mut self, filter: Option<Filtering<'_>>) -> Result<usize> {
         self.output.end_row(&self.row, self.cells, self.bytes, filter)
     }
 
-    /// A piece of the row ends: what comes is counted anew.
+    /// A partial row ends: later cells are counted from zero.
     pub(super) fn end_partial_row(&mut self) {
         self.cut.cells = self.cut.cells.saturating_sub(self.cells);
         (self.cells, self.bytes) = (0, 0);
@@ -245,7 +245,7 @@ impl ReadSink {
         }
     }
 
-    /// Takes a version of which there is a reference to the value; what it will weigh.
+    /// Takes a version of which there is a reference to the value. Returns its future weight.
     #[cold]
     fn take_reference(&mut self, timestamp: Timestamp, reference: Bytes) -> usize {
         let mut cell = Cell::put(self.family.id, self.qualifier.clone(), timestamp, reference);
@@ -313,7 +313,8 @@ impl Sink for ReadSink {
 
     #[cold]
     fn hidden(&mut self, by_older: bool) {
-        // A merge that has the hidden version and not its marker counts it, and drops for it what now shows below it.
+        // A compaction that has the hidden version and not its tombstone counts it, and drops for it a version that now
+        // shows below it.
         self.hides = self.family.rule.as_ref().is_some_and(GcRule::counts_versions);
         if by_older {
             self.output.note_unstable();
@@ -350,12 +351,12 @@ pub(super) fn weight(cell: &Cell) -> usize {
 struct Qualifiers {
     /// By hash; a newer one replaces an older one.
     known: Vec<Bytes>,
-    /// What the next ones are copied into: rows of very many columns would take an allocation for each cell.
+    /// The buffer for the next copies: rows of very many columns would take an allocation for each cell.
     spare: BytesMut,
 }
 
 impl Qualifiers {
-    /// `qualifier` as a slice of its own, or of what `last` or the table has.
+    /// `qualifier` as a slice of its own, or of the bytes that `last` or the table has.
     fn share(&mut self, last: &Bytes, qualifier: &[u8]) -> Bytes {
         if *last == qualifier {
             return last.clone();

@@ -10,7 +10,7 @@ use stele_types::{FamilyId, GroupId, ValueType};
 pub(crate) type Leavers = Vec<(GroupId, BTreeSet<FamilyId>)>;
 
 impl State {
-    /// A group with residues that can be taken away now, and whose they are.
+    /// A group with misplaced cells that can be moved now, and their families.
     pub(crate) fn movable(&self) -> Option<(&GroupState, Leavers)> {
         self.groups.iter().find_map(|group| {
             let mut leavers = Leavers::new();

@@ -1,8 +1,8 @@
 //! Commits: manifests, and the states that they describe.
 //!
-//! A commit opens the new files, writes a manifest with the next number, and publishes the state. Two commits never overlap
-//! ([`Committer`]), and each changes what the manifest has by then. A commit whose outcome is unknown is *settled* before
-//! anything else is made: the manifest as it was is written again, which decides.
+//! A commit opens the new files, writes a manifest with the next number, and publishes the state. Two commits never
+//! overlap ([`Committer`]), and each changes the manifest of that time. A commit whose outcome is unknown is *settled*
+//! before anything else is made: the manifest as it was is written again, which decides.
 //!
 //! Files that could not be opened when the tablet was are exchanged here as well, once the device reads them again
 //! ([`Tablet::hold_opened`]): to readers that is a change like a commit.
@@ -30,7 +30,7 @@ pub struct Committer {
     /// Files of commits whose outcome is unknown: storage may hold a manifest that refers to them, until a later one is
     /// durable.
     limbo: Vec<StoredFile>,
-    /// The tablet is no more: whatever still runs for it must not take references again.
+    /// The tablet is no more: work that still runs for it must not take references again.
     released: bool,
 }
 
@@ -46,9 +46,9 @@ impl Committer {
 }
 
 impl Tablet {
-    /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
-    /// of the state the manifest does not describe. `made` are the new files, with the schema that they were made under: those
-    /// that no manifest can come to refer to are discarded.
+    /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, and `publish` edits
+    /// the parts of the state that the manifest does not describe. `made` are the new files, with the schema that they
+    /// were made under: those that no manifest can come to refer to are discarded.
     pub(crate) async fn commit(
         &self,
         (made, made_under): (&[StoredFile], Option<&Arc<TableSchema>>),

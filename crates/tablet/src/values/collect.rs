@@ -1,4 +1,4 @@
-//! Decides when the live values of value files are moved, so that the files can be deleted.
+//! Decides when the live values of a value file are moved to delete it.
 //!
 //! A value is garbage when no entry refers to it any more. Merges find that out as they drop entries, without reading values:
 //! the part of a tablet's share of a file without references is garbage. A file that consists of garbage is not
@@ -9,9 +9,10 @@
 //! each byte of garbage at most, and values take at most about twice their space.
 //!
 //! Small files are *gathered* as well. A flush writes the values of one tablet: a few where a thousand tablets are
-//! written to, and as nothing becomes garbage there, nothing would ever make fewer of these files, each of which is open. So a
-//! job that refers to many small ones of about one size moves their values to one file, since it rewrites the referring
-//! sstables in any case. Each byte is moved about once for each factor of eight between a flush and a file that is not small.
+//! written to. As nothing becomes garbage there, no other rule would ever make fewer of these files, each of which is
+//! open. So a job that refers to many small ones of about one size moves their values to one file, since it rewrites the
+//! referring sstables in any case. Each byte is moved about once for each factor of eight between a flush and a file
+//! that is not small.
 //!
 //! Pure: no I/O, no clock.
 
@@ -43,13 +44,14 @@ const GARBAGE_PART: u64 = 2;
 const GARBAGE_PART_WHEN_ASKED: u64 = 8;
 /// Files of less than this part of a full one are small.
 const SMALL_PART: u64 = 16;
-/// Files of so much are not, however large a full one is: a terabyte takes 250,000 of them. And flushes and merges of tiers end
-/// theirs at 16 MiB: were those small, every merge of tiers would move all values, into as many files as before.
+/// Files of this size are not small, however large a full one is: a terabyte takes 250,000 of them. Besides, flushes and
+/// compactions of upper runs end their files at 16 MiB. If those were small, every compaction of upper runs would move
+/// all values, into as many files as before.
 const SMALL_BYTES_MAX: u64 = 4 << 20;
 /// Small files of about one size that are worth moving: as many as runs that are worth merging.
 const SMALL_FILES_MIN: usize = 8;
-/// Files are of about one size when their lengths have equally many octal digits, of so many bits: eight make one of the next
-/// size.
+/// Files are of about one size when their lengths have equally many octal digits, of this many bits: eight make one of
+/// the next size.
 const SIZE_BITS: u32 = 3;
 
 /// The first unit to rewrite of those that may be now, and the files whose values it moves, when collecting them is worth it.
@@ -193,12 +195,14 @@ mod tests {
         let count = |lens: &[u64]| count_of(lens, 16 << 20);
         assert_eq!(count(&[1_000; 7]), 0);
         assert_eq!(count(&[1_000; 8]), 8);
-        // Not with what is larger than all of them together: it would be moved again and again.
+        // Files larger than all of the small ones together are not gathered with them: they would be moved again and
+        // again.
         assert_eq!(count(&[&[1_000; 8][..], &[100_000; 7][..]].concat()), 8);
         assert_eq!(count(&[&[1_000; 8][..], &[100_000; 8][..]].concat()), 16);
         // Large enough as they are.
         assert_eq!(count(&[1 << 20; 20]), 0);
-        // In a group of large files those of a flush are, too, and what merges of tiers make of them is no larger.
+        // In a group of large files those of a flush are large enough, too, and a compaction of upper runs makes no
+        // larger ones of them.
         assert_eq!(count_of(&[16 << 20; 20], 4 << 30), 0);
         assert_eq!(count_of(&[4 << 20; 20], 4 << 30), 0);
         assert_eq!(count_of(&[(4 << 20) - 1; 20], 4 << 30), 20);

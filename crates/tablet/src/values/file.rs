@@ -1,9 +1,9 @@
 //! An open value file.
 //!
-//! What is found damaged is remembered: the file is then not collected, because moving its values would meet the damage
-//! again and again, and somebody gets to know. What the device cannot read is damage until it can. A file that cannot be opened, though a manifest names it, is held all the
-//! same, and fails every read of a value. Of one of which only the header is damaged the values are read: each has a checksum
-//! over its place and its file of its own.
+//! Damage is remembered: the file is then not collected, because moving its values would meet the damage again and
+//! again, and the damage is reported. Bytes that the device cannot read are damage until it can. A file that cannot be
+//! opened, though a manifest names it, is held nevertheless, and fails every read of a value. If only the header of a
+//! file is damaged, its values are read: each has a checksum over its place and its file of its own.
 
 use super::{HEADER_BYTES, HeaderError, LENGTH_BYTES, ValueRef, decode_header, decode_record, record_len};
 use crate::error::Result;
@@ -25,9 +25,9 @@ pub struct ValueFile {
     path: String,
     /// Absent when it is missing, or the device does not open it.
     file: Option<Arc<dyn ReadFile>>,
-    /// The first damage met. Of what the device cannot read, only when it was opened.
+    /// The first damage met. A failure of the device to read counts only when the file was opened.
     damage: OnceLock<SstableError>,
-    /// What the device could not read of the open file when it was last asked.
+    /// The last failure of the device to read the open file, when it was last asked.
     unread: Mutex<Option<SstableError>>,
     times_met: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl std::fmt::Debug for ValueFile {
 }
 
 impl ValueFile {
-    /// What of a file is read first when it is opened.
+    /// The range of a file that is read first when it is opened.
     pub const READ_FIRST: Range<u64> = 0..HEADER_BYTES as u64;
 
     /// Opens a file that was written under `id`.
@@ -62,8 +62,9 @@ impl ValueFile {
         }
     }
 
-    /// Like [`ValueFile::open`], but a file that is missing is one of which every read fails, and damage to the header is
-    /// remembered. Other errors are errors, for they may pass. `opened` is what the medium said to opening `path`.
+    /// Like [`ValueFile::open`], but a file that is missing is one of which every read fails, and damage to the header
+    /// is remembered. Other errors are errors, for they may pass. `opened` is the result of the backend for opening
+    /// `path`.
     pub async fn open_or_damaged(
         opened: stele_storage::Result<Arc<dyn ReadFile>>,
         path: &str,
@@ -101,7 +102,7 @@ impl ValueFile {
         self.file.as_ref().map_or(0, |file| file.len())
     }
 
-    /// The first damage met, or what the device cannot read for now; and how often damage was met.
+    /// The first damage met, or the current failure of the device to read; and how often damage was met.
     pub fn damage(&self) -> Option<(SstableError, u64)> {
         let error = self.damage.get().cloned().or_else(|| self.unread.lock().clone())?;
         Some((error, self.times_met.load(Ordering::Relaxed)))
@@ -127,13 +128,13 @@ impl ValueFile {
         self.file.is_some() && !self.is_unopened()
     }
 
-    /// Whether it could not be, because the device could not read what is needed for that. It may by now; so may whoever opens it
-    /// anew.
+    /// Whether it could not be opened, because the device could not read the bytes needed for that. The device may be
+    /// able to by now, so opening it again may succeed.
     pub fn is_unopened(&self) -> bool {
         self.damage.get().and_then(unreadable_offset).is_some()
     }
 
-    /// A value, read from the medium and checked.
+    /// A value, read from the device and checked.
     pub async fn read(&self, reference: ValueRef) -> Result<Bytes> {
         let Some(file) = &self.file else {
             let error = self.damage.get().cloned();
@@ -231,7 +232,7 @@ async fn check_header(file: &dyn ReadFile, id: FileId) -> std::result::Result<()
     }
 }
 
-/// What a look at every record of a file found.
+/// The result of a check of every record of a file.
 #[derive(Clone, Debug, Default)]
 pub struct CheckedValues {
     /// Records that are as they were written.
@@ -242,11 +243,11 @@ pub struct CheckedValues {
     pub findings: Vec<SstableError>,
 }
 
-/// Findings told one by one; what follows is rarely news.
+/// Findings reported one by one; further ones are rarely news.
 const FINDINGS_MAX: usize = 100;
 
-/// Reads every record of a file; `each` is called with what it has read, `show` with every sound record's place and value
-/// bytes.
+/// Reads every record of a file; `each` is called with the number of bytes read, `show` with every sound record's place
+/// and value bytes.
 pub async fn check(
     file: &dyn ReadFile,
     id: FileId,
@@ -255,7 +256,7 @@ pub async fn check(
 ) -> std::result::Result<CheckedValues, SstableError> {
     let mut checked = CheckedValues::default();
     match check_header(file, id).await {
-        // What follows needs nothing of it.
+        // The records behind it need nothing of it.
         Err(error) if is_damage(&error) => checked.findings.push(error),
         header => header?,
     }
@@ -286,7 +287,7 @@ pub async fn check(
     Ok(checked)
 }
 
-/// Nothing in place of what the device cannot read, which is a finding.
+/// Nothing in place of bytes that the device cannot read, which is a finding.
 fn unless_unreadable(
     read: stele_storage::Result<Bytes>,
     checked: &mut CheckedValues,

@@ -1,13 +1,14 @@
 //! Fetches the values that cells of a read refer to.
 //!
-//! Values go past the block cache: one of them would push out thousands of blocks, and the medium is asked once for each
-//! anyway. What they take of memory is bounded by the server's [`ValueMemory`], from the moment they are read until the last
-//! slice of them is dropped, thus sent.
+//! Values bypass the block cache: one of them would push out thousands of blocks, and the storage is asked once for each
+//! anyway. The server's [`ValueMemory`] bounds their memory, from the moment they are read until the last slice of them
+//! is dropped, thus sent.
 //!
-//! A load takes the room for all it wants at once, and a small one takes none, because it is what a batch of any scan takes,
-//! and because a batch may hold several of them. So that loads do not wait for each other in a circle, or for themselves, one
-//! for a reader that holds values of earlier loads does not wait: it takes room if there is enough. What it takes beyond that
-//! is bounded nevertheless, by the room that the reader has for its answer, or for the row of its write.
+//! A load reserves memory for all its values in one step. A small load reserves none, because a batch of any scan takes
+//! that much, and because a batch may hold several of them. A load for a reader that holds values of earlier loads does
+//! not wait: it reserves memory if there is enough. So loads do not wait for each other in a circle, or for themselves.
+//! The memory it takes beyond that is bounded nevertheless, by the reader's reservation for its response, or for the row
+//! of its write.
 
 use super::ValueRef;
 use super::file::ValueFile;
@@ -21,11 +22,11 @@ use stele_env::Env;
 use stele_memory::{Consumer, Part, Pool, Reservation};
 use stele_types::{Cell, CellKind, FileId};
 
-/// Bytes that one load may take without room: a batch.
+/// Bytes that one load may take without a reservation: a batch.
 const FREE_BYTES: usize = 1 << 20;
 /// Values of one load that are read concurrently: distant storage takes as long for eight as for one.
 const READS_CONCURRENT: usize = 8;
-/// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
+/// How long a load waits for memory before the server is called busy: a reader that takes longer to accept its values
 /// does not get more of them by waiting.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Memory that large values on their way to readers may take.
@@ -33,7 +34,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 pub struct ValueMemory(Consumer);
 
 impl ValueMemory {
-    /// A limit of so many bytes, in a pool of its own.
+    /// A limit of this many bytes, in a pool of its own.
     pub fn new(bytes: usize) -> Self {
         ValueMemory::of(&Pool::with_limits(|_| bytes))
     }
@@ -77,7 +78,7 @@ pub trait ValueFiles {
     fn value_file(&self, file: FileId) -> Option<Arc<ValueFile>>;
 }
 
-/// A value that gives its room back when the last slice of it goes.
+/// A value that frees its memory reservation when the last slice of it is dropped.
 struct Charged {
     value: Bytes,
     _reservation: Reservation,
@@ -89,8 +90,8 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// Gives every cell that is a reference its value. `holds_values` says whether the reader has values of earlier loads, which keep
-/// room for as long as it waits here.
+/// Gives every cell that is a reference its value. `holds_values` says whether the reader has values of earlier loads,
+/// which keep memory reserved for as long as it waits here.
 pub async fn load(
     cells: &mut [Cell],
     files: &impl ValueFiles,

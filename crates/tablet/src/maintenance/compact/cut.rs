@@ -1,4 +1,4 @@
-//! Ends a job into the bottom at a row, so that it reads a bounded part of the upper runs.
+//! Ends a job into the bottom level at a row. The job then reads a bounded part of the upper runs.
 
 use super::plan::row_of;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Parts of a job's bytes at the ends of which it may be cut: it has at least so much of what it might have.
+/// Parts of a job's bytes at whose ends it may be cut: it has at least one part of the bytes that it might have.
 const PARTS: u64 = 16;
 
 /// The same part of a merge, cut at a row so that it reads no more than `bytes_max` of the tiers, which begin with `row`: rows

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use stele_sstable::WriteOptions;
 use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 
-/// Bytes after which a file above the bottom is ended, where those of the bottom are larger: a merge into the bottom gives a
-/// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
+/// Bytes after which a file above the bottom level is ended, where those of the bottom level are larger. A compaction
+/// into the bottom level frees an upper file once it has read all of it. So the space of a flush of 100 MB is freed a
+/// few parts at a time instead of at the end.
 const UPPER_RUN_FILE_BYTES: u64 = 16 << 20;
 
 /// One block in this many of an urgent flush is compressed nevertheless, to estimate the saving: a thirtieth of the time,
@@ -32,7 +33,7 @@ pub(in crate::maintenance) struct Shape {
     pub(in crate::maintenance) major: bool,
     /// As in [`Job`].
     pub(in crate::maintenance) older_until: Timestamp,
-    /// Most blocks are stored as they are, whatever the group asks for.
+    /// Most blocks are stored uncompressed, even if the group asks for compression.
     pub(in crate::maintenance) loose: bool,
 }
 

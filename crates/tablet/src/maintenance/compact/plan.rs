@@ -18,11 +18,11 @@ use std::ops::Range;
 use stele_types::key::{decode_row, row_prefix_len};
 use stele_types::{FileId, RowRange};
 
-/// Files of the bottom, in bytes of a file, that one job rewrites, and as much of the tiers: some seconds of work at most, and
-/// several files, so that few are left smaller than they should be.
+/// Files of the bottom level, in bytes of a file, that one job rewrites; it reads as much of the upper runs. A job is
+/// some seconds of work at most. It writes several files, so that few are left smaller than they should be.
 const JOB_FILES: u64 = 4;
 
-/// Bytes that all runs of a merge together are read ahead: half a megabyte of each of the most that are merged at once, which
+/// Read-ahead bytes of all runs of a compaction together: half a megabyte for each run of the largest compaction. That
 /// still is a thousandth of a second of a disk that reads 500 MB/s.
 const READAHEAD_BYTES_MAX: usize = 32 << 20;
 
@@ -182,8 +182,8 @@ impl CompactionContext<'_> {
         }
     }
 
-    /// The next part of a merge into the bottom; `None` when there is nothing to do after all. What the tiers hold nothing
-    /// over is left alone, unless `all_from` a row everything is to be rewritten.
+    /// The next part of a compaction into the bottom level; `None` when there is nothing to do after all. Bottom files
+    /// that no upper run overlaps are left unchanged, unless everything is to be rewritten from the row `all_from` on.
     pub(in crate::maintenance) async fn plan_bottom(
         &self,
         group: &GroupState,
@@ -306,9 +306,10 @@ impl CompactionContext<'_> {
         best.map(|(_, start, end)| start..end)
     }
 
-    /// Looks how much a job has to read. Where there is `reservation` of any kind for that, too, it gathers small value files on its way.
-    /// Not in the reserve, whatever the job may have of it: what is gathered is freed only when other parts of the merge, and
-    /// the other half of a tablet that was split, have moved theirs, and for these there would be nothing left.
+    /// Measures how much a job has to read. Where `reservation` of any kind covers that, too, the job also gathers small
+    /// value files. It does not gather in the reserve, even if the job may use the reserve. Gathered files are freed
+    /// only when other parts of the compaction have moved their values, and the other half of a split tablet has, too.
+    /// For these nothing would be left of the reserve.
     pub(in crate::maintenance) async fn weigh(
         &self,
         group: &GroupState,
