@@ -35,8 +35,8 @@ const SAME_TIME: u8 = 0x40;
 /// for reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
-/// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a copy; and
-/// a write of pieces of less would cost more than copying them.
+/// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a
+/// copy; and a write of smaller buffers would cost more than copying them.
 const APART_BYTES_MIN: usize = 256 << 10;
 
 /// Initial capacity of a key buffer, which grows for longer keys. Most rows and qualifiers have some ten bytes each, and
@@ -50,7 +50,8 @@ pub struct Batch {
     bytes: Bytes,
     /// In the order of their entries.
     apart: Vec<Apart>,
-    /// The bytes behind the first piece: a value that is apart, the bytes between it and the next one, and so on. Slices.
+    /// The bytes behind the first buffer: a value that is apart, the bytes between it and the next one, and so on.
+    /// Slices.
     rest: Vec<Bytes>,
     entries: u32,
 }
@@ -413,7 +414,7 @@ impl Batch {
         (one_each && first.epoch() == last.epoch()).then_some(batch)
     }
 
-    /// The first piece of the encoded bytes: all of them, but with large values.
+    /// The first buffer of the encoded bytes: all of them, but with large values.
     pub fn first_piece(&self) -> &[u8] {
         let end = self.apart.first().map_or(self.bytes.len(), |apart| apart.at);
         self.bytes.get(..end).unwrap_or_default()
@@ -424,7 +425,7 @@ impl Batch {
         self.bytes.slice_ref(self.first_piece())
     }
 
-    /// The pieces behind the first.
+    /// The buffers behind the first.
     pub fn other_pieces(&self) -> &[Bytes] {
         &self.rest
     }
@@ -434,7 +435,7 @@ impl Batch {
         self.bytes.len() + self.apart.iter().map(|apart| apart.value.len()).sum::<usize>()
     }
 
-    /// The encoded bytes in one piece.
+    /// The encoded bytes in one buffer.
     pub fn to_bytes(&self) -> Bytes {
         if self.rest.is_empty() {
             return self.bytes.clone();

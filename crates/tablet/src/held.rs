@@ -160,8 +160,8 @@ impl HeldFile {
         let begins_within = lower.is_none_or(|lower| lower[..] <= *self.first_key());
         let ends_within = upper.is_none_or(|upper| self.ends_before(upper));
         if begins_within && ends_within && self.knows_keys() {
-            // All of it: most files of a large tier, of which a job takes a small part. Of one that has lost its index it
-            // could not be said how large a part is.
+            // All of it: most files of a large upper run, of which a job takes a small part. Of one that has lost its
+            // index it could not be said how large a part is.
             return Ok(Some(cut));
         }
         cut.referenced = self

@@ -1,8 +1,8 @@
 //! Manifests: the durable description of a tablet.
 //!
 //! A manifest is a whole, immutable version of the tablet's state. Versions are numbered and created with
-//! create-if-absent, which makes each creation a compare-and-swap: of two owners only one can make version n + 1, and
-//! the other learns from the collision that it has been replaced. Fencing thus lives in storage. Byte table:
+//! create-if-absent, which makes each creation a compare-and-swap. Of two owners only one can make version n + 1; the
+//! other learns from the collision that it has been replaced. Fencing thus lives in storage. Byte table:
 //! `docs/formats/manifest.md`.
 //!
 //! Invariants that make it safe against an owner that slept for any time at any point:

@@ -1,26 +1,27 @@
 //! Picks the next compaction of one locality group.
 //!
-//! A group is a list of sorted runs, oldest first. The oldest is the *bottom*: one run of several files of bounded size,
-//! which holds most of the data. The runs above are *tiers*: whole flushes, and merges of flushes.
+//! A group is a list of sorted runs, oldest first. The oldest is the *bottom level*: one run of several files of bounded
+//! size, which holds most of the data. The runs above are *upper runs*: whole flushes, and compacted flushes. Upper runs
+//! of about equal size, adjacent in age, form a *tier*.
 //!
-//! * Tiers of about equal size, adjacent in age, are merged with each other, so an entry is rewritten once per tier
-//!   (Bigtable §5.4 bounds the number of files this way).
-//! * All tiers are merged into the bottom when that is expected to free enough. Of the tiers' bytes those of rows that
-//!   older runs have are expected to be garbage, in the measure that earlier merges have found; past a quarter of the
-//!   whole the merge is due. Tombstones, expired cells and those of dropped families are known garbage: of these a fifth
-//!   is enough, Hypertable's threshold. A table that is overwritten thus merges at a third of its size; one that only
-//!   grows waits until the bottom is a tier among others. Once writes have stopped, a tenth is enough, once, and the
-//!   bytes that compressing uncompressed flushes would save count as well.
-//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier is *advanced* when its front
-//!   has gone into the bottom already; the merge goes on with the tiers it began with.
+//! * The runs of a tier are merged with each other, so an entry is rewritten once per tier (Bigtable §5.4 bounds the
+//!   number of files this way).
+//! * All upper runs are merged into the bottom level when that is expected to free enough. Of their bytes those of rows
+//!   that older runs have are expected to be garbage, in the measure that earlier compactions have found; past a quarter
+//!   of the whole the compaction is due. Tombstones, expired cells and those of dropped families are known garbage: of
+//!   these a fifth is enough, Hypertable's threshold. A table that is overwritten is thus compacted at a third of its
+//!   size; one that only grows waits until the bottom level is about as large as the upper runs. Once writes have stopped,
+//!   a tenth is enough, once, and the bytes that compressing uncompressed flushes would save count as well.
+//! * Such a compaction is carried out in bounded jobs, from the first row to the last. An upper run is *advanced* when
+//!   its front has gone into the bottom level already; the compaction goes on with the upper runs it began with.
 //! * Reads that had to open more than one run have paid for it. When they have paid as much as merging the runs costs,
-//!   the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets with many
-//!   reads merge eagerly, those that are only written merge lazily.
+//!   the compaction is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets with
+//!   many reads are compacted eagerly, those that are only written lazily.
 //! * Drops of rows cut references to files. Where the bounds of these references take too much of the manifest, their
 //!   files are rewritten. Files of the bottom level are rewritten one by one, like files that are mostly garbage; an
 //!   upper run is merged into the bottom level.
-//! * Runs that a job has claimed are *busy*. A concurrent pick lies on one side of them: tiers behind a merge into the
-//!   bottom, other tiers, or older runs into the bottom.
+//! * Runs that a job has claimed are *busy*. A concurrent pick lies on one side of them: upper runs behind a compaction
+//!   into the bottom level, other upper runs, or older runs into the bottom level.
 //!
 //! The trade between bytes written and bytes of space is in `docs/adr/0007-tiered-runs-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
@@ -50,7 +51,7 @@ pub struct RunSummary {
     pub bounds: u64,
     /// About how many bytes a merge would save by compressing uncompressed blocks.
     pub compressible: u64,
-    /// A merge into the bottom has taken its front already.
+    /// A compaction into the bottom level has taken its front already.
     pub advanced: bool,
     /// A job has claimed it.
     pub busy: bool,
@@ -78,7 +79,8 @@ impl Default for PickerStats {
     }
 }
 
-/// Runs to merge, as a range of positions, oldest first. With the oldest run among them it is a merge into the bottom.
+/// Runs to merge, as a range of positions, oldest first. With the oldest run among them it is a compaction into the
+/// bottom level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// Which runs.
@@ -94,9 +96,9 @@ pub const UPPER_RUNS: usize = 8;
 /// holds where the group is read about as much as it is written. Reads that open runs pay for compactions. They do not
 /// pay for the filters of runs that they need not open, nor for requests that wait behind a slow read.
 const UPPER_RUNS_READ: usize = 4;
-/// The same where it is hardly read at all, while there are no more than [`RUNS_UNREAD_MAX`] in all. Nobody gains by fewer runs
-/// then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many there are. Not as many
-/// as a merge takes: the first reads, until they are no longer rare, look at the filters of all.
+/// The same where it is hardly read at all, while there are no more than [`RUNS_UNREAD_MAX`] in all. Nobody gains by
+/// fewer runs then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many
+/// there are. Not as many as a merge takes: the first reads, until they are no longer rare, probe the filters of all.
 const UPPER_RUNS_UNREAD: usize = 24;
 /// Half of the number that slows writers: tiers of very different sizes do not gather to that.
 const RUNS_UNREAD_MAX: usize = RUNS_EASY as usize / 2;
@@ -104,16 +106,17 @@ const RUNS_UNREAD_MAX: usize = RUNS_EASY as usize / 2;
 const WRITES_PER_RUN_READ: u64 = 2;
 /// The same from which on it is hardly read.
 const WRITES_PER_RUN_READ_RARELY: u64 = 128;
-/// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
-/// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
-/// only reads gain by it.
+/// Runs that gather behind a compaction into the bottom level before they are merged among themselves first. The next
+/// such merge takes them all, so to merge them before that writes each of their bytes once more, and holds up the merge
+/// that frees space: only reads gain by it.
 const RUNS_BEHIND_COMPACTION: usize = 32;
 /// The most runs that one compaction merges, twice [`RUNS_BEHIND_COMPACTION`]; bounds open readers and memory.
 const RUNS_MAX: usize = 64;
 /// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (It is not compared
 /// with the sum of them: the output of eight flushes would be merged again with the next four.)
 const UPPER_RUN_RATIO: u64 = 2;
-/// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
+/// Known garbage as a share of everything, in percent, that is worth a compaction into the bottom level: Hypertable's
+/// threshold.
 const GARBAGE_PERCENT: u64 = 20;
 /// The same of garbage that is expected, while the group is written: each percent less is bought with more bytes written
 /// than the last, and entries that are merged now have to be merged again.
@@ -129,8 +132,8 @@ const COMPRESSIBLE_MIN: u64 = 256 << 10;
 const PRESSURE_FULL_PERCENT: Range<u64> = 135..235;
 /// Garbage that slows nobody, however little is live: there are disks for that.
 const PRESSURE_BYTES_MIN: u64 = 256 << 20;
-/// Sorted runs of a group up to which writers are not slowed: those that a merge into the bottom takes, and those that
-/// gather behind it meanwhile. At twice as many they are slowed much.
+/// Sorted runs of a group up to which writers are not slowed: those that a compaction into the bottom level takes, and
+/// those that gather behind it meanwhile. At twice as many they are slowed much.
 const RUNS_EASY: u64 = 64;
 /// Compaction debt at which writers are slowed much: see [`compaction_pressure`].
 pub const PRESSURE_FULL: u64 = 1000;
@@ -159,7 +162,7 @@ pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
         return match upper_run {
             Some(upper_run) => Some(shifted(upper_run, end)),
             None if is_under_way => None,
-            // One that is at tiers among them began when nothing here was the bottom: then with those below it.
+            // One that is at upper runs among them began when nothing here was the bottom: then with those below it.
             None => Some(down_to_bottom(runs, end.min(free))),
         };
     }
@@ -187,7 +190,7 @@ pub fn pick_bottom(runs: &[RunSummary]) -> Pick {
     down_to_bottom(runs, begun(runs).unwrap_or(free).min(free))
 }
 
-/// Behind the tiers that a merge into the bottom has begun with, if one is under way.
+/// Behind the upper runs that a compaction into the bottom level has begun with, if one is under way.
 fn begun(runs: &[RunSummary]) -> Option<usize> {
     runs.iter().skip(1).rposition(|run| run.advanced).map(|at| at + 2)
 }
@@ -200,8 +203,8 @@ pub fn is_worth_rewriting(file: &RunSummary, picker_stats: PickerStats) -> bool 
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
-/// Whether enough of it is known to be garbage, or not referenced, or it is in too many pieces, or its bounds take too much
-/// of the manifest.
+/// Whether enough of it is known to be garbage, or not referenced, or it is in too many parts, or its bounds take too
+/// much of the manifest.
 fn is_mostly_dead(run: &RunSummary) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
         || run.bytes.saturating_mul(OTHER_FAMILY_RATIO) < run.file_bytes
@@ -398,8 +401,8 @@ fn pick_upper_runs(
     })
 }
 
-/// Runs of about equal size among those behind a merge into the bottom, when there are too many. They must be half of them at
-/// least: that merge goes on between two such merges, or it would never end while flushes come fast.
+/// Runs of about equal size among those behind a compaction into the bottom level, when there are too many. They must be
+/// half of them at least: that merge goes on between two such merges, or it would never end while flushes come fast.
 fn pick_behind(behind: &[RunSummary]) -> Option<Range<usize>> {
     free_stretches(behind).find_map(|stretch| {
         let free = behind.get(stretch.clone())?;

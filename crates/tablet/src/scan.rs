@@ -38,7 +38,7 @@ use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
 use stele_types::{Cell, FileId, RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
 
-/// What to read.
+/// The rows, columns and versions to read.
 #[derive(Clone)]
 pub struct ScanSpec {
     /// Which rows; cut to the tablet's.
@@ -56,8 +56,8 @@ pub struct ScanSpec {
 
 /// Bytes of cells after which a batch is handed out.
 const BATCH_BYTES: usize = 1 << 20;
-/// Rows after which a batch is handed out, and rows looked at without finding any after which an empty batch tells how
-/// far the scan has come.
+/// Rows after which a batch is handed out, and rows read without finding any after which an empty batch tells how far
+/// the scan has come.
 const BATCH_ROWS: usize = 4096;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
@@ -93,7 +93,7 @@ pub struct TabletScanner {
 #[derive(Debug, Default)]
 pub struct Sampled(Vec<u8>);
 
-/// States of the tablet, in which value files are looked for.
+/// States of the tablet, in which value files are searched.
 #[derive(Default)]
 struct States(Vec<Arc<State>>);
 
@@ -139,7 +139,7 @@ enum At {
     Gathering,
     /// At the end of a row, cells of which must have their values first.
     Values,
-    /// Within a row, where a piece of it ends.
+    /// Within a row, where a partial row of it ends.
     Cut,
 }
 
@@ -349,9 +349,8 @@ impl TabletScanner {
                         continue;
                     }
                     if !position.has_row() {
-                        // A row by itself of which there is nothing counts as looked at, or a long list of such rows would
-                        // be read without a pause.
-                        // The position may have been opened for more than is left.
+                        // A row by itself of which there is nothing counts as read, or a long list of such rows would be
+                        // read without a pause. The position may have been opened for more than is left.
                         let range = self.ranges.front().filter(|range| range.as_single().is_some());
                         if let Some(row) = range.map(|range| key::row_prefix(&range.start))
                             && self.reader.row() != row
@@ -641,7 +640,7 @@ enum Forward {
     End,
     /// The merge must load first.
     Pending,
-    /// To where a piece of it ends. Perhaps the merge must load first as well.
+    /// To where a partial row of it ends. Perhaps the merge must load first as well.
     Piece,
 }
 

@@ -38,10 +38,10 @@ pub struct CompactionStats {
     flushes: Mutex<Flushes>,
 }
 
-/// When the tiers came to be.
+/// When the upper runs came to be.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flushes {
-    /// The first of those since tiers were merged into the bottom, or the last before that.
+    /// The first of those since upper runs were merged into the bottom level, or the last before that.
     first: Option<Duration>,
     last: Option<Duration>,
     /// From the last but one to the last; 0 while there was only one.
@@ -124,7 +124,7 @@ impl CompactionStats {
         flushes.apart = before.map_or(Duration::ZERO, |before| now.saturating_sub(before));
     }
 
-    /// The tiers have been merged into the bottom, but for those that were flushed meanwhile.
+    /// The upper runs have been merged into the bottom level, but for those that were flushed meanwhile.
     pub(crate) fn gathered(&self) {
         let mut flushes = self.flushes.lock();
         // It may have ended while the merge went on.

@@ -82,7 +82,7 @@ pub struct Tablet {
     schema_mark: AtomicU64,
     /// Writers of batches share it, and changes have it alone ([`Tablet::publish`]).
     state: RwLock<Arc<State>>,
-    /// The same for readers, who wait for neither and do not count themselves where all cores look.
+    /// The same for readers, which wait for neither and do not count themselves in a counter that all cores share.
     current: ArcSwap<State>,
     /// Everything applied up to this is visible.
     visible: AtomicU64,
@@ -131,7 +131,7 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
-    /// The same for an owner who could not open it at first ([`ManifestLog::claim_again`]).
+    /// The same for an owner that could not open it at first ([`ManifestLog::claim_again`]).
     pub async fn open_again(
         context: TabletContext,
         schema: Arc<TableSchema>,

@@ -160,7 +160,7 @@ impl<'a> Stream<'a> {
         same_version: bool,
     ) -> Result<bool> {
         if same_version && self.by_sequence {
-            // The newest of the version stands, and hides whatever else there is of it.
+            // The newest of the version stands, and hides all other entries of it.
             return Ok(true);
         }
         let kind = key.last().and_then(|kind| CellKind::from_byte(*kind));
@@ -300,7 +300,7 @@ impl Keep<'_> {
         }
     }
 
-    /// Whether the values of the current family may be kept apart: those of aggregates are looked at by merges.
+    /// Whether the values of the current family may be kept apart: those of aggregates are read by compactions.
     fn is_plain_family(&self) -> bool {
         let family = self.schema.families.get(&self.family);
         family.is_some_and(|family| family.value_type == ValueType::Bytes)
@@ -311,7 +311,7 @@ impl Keep<'_> {
     fn counts_as_garbage(&mut self, rule: Option<&GcRule>, timestamp: Timestamp) -> bool {
         let index = self.version_index;
         self.version_index += 1;
-        // Whatever else there is of the version goes with it.
+        // All other entries of the version go with it.
         let decides = self.bottom || timestamp > self.older_until;
         rule.is_some_and(|rule| {
             decides

@@ -238,7 +238,7 @@ impl Tablet {
             let Some(mut job) = context.claim_bottom(id) else {
                 continue;
             };
-            // Rather a few of the tiers than none.
+            // Rather a few of the upper runs than none.
             while job.due.pick.runs.len() > 1 {
                 if let Some(weighed) = self.weighed_bottom(&job, reservation).await? {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;

@@ -70,7 +70,7 @@ impl<'a> CompactionContext<'a> {
         self.claim(group, |state, group, claimed| self.due(state, group, claimed))
     }
 
-    /// The merge into the bottom, due or not.
+    /// The compaction into the bottom level, due or not.
     pub(super) fn claim_bottom(&self, group: GroupId) -> Option<Claimed<'a>> {
         self.claim(group, |state, group, claimed| self.due_bottom(state, group, claimed))
     }

@@ -80,7 +80,8 @@ impl Tablet {
             for file in placed(&group.files, stored.files(group.id)) {
                 before += file.stored().encoded_len();
                 if !file.may_contain(&lower, upper.as_deref()) {
-                    // As it is: with a bound it would look like a tier of which a merge into the bottom has taken the front.
+                    // As it is: with a bound it would look like an upper run of which a compaction into the bottom level
+                    // has taken the front.
                     files.push(file.stored().clone());
                     continue;
                 }

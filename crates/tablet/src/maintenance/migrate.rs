@@ -17,10 +17,10 @@
 //!   written has its own copy.
 //!
 //! *Moves that the catalog does not know.* After a catalog was restored to an older state, entries of a family may be in
-//! a group although nothing says whether the family was moved there or away, so neither which are older. Then all files
-//! of the tablet are rewritten together, each group's from all files: that is right for every order of their ages. Until
-//! then, reads search all of them. Where such a family is an aggregate, whose operands are combined in the order of age,
-//! its groups are not compacted.
+//! a group although nothing says whether the family was moved there or away. So it is unknown which entries are older.
+//! Then all files of the tablet are rewritten together, each group's from all files: that is right for every order of
+//! their ages. Until then, reads search all of them. Where such a family is an aggregate, whose operands are combined in
+//! the order of age, its groups are not compacted.
 //!
 //! A group with a damaged file is left unchanged, misplaced cells included: its entries can still be read as far as they
 //! could before. Files cannot be rewritten together while one is damaged or a memtable waits. Known misplaced cells are

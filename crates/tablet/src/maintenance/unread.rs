@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 
-/// How often it is looked whether there are readers left; a point read takes microseconds, but its thread may be without a core
-/// for as long.
+/// How often it is checked whether there are readers left; a point read takes microseconds, but its thread may be
+/// without a core for as long.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How long memory is kept for the sake of readers.
 const KEPT_MAX: Duration = Duration::from_secs(1);

@@ -21,7 +21,8 @@ use stele_types::CellKind;
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice costs far less
 /// than reading this many entries.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes of their keys and values, also of those in value files. A row of more is read forward, where it can be given in pieces.
+/// Bytes of their keys and values, also of those in value files. A row of more is read forward, where it can be given as
+/// partial rows.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Entries of one row, the last one first. The buffers are reused from row to row.

@@ -96,20 +96,20 @@ impl Output {
         self.batch.pop_open_cell()
     }
 
-    /// Takes back the cells of the row since it began, or since the last piece of it.
+    /// Takes back the cells of the row since it began, or since the last partial row of it.
     pub fn take_piece(&mut self) -> Vec<Cell> {
         let cells = self.batch.take_open_cells();
         self.batch.seen.cells += cells.len() as u64;
         cells
     }
 
-    /// A piece of the row, or its last part, as the filter has left it: at least one cell.
+    /// A partial row, also the last one of a row, as the filter has left it: at least one cell.
     pub fn give(&mut self, row: &RowName, cells: impl Iterator<Item = Cell>) {
         cells.for_each(|cell| self.batch.push_cell(cell));
         self.batch.end_row(&row.decoded());
     }
 
-    /// A row has ended of which there were pieces.
+    /// A row has ended of which there were partial rows.
     pub fn count_row(&mut self) {
         self.batch.seen.rows += 1;
     }

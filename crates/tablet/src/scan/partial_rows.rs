@@ -1,22 +1,22 @@
-//! Rows that are returned in pieces.
+//! Returns large rows as partial rows, over several batches.
 //!
 //! A row may have millions of cells or hundreds of megabytes, and a reader that can assemble it itself need not have the
 //! server do that. So a scan for such a reader returns partial rows. Once the part of a row that was read has come to
 //! the bytes of a partial row, the scan returns it. The next batch goes on in the middle of the row. The scan retains
-//! the state that the rest of the row depends on: the positions of the cursors, the tombstones, the number of versions
-//! of the column and of cells of the row, and the counts of the filter (`stele_filter::RowProgress`).
+//! the state that the rest of the row depends on. That is the positions of the cursors, the tombstones, the number of
+//! versions of the column and of cells of the row, and the counts of the filter (`stele_filter::RowProgress`).
 //!
-//! Terms: a piece is *given* when a batch with cells of it has been returned. The cell *held back* is the last that passed
-//! the filter: the end of a row needs a cell to carry it. The cell *set aside* has not been filtered: it is larger than the
-//! rest of the memory, and the next batch begins with it in as much memory as it takes.
+//! Terms: a partial row is *given* when a batch with cells of it has been returned. The cell *held back* is the last
+//! that passed the filter: the end of a row needs a cell to carry it. The cell *set aside* has not been filtered: it is
+//! larger than the rest of the memory, and the next batch begins with it in as much memory as it takes.
 //!
 //! Invariants:
-//! * A row is read as of one snapshot, in one state of the tablet and at one time, from its first piece to its last. So its
-//!   position *pins* memtables and files that may be obsolete, for a bounded time: [`pinned_until`]. If the tablet has
-//!   another state when that is over, the row is begun again, and the batch does not say that it continues
+//! * A row is read as of one snapshot, in one state of the tablet and at one time, from its first partial row to its
+//!   last. So its position *pins* memtables and files that may be obsolete, for a bounded time: [`pinned_until`]. If the
+//!   tablet has another state when that is over, the row is begun again, and the batch does not say that it continues
 //!   (`RowBatch::continues`). Once too often is an error ([`RESTARTS_MAX`]).
 //! * A batch that begins within a row ends with it at the latest: later rows are read as of a newer snapshot.
-//! * Between two pieces a row retains no more than a cell or two.
+//! * Between two partial rows a row retains no more than a cell or two.
 //! * Rows are returned whole where the filter needs them as a whole, and where stored entries are read unresolved.
 //! * The cells of a row, without their overhead in memory, are at most `limits::ROW_BYTES_MAX`.
 
@@ -29,7 +29,7 @@ use stele_env::Env;
 use stele_filter::RowProgress;
 use stele_types::{Cell, limits};
 
-/// How long a partial row of any size may be under way before its position can be taken away.
+/// How long a row of any size that is returned as partial rows may be under way before its position can be taken away.
 const PINNED: Duration = Duration::from_secs(10);
 /// Speed at which it is to be taken beyond that: eight megabits a second. The largest row may pin a state for less than five
 /// minutes.
@@ -40,7 +40,7 @@ const RESTARTS_MAX: u32 = 2;
 
 /// How a scan returns partial rows, and the state that the rest of the current row depends on.
 pub(super) struct PartialRows {
-    /// The bytes of a piece; `None` returns rows as a whole.
+    /// The bytes of a partial row; `None` returns rows as a whole.
     pub(super) bytes: Option<usize>,
     /// [`PINNED`].
     pinned: Duration,
@@ -53,7 +53,7 @@ pub(super) struct PartialRows {
     pub(super) unfinished: bool,
     /// Bytes of the cells of earlier partial rows before they were filtered, without the overhead per cell.
     bytes_before: usize,
-    /// When the first piece ended.
+    /// When the first partial row ended.
     began: Duration,
     progress: Option<RowProgress>,
     held_back: Option<Cell>,
@@ -84,16 +84,16 @@ impl Default for PartialRows {
 /// Where the row being read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No piece of it has ended.
+    /// No partial row of it has ended.
     Whole,
-    /// Between the batch that a piece has ended and the next.
+    /// Between the batch that a partial row has ended and the next.
     Between,
     /// In a batch behind that.
     Within,
 }
 
 impl PartialRows {
-    /// Whether a piece of the row has ended.
+    /// Whether a partial row has ended.
     pub(super) fn is_within(&self) -> bool {
         self.stage != Stage::Whole
     }
@@ -156,7 +156,7 @@ impl RowReader {
         self.sink.row_refers() && self.needs_values().iter().any(Cell::is_reference)
     }
 
-    /// Ends a piece of the row.
+    /// Ends a partial row.
     pub(super) fn cut(&mut self, env: &Env) -> Result<()> {
         debug_assert_ne!(self.partial_rows.stage, Stage::Between, "a piece is cut within a batch");
         let mut cells = self.partial_row(env)?;
@@ -179,7 +179,7 @@ impl RowReader {
         Ok(())
     }
 
-    /// Ends the row, of which pieces have ended before.
+    /// Ends the row, of which partial rows have ended before.
     pub(super) fn end_partial_rows(&mut self, env: &Env) -> Result<()> {
         debug_assert!(self.partial_rows.is_within(), "pieces of the row have ended before");
         let cells = self.partial_row(env)?;
@@ -198,7 +198,7 @@ impl RowReader {
         Ok(())
     }
 
-    /// The cells since the last piece that pass the filter.
+    /// The cells since the last partial row that pass the filter.
     fn partial_row(&mut self, env: &Env) -> Result<Vec<Cell>> {
         let cells = self.sink.output.take_piece();
         let own = |cell: &Cell| weight(cell) - size_of::<Cell>();

@@ -43,7 +43,7 @@ pub(super) struct RowReader {
     pub(super) filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
     pub(super) raw: bool,
-    /// The filter does not look at values, and drops them.
+    /// The filter does not read values, and drops them.
     keys_only: bool,
     /// The filter reads values.
     reads_values: bool,
@@ -53,8 +53,8 @@ pub(super) struct RowReader {
     probes_per_byte: usize,
     /// Bytes that the row being read may take.
     pub(super) reservation: usize,
-    /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_PROBE`] behind the last
-    /// look for scattered values.
+    /// Bytes at which the row is checked: the same, or those of a partial row if that is less, or [`BYTES_PER_PROBE`]
+    /// behind the last check for scattered values.
     pub(super) limit: usize,
     pub(super) probes: Probes,
     pub(super) partial_rows: PartialRows,
@@ -72,7 +72,7 @@ pub(super) struct RowReader {
     pub(super) rows_begun: usize,
     /// Bytes of rows in the batch. When that is as many as a batch may have the batch ends.
     pub(super) batch_bytes: usize,
-    /// Bytes that the filter has looked through since the batch was taken.
+    /// Bytes that the filter has searched since the batch was taken.
     scanned: usize,
 }
 
@@ -114,7 +114,7 @@ impl RowReader {
         self.limit = self.limit_max().min(BYTES_PER_PROBE);
     }
 
-    /// Bytes at which the row, or a piece of it, has to end.
+    /// Bytes at which the row, or a partial row of it, has to end.
     pub(super) fn limit_max(&self) -> usize {
         self.partial_rows.bytes.unwrap_or(usize::MAX).min(self.reservation)
     }
@@ -165,7 +165,7 @@ impl RowReader {
         }
         self.same_column = false;
         self.resolver.abandon_row();
-        // Also where no piece of it has ended: a cell may be set aside while the first one waits for values.
+        // Also where no partial row of it has ended: a cell may be set aside while the first one waits for values.
         self.partial_rows.abandon();
         self.sink.end_partial_rows();
     }
@@ -206,7 +206,7 @@ impl RowReader {
         self.begin_here(env)
     }
 
-    /// Counts the row with this encoded prefix as looked at: there is nothing of it.
+    /// Counts the row with this encoded prefix as read: there is nothing of it.
     pub(super) fn pass_row(&mut self, prefix: &[u8]) {
         self.same_column = false;
         self.is_admitted = false;
@@ -296,7 +296,7 @@ impl RowReader {
         Some(skip)
     }
 
-    /// The memory that the row, or the piece of it that is being read, takes so far.
+    /// The memory that the row, or the partial row of it that is being read, takes so far.
     #[inline]
     pub(super) fn cost(&self) -> usize {
         let cells = self.sink.cells().saturating_mul(self.cell_cost);
@@ -394,7 +394,7 @@ impl RowReader {
         Ok(())
     }
 
-    /// Counts the row that the filter has looked through. Where that was enough work for one batch the batch ends with it,
+    /// Counts the row that the filter has searched. Where that was enough work for one batch the batch ends with it,
     /// however little has passed.
     fn count_scanned(&mut self) {
         let bytes = self.cost().saturating_mul(self.probes_per_byte);

@@ -101,7 +101,7 @@ impl TabletScanner {
             return Ok(Some((At::Boundary, 0)));
         }
         if !merge.key().starts_with(prefix) {
-            // It counts as looked at, so that a list of rows that are not there is handed out in batches, too.
+            // It counts as read, so that a list of rows that are not there is returned in batches, too.
             reader.pass_row(prefix);
             return Ok(None);
         }

@@ -32,13 +32,13 @@ pub(super) struct Probes {
     /// Rows begun in the batch at which it is time.
     pub(super) rows: usize,
     whole_rows: Probe,
-    /// Within the row being read: its cells are looked at again when it has ended, because a filter may leave few of them.
+    /// Within the row being read: its cells are checked again when it has ended, because a filter may leave few of them.
     in_row: Probe,
     /// Bytes of blocks that merges have passed that are no more.
     passed_before: u64,
 }
 
-/// How far the last look has come.
+/// How far the last check has come.
 #[derive(Clone, Copy, Default)]
 struct Probe {
     /// Of the batch.

@@ -121,7 +121,8 @@ impl ReadSink {
         (self.cells, self.bytes) = (0, 0);
     }
 
-    /// A batch begins within the row, perhaps with a cell of this weight that was counted before the last piece ended.
+    /// A batch begins within the row, perhaps with a cell of this weight that was counted before the last partial row
+    /// ended.
     pub(super) fn begin_partial_row(&mut self, weight: Option<usize>) {
         let cells = usize::from(weight.is_some());
         self.cut.cells = self.cut.cells.saturating_add(cells);
@@ -129,7 +130,7 @@ impl ReadSink {
         self.references.1 += self.references.0.min(1);
     }
 
-    /// The row, of which pieces have ended, has ended as well.
+    /// The row, of which partial rows have ended, has ended as well.
     pub(super) fn end_partial_rows(&mut self) {
         debug_assert!(
             self.cut.cells <= self.cut.cells_of_row.saturating_add(1),
@@ -214,7 +215,7 @@ impl ReadSink {
                 now_micros: self.now_micros,
             };
             if rule.is_garbage(&view) {
-                // Rules only look at age and position, and both grow from here on.
+                // Rules only depend on age and position, and both grow from here on.
                 return Skip::Column;
             }
             if self.hides {

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::FileId;
 
-/// The unit of rewriting, oldest first: a file of the bottom, or a tier.
+/// The unit of rewriting, oldest first: a file of the bottom, or an upper run.
 #[derive(Clone, Debug, Default)]
 pub struct Unit {
     /// Bytes of sstables.

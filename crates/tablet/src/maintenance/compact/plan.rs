@@ -31,7 +31,7 @@ pub(in crate::maintenance) struct Plan {
     pub(in crate::maintenance) sources: Vec<Source>,
     /// Replaced by the output.
     pub(in crate::maintenance) inputs: Range<usize>,
-    /// Files of the tiers that the job consumes in part or as a whole; behind `inputs`, or empty.
+    /// Files of the upper runs that the job consumes in part or as a whole; behind `inputs`, or empty.
     pub(in crate::maintenance) cut: Range<usize>,
     /// Keys from this on are not the job's.
     pub(in crate::maintenance) upper: Option<Bytes>,
@@ -45,7 +45,7 @@ pub(in crate::maintenance) struct Plan {
 /// A plan, and its cost.
 pub(in crate::maintenance) struct Weighed {
     pub(in crate::maintenance) plan: Plan,
-    /// The rest of the files of the tiers that are cut.
+    /// The rest of the files of the upper runs that are cut.
     pub(in crate::maintenance) left: Vec<FileRef>,
     /// The rest of the last input, if the job ends within it.
     pub(in crate::maintenance) kept: Option<FileRef>,
@@ -144,7 +144,7 @@ impl CompactionContext<'_> {
         pick.map(|pick| Due { pick, runs, has_bottom })
     }
 
-    /// The merge into the bottom that is in progress, or one of all runs, unless a job has claimed them.
+    /// The compaction into the bottom level that is in progress, or one of all runs, unless a job has claimed them.
     pub(in crate::maintenance) fn due_bottom(
         &self,
         state: &State,
@@ -204,13 +204,13 @@ impl CompactionContext<'_> {
         let (inputs, upper) = match &begins {
             Some(row) => {
                 let file_bytes = self.file_bytes(group.id);
-                // As much of the tiers may come on top.
+                // As much of the upper runs may come on top.
                 let bytes_max = (JOB_FILES * file_bytes).min(reservation.into_bottom / 2);
                 let part = self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?;
                 cut_to(bottom, part, (upper_runs, row), bytes_max).await?
             }
             None if all_from.is_some() => return Ok(None),
-            // Nothing is left of the tiers.
+            // Nothing is left of the upper runs.
             None if !upper_runs.is_empty() => (0..0, None),
             None => match self.most_garbage(group, bottom) {
                 Some(file) => (file, None),
@@ -242,8 +242,8 @@ impl CompactionContext<'_> {
         }))
     }
 
-    /// The files of the bottom that a job rewrites that begins with `row`, the first of the tiers, and where it ends: before
-    /// the next file when it has `bytes_max`.
+    /// The files of the bottom that a job rewrites that begins with `row`, the first of the upper runs, and where it
+    /// ends: before the next file when it has `bytes_max`.
     async fn part_from(
         &self,
         bottom: &[HeldFile],
@@ -366,7 +366,7 @@ fn read_of(runs: usize) -> ReadOptions {
     }
 }
 
-/// Where the merged tiers have rows.
+/// Where the merged upper runs have rows.
 struct UpperRuns {
     merge: MergingIterator,
 }
