@@ -1,4 +1,6 @@
-//! Filters as clients send them: any bytes are refused or keep the promises of filters for a few rows.
+//! Filters as clients send them: any bytes are refused or keep filters' promises.
+//!
+//! The promises are checked on a few rows.
 #![no_main]
 
 use bytes::Bytes;

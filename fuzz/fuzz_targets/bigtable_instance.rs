@@ -1,4 +1,6 @@
-//! The stored record of an instance: any bytes are refused or can be shown, and keep their meaning when written again.
+//! The stored record of an instance: any bytes are refused or can be shown.
+//!
+//! Shown records keep their meaning when written again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,6 @@
-//! Requests as clients send them: any bytes are refused or decoded, and no part is decoded that was not counted.
+//! Requests as clients send them: any bytes are refused or decoded.
+//!
+//! No part is decoded that was not counted.
 //!
 //! The commit log can hold and replay every write that the front end accepts.
 #![no_main]

@@ -1,4 +1,6 @@
-//! Catalog records and their keys: any bytes are refused or survive a round trip, and keys have one spelling.
+//! Catalog records and keys: any bytes are refused or survive a round trip.
+//!
+//! Keys have one spelling.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Cell keys: a decoded key encodes to the same bytes, its parts agree with the whole, and the order of the bytes is
-//! the order of the parts.
+//! Cell keys: a decoded key encodes to the same bytes.
+//!
+//! Its parts agree with the whole, and the order of the bytes is the order of the parts.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};

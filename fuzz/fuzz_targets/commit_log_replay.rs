@@ -1,5 +1,7 @@
-//! Replay of the commit log after any damage to a segment: it gives written records in their order, or an error, and
-//! never other records. A repair produces a log that replays and gives no others either.
+//! Replay of the commit log after any damage to a segment.
+//!
+//! It gives written records in their order, or an error, and never other records. A repair produces a log that replays
+//! and gives no others either.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,6 @@
-//! Coordination log and snapshot: any bytes are refused, or cut where they are torn, also behind valid checksums.
+//! Coordination log and snapshot: any bytes are refused, or cut where they are torn.
+//!
+//! This holds behind valid checksums, too.
 //!
 //! Decoded content keeps its meaning when it is written again. A damaged folder is refused or repaired for good.
 #![no_main]

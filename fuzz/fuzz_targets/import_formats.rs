@@ -1,4 +1,6 @@
-//! Formats that `import` reads: any bytes give records or reasons, independent of how the input arrives.
+//! Formats that `import` reads: any bytes give records or reasons.
+//!
+//! The result is independent of how the input arrives.
 //!
 //! Rows written in the full-fidelity format read back.
 #![no_main]

@@ -1,5 +1,6 @@
-//! Manifests: any bytes are refused with a typed error or survive a round trip, also behind a valid checksum. Paths
-//! have one spelling.
+//! Manifests: any bytes are refused with a typed error or survive a round trip.
+//!
+//! This holds behind a valid checksum, too. Paths have one spelling.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Batches of mutations, the payload of log records: any bytes are refused or can be applied.
+//! Batches of mutations in log records: any bytes are refused or can be applied.
 //!
 //! A decoded batch keeps its meaning when it is written again.
 #![no_main]

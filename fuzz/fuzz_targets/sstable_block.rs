@@ -1,4 +1,6 @@
-//! Data blocks of sstables: any bytes are refused or can be walked from both ends, to the same cells.
+//! Data blocks of sstables: any bytes are refused or can be walked.
+//!
+//! Walks from both ends give the same cells.
 //!
 //! Where the cells ascend, a search finds the result of a linear search, with a directory as well as without.
 #![no_main]

@@ -1,5 +1,6 @@
-//! Compressed blocks: any payload is refused or stays within the limit, and compressed blocks decompress to their
-//! content. Any bytes are a dictionary.
+//! Compressed blocks: any payload is refused or stays within the limit.
+//!
+//! Compressed blocks decompress to their content. Any bytes are a dictionary.
 #![no_main]
 
 use bytes::Bytes;

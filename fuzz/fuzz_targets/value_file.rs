@@ -1,5 +1,6 @@
-//! Value files: any bytes are refused or are read within bounds, as header, record and reference, also behind valid
-//! checksums. Decoded values encode to the same bytes.
+//! Value files: any bytes are refused or are read within bounds.
+//!
+//! This holds for header, record and reference, also behind valid checksums. Decoded values encode to the same bytes.
 #![no_main]
 
 use bytes::Bytes;

@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // The command of an echo server, whatever the program.
+        // The command of an echo server of any protocol.
         ["null-server", "--protocol", protocol] => runtime.block_on(stele_bench::target::null::serve(protocol)),
         ref rest => {
             let seconds = rest.first().map_or(Ok(2.0), |text| text.parse()).context("SECONDS")?;

@@ -19,7 +19,7 @@
 //! * A change of one row is atomic, and nothing spans two rows. Invite and Reject are one write. Accept writes both
 //!   users' `confirmed`, then deletes the invitation. Thaw deletes on both sides. Between those writes a reader may see
 //!   one side only, or a friend who is still listed as inviter. Both are right, and every column is checked by itself.
-//!   BG's client reads the invitation before it accepts it. Here the ledger knows that the invitation exists.
+//!   BG's client reads the invitation before it accepts it. Here the `Ledger` knows that the invitation exists.
 //! * Each resource has one comment from the load. BG loads none and its published mixes add none, so its View Comments
 //!   returned nothing that could be checked.
 //! * Rows are salted by a hash of the user, so that pre-split tablets share load and users evenly.

@@ -1,4 +1,4 @@
-//! The operations that a driver of a server under test provides, whatever its protocol.
+//! The operations that every driver of a server under test provides.
 //!
 //! Terms: a *target* is one server (or cluster) named by a URL. A *connection* is the set of sockets that the clients
 //! of one generator thread share. The family's own client libraries share them in this way (calls are pipelined).

@@ -55,7 +55,7 @@ async fn with_threads(workers: u32) -> Dispatcher {
     dispatcher
 }
 
-/// Runs on a machine that others load too may be disturbed; so many in a row are not.
+/// A run on a machine with other load may be disturbed; this many in a row are not.
 const ATTEMPTS: usize = 5;
 
 /// Whether one of a few attempts is as it must be. An engine that is wrong is wrong in each of them.

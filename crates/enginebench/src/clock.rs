@@ -9,7 +9,7 @@ pub struct Clock {
     cpu: Duration,
 }
 
-/// What a piece of work took.
+/// The time that a piece of work took.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// Wall time.

@@ -1,4 +1,4 @@
-//! Runs of one workload, the engines taking turns, and what came of them.
+//! Runs of one workload, the engines taking turns, and their results.
 
 use crate::engine::Engine;
 use crate::measured::Measured;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use stele_types::Compression;
 
-/// Who runs.
+/// The engines that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Stele,
@@ -45,7 +45,7 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
             workload.warm_up(&*engine, setup, &folder)?;
             loaded.push((side, engine, folder));
         }
-        // While the last one was filled, what the first had read may have left the system's memory.
+        // While the last one was filled, the first one's blocks may have left the system's memory.
         for (_, engine, folder) in &loaded {
             workload.run_uncounted(&**engine, setup, folder)?;
         }
@@ -69,7 +69,7 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
             let measured = workload.run(&*engine, setup, &folder, 0)?;
             drop(engine);
             std::fs::remove_dir_all(folder)?;
-            // What one engine left to be written back must not be the other's burden.
+            // The writeback that one engine leaves behind must not burden the other.
             rustix::fs::sync();
             comparison.add(side, measured);
         }
@@ -77,8 +77,8 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
     Ok(comparison)
 }
 
-/// Who runs when: each round begins with another side, so that no side always meets what the other has left behind in the
-/// system and the disk.
+/// The order of the sides: each round begins with another one. So no side always meets the state that the other has
+/// left in the system and on the disk.
 fn turns(round: u64, sides: usize) -> impl Iterator<Item = usize> {
     (0..sides).map(move |at| (at + round as usize) % sides)
 }
@@ -134,7 +134,7 @@ impl Comparison {
         pairs.map(|(stele, rival)| stele.figure / rival.figure).collect()
     }
 
-    /// What the results call the rival.
+    /// The rival's name in the results.
     fn rival_name(&self) -> &'static str {
         match self.workload.against {
             Against::RocksDb => "rocksdb",

@@ -1,10 +1,10 @@
-//! How long point reads take while rows are overwritten: what flushes and compactions cost those who only read.
+//! How long point reads take while rows are overwritten.
 //!
-//! One thread overwrites rows in small batches at a fixed rate, the same for every engine, which keeps flushes and
-//! compactions going; another reads rows one after the other, each timed. The rate is one that both engines keep up with,
-//! and whether they did is part of the result: an engine that writes less than it was asked to has an easier time reading.
-//! The reader waits for each answer before it asks again, so a stall counts once however long it is; the longest read
-//! is told beside the percentiles for that reason.
+//! The figure is the cost that flushes and compactions have for readers. One thread overwrites rows in small batches at
+//! a fixed rate, the same for every engine, which keeps flushes and compactions going. Another reads rows one after the
+//! other, each timed. Both engines can keep up with the rate, and the result says whether they did: an engine that
+//! writes less than requested has an easier time reading. The reader waits for each response before its next read, so a
+//! stall counts once however long it is. For that reason the longest read is reported next to the percentiles.
 
 use crate::clock::Clock;
 use crate::data::{self, Values};
@@ -22,7 +22,7 @@ const BATCH_ROWS: u64 = 100;
 /// A longer read than this is counted as this, nanoseconds.
 const READ_NANOS_MAX: u64 = 60_000_000_000;
 
-/// What is done.
+/// The operations of this load.
 pub struct Load {
     /// Rows of the data, which are there already.
     pub rows: u64,

@@ -1,8 +1,8 @@
-//! Hot paths run so that their instructions can be counted: one thread, no disk, no timers that matter.
+//! Frequent code paths, run so that their instructions can be counted.
 //!
-//! Run under callgrind with two numbers of operations: the difference is what the operations themselves cost, whatever
-//! the start and the loading took. The count repeats to within a fraction of a percent, on a busy machine too, which no
-//! wall time does.
+//! There is one thread, no disk, and no timer that matters. Run under callgrind with two numbers of operations: the
+//! difference is the cost of the operations themselves, without start and loading. The count repeats to within a
+//! fraction of a percent, on a busy machine too, which no wall time does.
 
 use crate::data::{self, Values};
 use crate::stele::{self, SteleOptions, TABLET};
@@ -26,7 +26,7 @@ const LIST: u64 = 100;
 /// Enough that nothing is flushed or evicted meanwhile.
 const MEMORY: u64 = 4 << 30;
 
-/// What is counted.
+/// The path that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HotPath {
     /// A row written by itself.
@@ -92,7 +92,7 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
                 }
-                // Once before, so that blocks are cached whatever is counted.
+                // Once before, so that blocks are cached for every counted path.
                 stele::scan(&server, false).await?;
                 if path == HotPath::GetKept {
                     for number in 0..ROWS {

@@ -1,8 +1,8 @@
 //! Keys and values, the same for both engines.
 //!
-//! A key is `user` and 16 hexadecimal digits of a bijection of the row's number: 20 bytes, no two alike, in random order.
-//! Values are pieces of a pool in which every second half of 32 bytes repeats the first, so that a block compresses to
-//! about half its size, as in RocksDB's own `db_bench`.
+//! A key is `user` and 16 hexadecimal digits of a bijection of the row's number: 20 bytes, no two the same, in random
+//! order. Values are pieces of a pool in which every second half of 32 bytes repeats the first, so that a block
+//! compresses to about half its size, as in RocksDB's own `db_bench`.
 
 use bytes::Bytes;
 use rand_core::{RngCore, SeedableRng};
@@ -10,7 +10,8 @@ use rand_pcg::Pcg64Mcg;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 20;
-/// Larger than any last-level cache would let values become hot, small enough to be made at once.
+/// Larger than any last-level cache, so that values do not become hot; small enough to be made without a noticeable
+/// wait.
 const POOL_BYTES: usize = 8 << 20;
 
 /// Writes the key of row `number`.

@@ -1,8 +1,10 @@
-//! How long a thread was ready to run and had no core: what of a long operation is not the engine's doing.
+//! How long a thread was ready to run and had no core.
+//!
+//! That part of a long operation is not due to the engine.
 
 use std::time::Duration;
 
-/// Operations between two looks: reading the account costs some microseconds, so not after each.
+/// Operations between two checks: reading the account costs some microseconds, so not after each.
 const OPERATIONS_PER_CHECK: u32 = 1024;
 
 /// The account of the thread that makes it.
@@ -21,7 +23,8 @@ impl Descheduled {
         }
     }
 
-    /// To be called after every operation that was not long; whether a look was taken, which took time of its own.
+    /// To be called after every operation that was not long. Returns whether a check was made, which took time of its
+    /// own.
     pub fn note_short(&mut self) -> bool {
         self.since += 1;
         let due = self.since >= OPERATIONS_PER_CHECK;

@@ -1,4 +1,6 @@
-//! The engine beside the bare disk it works on: how much of what the disk gives reaches who uses the engine.
+//! The engine compared with the bare disk that it works on.
+//!
+//! The figures show how much of the disk's throughput reaches a user of the engine.
 //!
 //! Each line does one thing twice in turn, with system calls on a plain file, and through the engine:
 //!
@@ -12,7 +14,7 @@
 //! | `read-direct`, `read-direct-8` | the same with `O_DIRECT` | as above, which has no such way |
 //! | `scan` | the file from its beginning to its end, not in the page cache | a scan of all rows, files not in the page cache |
 //!
-//! A virtual disk may have caches of its own below the system's; what it shows is what the engine has, too.
+//! A virtual disk may have caches of its own below the system's; both the bare disk and the engine benefit from them.
 
 use crate::compare::{least, median, most};
 use crate::data::{self, KEY_BYTES, Values};
@@ -41,11 +43,11 @@ const TURN: Duration = Duration::from_secs(2);
 const PIECE_BYTES: usize = 1 << 20;
 /// A block of the engine's, as it is read.
 const READ_BYTES: usize = 8 << 10;
-/// So much of a file's blocks is read in a turn, one in this many: the rest would have been read before.
+/// The share of a file's blocks that is read in a turn, one in this many: the rest would have been read before.
 const COLD_SHARE: u64 = 8;
 /// Numbers of rows that are not read begin here.
 const CONCURRENT: u64 = 1 << 40;
-/// What `O_DIRECT` wants buffers and places to be multiples of.
+/// Buffers and offsets must be multiples of this for `O_DIRECT`.
 const ALIGNMENT: usize = 4096;
 
 /// Figures of one line, in turns.
@@ -106,7 +108,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Runs all lines so many times and prints them.
+/// Runs all lines `repeats` times and prints them.
 pub fn run(setup: &Setup, repeats: usize) -> anyhow::Result<Vec<Line>> {
     let rows = (ROWS * setup.scale) as u64;
     let mut syncs = [Line::new("sync", "rows/s"), Line::new("sync-64", "rows/s")];
@@ -133,7 +135,7 @@ pub fn run(setup: &Setup, repeats: usize) -> anyhow::Result<Vec<Line>> {
         write.add(written, write_rows(&engine, rows)?);
         engine.compact()?;
         for (line, threads, direct) in &mut reads {
-            // Places of its own for each line: what a line has read is in caches below the system's.
+            // Separate places for each line: bytes that another line has read are in caches below the system's.
             lot += 1;
             let disk = read_file(&file, *threads, *direct, lot)?;
             line.add(disk, get_rows(&engine, &folder.join("stele"), *threads, rows, lot)?);
@@ -184,8 +186,8 @@ fn per_second(most: u64, mut one: impl FnMut() -> anyhow::Result<()>) -> anyhow:
     Ok(done as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The same by so many threads, which call the engine if there is one, each with something of its own; so often at the most
-/// in all.
+/// The same by `threads` threads, which call the engine if there is one, each with a value of its own; at most `most`
+/// times in all.
 fn per_second_of<T: Send>(
     engine: Option<&SteleEngine>,
     (threads, most): (u64, u64),
@@ -220,7 +222,8 @@ fn per_second_of<T: Send>(
     })
 }
 
-/// Puts rows beside those that are read, the first with the number that `concurrent` holds, and leaves their number in it.
+/// Puts rows next to those that are read, the first with the number that `concurrent` holds, and leaves their number in
+/// it.
 fn synced_puts(engine: &SteleEngine, writers: u64, concurrent: &AtomicU64) -> anyhow::Result<f64> {
     let value = [7; VALUE_BYTES];
     per_second_of(
@@ -261,7 +264,7 @@ fn megabytes(bytes: u64, start: Instant) -> f64 {
 /// Takes a file out of the page cache.
 fn forget(path: &Path) -> anyhow::Result<()> {
     let file = File::open(path).with_context(|| path.display().to_string())?;
-    // What is dirty stays.
+    // Dirty pages stay.
     file.sync_data()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
@@ -273,7 +276,7 @@ fn read_file(path: &Path, threads: u64, direct: bool, round: u64) -> anyhow::Res
         options.custom_flags(OFlags::DIRECT.bits() as i32);
     }
     let file = options.read(true).open(path)?;
-    // Otherwise the system reads ahead what nobody asked for.
+    // Otherwise the system reads ahead blocks that were not requested.
     fadvise(&file, 0, None, Advice::Random)?;
     let places = file.metadata()?.len() / READ_BYTES as u64;
     per_second_of(

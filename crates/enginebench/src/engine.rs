@@ -1,15 +1,15 @@
-//! What a workload asks of an engine.
+//! The operations that a workload requires of an engine.
 
 use crate::data::KEY_BYTES;
 use std::time::Duration;
 
-/// What an operation waited for, and how long.
+/// The reason for which an operation waited, and for how long.
 pub type Wait = (&'static str, Duration);
 
 /// A row's key and value in a batch.
 pub type Row<'a> = ([u8; KEY_BYTES], &'a [u8]);
 
-/// One engine over one folder. Failures of the medium end the benchmark.
+/// One engine over one folder. Failures of the storage end the benchmark.
 pub trait Engine: Sync {
     /// Writes one row; returns when the log has it, synced if `sync`.
     fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()>;
@@ -17,16 +17,16 @@ pub trait Engine: Sync {
     /// Writes rows as one batch, log not synced.
     fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()>;
 
-    /// Bytes of the row's value, all of which were at hand; `None` when there is no row.
+    /// Bytes of the row's value, all of which were in memory; `None` when there is no row.
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>>;
 
-    /// How many of these rows there are, and bytes of their values, all of which were at hand. The keys ascend.
+    /// How many of these rows there are, and bytes of their values, all of which were in memory. The keys ascend.
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)>;
 
     /// Rows, and bytes of their values, of a scan over everything: in batches of cells, as requests are served.
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)>;
 
-    /// Writes out what is in memory and waits until no compaction is due.
+    /// Flushes the memtables and waits until no compaction is due.
     fn settle(&self) -> anyhow::Result<()>;
 
     /// After `settle`: waits until that is done, too, which the engine leaves for a time without writes.

@@ -20,8 +20,8 @@ use stele_types::Compression;
 const VALUE_BYTES: usize = 1000;
 /// Data in multiples of the budget.
 const DATA_PER_MEMORY: u64 = 4;
-/// Rows written, rows read and scans in each half of a phase, for each row of data. A half has to last ten seconds and more
-/// with a budget of 64 MiB: the governor looks once a second and weighs the last few seconds.
+/// Rows written, rows read and scans in each half of a phase, for each row of data. A half has to last ten seconds and
+/// more with a budget of 64 MiB: the governor checks once a second and weighs the last few seconds.
 const WRITES: f64 = 12.0;
 const READS: f64 = 32.0;
 const SCANS: u64 = 30;
@@ -30,7 +30,7 @@ const READS_DURING_SCANS: f64 = 10.0;
 
 const PHASES: [&str; 3] = ["write", "zipf read", "scan"];
 
-/// Percent of the budget: memtables and row cache; the block cache has what is left of 94.
+/// Percent of the budget: memtables and row cache. The block cache has the rest of 94.
 const DIVISIONS: [(u64, u64); 7] = [(80, 2), (60, 10), (40, 5), (30, 30), (10, 50), (10, 10), (10, 2)];
 
 /// Costs of the halves of the phases.
@@ -40,7 +40,7 @@ struct Costs {
     resident: u64,
 }
 
-/// Runs all divisions and prints what they cost; writes it to a file, too, after each.
+/// Runs all divisions and prints their costs; writes them to a file, too, after each.
 pub fn run(setup: &Setup, json: Option<&Path>) -> anyhow::Result<()> {
     let write = |all: &[&Costs]| {
         let list: Vec<Value> = all.iter().map(|costs| costs.json()).collect();

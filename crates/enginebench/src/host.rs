@@ -1,7 +1,8 @@
-//! What the host of a virtual machine took from it: time for which a core had work and somebody else ran on it.
+//! Steal time: how long the host kept a virtual machine's core from running.
 //!
-//! Linux counts it as *steal*, for each core, where the hypervisor says so. A thread that is stopped so waits for nothing that
-//! it could name: a long operation of a program is the host's doing, or it is not, and this account is the only one that tells.
+//! During that time the core had work, and another guest ran on it. Linux counts it as *steal*, for each core, where
+//! the hypervisor reports it. A thread that is stopped so waits for nothing that it could name. Only this account tells
+//! whether the host caused a long operation of a program.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// How often the account is read, which takes some 50 microseconds.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// Looks that are kept: of ten seconds.
+/// Samples that are retained: of ten seconds.
 const LOOKS: usize = 500;
-/// Unit of the account, and what two readings of it may be wrong by.
+/// Unit of the account, and the largest error of the difference of two readings.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Reads the account until it is dropped.
@@ -24,7 +25,7 @@ pub struct Host {
     watching: Option<JoinHandle<()>>,
 }
 
-/// What the host takes of all cores over longer times.
+/// The host's share of all cores over longer times.
 pub struct HostShare(Sample);
 
 impl HostShare {
@@ -78,9 +79,9 @@ impl Host {
         }
     }
 
-    /// What it took for certain, while an operation lasted that took so long and has just ended, of the core from which it took
-    /// most, since the operation may have waited for a thread on another core than its own. It need not have waited for that one:
-    /// no more than this is the host's doing, and perhaps nothing.
+    /// The time that the host certainly took during an operation of this length that has just ended. It is that of the
+    /// core from which it took most, since the operation may have waited for a thread on another core. The operation
+    /// need not have waited for that core: at most this time is due to the host, and perhaps none.
     pub fn took_of(&self, operation: Duration) -> Duration {
         let now = Sample::now();
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,8 +107,8 @@ impl Sample {
         }
     }
 
-    /// Of the last `operation`, by the looks before this one. What was taken since the look before the operation began may all
-    /// have been taken before it began, as far as there was time for that.
+    /// Time taken during the last `operation`, by the samples before this one. Time taken since the sample before the
+    /// operation began may all lie before its beginning, as far as there was time for that.
     fn taken_in(&self, operation: Duration, samples: &VecDeque<Sample>) -> Duration {
         let start = self.at - operation;
         let before = samples.iter().rev().find(|sample| sample.at <= start);

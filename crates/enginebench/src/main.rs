@@ -1,11 +1,12 @@
 //! `stele-bench-engine`: the tablet engine against RocksDB, in one process and one run.
 //!
-//! The engine is a whole tablet server (commit log, memtable, sstables, caches, maintenance) over the local disk, called
-//! in process: no transport, no front end. The rival gets the same keys and values, the same log setting, as much memory
-//! for memtables and block cache (which both may move between the two, unless `--fixed-memory` is given), the same compression and the same filter bits. The two take turns run by run, so that a
-//! noisy machine harms both alike, and what is reported is the median of the ratios of neighbouring runs.
+//! The engine is a whole tablet server (commit log, memtable, sstables, caches, maintenance) over the local disk,
+//! called in process: no transport, no front end. The rival gets the same keys and values, log setting, compression and
+//! filter bits. It also gets as much memory for memtables and block cache, which both may move between the two unless
+//! `--fixed-memory` is given. The two take turns run by run, so that a noisy machine harms both equally. The report
+//! gives the median of the ratios of neighbouring runs.
 //!
-//! `docs/benchmarking.md` describes the workloads and what is and is not equal between the two.
+//! `docs/benchmarking.md` describes the workloads, and the equal and unequal settings of the two.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
@@ -55,18 +56,18 @@ struct Arguments {
     /// Multiplies the number of rows.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// How long sustained writes and reads beside writes go on, instead of the workload's own time.
+    /// How long sustained writes, and reads concurrent with writes, go on, instead of the workload's own time.
     #[arg(long)]
     seconds: Option<u64>,
     /// Memory budget of each engine, MiB.
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
-    /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
-    /// instructions can be counted. The paths are put, put-batch, get, get-kept, multi-get, get-absent,
+    /// Instead of measuring: does this many operations of the one path that is named, in one thread and in memory, so
+    /// that instructions can be counted. The paths are put, put-batch, get, get-kept, multi-get, get-absent,
     /// scan-served, scan-served-reverse.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,
-    /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.
+    /// Has the rival leave flushed files uncompressed, as Stele does in a load; by itself it compresses everything.
     #[arg(long)]
     rival_urgent: bool,
     /// Has both leave their memory divided: two fifths for memtables, two fifths for blocks. Otherwise each gives nearly all to
@@ -142,7 +143,7 @@ fn main() -> anyhow::Result<()> {
         println!("{result}");
         results.push(result);
         if let Some(path) = &arguments.json {
-            // After each, so that an interrupted run leaves what it had.
+            // After each, so that an interrupted run leaves the results so far.
             let list: Vec<_> = results.iter().map(compare::Comparison::json).collect();
             std::fs::write(path, serde_json::to_vec_pretty(&list)?)?;
         }

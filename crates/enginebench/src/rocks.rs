@@ -1,9 +1,9 @@
-//! The rival: RocksDB with its own defaults, but for what is made equal to the engine under test.
+//! RocksDB as the rival: its defaults, except settings made equal to the engine's.
 //!
-//! Equal: one budget, of which memtables may take two fifths (a quarter of that in each of four) and blocks all that
-//! memtables do not take, compression, filter bits, background threads (one per core), log on and not synced unless asked.
-//! Everything else is RocksDB's default: leveled compaction with dynamic level sizes, 4 KiB blocks, indexes and filters
-//! held by open files, beside the budget.
+//! Equal are the budget, compression, filter bits and background threads (one per core), with the log on and not synced
+//! unless requested. Memtables may take two fifths of the budget (a quarter of that in each of four), and blocks all
+//! memory that memtables do not take. Everything else is RocksDB's default: leveled compaction with dynamic level
+//! sizes, and 4 KiB blocks. Indexes and filters are held by open files, in addition to the budget.
 
 use crate::data::KEY_BYTES;
 use crate::engine::{Engine, Row};
@@ -19,7 +19,7 @@ use stele_tabletserver::ServerOptions;
 const FILTER_BITS: f64 = 10.0;
 /// Memtables that share the budget.
 const MEMTABLES: u64 = 4;
-/// Sixteenths of the budget that memtables and blocks share: what Stele's governor leaves its blocks at the most.
+/// Sixteenths of the budget that memtables and blocks share: the most that Stele's governor leaves its blocks.
 const SHARED_PART: u64 = 15;
 
 /// The rival over one folder.
@@ -32,8 +32,8 @@ pub struct RocksEngine {
 }
 
 impl RocksEngine {
-    /// A new database in an empty folder. In haste, it does not compress what it flushes; with fixed memory, blocks have no
-    /// more than two fifths of it, whatever memtables take.
+    /// A new database in an empty folder. If urgent, it does not compress flushed files. With fixed memory, blocks have
+    /// no more than two fifths of it, however much memtables take.
     pub fn open(folder: &Path, memory: u64, urgently: bool, fixed_memory: bool) -> anyhow::Result<Self> {
         let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
         let cache = Cache::new_lru_cache(match fixed_memory {
@@ -53,7 +53,8 @@ impl RocksEngine {
         }
         options.set_block_based_table_factory(&table);
         if !fixed_memory {
-            // What memtables take, the cache gives up. Writers wait by the rules for memtables, as without it.
+            // The cache gives up the memory that memtables take. Writers wait by the rules for memtables, as without
+            // it.
             let manager =
                 WriteBufferManager::new_write_buffer_manager_with_cache(usize::try_from(memtables)?, false, cache);
             options.set_write_buffer_manager(&manager);

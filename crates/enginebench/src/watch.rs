@@ -1,4 +1,6 @@
-//! What a long run looks like from outside: how long single writes took, and how much space the data took meanwhile.
+//! The effects of a long run seen from outside: write times and space.
+//!
+//! It measures how long single writes took, and how much space the data took meanwhile.
 
 use crate::descheduled::Descheduled;
 use crate::engine::{Engine, Wait};
@@ -21,15 +23,15 @@ const OF_HOST: &str = "the host";
 pub struct Stalls {
     /// The longest.
     pub longest: Duration,
-    /// Writes that took more than 10, 50 and 250 ms: what somebody notices, what a request may take, what is a stall.
+    /// Writes that took more than 10, 50 and 250 ms: a noticeable delay, the limit of an acceptable request, a stall.
     pub over: [u64; 3],
-    /// The longest without all that the host may have taken of it, and how many of these took more than 250 ms: what is not the
-    /// host's doing in any case.
+    /// The longest without all time that the host may have taken of it, and how many of these took more than 250 ms.
+    /// The host cannot have caused these.
     pub longest_own: Duration,
     over_own: u64,
-    /// What the longest waited for, as far as the engine says.
+    /// The waits of the longest write, as far as the engine reports them.
     waits: Vec<Wait>,
-    /// Writes that took more than 50 ms, by what they waited for longest.
+    /// Writes that took more than 50 ms, by the cause of their longest wait.
     causes: BTreeMap<&'static str, u64>,
     /// Of the thread that writes.
     cores: Option<Descheduled>,
@@ -90,7 +92,7 @@ impl Stalls {
         }
     }
 
-    /// What is known of why writes took long, in words.
+    /// The known reasons for long writes, in words.
     pub fn reasons(&self) -> Option<String> {
         let wait = |(cause, took): &Wait| format!("{cause} {:.1} ms", took.as_secs_f64() * 1e3);
         let waits: Vec<String> = self.waits.iter().map(wait).collect();
@@ -123,14 +125,14 @@ impl Stalls {
     }
 }
 
-/// Looks at a folder until it is asked what it saw.
+/// Samples a folder until its result is requested.
 pub struct SpaceWatch {
     stop: Sender<()>,
     watching: JoinHandle<u64>,
 }
 
 impl SpaceWatch {
-    /// Begins to look.
+    /// Begins to sample.
     pub fn start(folder: &Path) -> Self {
         let folder: PathBuf = folder.to_owned();
         let (stop, stopped) = channel();
@@ -156,8 +158,8 @@ pub fn table_bytes(folder: &Path) -> u64 {
     tables(folder).into_iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// All sstables in a folder, and files of values, with their bytes; both engines call sstables `.sst`. Logs come and go, as do
-/// files: what is gone by the time it is looked at does not count.
+/// All sstables in a folder, and files of values, with their bytes; both engines call sstables `.sst`. Logs come and
+/// go, as do files: a file that is gone when its size is read does not count.
 pub fn tables(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -11,7 +11,7 @@ use anyhow::{bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is the same for all workloads of a run.
+/// The settings that all workloads of a run share.
 pub struct Setup {
     /// Where engines get their folders.
     pub folder: PathBuf,
@@ -21,14 +21,14 @@ pub struct Setup {
     pub memory: u64,
     /// How long sustained writes go on, if not as long as the workload says.
     pub seconds: Option<u64>,
-    /// The rival does not compress what it flushes.
+    /// The rival does not compress flushed files.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "there is no rival"))]
     pub rival_urgent: bool,
     /// Memory stays divided between memtables and blocks, in both engines.
     pub fixed_memory: bool,
 }
 
-/// What a figure counts.
+/// The quantity of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Of wall time.
@@ -37,9 +37,9 @@ pub enum Unit {
     RowsPerCpuSecond,
     /// On disk after a major compaction; less is better.
     BytesPerRow,
-    /// Bytes written to the medium for each byte of keys and values; less is better.
+    /// Bytes written to the storage for each byte of keys and values; less is better.
     WriteAmplification,
-    /// What 99 of 100 operations took at most, microseconds; less is better.
+    /// The longest time of 99 in 100 operations, microseconds; less is better.
     Micros99,
 }
 
@@ -56,20 +56,20 @@ impl Unit {
     }
 }
 
-/// What is done.
+/// The operations of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Rows one by one, at random keys, by some threads.
     Put { threads: u64, sync: bool },
     /// Rows in batches of this many, at random keys, by one thread.
     Batch { rows: u64 },
-    /// Rows one by one for this long; rates of quarters and the longest stall are what counts.
+    /// Rows one by one for this long; rates of quarters and the longest stall count.
     Sustained { seconds: u64 },
     /// Every row overwritten this many times, at random.
     Overwrite { times: u64 },
     /// Point reads of rows that exist.
     Get,
-    /// The same in lists of so many keys, sorted.
+    /// The same in sorted lists of a fixed number of keys.
     GetList { rows: u64 },
     /// Point reads of rows that do not.
     Absent,
@@ -77,7 +77,7 @@ pub enum Kind {
     ZipfGet,
     /// One scan over all rows, in batches as requests have them.
     Scan { reversed: bool },
-    /// What the files weigh.
+    /// The size of the files.
     DiskBytes,
     /// Point reads by one thread while another overwrites this many rows a second.
     GetDuringWrites { rows_per_second: u64, seconds: u64 },
@@ -97,17 +97,17 @@ pub enum Against {
 pub struct Workload {
     /// As on the command line.
     pub name: &'static str,
-    /// What is done.
+    /// The operations.
     pub kind: Kind,
     /// Bytes of a value.
     pub value_bytes: usize,
     /// Rows of the data, before scaling; for writes also the number written.
     pub rows: u64,
-    /// What is counted.
+    /// The quantity that is counted.
     pub unit: Unit,
     /// The budget in MiB, where the workload is about it.
     pub memory_mib: Option<u64>,
-    /// Who is the rival.
+    /// The rival.
     pub against: Against,
     /// Part of a run that names no workload.
     pub quick: bool,
@@ -274,7 +274,7 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
         .collect())
 }
 
-/// How long reads go on before they are measured: memory is divided once a second, by what was seen in the last few.
+/// How long reads go on before they are measured: memory is divided once a second, by the operations of the last few.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// Number of the first uncounted run of a warm-up, which draws other rows than any counted one. The one before it is the last.
 const WARM_UP_ROUND: u64 = 1 << 32;
@@ -309,8 +309,8 @@ impl Workload {
         )
     }
 
-    /// Whether results of hot reads may be kept, which the rival does not do by default: only where reads are skewed, and
-    /// beside writes, which then pay for forgetting them.
+    /// Whether results of hot reads may be cached, which the rival does not do by default. Only where reads are skewed,
+    /// and concurrently with writes, which then pay for invalidating them.
     pub fn row_cache(&self) -> bool {
         !self.reads() || matches!(self.kind, Kind::ZipfGet)
     }
@@ -323,8 +323,8 @@ impl Workload {
         engine.compact()
     }
 
-    /// Runs uncounted: caches fill, for as long as it takes a division of memory to settle, since what is asked is what caches are
-    /// worth, not how soon.
+    /// Runs uncounted: caches fill, for as long as a division of memory takes to settle. The benchmark measures the
+    /// benefit of caches, not how soon it comes.
     pub fn warm_up(&self, engine: &dyn Engine, setup: &Setup, folder: &Path) -> anyhow::Result<()> {
         let settling = match self.kind {
             // Half the rows that a row cache will have come every few seconds only, and twice before they are kept.
@@ -363,7 +363,7 @@ impl Workload {
                 let written = clock.took();
                 engine.settle()?;
                 let settled = clock.took();
-                // What is left for a time without writes is work of this load as well.
+                // Work that is left for a time without writes belongs to this load as well.
                 engine.rest()?;
                 let all = clock.took();
                 let bytes = (written_by_process()? - written_before) as f64;
@@ -604,14 +604,14 @@ pub fn write_batches(
     Ok(stalls)
 }
 
-/// Time without writes after a long run: some merges are made then that would not be worth it while writes go on. What
-/// they write counts.
+/// Time without writes after a long run: some compactions are made then that would not be worthwhile during writes. The
+/// bytes that they write count.
 const QUIET_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes of values in a batch of large ones.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// What of a run of minutes is measured from its beginning to after its end.
+/// The part of a long run, of minutes, that is measured from its beginning to after its end.
 struct LongRun<'a> {
     clock: Clock,
     folder: &'a Path,
@@ -629,9 +629,9 @@ impl<'a> LongRun<'a> {
         })
     }
 
-    /// Waits until nothing is left to be done, adds what the run has cost in space, and returns its write amplification:
-    /// bytes of log, flushes and compactions for each of `user_bytes`. Space is compared with what the data takes when
-    /// every row is there once.
+    /// Waits until no work is left, adds the run's cost in space, and returns its write amplification: bytes of log,
+    /// flushes and compactions for each of `user_bytes`. Space is compared with the size of the data when every row is
+    /// there once.
     fn end(self, engine: &dyn Engine, user_bytes: u64, measured: &mut Measured) -> anyhow::Result<f64> {
         let before = Instant::now();
         engine.settle()?;

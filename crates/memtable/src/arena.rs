@@ -174,8 +174,7 @@ impl Arena {
     /// The value of a cell as a share of its chunk; `None` while the chunk is still being filled, and where it has more than
     /// `bytes_max`.
     ///
-    /// # Safety
-    /// As [`Arena::cell`]; `cell` is what that returned for `at`.
+    /// # Safety As [`Arena::cell`]; `cell` is the cell that it returned for `at`.
     pub unsafe fn shared_value(&self, at: Address, cell: &RawCell, bytes_max: usize) -> Option<Bytes> {
         let (segment, slot) = split(at);
         // SAFETY: the segment of an address that was handed out exists, and lives as long as the arena.
@@ -207,8 +206,9 @@ impl Arena {
         debug_assert_ne!(at >> OFFSET_BITS, 0, "chunk 0 is never used");
         let (segment, slot) = split(at);
         let offset = (at as usize & ((1 << OFFSET_BITS) - 1)) * UNIT;
-        // SAFETY: the chunk was entered before any of its addresses was handed out, which the caller learned of by an
-        // acquire load or by itself, so both pointers are seen (hence no order of their own) and the offset is inside.
+        // SAFETY: the chunk was entered before any of its addresses was handed out. The caller got the address by an
+        // acquire load or made it itself. So both pointers are seen (hence no order of their own) and the offset is
+        // inside.
         unsafe {
             let segment = self.directory[segment].load(Ordering::Relaxed);
             (*segment).starts[slot].load(Ordering::Relaxed).add(offset)

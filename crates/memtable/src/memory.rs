@@ -35,7 +35,7 @@ impl Memory {
         len: 0,
     };
 
-    /// So many bytes, at least one.
+    /// Allocates `len` bytes, at least one.
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "an allocation has at least one byte");
         let start = if is_mapped(len) {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// As on systems that do not align what they map.
+    /// As on systems that do not align mappings.
     #[test]
     #[cfg(not(miri))]
     fn what_is_not_aligned_by_the_system_is_aligned_here() {

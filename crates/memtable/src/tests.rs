@@ -1,4 +1,4 @@
-//! The tree against a sorted map, readers beside a writer, and what memory is accounted for.
+//! The tree against a sorted map, readers concurrent with a writer, and memory accounting.
 
 use super::*;
 use proptest::prelude::*;
@@ -66,8 +66,8 @@ proptest! {
     }
 }
 
-/// What the nodes at the edges were made for is not what comes later: groups of keys that begin alike, one group after the
-/// other, and then among each other.
+/// The nodes at the edges were made for other keys than the later ones: groups of keys with a common prefix, one group
+/// after the other, and then interleaved.
 #[test]
 fn keys_that_begin_otherwise_find_their_place() {
     let most = if cfg!(miri) { 30 } else { 12_000 };
@@ -241,7 +241,8 @@ fn large_values_share_memory_that_outlives_the_table() {
     assert_eq!(account.bytes(), 0);
 }
 
-/// Lengths of one byte each are written in another way than longer ones, and what is left of the last four bytes before the rest.
+/// Lengths of one byte each have another encoding than longer ones. The remainder of the last four bytes is written
+/// before the rest.
 #[test]
 fn cells_of_all_lengths_keep_what_they_were_given() {
     let mut entries = BTreeMap::new();
@@ -331,7 +332,7 @@ fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
     drop((value, goes));
     assert!(before > 9 * MIB && account.spare_bytes() <= before / 4);
     assert_eq!(account.bytes(), 0);
-    // While something is written, a quarter of a share, as far as what is in use leaves that.
+    // While something is written, a quarter of a share, as far as the memory in use leaves that.
     account.keep_spare(64 * MIB);
     drop(filled(4, 400));
     assert!((14 * MIB..=16 * MIB).contains(&account.spare_bytes()));
@@ -343,7 +344,7 @@ fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
         "{spare} beside {in_use}"
     );
     drop(stays);
-    // What has another size goes where it was.
+    // Memory of another size goes where it was.
     let table = Memtable::new(account.clone());
     let spare = account.spare_bytes();
     table.insert_all(|insert| insert.insert(b"k", &vec![0; 8 << 20], SeqNo::ZERO));

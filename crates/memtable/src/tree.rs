@@ -1,15 +1,16 @@
 //! A sorted map from keys to values: one writer, readers without locks, no removal.
 //!
-//! A B+ tree over an [`Arena`]. A *leaf* has slots for cells, an *inner node* slots for nodes of the level below. A *slot* is one
-//! 64-bit atomic: four bytes of the key (its *prefix*) above the address of the cell or child, zero when empty. Slots are in key
-//! order, the empty ones last. Where the prefix is taken from the key is for each node to say (`skip`): behind what all
-//! keys between the node's bounds have in common. So nearly all comparisons of a search read only the node's own
-//! cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first cell below it.
+//! A B+ tree over an [`Arena`]. A *leaf* has slots for cells, an *inner node* slots for nodes of the level below. A
+//! *slot* is one 64-bit atomic: four bytes of the key (its *prefix*) above the address of the cell or child, zero when
+//! empty. Slots are in key order, the empty ones last. Where the prefix is taken from the key is for each node to say
+//! (`skip`): behind the common prefix of all keys between the node's bounds. So nearly all comparisons of a search read
+//! only the node's own cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first
+//! cell below it.
 //!
-//! A node without a bound on one side (the root; a node at the edge) may get any key. It skips the common prefix of its first
-//! keys all the same, and has one of them for its *anchor*: a key with another prefix has the least or the greatest slot
-//! prefix, as it comes before or after all keys with that prefix. Slot prefixes thus never disagree with the order of keys;
-//! equal ones say nothing.
+//! A node without a bound on one side (the root; a node at the edge) may get any key. It skips the common prefix of its
+//! first keys all the same, and has one of them for its *anchor*. A key with another prefix has the least or the
+//! greatest slot prefix, as it comes before or after all keys with that prefix. Slot prefixes thus never disagree with
+//! the order of keys; equal ones say nothing.
 //!
 //! Four rules of the writer make reading safe while it changes a node (after FAST & FAIR B+ trees, Hwang et
 //! al., and B-link trees, Lehman and Yao):
@@ -44,14 +45,14 @@ use std::hint::select_unpredictable;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slots of a node, which makes it 512 bytes. Half as many were as fast within what could be told apart and take a byte
-/// more for each cell; with twice as many, insertions took a fifth longer: a search reads more lines then, and an insertion shifts
-/// more slots. Miri gets small nodes, to see many splits.
+/// Slots of a node, which makes it 512 bytes. Half as many were as fast within the error of measurement, and take a
+/// byte more for each cell. With twice as many, insertions took a fifth longer: a search reads more lines then, and an
+/// insertion shifts more slots. Miri gets small nodes, to see many splits.
 const SLOTS: usize = if cfg!(miri) { 4 } else { 61 };
 /// Levels of the tallest tree. Inner nodes are at least half full, and addresses end at 2^32.
 const LEVELS_MAX: usize = if cfg!(miri) { 16 } else { 8 };
-/// Entries whose leaves are on their way from memory while one is put in place: an insertion takes some 100 ns of computing, and
-/// what memory takes is several times that when others use it, too.
+/// Entries whose leaves are on their way from memory while one is put in place. An insertion takes some 100 ns of
+/// computing. An access to memory takes several times that when others use it, too.
 const PENDING_MAX: usize = 4;
 /// How many entries ahead a cursor has the processor fetch the beginnings of cells.
 const CELLS_AHEAD: usize = 8;
@@ -359,7 +360,7 @@ impl Tree {
             if self.key_at(&first) > key {
                 return first;
             }
-            // A split is under way: it has cleared what was behind `at`, but not yet `at` itself.
+            // A split is in progress: it has cleared the slots behind `at`, but not yet `at` itself.
             return self.behind(key, self.seek_from(next, key));
         }
     }
@@ -469,8 +470,8 @@ impl Tree {
                 at = next;
                 continue;
             }
-            // What is there now is what was found or to the left of it; a split may have cleared it, but never the first.
-            // One load decides and is followed: the next might find the slot cleared.
+            // The item there now is the one found or one to the left of it; a split may have cleared it, but never the
+            // first. One load decides and is followed: the next might find the slot cleared.
             at = loop {
                 match node.slot(index) {
                     0 => index -= 1,
@@ -618,7 +619,8 @@ impl<'a> Writer<'a> {
         self.inserted
     }
 
-    /// Looks for the leaves of pending cells again, after a split, in their order: the path leads to the last of them.
+    /// Searches for the leaves of pending cells again, after a split, in their order: the path leads to the last of
+    /// them.
     fn find_pending(&mut self) {
         self.last = None;
         for at in self.pending_first..self.pending_first + self.pending_len {
@@ -666,8 +668,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes the path lead to the key's leaf, from as far down as the last path allows. Looks from above: a leaf that keys in no
-    /// order have left again is still on its way from memory, and would be waited for.
+    /// Makes the path lead to the key's leaf, from as far down as the last path allows. Decides from above: a leaf that
+    /// keys in no order have left again is still on its way from memory, and would be waited for.
     fn find_leaf(&mut self, key: &'a [u8]) -> &'a Node {
         let mut node = self.tree.node(self.tree.root.load(Ordering::Relaxed));
         let mut level = node.level as usize;
@@ -684,8 +686,8 @@ impl<'a> Writer<'a> {
             node = self.tree.node(address(node.slot(index)));
             level -= 1;
             if level == 1 {
-                // All of it at once: halving would wait for three or four of its lines one after the other. Those further up
-                // are few, and stay in the cache.
+                // Prefetches all of it together: halving would wait for three or four of its lines one after the other.
+                // Those further up are few, and stay in the cache.
                 arena::prefetch_all(node);
             }
         }
@@ -695,8 +697,8 @@ impl<'a> Writer<'a> {
         node
     }
 
-    /// Puts what is at `item` (a cell, or a node of the level below) in front of slot `index` of the path's node. `appends` says
-    /// that items come in order: then a full node is left full.
+    /// Puts the object at `item` (a cell, or a node of the level below) in front of slot `index` of the path's node.
+    /// `appends` says that items come in order: then a full node is left full.
     fn put(&mut self, level: usize, index: usize, item: Address, appends: bool) {
         let node = self.path[level].0;
         if node.count() < SLOTS {
@@ -754,16 +756,17 @@ impl<'a> Writer<'a> {
         right
     }
 
-    /// What the right neighbour of a node skips that takes its slots from `at` on, the first of them with the key of `low`; and
-    /// whether slots are the same there. They are if the node skips all it can; if not, the split reads all the keys. That is cheaper
-    /// than prefixes that are often equal: to compare more of a key takes a wait for memory, of a child's lower bound two.
+    /// The skip of a node's right neighbour that takes the node's slots from `at` on, the first of them with the key of
+    /// `low`; and whether slots are the same there. They are if the node skips all it can; if not, the split reads all
+    /// the keys. That is cheaper than prefixes that are often equal: to compare more of a key takes a wait for memory,
+    /// of a child's lower bound two.
     fn skip_of_right(&self, node: &'a Node, at: usize, low: Address) -> (Skip, bool) {
         let same = |anchor| Skip {
             bytes: node.skip,
             anchor,
         };
         let skip = match node.next.load(Ordering::Relaxed) {
-            // Of one item nothing is to be learnt.
+            // One item gives no information.
             0 if at == SLOTS => return (same(node.anchor), true),
             0 => {
                 let last = self.last_cell(node);

@@ -62,8 +62,8 @@ pub enum TabletError {
         /// The limit.
         limit: usize,
     },
-    /// The row takes more memory than the read was given room for. Nothing has been handed out: the same call gives the
-    /// row once there is more room.
+    /// The row takes more memory than was reserved for the read. No part of it has been returned: the same call returns
+    /// the row once more memory is reserved.
     #[error("a row takes {bytes} bytes of memory and more, which is more than its reservation")]
     NeedsMemory {
         /// Bytes found so far.

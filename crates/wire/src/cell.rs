@@ -1,4 +1,4 @@
-//! Cell blocks in the layout of HBase's `KeyValueCodec`: cells one after another, without count or trailer.
+//! Cell blocks in the layout of HBase's `KeyValueCodec`: consecutive cells, without count or trailer.
 //!
 //! | bytes | field, big-endian |
 //! |---|---|

@@ -1,7 +1,7 @@
-//! Java classes of the exceptions in servers' responses, as far as a client acts on them.
+//! Java classes of the exceptions in servers' responses that a client acts on.
 //!
-//! The class decides the client's reaction: it looks the region up again, waits, opens the scanner again, or gives up.
-//! A Java client treats a class that it cannot load as [`DO_NOT_RETRY`], so only names of real classes make sense.
+//! The class decides the client's reaction: it locates the region again, waits, opens the scanner again, or gives up. A
+//! Java client treats a class that it cannot load as [`DO_NOT_RETRY`], so only names of real classes make sense.
 
 /// The region is not (or no longer) served there.
 pub const NOT_SERVING_REGION: &str = "org.apache.hadoop.hbase.NotServingRegionException";

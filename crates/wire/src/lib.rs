@@ -9,8 +9,7 @@
 //! Both sides are here: a client encodes requests and decodes responses, a server does the reverse.
 //!
 //! Invariants:
-//! * No decoder panics, whatever the bytes. An error names the value being read, the expected bytes and the found
-//!   bytes.
+//! * No decoder panics on any bytes. An error names the value being read, the expected bytes and the found bytes.
 //! * No memory is allocated for a claimed length: lengths are first compared with the bytes that exist.
 //! * Decoded parts are slices of the frame that they were read from. Values are never copied.
 //!

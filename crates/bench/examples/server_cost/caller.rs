@@ -1,4 +1,4 @@
-//! gRPC calls at the lowest cost: framed bytes over HTTP/2, on a few sockets in turn.
+//! gRPC calls at the lowest cost: framed bytes over HTTP/2, on a few sockets.
 
 use anyhow::{Context, ensure};
 use bytes::{BufMut, Bytes, BytesMut};

@@ -1,4 +1,4 @@
-//! Checks a bundle: the bytes of its files against `SHA256SUMS`, and its figures against one another.
+//! Checks a bundle: its files against `SHA256SUMS`, and its figures against one another.
 
 use super::layout::{self, INCOMPLETE, SUMS};
 use super::{BundleError, consistency, read, write};

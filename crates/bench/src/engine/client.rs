@@ -1,4 +1,4 @@
-//! The loop of one client: take a range, carry out its operations in order, report it.
+//! The loop of one client: take a range, run its operations in order, report.
 
 use crate::activity::Actor;
 use crate::engine::pace::Pace;

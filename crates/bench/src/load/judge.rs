@@ -1,4 +1,4 @@
-//! The verdict on responses: compares returned rows and versions with those that a read may return.
+//! The verdict on responses: compares returned rows and versions with the possible ones.
 //!
 //! Terms: a *missing* row must exist and was not returned. An *unexpected* row cannot exist, or was returned out of
 //! order or twice. A *wrong* row holds a value that was never written there. A *stale* row had been overwritten, by an
@@ -13,7 +13,7 @@ use crate::target::{Row, Scan};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Version zero of the ledger: the state of a key before this process wrote it.
+/// Version zero of the `Ledger`: the state of a key before this process wrote it.
 const BEFORE: u32 = 0;
 
 impl Prepared {
@@ -87,7 +87,7 @@ impl Prepared {
             (None, _) => Finding::NeverWritten,
             (Some(ledger), Some(before)) => match self.counted(version) {
                 Some(version) => ledger.end_read(before, version),
-                // Another process wrote it, or this one before it lost its ledger.
+                // Another process wrote it, or this one before it lost its `Ledger`.
                 None => Finding::Right,
             },
             (Some(_), None) => Finding::Right,
@@ -109,7 +109,7 @@ impl Prepared {
         }
     }
 
-    /// Index of a version in this worker's ledger; `None` if another worker wrote it.
+    /// Index of a version in this worker's `Ledger`; `None` if another worker wrote it.
     fn counted(&self, version: Version) -> Option<u32> {
         if version == Version::LOADED {
             Some(BEFORE)
@@ -118,7 +118,7 @@ impl Prepared {
         }
     }
 
-    /// The version of that number in this worker's ledger.
+    /// The version of that number in this worker's `Ledger`.
     pub(super) fn numbered(&self, count: u32) -> Version {
         if count == BEFORE {
             Version::LOADED

@@ -1,7 +1,7 @@
 //! Row keys: the conversion of numbers to keys and back.
 //!
 //! Every format can be decoded, hashed ones too, because their hash is a bijection of 64-bit words ([`mix64`]). A scan
-//! can therefore check for each row whether it belongs there, whatever the order of rows.
+//! can therefore check for each row whether it belongs there, in any order of rows.
 //!
 //! Terms: a key's *place* is its position in the order of rows. It is the number itself for padded decimals, the hash
 //! for hashed keys, day and hash for dated ones.

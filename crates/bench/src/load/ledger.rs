@@ -1,4 +1,4 @@
-//! The versions of each key that a read may return, given the writes of this process.
+//! The versions of each key that a read may return, given this process's writes.
 //!
 //! Terms: a key's *versions* are counted from one in the order in which this process began to write them. Version zero
 //! is the state of the key before that. A write is *open* from its beginning until the server has acknowledged it. A
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that a ledger can hold, at eight bytes each: 4 GiB.
+/// Keys that a `Ledger` can hold, at eight bytes each: 4 GiB.
 pub const KEYS_MAX: u64 = 1 << 29;
 /// Locks; a power of two well above the number of generator threads.
 const SHARDS: u64 = 64;
@@ -162,7 +162,7 @@ impl Ledger {
         })
     }
 
-    /// Begins a write. `None` for a key outside of the ledger. Also returns the versions that a read just before it
+    /// Begins a write. `None` for a key outside of the `Ledger`. Also returns the versions that a read just before it
     /// might have returned.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl Ledger {
         is_first
     }
 
-    /// The versions that a read that begins now may return; `None` for a key outside of the ledger.
+    /// The versions that a read that begins now may return; `None` for a key outside of the `Ledger`.
     pub fn begin_read(&self, key: u64) -> Option<Snapshot> {
         let (shard, place) = self.shard(key)?;
         shard.entries.get(place).map(|entry| snapshot(key, *entry, &shard.busy))

@@ -1,11 +1,11 @@
-//! State that the clients of one worker share in a run, made once before it begins.
+//! State that the clients of one worker share in a run, made before it.
 //!
 //! Terms: a table is *versioned* as soon as some workload both reads and overwrites it. Its writes are then numbered by
 //! a [`Ledger`]. Any other table is *static*: only puts write it, and values follow from their keys, so writing a key
 //! twice, or by two workers, changes nothing. Every value has [`Version::LOADED`].
 //!
-//! A ledger has a random writer number of its own. It is kept from run to run as long as the list of versioned
-//! workloads of the table only grows. Otherwise a new ledger begins with another number, and treats existing rows as
+//! A `Ledger` has a random writer number of its own. It is kept from run to run as long as the list of versioned
+//! workloads of the table only grows. Otherwise a new `Ledger` begins with another number, and treats existing rows as
 //! another process's.
 
 use super::Written;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Tables whose state is kept from run to run; an experiment uses one or two at a time.
 const TABLES_MAX: usize = 4;
-/// Capacity of a ledger for inserted rows. Memory is used only as it is touched.
+/// Capacity of a `Ledger` for inserted rows. Memory is used only as it is touched.
 const INSERTS_MAX: u64 = 1 << 26;
 
 /// Most keys that are sorted in row order, at eight bytes each: half a GiB.

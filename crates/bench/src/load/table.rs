@@ -166,7 +166,7 @@ impl Client {
         NewRow { key, cells, write }
     }
 
-    /// Ends a write in the ledger. Returns whether no other write of its key overlapped it.
+    /// Ends a write in the `Ledger`. Returns whether no other write of its key overlapped it.
     fn end_write(&self, write: Option<Write>, ending: Ending) -> bool {
         match (&self.prepared.ledger, write) {
             (Some(ledger), Some(write)) => ledger.end_write(write, ending),

@@ -1,4 +1,4 @@
-//! Values whose content follows from key, column and version, so that a reader can check them.
+//! Values whose content follows from key, column and version, so that readers can check them.
 //!
 //! Layout of a value:
 //!
@@ -41,7 +41,7 @@ const CHECK_BITS: u32 = 24;
 pub struct Version(u64);
 
 impl Version {
-    /// The version of rows written without a ledger: the first and only one, from any writer.
+    /// The version of rows written without a `Ledger`: the first and only one, from any writer.
     pub const LOADED: Self = Self(1);
     /// Versions of one key that a writer can number.
     pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;

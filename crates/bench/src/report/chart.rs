@@ -4,8 +4,8 @@
 //! is not drawn: its function returns nothing, and the caller prints the reason.
 //!
 //! Colours come from style sheet classes `c0`…`c5` (Okabe and Ito's palette, which readers with any eyesight can
-//! distinguish), so that they follow the reader's light or dark page. Each target has one colour and one marker in all
-//! charts.
+//! distinguish), so that they follow the reader's light or dark page. Each target has one colour and one point symbol
+//! in all charts.
 
 use maud::{Markup, html};
 
@@ -15,7 +15,7 @@ pub mod lines;
 pub mod scale;
 pub mod stack;
 
-/// Most targets with colours of their own. Beyond, colours repeat, with other markers.
+/// Most targets with colours of their own. Beyond, colours repeat, with other point symbols.
 pub const COLOURS: usize = 6;
 /// A character's width as a share of its height, for text in charts; measured on the usual sans-serif fonts.
 const CHARACTER: f64 = 0.54;

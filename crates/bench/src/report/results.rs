@@ -1,4 +1,6 @@
-//! A bundle's runs in the order of the report: by experiment, point and target, repeats together. Pure.
+//! A bundle's runs in the order of the report.
+//!
+//! By experiment, point and target, repeats together. Pure.
 
 use super::metric::{self, Latency, Spread};
 use super::number;

@@ -1,4 +1,4 @@
-//! Compares rows with the contents that the network and the ledger expect.
+//! Compares rows with the contents that the network and the `Ledger` expect.
 //!
 //! An action counts as one checked response, and as at most one stale response, however many rows it reads. BG counts
 //! reads, and a share of stale ones, in the same way. (BG counts View Profile twice, for both counts, and does not
@@ -27,7 +27,7 @@ pub fn volume(row: &Row) -> u64 {
     (row.key.len() + cells) as u64
 }
 
-/// Checks the fixed cells of a user's row, and collects friends and inviters for the ledger.
+/// Checks the fixed cells of a user's row, and collects friends and inviters for the `Ledger`.
 pub fn user(
     network: &Network,
     user: u64,

@@ -1,4 +1,4 @@
-//! Friends and inviters of users: the expected contents of reads, and the users available to updates.
+//! Friends and inviters of users: the expected contents of reads, and candidates for updates.
 //!
 //! Terms: a *tie* is one column: friend or inviter `other` in the row of `user`. A *change* is one write of a tie. It
 //! is *settled* once it has been acknowledged, and in doubt until then; for ever if it failed.
@@ -20,7 +20,7 @@
 //! millisecond. This is found if a pair of users is quick enough.)
 //!
 //! A change may begin after the response to a read and before its judgement. The read is then not judged in that tie.
-//! The ledger may thus miss an error in such a moment, and never reports one that does not exist.
+//! The `Ledger` may thus miss an error in such a moment, and never reports one that does not exist.
 
 mod change;
 
@@ -133,7 +133,7 @@ pub struct Shown {
 }
 
 impl Ledger {
-    /// The ledger of one worker of a network that is as loaded.
+    /// The `Ledger` of one worker of a network that is as loaded.
     pub fn new(network: Arc<Network>, worker: u32, workers: u32) -> Self {
         let edge = |of: u32| (u128::from(network.users) * u128::from(of) / u128::from(workers.max(1))) as u64;
         let block = edge(worker)..edge(worker.saturating_add(1));

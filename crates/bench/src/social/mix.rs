@@ -1,4 +1,4 @@
-//! The mixes of actions that BG publishes and the document used, and the names of actions.
+//! The mixes of actions that BG publishes and the document used, and action names.
 //!
 //! Weights as in BG's own workload files. The symmetric mixes are named by their share of updates: 0.1 %, 1 % and 10 %.
 //! They send as many invitations as they accept or reject, and end as many friendships as they begin, so that the size of

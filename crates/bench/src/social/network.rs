@@ -190,7 +190,7 @@ impl Network {
         })
     }
 
-    /// Whether a specification describes this network, whatever its actions.
+    /// Whether a specification describes this network, with any actions.
     pub fn is_of(&self, spec: &SocialSpec) -> bool {
         (self.users, self.friends, self.resources, self.image_bytes)
             == (spec.users, spec.friends, spec.resources, spec.image_bytes)

@@ -1,9 +1,9 @@
 //! Carries out BG's actions.
 //!
 //! Seed and `i` alone (and this worker's share of the users) determine the action, the acting member and the viewed
-//! member of operation `i`. The partner of an update depends on the ledger: a stranger to invite, an inviter to answer,
-//! a friend to part with. If the chosen member has no such partner, a member who has one is taken, as BG does. If there
-//! is none, nothing is done ([`super::IDLE`]).
+//! member of operation `i`. The partner of an update depends on the `Ledger`: a stranger to invite, an inviter to
+//! answer, a friend to part with. If the chosen member has no such partner, a member who has one is taken, as BG does.
+//! If there is none, nothing is done ([`super::IDLE`]).
 //!
 //! View Profile and View Top Resources read the chosen other member (rarely the acting one itself). View Friend
 //! Requests reads the acting one, as in BG.
@@ -154,7 +154,7 @@ impl Player {
             .get(USERS_TABLE, network::user_key(user), columns)
             .await?;
         let mut step = read(draw);
-        // A row without a column in the list does not exist for this read. The ledger decides whether that can be.
+        // A row without a column in the list does not exist for this read. The `Ledger` decides whether that can be.
         if let Some(row) = &row {
             count(row, &mut step);
             let (confirmed, pending) = (&mut self.confirmed, &mut self.pending);

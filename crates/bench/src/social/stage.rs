@@ -1,7 +1,7 @@
-//! State that the clients of a worker share: the network, and the ledger of its changes.
+//! State that the clients of a worker share: the network and its `Ledger`.
 //!
 //! A load makes both new. Runs of actions continue with them. They must have the same worker as the same part of the
-//! same number of workers, because only then does the ledger know of every change of its users. Otherwise the run is
+//! same number of workers, because only then does the `Ledger` know of every change of its users. Otherwise the run is
 //! refused, and the network has to be loaded again.
 
 use super::dzipfian::Dzipfian;

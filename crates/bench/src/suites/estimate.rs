@@ -20,7 +20,7 @@ const FLUSH: f64 = 0.5;
 /// Seconds between runs: clients connect, histograms are gathered.
 const BETWEEN_RUNS: f64 = 0.1;
 
-/// Bytes each second, whatever the operation.
+/// Bytes each second, for every operation.
 const BYTES: f64 = 30e6;
 
 /// Rows or operations each second, by one client and by many.

@@ -1,4 +1,6 @@
-//! "Hypertable vs. HBase Performance Evaluation, Test 1", 2010: Hypertable 0.9.3.3 against HBase 0.20.4 on 10 machines.
+//! "Hypertable vs. HBase Performance Evaluation, Test 1", 2010.
+//!
+//! Hypertable 0.9.3.3 ran against HBase 0.20.4 on 10 machines.
 //!
 //! Four tablet servers had 5 GB each. 80 GB were written, scanned and read with values of 10,000 to 10 bytes. Random
 //! reads were of 80 down to 2.5 GB, so that data is from four times to an eighth of the memory. Row keys have ten

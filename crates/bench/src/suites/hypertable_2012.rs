@@ -1,4 +1,6 @@
-//! "Hypertable Routs HBase in Performance Test", February 2012: Hypertable 0.9.5.5 against HBase 0.90.4 on 16 machines.
+//! "Hypertable Routs HBase in Performance Test", February 2012.
+//!
+//! Hypertable 0.9.5.5 ran against HBase 0.90.4 on 16 machines.
 //!
 //! 5 TB of values from 10 bytes to 10 kB are written under 20-digit keys chosen from ten times as many. Then 512
 //! clients read tables of 0.5 and 5 TB, uniformly and by Zipf's law. The author conceded in the comments that HBase had

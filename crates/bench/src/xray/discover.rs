@@ -1,4 +1,4 @@
-//! Finds the process that listens on a port, for targets without a description of their processes.
+//! Finds the process that listens on a port, for targets without described processes.
 //!
 //! `/proc/net/tcp` names the inode of a listening socket, and the process that has it open is the one with a link to it
 //! in `/proc/PID/fd`. Links of other users' processes cannot be read without their rights. Then no process is found.

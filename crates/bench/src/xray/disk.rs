@@ -6,7 +6,7 @@
 use super::DiskSample;
 use std::collections::BTreeMap;
 
-/// Bytes of a sector in the kernel's counters, whatever the disk's own sector size.
+/// Bytes of a sector in the kernel's counters, for disks of any sector size.
 const SECTOR_BYTES: u64 = 512;
 
 /// Reads the lines of the devices that `is_whole_disk` accepts.

@@ -1,4 +1,4 @@
-//! Pauses in a JVM's unified log (`-Xlog:gc*,safepoint:file=…`), whatever its collector.
+//! Pauses in a JVM's unified log (`-Xlog:gc*,safepoint:file=…`), for every collector.
 //!
 //! A line has decorations in brackets, one of them the uptime (`[12.345s]`), and a message. Pauses of all collectors
 //! read `GC(7) Pause …  3.456ms`; generational ZGC puts a letter before them (`GC(7) Y: Pause …`). Safepoints outside

@@ -317,7 +317,7 @@ mod tests {
             std::hint::spin_loop();
         }
         let xray = sampler.stop();
-        // One at the start and one at the end, whatever lies between.
+        // One at the start and one at the end, besides any between.
         assert!(xray.processes.len() >= 2 && xray.hosts.len() == xray.processes.len());
         assert!(
             xray.processes

@@ -1,4 +1,4 @@
-//! What is put into a batch comes out of it, and nothing else is accepted.
+//! Mutations put into a batch come out of it, and nothing else is accepted.
 
 use super::*;
 use proptest::prelude::*;
@@ -112,7 +112,7 @@ fn row() -> impl Strategy<Value = RowMutation> {
     (rows, prop::collection::vec(mutation(), 1..5)).prop_map(|(row, mutations)| RowMutation { row, mutations })
 }
 
-/// What the entries of a batch should be: worked out from the mutations without the encoding of batches.
+/// The expected entries of a batch: worked out from the mutations without the encoding of batches.
 fn expected(rows: &[RowMutation], first: SeqNo) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for row in rows {

@@ -1,4 +1,6 @@
-//! What is left on the medium when a commit fails, of a tablet that is no more, and in memory when a reader waits.
+//! Files and memory left behind by failed commits, removed tablets and waiting readers.
+//!
+//! The files are those on the storage. The memory is that in use while a reader waits.
 
 use super::*;
 use crate::error::TabletError;
@@ -39,13 +41,13 @@ fn files_that_are_not_compressed_take_half_as_much_again_at_most() {
     }
 }
 
-/// A medium whose puts fail on demand, while files can be written.
+/// A storage whose puts fail on demand, while files can be written.
 struct NoPuts {
     device: Arc<MemoryStorage>,
     failure: Mutex<Option<StorageError>>,
     /// A put that fails puts its file there nevertheless.
     puts_anyway: AtomicBool,
-    /// What syncs fail with.
+    /// The failure of syncs.
     sync_failure: Mutex<Option<StorageError>>,
     /// Files that can be made before making one fails.
     files_left: Mutex<Option<usize>>,
@@ -173,7 +175,7 @@ impl Bench {
         *self.storage.failure.lock() = failure;
     }
 
-    /// Sstables left when what can go has gone.
+    /// Sstables left when all removable files are gone.
     async fn sstables(&self) -> usize {
         self.tablet.context.files.delete_obsolete().await.unwrap();
         self.storage.list("sst/").await.unwrap().len()

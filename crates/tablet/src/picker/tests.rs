@@ -1,4 +1,4 @@
-//! Picks as text, and what they amount to over a long run.
+//! Picks of compactions as text, and their total effect over a long run.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn check_with(runs: &str, picker_stats: PickerStats, expected: &str) {
     check_of(1, runs, picker_stats, expected);
 }
 
-/// The same of runs in units of so many bytes.
+/// The same of runs in units of `unit` bytes.
 fn check_of(unit: u64, runs: &str, picker_stats: PickerStats, expected: &str) {
     let parse = |word: &str| {
         let (word, busy) = word.strip_suffix('*').map_or((word, false), |word| (word, true));
@@ -71,7 +71,7 @@ fn upper_runs_and_garbage() {
     check("10000 1000 1000", "nothing");
     check("10000 100 100 100 100 100 100 100 100", "1..9");
     check("10000 100 100 100 100 100 100 100", "nothing");
-    // What a merge has made waits for its like.
+    // The output of a compaction waits for runs of its size.
     let times = |run: &str, times| vec![run; times].join(" ");
     check(&format!("100000 800 {}", times("100", 7)), "nothing");
     check(&format!("100000 800 {}", times("100", 8)), "2..10");
@@ -203,14 +203,14 @@ fn what_was_not_compressed_is_when_nobody_writes_any_more() {
     check_of(1 << 10, "1000~256", picker_stats(true), "0..1 major");
 }
 
-/// What is overwritten takes the space that it takes: a merge into the bottom is not due later for it.
+/// Overwritten data takes the space that it takes: a compaction into the bottom level is not due later for it.
 #[test]
 fn what_was_not_compressed_counts_as_what_it_is_where_it_overlaps() {
     check("10000 3300~1300", "nothing");
     check("10000 3400~1400", "0..2 major");
 }
 
-/// What a merge has made is small for being compressed, and waits for its like all the same.
+/// The output of a compaction is small because it is compressed, and waits for runs of its size all the same.
 #[test]
 fn what_was_not_compressed_joins_what_it_will_be_like() {
     let flushes = |number| vec!["100~90"; number].join(" ");
@@ -268,9 +268,10 @@ fn space_that_is_not_live_is_pressure() {
     check(1000, upper_run(1350, 100), PRESSURE_FULL);
     check(1000, upper_run(9000, 100), 865 * PRESSURE_FULL / 100);
     check(1000, upper_run(1000, 0), 0);
-    // Little, however many times what is live.
+    // Little, however large a multiple of the live data it is.
     check(10, upper_run(200, 100), 0);
-    // What a merge has cut off a file counts while it goes on; what the other half of a split tablet has of it does not.
+    // The part that a compaction has cut off a file counts while it goes on; the part that the other half of a split
+    // tablet has does not.
     let cut = |advanced| RunSummary {
         file_bytes: 1000 * MIB,
         advanced,
@@ -340,13 +341,14 @@ fn a_merge_goes_on_with_the_runs_it_began_with() {
     let behind = |runs: &str, times| format!("10000 500> {}", vec![runs; times].join(" "));
     check(&behind("10", RUNS_BEHIND_COMPACTION - 1), "0..2");
     check(&behind("10", RUNS_BEHIND_COMPACTION), "2..34");
-    // What was merged behind it is left alone by the next.
+    // The next one leaves alone the runs that were merged behind it.
     check(&format!("10000 500> 320 {}", vec!["10"; 31].join(" ")), "3..34");
     check(&format!("10000 500> 320 {} 4", vec!["10"; 30].join(" ")), "3..33");
     check(&format!("10000 500> 320 {}", vec!["10"; 30].join(" ")), "0..2");
 }
 
-/// Flushes come as fast as merges can read them: what is merged behind a merge into the bottom leaves it a part of the time.
+/// Flushes come as fast as compactions can read them: runs merged behind a compaction into the bottom level leave it a
+/// part of the time.
 #[test]
 fn a_merge_that_has_begun_ends_though_flushes_come_fast() {
     let run = |bytes, advanced| RunSummary {
@@ -408,7 +410,7 @@ fn during_a_job_only_other_runs_are_picked() {
         &format!("90000 {} 1000* {}", times("1000", 4), times("1000", 4)),
         "nothing",
     );
-    // What is older than a merge of tiers is worth merging, or not, by itself.
+    // Runs older than a compaction of upper runs are worth merging, or not, by themselves.
     check("10000 3300 1000*", "nothing");
     check("10000 3400 1000*", "0..2");
     check("10000/50 1000*", "0..1");
@@ -457,7 +459,7 @@ struct Overwritten {
     written: f64,
 }
 
-/// What is left of runs when they are merged.
+/// The data left of runs when they are merged.
 fn union(runs: &[(f64, f64)]) -> f64 {
     1.0 - runs.iter().map(|(share, _)| 1.0 - share).product::<f64>()
 }
@@ -494,7 +496,7 @@ impl Overwritten {
         self.runs.iter().map(summary).collect()
     }
 
-    /// As a multiple of what is live.
+    /// As a multiple of the live data.
     fn space(&self) -> f64 {
         self.runs.iter().map(|(share, _)| share).sum::<f64>() / union(&self.runs)
     }
@@ -531,7 +533,7 @@ fn twenty_gigabytes_overwritten() {
     println!("{curve}");
 }
 
-/// Rows are drawn at random until as many were written as there are: merging what is mostly new is for nothing.
+/// Random rows are written until as many were written as there are: a compaction of mostly new data gains nothing.
 #[test]
 fn a_load_is_hardly_rewritten() {
     let mut curve = String::new();

@@ -1,4 +1,4 @@
-//! What a skip speaks of.
+//! Skips that the resolver returns: each refers to the column of the pushed entry.
 
 use super::*;
 use stele_types::key::KeyBuf;

@@ -1,4 +1,6 @@
-//! A bottom of several files: what merges into it rewrite, and that they lose and uncover nothing on the way.
+//! A bottom level of several files, and compactions into it.
+//!
+//! The tests cover the files that such compactions rewrite, and that these lose and uncover nothing.
 
 use super::*;
 use crate::SpaceLimit;
@@ -63,7 +65,7 @@ fn ids(tablet: &Tablet) -> Vec<u64> {
     files(tablet).iter().map(|file| file.reference.file).collect()
 }
 
-/// There are so many runs, and in none a row is in two files.
+/// There are `expected` runs, and in none a row is in two files.
 fn check_runs(tablet: &Tablet, expected: usize) {
     let state = tablet.state();
     let runs: Vec<_> = state.groups[0].runs().collect();
@@ -91,7 +93,7 @@ async fn a_merge_rewrites_only_the_files_it_overlaps() {
     write_rows(&tablet, 500..503, "new");
     tablet.flush().await.unwrap();
     assert!(!tablet.compaction_due());
-    // So many reads that looked into both runs.
+    // One million reads probed both runs.
     tablet.state().groups[0].compaction_stats.read(1_000_000);
     assert_eq!(merge_all(&tablet).await, 1);
     check_runs(&tablet, 1);
@@ -134,7 +136,8 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     assert_eq!((found.matches('=').count(), found.matches("=new").count()), (1000, 160));
 }
 
-/// On a full medium everything is merged, with as little room as one file of the bottom and two tiers take.
+/// On a full storage everything is merged, with as little space as one file of the bottom level and two upper runs
+/// take.
 #[tokio::test]
 async fn for_the_sake_of_space_what_is_not_due_is_merged_a_few_tiers_at_a_time() {
     let tablet = with_bottom().await;
@@ -397,7 +400,8 @@ async fn rows_that_are_dropped_do_not_concern_files_without_them() {
     assert_eq!(read(&tablet).await.matches('=').count(), 990);
 }
 
-/// It may be in the log all the same: what of that counts is written when the next segment begins, and the process may end before.
+/// It may be in the log all the same: the part of it that counts is written when the next segment begins, and the
+/// process may end before.
 #[tokio::test]
 async fn what_was_refused_does_not_come_back_behind_a_drop() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -440,7 +444,7 @@ async fn drop_single_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>
     }
 }
 
-/// What they leave of a file is one run, and the file is there once.
+/// Drops leave one run of a file's parts, and the file is there once.
 #[tokio::test]
 async fn small_drops_within_one_file_make_no_merge_due() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -461,7 +465,7 @@ async fn small_drops_within_one_file_make_no_merge_due() {
     assert_eq!(read(&tablet).await.matches('=').count(), 2930);
 }
 
-/// Nor where there are others beside it.
+/// Nor where there are others next to it.
 #[tokio::test]
 async fn small_drops_do_not_make_a_bottom_look_mostly_dead() {
     let tablet = with_bottom().await;
@@ -489,7 +493,7 @@ async fn a_drop_within_an_upper_run_begins_no_compaction() {
     assert_eq!((found.matches('=').count(), found.matches("=new").count()), (999, 19));
 }
 
-/// Who reads on and on compares no key with bounds that cut nothing off.
+/// A long sequential read compares no key with bounds that cut nothing off.
 #[tokio::test]
 async fn files_that_a_split_leaves_whole_are_read_as_before() {
     let tablet = with_bottom().await;
@@ -546,7 +550,8 @@ async fn halves_of_a_tablet_of_new_rows_are_not_rewritten() {
     }
 }
 
-/// What comes to an entry directly, and what the resolver makes of it, must be the same wherever a row changes hands.
+/// The state that reaches an entry directly, and the state that the resolver derives, must be the same wherever a row
+/// changes hands.
 #[tokio::test]
 async fn a_row_may_begin_plain_and_go_on_with_markers() {
     for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
@@ -601,7 +606,7 @@ async fn what_is_flushed_above_a_bottom_is_in_smaller_files() {
     assert_eq!(files(&tablet).len(), 1);
 }
 
-/// A job takes seconds; what is flushed meanwhile is in files, and its memory counts against writers.
+/// A job takes seconds; memtables flushed meanwhile are in files, and their memory counts against writers.
 #[tokio::test]
 async fn memtables_flushed_during_a_compaction_are_freed_at_once() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -681,7 +686,7 @@ async fn sequences_are_forgotten_where_they_decide_nothing() {
         tablet.compact_all().await.unwrap();
         assert!(sequences(&tablet).iter().all(|of_file| *of_file == (0, 0)));
         assert_eq!(read(&tablet).await, before);
-        // Whatever comes later is newer.
+        // All later writes are newer.
         delete_rows(&tablet, 18..19);
         write_rows(&tablet, 0..5, "newest");
         for flushed in [false, true] {
@@ -697,7 +702,8 @@ async fn sequences_are_forgotten_where_they_decide_nothing() {
     }
 }
 
-/// Records of a log need not come in the order of their numbers, and one that comes late may be needed below what is flushed.
+/// Records of a log need not come in the order of their numbers, and one that comes late may be needed below the
+/// flushed data.
 #[tokio::test]
 async fn what_was_replayed_is_flushed_together() {
     let tablet = small_files(schema(DeleteRule::BySequence, None)).await;

@@ -1,4 +1,6 @@
-//! Jobs of one tablet beside each other: whichever ends first, nothing is lost, and nothing comes back.
+//! Concurrent jobs of one tablet: they lose nothing and bring nothing back.
+//!
+//! The jobs may end in any order.
 
 use super::*;
 use crate::Compacted;
@@ -9,7 +11,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, poll};
 use stele_storage::{AppendFile, FileInfo, ReadFile};
 
-/// A medium on which everything that makes a file takes a while: who waits for one goes on when it is polled so many times.
+/// A storage on which every operation that makes a file takes a while: its caller goes on after the given number of
+/// polls.
 struct Slow(Arc<MemoryStorage>, usize);
 
 impl Slow {
@@ -124,7 +127,7 @@ async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
         for job in jobs {
             assert!(job.await.unwrap().is_some());
         }
-        // The bottom, what is left for its next part, the 32 as one, and the last.
+        // The bottom level, the remainder for its next part, the 32 as one, and the last.
         assert_eq!(runs(&tablet), 4);
         let found = read(&tablet).await;
         let count = |value| found.matches(value).count();
@@ -134,7 +137,7 @@ async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
     }
 }
 
-/// What runs keeps out who wants the tablet to itself, and nobody is let in before that one.
+/// Running jobs keep out a job that needs the tablet exclusively, and none is let in before that one.
 #[tokio::test]
 async fn who_stops_compactions_waits_for_all_and_is_next() {
     let (_, tablet) = slow_tablet(1, 2 << 10).await;
@@ -185,7 +188,7 @@ async fn what_is_flushed_during_a_compaction_of_everything_stays_above() {
     assert_eq!(["=one", "=new"].map(|value| found.matches(value).count()), [2000, 1000]);
 }
 
-/// What was done stays done, and the rest is merged by whoever comes next.
+/// Completed work stays done, and the next job merges the rest.
 #[tokio::test]
 async fn a_compaction_of_everything_can_be_stopped_between_parts() {
     let (_, tablet) = slow_tablet(1, 2 << 10).await;
@@ -218,8 +221,8 @@ async fn a_compaction_of_everything_can_be_stopped_between_parts() {
     assert_eq!((runs(&tablet), count(&read(&tablet).await)), (1, [1000, 1000, 1000]));
 }
 
-/// A job goes by the rule that it began with. What it drops may have been read meanwhile under a looser one, and who keeps what was
-/// read goes by the mark.
+/// A job goes by the rule that it began with. Cells that it drops may have been read meanwhile under a looser rule. A
+/// reader that retains such cells goes by the mark.
 #[tokio::test]
 async fn what_a_job_drops_by_a_former_rule_changes_the_mark() {
     let (_, tablet) = slow_tablet(1, 64 << 20).await;
@@ -242,14 +245,14 @@ async fn what_a_job_drops_by_a_former_rule_changes_the_mark() {
     assert_eq!(read(&tablet).await, "2=new");
     let renewed = tablet.schema_mark();
     assert!(mark != renewed && renewed.is_of(&tablet.schema()) && renewed.row_cache());
-    // Whoever begins now drops nothing that was read since.
+    // A job that begins now drops nothing that was read since.
     write(&tablet, vec![put(3, "newest")]);
     tablet.compact_all().await.unwrap();
     assert_eq!(read(&tablet).await, "3=newest 2=new");
     assert_eq!(tablet.schema_mark(), renewed);
 }
 
-/// One of many things that go on at once.
+/// One of many concurrent activities.
 enum Going {
     Flush(BoxFuture<'static, Result<bool>>),
     Job(BoxFuture<'static, Result<Option<Compacted>>>),

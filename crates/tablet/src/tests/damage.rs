@@ -1,4 +1,4 @@
-//! Tablets with a damaged sstable: what is still read, and what compactions make of it.
+//! Tablets with a damaged sstable: the rows still readable, and compactions over them.
 
 mod gaps;
 
@@ -88,7 +88,7 @@ pub(super) async fn read_row(tablet: &Arc<Tablet>, row: &str) -> Result<usize, T
     Ok(cells)
 }
 
-/// Neither tried again and again, nor reached across: what is newer is merged by itself.
+/// Neither tried again and again, nor reached across: newer runs are merged by themselves.
 #[tokio::test]
 async fn compactions_leave_a_damaged_file_and_all_older_ones_alone() {
     let storage = device(3).await;
@@ -125,7 +125,8 @@ async fn compactions_leave_a_damaged_file_and_all_older_ones_alone() {
     );
 }
 
-/// Whatever is damaged or gone: the tablet opens, and rows that might be there are errors. Without a filter they are not.
+/// With any file damaged or gone, the tablet opens, and rows that might be there are errors. Without a filter they are
+/// not.
 #[tokio::test]
 async fn an_unreadable_file_fails_all_rows_that_it_may_have_had() {
     for (what, at) in [("footer", -1), ("footer checksum", -14), ("properties", -74)] {

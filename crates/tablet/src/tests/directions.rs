@@ -16,7 +16,7 @@ type Rows = Vec<(Bytes, Vec<Cell>)>;
 /// Rows of this many names.
 const NAMES: u16 = 400;
 
-/// What a name looks like: short ones, ones that others begin like, ones with bytes that are escaped, long ones.
+/// The name of number `n`: short ones, prefixes of others, ones with bytes that are escaped, long ones.
 fn name(n: u16) -> Bytes {
     let n = n % NAMES;
     Bytes::from(match n % 8 {
@@ -38,16 +38,16 @@ fn name(n: u16) -> Bytes {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// From this name on, so many rows of one cell of so many bytes.
+    /// From this name on, this many rows of one cell of this many bytes.
     Plain(u16, u16, usize),
     Put(u16, u32, u8, i64),
     /// A value that goes to a value file.
     Large(u16),
     DeleteRow(u16),
-    /// Where no rule may have dropped what it uncovers.
+    /// Where no rule may have dropped the versions that it uncovers.
     DeleteVersion(u16, i64),
     DeleteColumn(u16, u32, u8),
-    /// One row of so many versions.
+    /// One row of this many versions.
     Deep(u16, i64),
     Flush,
     Compact,
@@ -171,7 +171,7 @@ async fn act(tablet: &Arc<Tablet>, model: &mut Model, action: &Action) {
     }
 }
 
-/// What there is to see of the rows in these ranges, of at most so many versions each column.
+/// The visible cells of the rows in these ranges, of at most `versions` versions each column.
 fn expected(model: &Model, ranges: &RowSet, versions: u32) -> Rows {
     let mut found = Rows::new();
     for (row, columns) in model {

@@ -8,7 +8,7 @@ fn rows(tablet: &Tablet, rows: impl Iterator<Item = u32>) {
     }
 }
 
-/// What a flush says of how many rows it shares with older files, with room for so many bytes of filters.
+/// A flush's estimate of how many rows it shares with older files, with `bloom_memory` bytes of memory for filters.
 async fn overlap(bloom_memory: usize) -> u64 {
     let storage = MemoryStorage::new();
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_bloom_memory(bloom_memory);
@@ -31,7 +31,7 @@ async fn overlap(bloom_memory: usize) -> u64 {
     group.compaction_stats.known_overlap(last).unwrap()
 }
 
-/// A quarter of the rows, give or take what a sample is off by.
+/// A quarter of the rows, give or take the error of a sample.
 #[tokio::test]
 async fn overlaps_are_learnt_without_filters_in_memory() {
     for bloom_memory in [usize::MAX, 0] {

@@ -99,7 +99,7 @@ fn manifests_are_written_and_read_as_ever() {
     assert_eq!(Manifest::decode_file("v1.manifest", MANIFEST).unwrap(), manifest());
 }
 
-/// What an older program wrote has no runs; a run is bytes that it passes over.
+/// Data that an older program wrote has no runs; a run is bytes that it passes over.
 #[test]
 fn a_run_is_written_only_where_there_is_one() {
     let mut manifest = manifest();
@@ -120,7 +120,7 @@ fn batches_are_written_and_read_as_ever() {
     assert_eq!(Batch::decode(Bytes::from_static(BATCH)), Some(batch()));
 }
 
-/// Version 1 was never released; a version that is not known is refused whatever follows it.
+/// Version 1 was never released; a version that is not known is refused with any bytes after it.
 #[test]
 fn batches_of_other_versions_are_refused() {
     for version in (0..=u8::MAX).filter(|version| *version != BATCH[0]) {

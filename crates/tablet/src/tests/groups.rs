@@ -1,4 +1,4 @@
-//! Locality groups: what they are written with, what reads spare, and families that move between them.
+//! Locality groups: their settings, the reads that they save, and moves of families.
 
 mod restored;
 
@@ -87,11 +87,11 @@ async fn scan(tablet: &Arc<Tablet>, family: Option<&'static str>) -> usize {
     cells
 }
 
-/// Each group lets go of its copy of a row's marker at its own time: until the last has, it must not hide what is newer.
+/// Each group drops its copy of a row's tombstone at its own time: until the last has, it must not hide newer cells.
 #[tokio::test]
 async fn a_marker_that_one_group_still_has_hides_nothing_newer_in_another() {
     let tablet = tablet(Arc::new(two_groups(Default::default()))).await;
-    // So many that nobody minds a marker.
+    // Enough rows that a tombstone is negligible.
     for row in 0..500 {
         write_row(&tablet, Bytes::from(format!("s{row}")), vec![put_in(2, 1, Vec::new())]);
     }
@@ -106,7 +106,7 @@ async fn a_marker_that_one_group_still_has_hides_nothing_newer_in_another() {
     let deletes = |group| properties(&tablet, group).iter().map(Properties::deletes).sum::<u64>();
     assert_eq!((deletes(0), deletes(1)), (0, 1));
     assert_eq!(read(&tablet).await.matches("1=new").count(), 1);
-    // A group that is made of a tablet that had but one: what was written before is older than all markers it gets.
+    // A second group is made of a tablet that had but one: cells written before are older than all tombstones it gets.
     let mut two = two_groups(Default::default());
     let mut one = two.clone();
     one.groups.truncate(1);
@@ -268,7 +268,7 @@ async fn reopened(
     Tablet::open(context, schema.clone(), tablet, epoch).await.unwrap()
 }
 
-/// What is read ahead stays although nobody asks for it, and what does not fit is read as ever.
+/// Blocks read ahead stay although no reader asks for them, and blocks that do not fit are read as usual.
 #[tokio::test]
 async fn a_group_in_memory_is_there_before_it_is_asked_for() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
@@ -304,7 +304,7 @@ async fn a_group_in_memory_is_there_before_it_is_asked_for() {
     assert_eq!(scan(&tablet, None).await, 2000);
 }
 
-/// Blocks are counted by what the cache was asked for and did not have.
+/// Counted blocks are those requested from the cache that it did not have.
 #[tokio::test]
 async fn a_read_of_families_touches_no_block_of_other_groups() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
@@ -327,7 +327,7 @@ async fn a_read_of_families_touches_no_block_of_other_groups() {
     );
 }
 
-/// As during a compaction: what is flushed meanwhile gives its memory back.
+/// As during a compaction: memtables flushed meanwhile give their memory back.
 #[tokio::test]
 async fn memtables_flushed_during_a_relocation_are_freed_at_once() {
     let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
@@ -390,7 +390,7 @@ async fn a_family_moves_with_what_it_has() {
     assert_eq!(read(&reopened).await, all);
 }
 
-/// A marker in the family's new group is all that hides what is still in the old one.
+/// Only a tombstone in the family's new group hides cells that are still in the old one.
 #[tokio::test]
 async fn what_was_deleted_after_a_move_does_not_come_back() {
     let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
@@ -399,7 +399,7 @@ async fn what_was_deleted_after_a_move_does_not_come_back() {
     tablet.flush().await.unwrap();
     tablet.set_schema(moved(&schema, FamilyId(1), GroupId(1)));
     write(&tablet, vec![delete_family(1)]);
-    // The first flush of a group is its bottom otherwise, and would drop the marker.
+    // The first flush of a group is its bottom level otherwise, and would drop the tombstone.
     tablet.flush().await.unwrap();
     assert_eq!(read(&tablet).await, "");
     assert_eq!(families(&tablet, 1), [[1, 1]]);
@@ -432,8 +432,8 @@ async fn families_may_change_places() {
     assert_eq!((families(&tablet, 0), families(&tablet, 1)), (vec![vec![2, 2]], vec![]));
 }
 
-/// Values stay where they are when families part: what one group does not refer to, the other does, and none of it is
-/// garbage.
+/// Values stay where they are when families part: values that one group does not refer to, the other does, and none of
+/// them is garbage.
 #[tokio::test]
 async fn what_groups_share_of_value_files_is_not_garbage() {
     const LARGE: usize = 10_000;
@@ -474,7 +474,7 @@ async fn what_groups_share_of_value_files_is_not_garbage() {
     assert!(written < LARGE as u64, "{written} bytes to part the families");
     while tablet.compact_if_due().await.unwrap() {}
     assert_eq!(metrics.compaction_written_bytes.get(), written, "moved without need");
-    // What becomes garbage is found out nevertheless, whichever group it was of.
+    // Values that become garbage are found nevertheless, whichever group they were of.
     let value_bytes = async || {
         let files = storage.list("sst/").await.unwrap();
         let values = files.iter().filter(|file| file.path.ends_with(".val"));
@@ -525,7 +525,7 @@ async fn what_the_catalog_forgot_is_found_in_the_files() {
                 "the marker counts, and the newest entry"
             );
             assert_eq!(scan(&tablet, None).await, 2);
-            // What comes now is newer than all of it.
+            // Later writes are newer than all of it.
             tablet.flush().await.unwrap();
             write(&tablet, vec![delete_family(2), put_in(2, 1, b"other".to_vec())]);
         }
@@ -538,8 +538,8 @@ async fn what_the_catalog_forgot_is_found_in_the_files() {
     }
 }
 
-/// A thousand families, of one group and the other by turns: what is foreign to a group is told in little memory, and found all the
-/// same.
+/// A thousand families, of one group and the other by turns: misplaced cells of a group are described in little memory,
+/// and found all the same.
 #[tokio::test]
 async fn strays_are_found_among_scattered_families() {
     let mut schema = two_groups([GroupOptions::default(), GroupOptions::default()]);

@@ -56,7 +56,7 @@ impl Joiner {
     }
 }
 
-/// What a scan gives in pieces of so many bytes each.
+/// The result of a scan in partial rows of `bytes` bytes each.
 pub(super) async fn in_partial_rows(tablet: &Arc<Tablet>, spec: ScanSpec, bytes: usize) -> crate::Result<Rows> {
     let mut scanner = TabletScanner::new(tablet.clone(), spec);
     let mut joiner = Joiner::default();
@@ -105,8 +105,8 @@ async fn wide(cells: u32) -> Arc<Tablet> {
     tablet
 }
 
-/// The wide row stays as it was when its first piece was read, whatever is written, flushed and compacted meanwhile, and what
-/// comes behind it is read as it is then.
+/// The wide row stays as it was when its first partial row was read, despite all later writes, flushes and compactions.
+/// The rows behind it are read as they are then.
 #[tokio::test]
 async fn partial_rows_are_of_one_moment() {
     for (flushed, reversed) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -153,7 +153,7 @@ async fn partial_rows_are_of_one_moment() {
     }
 }
 
-/// What a reader that does not come back has pinned is given up after a while, the row begun again, and not for ever.
+/// The state that an absent reader has pinned is released after a while, and the row begun again, but not for ever.
 #[tokio::test]
 async fn a_pinned_state_is_given_up_after_a_while() {
     let tablet = wide(10_000).await;
@@ -210,12 +210,12 @@ async fn a_closed_tablet_pins_nothing() {
     let held = tablet.context.memory.bytes();
     tablet.flush().await.unwrap();
     tablet.close();
-    // Freed by the flush, which looks now and then.
+    // Freed by the flush, which polls now and then.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(tablet.context.memory.bytes() < held / 2);
 }
 
-/// A value that is larger than the room comes once there is more, within its row as elsewhere.
+/// A value that is larger than the memory available comes once there is more, within its row as elsewhere.
 #[tokio::test]
 async fn a_large_value_within_a_row_waits_for_room() {
     for flushed in [false, true] {
@@ -267,7 +267,7 @@ async fn a_large_value_within_a_row_waits_for_room() {
     }
 }
 
-/// A filter that must see the whole row is given it whole, and so is who reads what is stored.
+/// A filter that must see the whole row is given it whole, and so is a reader of the stored cells.
 #[tokio::test]
 async fn what_must_see_the_row_as_a_whole_does() {
     let tablet = wide(10_000).await;
@@ -310,7 +310,7 @@ async fn limits_and_lists_count_whole_rows() {
     }
 }
 
-/// A row sample draws once for a row, however often that is begun again in more room.
+/// A row sample decides once for a row, however often that is begun again with more memory.
 #[tokio::test]
 async fn a_row_that_needs_memory_is_sampled_once() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -318,7 +318,7 @@ async fn a_row_that_needs_memory_is_sampled_once() {
     for n in 0..64 {
         write_row(&tablet, name(n), (0..30).map(|n| cell(n, 1, "v")).collect());
     }
-    // Makes so many copies that thirty cells need more than the least room.
+    // Makes enough copies that thirty cells need more than the smallest reservation.
     let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
     let sample = Filter::Chain(vec![Filter::RowSample(0.5), copies.clone(), copies]);
     let filter = Arc::new(sample.compile(&tablet.schema()).unwrap());
@@ -340,7 +340,7 @@ async fn a_row_that_needs_memory_is_sampled_once() {
                 Err(TabletError::NeedsMemory { .. }) => {
                     sampled += 1;
                     if n % 2 == 0 {
-                        // Also by a scan that begins anew, as those for writes do.
+                        // Also by a scan that begins again, as those for writes do.
                         let before = scanner.into_sampled();
                         scanner = TabletScanner::new(tablet.clone(), spec);
                         scanner.set_sampled(before);

@@ -1,4 +1,4 @@
-//! What compactions read ahead keeps within what they may take.
+//! Reads ahead of compactions keep within their limit.
 
 use super::*;
 use async_trait::async_trait;
@@ -57,7 +57,7 @@ impl ReadFile for MeasuredFile {
         self.file.read_at(offset, len).await
     }
 
-    /// A medium that is far away, for which reading ahead is made.
+    /// A remote storage, for which reading ahead is made.
     fn try_read_at(&self, _: u64, _: usize) -> Option<Result<Bytes>> {
         None
     }
@@ -71,7 +71,8 @@ impl ReadFile for MeasuredFile {
     }
 }
 
-/// A tablet with two files of 4 MB whose rows alternate, of which jobs may read so much ahead; and the largest read so far.
+/// A tablet with two files of 4 MB whose rows alternate, of which jobs may read `job_bytes` ahead; and the largest read
+/// so far.
 async fn two_files(job_bytes: usize) -> (Arc<Tablet>, Arc<AtomicUsize>) {
     let largest = Arc::new(AtomicUsize::new(0));
     let storage: Arc<dyn Storage> = Arc::new(Measured {
@@ -111,7 +112,7 @@ async fn two_files(job_bytes: usize) -> (Arc<Tablet>, Arc<AtomicUsize>) {
     (tablet, largest)
 }
 
-/// The largest read of a merge of two files of 4 MB when jobs may read so much ahead.
+/// The largest read of a compaction of two files of 4 MB when jobs may read `job_bytes` ahead.
 async fn largest_read(job_bytes: usize) -> usize {
     let (tablet, largest) = two_files(job_bytes).await;
     largest.store(0, Ordering::Relaxed);
@@ -121,7 +122,7 @@ async fn largest_read(job_bytes: usize) -> usize {
 
 #[tokio::test]
 async fn sources_of_a_job_share_what_it_may_read_ahead() {
-    // A block may be more than what is left of the window.
+    // A block may be more than the rest of the window.
     let block = 64 << 10;
     let largest = largest_read(512 << 10).await;
     assert!(largest <= (256 << 10) + block, "{largest}");
@@ -129,7 +130,7 @@ async fn sources_of_a_job_share_what_it_may_read_ahead() {
     assert!(unbounded > 512 << 10, "{unbounded}");
 }
 
-/// What was read ahead for a reader that does not come back is given back, and read again when he does.
+/// Blocks read ahead for an absent reader are released, and read again when it comes back.
 #[tokio::test]
 async fn what_was_read_ahead_for_nobody_is_given_back() {
     let (tablet, _) = two_files(0).await;

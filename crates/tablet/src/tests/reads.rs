@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
 
-/// Rows in a few columns and at a few timestamps, so that what is written meets.
+/// Rows in a few columns and at a few timestamps, so that writes meet.
 #[derive(Clone, Debug)]
 enum Action {
     Write(u8, Vec<Change>),
-    /// So many versions of all columns that reads seek past them, and so large that columns begin in other blocks.
+    /// Enough versions of all columns that reads seek past them, and so large that columns begin in other blocks.
     Fill(u8, i64),
     Freeze,
     Flush,
-    /// What is in files is merged into one, whatever markers are above it.
+    /// Files are merged into one, with any tombstones above it.
     Merge,
     Compact,
 }
@@ -37,12 +37,12 @@ fn at(t: i64) -> Timestamp {
     Timestamp(t * STEP)
 }
 
-/// A rule by which what is at 2 has expired, and what is at 3 has not.
+/// A rule by which cells at 2 have expired, and cells at 3 have not.
 fn age_rule() -> GcRule {
     GcRule::MaxAgeMicros(TokioRuntime::current().wall_micros() - 2 * STEP - STEP / 2)
 }
 
-/// What the rule of the first family looks at.
+/// The criteria of the first family's garbage collection rule.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     None,
@@ -147,13 +147,13 @@ async fn scan_filtered(
     found
 }
 
-/// Whether cells of a row may be more than is read at once, though all of it is in memory.
+/// Whether cells of a row may be more than one read returns, though all of it is in memory.
 fn is_large(cells: &[Cell]) -> bool {
     let cost = |cell: &Cell| cell.weight() + size_of::<Cell>() + 40;
     cells.iter().map(cost).sum::<usize>() > 1 << 20
 }
 
-/// A filter gives what it makes of all cells, though families, versions and files are left out because of it.
+/// A filter gives the same result as over all cells, though families, versions and files are left out because of it.
 async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = Filter>) {
     let all = scan(tablet, RowSet::all(), false, None).await;
     for filter in filters {
@@ -256,7 +256,7 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     }
 }
 
-/// Reads of rows by themselves of which the tablet says that nothing but writes changes what they find.
+/// Reads of single rows of which the tablet says that only writes change their result.
 fn stable(tablet: &Tablet, names: &[Bytes]) -> Vec<(Bytes, Option<Arc<CompiledFilter>>, Vec<Cell>)> {
     let mut found = Vec::new();
     for filter in [None, Some(Filter::CellsPerColumn(1)), Some(Filter::CellsPerRow(2))] {
@@ -350,7 +350,7 @@ proptest! {
     }
 }
 
-/// Deletes make the result of a read one that compactions may change only where they stand above what shows.
+/// Deletes make the result of a read one that compactions may change only where they stand above visible cells.
 #[tokio::test]
 async fn few_rows_with_deletes_are_unstable() {
     let (family, qualifier) = (FamilyId(1), Bytes::from_static(b"q"));
@@ -388,7 +388,7 @@ async fn few_rows_with_deletes_are_unstable() {
         (by_sequence, &one, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
         (by_sequence, &two, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
         (by_timestamp, &two, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
-        // Written late, it is older than what is deleted.
+        // Written late, it is older than the deleted cells.
         (by_sequence, &one, vec![put(3, "a"), delete_row(3), put(2, "b")], true),
         (by_sequence, &any, vec![put(3, "a"), delete_row(3), put(2, "b")], false),
         // A major compaction brings it back.
@@ -419,7 +419,7 @@ async fn few_rows_with_deletes_are_unstable() {
     }
 }
 
-/// Files without markers whose cells are all too old or, where no rule counts versions, all too new are not read.
+/// Files without tombstones whose cells are all too old or, where no rule counts versions, all too new are not read.
 #[tokio::test]
 async fn files_of_other_times_are_left_out() {
     for (rule, sources) in [
@@ -460,7 +460,7 @@ const LONG: &str = match std::str::from_utf8(&[b'x'; 2_000]) {
     Err(_) => "",
 };
 
-/// So of a run's files, as when keys begin with a time: what is read of the others costs nothing.
+/// So of a run's files, as when keys begin with a time: the other files cost no reads.
 #[tokio::test]
 async fn files_of_other_times_are_left_out_of_their_run() {
     let storage = MemoryStorage::new();
@@ -492,7 +492,7 @@ async fn files_of_other_times_are_left_out_of_their_run() {
         files.len()
     );
     for file in others {
-        // Whoever reads all of its cells fails.
+        // A reader of all of its cells fails.
         storage.make_unreadable(&FileRef::path(file.reference.id()), 0..1);
     }
     let device: Arc<dyn Storage> = storage;
@@ -593,7 +593,7 @@ async fn what_follows_skipped_versions_in_another_block_is_found() {
     assert_eq!(columns(&read.expect("all is in memory").into_cells()), ["a", "b"]);
 }
 
-/// A row that takes more than there is room for is read, with all that belongs to its batch, once there is more.
+/// A row that takes more memory than there is is read, with all that belongs to its batch, once there is more.
 #[tokio::test]
 async fn a_batch_begins_again_with_more_memory() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -650,7 +650,7 @@ async fn a_batch_begins_again_with_more_memory() {
     }
 }
 
-/// A filter that makes many cells of one needs room for them before it makes them.
+/// A filter that makes many cells of one reserves memory for them before it makes them.
 #[tokio::test]
 async fn what_a_filter_multiplies_counts() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -685,8 +685,8 @@ async fn what_a_filter_multiplies_counts() {
     );
 }
 
-/// A batch ends where its filter has had much to do, whatever it has let through, or nobody else would have a turn for as long as
-/// four thousand rows take.
+/// A batch ends where its filter has had much to do, however much it has let through. Otherwise no other caller would
+/// have a turn for as long as four thousand rows take.
 #[tokio::test]
 async fn a_batch_ends_where_a_filter_has_looked_through_much() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -730,7 +730,7 @@ async fn a_batch_ends_where_a_filter_has_looked_through_much() {
     }
 }
 
-/// What a batch keeps in memory is not much more than it is: neither blocks of which a filter, or a rule, lets little
+/// A batch retains not much more memory than its size: neither blocks of which a filter, or a rule, lets little
 /// through, nor those of rows far from each other. Within a row of many cells as well.
 #[tokio::test]
 async fn a_batch_of_small_values_keeps_no_large_ones_in_memory() {
@@ -770,7 +770,7 @@ async fn a_batch_of_small_values_keeps_no_large_ones_in_memory() {
             let batch = scanner.next_batch().await.unwrap().unwrap();
             assert_eq!(batch.rows().map(|(_, cells)| cells.len()).sum::<usize>(), 1_000);
             drop(scanner);
-            // Of a value that is alone in its memory, what is behind it there.
+            // The bytes behind a value in its memory, if no other holds that memory.
             let kept = |cell: Cell| cell.value.try_into_mut().map_or(0, |alone| alone.capacity());
             let kept: usize = batch.into_cells().into_iter().map(kept).sum();
             assert!(kept < 4 << 20, "{is_wide} {n}: {kept}");
@@ -808,7 +808,7 @@ async fn a_batch_of_few_columns_keeps_no_names_of_others_in_memory() {
     let cells = scanner.next_batch().await.unwrap().unwrap().into_cells();
     drop(scanner);
     assert_eq!(cells.len(), ROWS as usize);
-    // Of a name that is alone in its memory, what is behind it there.
+    // The bytes behind a name in its memory, if no other holds that memory.
     let kept = |cell: Cell| cell.qualifier.try_into_mut().map_or(0, |alone| alone.capacity());
     let kept: usize = cells.into_iter().map(kept).sum();
     assert!(kept < 100_000, "{kept}");

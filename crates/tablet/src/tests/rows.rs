@@ -9,8 +9,8 @@ fn name(n: u32) -> Bytes {
     Bytes::from(format!("row{:05}", n * 7))
 }
 
-/// A tablet over a medium that counts reads, with two thousand rows of some hundred bytes in runs that overlap, in a memtable and
-/// in both; and what is in them.
+/// A tablet over a storage that counts reads, with two thousand rows of some hundred bytes in runs that overlap, in a
+/// memtable and in both; and the content of those rows.
 async fn filled(cache_bytes: usize) -> (Arc<Tablet>, Arc<FaultyStorage>) {
     filled_with(cache_bytes, None).await
 }
@@ -129,7 +129,7 @@ async fn what_is_fetched_ahead_is_not_fetched_again() {
 /// A row that is not there costs no more than one that is: a long list of them is handed out in batches.
 #[tokio::test]
 async fn rows_that_are_not_there_end_batches_too() {
-    // Beside all files, and in their midst without a filter that says so.
+    // Outside of all files, and in their midst without a filter that says so.
     for (before, filter_bits) in [("none", None), ("row00000-", Some(0))] {
         let (tablet, _) = filled_with(8 << 20, filter_bits).await;
         let rows: Vec<_> = (0..10_000).map(|n| Bytes::from(format!("{before}{n:05}"))).collect();
@@ -151,7 +151,7 @@ async fn rows_that_are_not_there_end_batches_too() {
     }
 }
 
-/// What is left of a range behind a batch may be a single row.
+/// The rest of a range behind a batch may be a single row.
 #[tokio::test]
 async fn a_scan_never_comes_back_to_what_it_has_passed() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
@@ -185,7 +185,7 @@ async fn a_scan_never_comes_back_to_what_it_has_passed() {
     }
 }
 
-/// Rows of one cell behind each other, of several columns, and of more versions than a block has room for, all in one file.
+/// Rows of one cell behind each other, of several columns, and of more versions than fit in a block, all in one file.
 #[tokio::test]
 async fn rows_of_a_list_may_be_unlike_each_other() {
     let (tablet, device) = filled(0).await;

@@ -6,7 +6,7 @@ use futures::{FutureExt, poll};
 use std::task::Poll;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
 
-/// Memory of which every read takes a turn of its own, as of a medium that is far away.
+/// Memory of which every read takes a turn of its own, as of a remote storage.
 struct Far(Arc<MemoryStorage>);
 
 struct FarFile(Arc<dyn ReadFile>);

@@ -80,7 +80,7 @@ fn write_rows(tablet: &Tablet, is_noise: bool) {
     write_values(tablet, 2000, if is_noise { 400 } else { 200 });
 }
 
-/// Writes rows of 400 bytes, of which so many cannot be compressed.
+/// Writes rows of 400 bytes, of which `noise_bytes` cannot be compressed.
 fn write_values(tablet: &Tablet, rows: usize, noise_bytes: usize) {
     let mut x = 1u64;
     let mut noise = || {
@@ -126,7 +126,7 @@ async fn what_was_flushed_in_haste_is_compressed_when_nobody_writes_any_more() {
             unreachable!("one file")
         };
         assert!(after < 520_000 && rest == 0, "{after} {rest}");
-        // It was known what that would save.
+        // The saving was known in advance.
         assert!(
             compressible.abs_diff(bytes - after) < bytes / 20,
             "{bytes} {after} {compressible}"

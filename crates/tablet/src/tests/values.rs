@@ -115,7 +115,7 @@ async fn check_rows(tablet: &Arc<Tablet>, rows: impl Iterator<Item = u64>, versi
     }
 }
 
-/// A filter that looks at values gets them before a row of a list is at its end.
+/// A filter that checks values gets them before a row of a list is at its end.
 #[tokio::test]
 async fn lists_of_rows_wait_for_values() {
     let storage = memory();
@@ -142,7 +142,7 @@ async fn lists_of_rows_wait_for_values() {
     assert_eq!(found, expected);
 }
 
-/// Value files on the medium.
+/// Value files on the storage.
 async fn value_files(storage: &Arc<dyn Storage>) -> BTreeSet<String> {
     let files = storage.list("sst/").await.unwrap();
     let values = files
@@ -200,7 +200,7 @@ async fn the_size_counts_the_values() {
     assert!(before > all / 2 && before <= size, "{before} of {size}");
 }
 
-/// What a merge has no need to look at it does not look at: it succeeds without the files.
+/// A compaction does not read values that it does not need: it succeeds without the files.
 #[tokio::test]
 async fn merges_and_filters_without_values_read_none() {
     let storage = memory();
@@ -256,7 +256,7 @@ async fn filters_that_look_at_values_see_them() {
     );
 }
 
-/// What was written before there were value files moves to one with the first compaction.
+/// Values written before there were value files move to one with the first compaction.
 #[tokio::test]
 async fn values_in_older_files_move_with_a_compaction() {
     let storage = memory();
@@ -328,8 +328,8 @@ async fn garbage_is_collected() {
     assert_eq!(value_bytes(&storage).await, 0);
 }
 
-/// Where many tablets are written to, a flush has a few values of each, and what is never overwritten would stay in as many
-/// files as there were flushes.
+/// Where many tablets are written to, a flush has a few values of each. Values that are never overwritten would stay in
+/// as many files as there were flushes.
 #[tokio::test]
 async fn small_value_files_are_gathered() {
     for (flushes, left) in [(7u64, 7usize), (20, 1)] {
@@ -353,8 +353,8 @@ async fn small_value_files_are_gathered() {
     }
 }
 
-/// The reserve is for what brings space back. Values that are gathered take their space twice, until nothing refers to where they
-/// were: the other half of a tablet may for long.
+/// The reserve is for work that frees space. Values that are gathered take their space twice, until nothing refers to
+/// their old places: the other half of a tablet may for long.
 #[tokio::test]
 async fn nothing_is_gathered_in_the_reserve() {
     let storage = memory();
@@ -438,7 +438,7 @@ async fn halves_of_a_tablet_share_its_value_files() {
     assert_eq!(value_files(&storage).await.len(), 0);
 }
 
-/// Values on their way to a reader take room until the last slice of them goes; others wait for it.
+/// Values on their way to a reader hold reserved memory until the last slice of them is dropped; others wait for it.
 #[tokio::test]
 async fn values_on_their_way_are_bounded() {
     let storage = memory();
@@ -475,7 +475,7 @@ async fn values_on_their_way_are_bounded() {
     assert_eq!(batch.rows().next().unwrap().1[0].value.len(), 2 * MEMORY);
 }
 
-/// What moves values keeps to the same room as those who read them.
+/// Jobs that move values keep to the same memory budget as those who read them.
 #[tokio::test]
 async fn values_that_are_moved_reserve_memory() {
     let storage = memory();
@@ -503,7 +503,7 @@ async fn values_that_are_moved_reserve_memory() {
     let left = value_bytes(&storage).await;
     assert!(left < 5 * MEMORY as u64, "half of it is gone: {left}");
     for row in 2..4 {
-        // One after the other: each takes all the room.
+        // One after the other: each takes all the memory of the budget.
         let spec = ScanSpec {
             rows: RowSet::new(vec![RowRange::single(&name(row))]),
             filter: None,
@@ -536,7 +536,8 @@ async fn manifests_name_what_sstables_refer_to() {
     assert_eq!(Manifest::decode_file("m", &bytes).unwrap(), manifest);
 }
 
-/// What refers to values is small, whatever it refers to: in one block of an sstable, or in few enough entries to be gathered.
+/// References to values are small, for values of any size: in one block of an sstable, or in few enough entries to be
+/// gathered.
 #[tokio::test]
 async fn a_row_of_many_values_comes_in_pieces_backward() {
     for (cells, bytes) in [(50, 100_000), (3_000, 2_000)] {
@@ -580,13 +581,13 @@ async fn a_row_of_many_values_comes_in_pieces_backward() {
     }
 }
 
-/// What a batch has, and a cell that is held back for the next one, keep the room of their values: those that come behind do
-/// not wait for it.
+/// The cells of a batch, and a cell that is held back for the next one, keep the memory reserved for their values:
+/// later cells do not wait for it.
 #[tokio::test]
 async fn values_do_not_wait_for_those_before_them_in_an_answer() {
     let tablet = create(&memory(), APART).await;
     let filled = |byte: u8, bytes: usize| Bytes::from(vec![byte; bytes]);
-    // These take all of the room, and what passes the filter keeps a little of it.
+    // These take all of the budget, and the values that pass the filter keep a little of it.
     write_value(&tablet, 1, "a", filled(7, 40_000));
     write_value(&tablet, 1, "b", filled(1, 2 * MEMORY));
     for qualifier in ["a", "b", "c"] {
@@ -620,7 +621,7 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
     }
 }
 
-/// A call that is dropped while the first piece of a row waits for values leaves nothing behind of what it had set aside.
+/// A call that is dropped while the first partial row waits for values leaves none of its reserved memory behind.
 #[tokio::test]
 async fn a_dropped_call_has_set_nothing_aside() {
     let storage = memory();
@@ -644,7 +645,7 @@ async fn a_dropped_call_has_set_nothing_aside() {
     let holder = scan(1, None).next_batch().await.unwrap();
     let mut scanner = scan(2, Some(Filter::ValueRegex(Bytes::from_static(b"(?s).*"))));
     scanner.set_partial_rows(Some(4 * MEMORY));
-    // For the first two values, not for the third beside them.
+    // For the first two values, not for the third next to them.
     scanner.set_reservation(4 * MEMORY);
     let waits = tokio::time::timeout(std::time::Duration::from_millis(50), scanner.next_batch()).await;
     assert!(waits.is_err(), "for the room of the values");

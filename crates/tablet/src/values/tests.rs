@@ -61,7 +61,8 @@ async fn files_are_written_and_read_as_ever() {
     assert!(ValueFile::open(open(GOLDEN).await, FileId(1)).await.is_err());
 }
 
-/// Whatever bit it is: opening fails, or the check finds it, and a value is the right one or an error naming the file.
+/// With any bit flipped, opening fails, or the check finds it, and a value is the right one or an error naming the
+/// file.
 #[tokio::test]
 async fn a_flipped_bit_is_found() {
     let (content, references) = written().await;
@@ -88,7 +89,8 @@ async fn a_flipped_bit_is_found() {
     }
 }
 
-/// Bytes at the front of a file cost no value: the magic, the checksum, the number, and what the device cannot read.
+/// Bytes at the front of a file cost no value: the magic, the checksum, the number, and bytes that the device cannot
+/// read.
 #[tokio::test]
 async fn a_damaged_header_costs_no_value() {
     let (content, references) = written().await;
@@ -221,8 +223,8 @@ impl ReadFile for Unsteady {
     }
 }
 
-/// What is read first comes with opening the file, where that is a request. What is read again is a request of half a MiB, for
-/// each file of a start.
+/// Opening a file also reads its first part, where that is a request. Reading it again would be a request of half a
+/// MiB, for each file of a start.
 #[tokio::test]
 async fn to_open_a_file_reads_its_header_once() {
     let (content, references) = written().await;

@@ -1,4 +1,6 @@
-//! Names of tables, regions and servers, schemas, and pairs: parts of the messages of several services.
+//! Names of tables, regions and servers, schemas, and pairs.
+//!
+//! They are parts of the messages of several services.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! One generator thread: a runtime, a connection to the target, and its share of the clients.
+//! One generator thread: a runtime, a connection to the target, its share of clients.
 
 use crate::activity::ActorContext;
 use crate::clients::Shared;

@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// The rule spelled out over a whole history, which the ledger must match without remembering all of it.
+/// The rule spelled out over a whole history, which the `Ledger` must match without remembering all of it.
 struct History {
     clock: u64,
     /// Beginning and acknowledgement of each version, zero included.
@@ -194,7 +194,7 @@ proptest! {
                 waiting => clients[client] = waiting,
             }
             let now = history.tick();
-            // A read that does not end has no effect on the ledger, so it is queried through one snapshot each time.
+            // A read that does not end has no effect on the `Ledger`, so it is queried through one snapshot each time.
             let before = ledger.begin_read(KEY).unwrap();
             for version in 0..history.writes.len() as u32 {
                 let allowed = match &before.candidates {

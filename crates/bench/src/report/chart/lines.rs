@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 pub struct Line {
     /// Its label. Several lines with the same label are labelled once.
     pub name: String,
-    /// Index of the target, which determines colour and marker.
+    /// Index of the target, which determines colour and point symbol.
     pub party: usize,
     /// Points in order of x, with the range of repeats where there are several.
     pub points: Vec<Point>,

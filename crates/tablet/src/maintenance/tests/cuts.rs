@@ -1,4 +1,4 @@
-//! What drops of rows leave of a manifest's room, and how it comes back.
+//! Drops of rows use up a manifest's space, and rewriting files frees it.
 
 use super::*;
 use stele_types::key;
@@ -6,8 +6,8 @@ use stele_types::key;
 /// Rows with keys of 32 KB: a reference to each by itself has 64 KB of bounds.
 const ROWS: usize = 300;
 
-/// No file is in so many parts, nor has so little left, that it would be rewritten for that; but together their bounds take
-/// so much of the manifest that further drops of rows would be refused before long, and for ever.
+/// No file is in as many parts, or has as little left, as would cause a rewrite. But together their bounds take much of
+/// the manifest: further drops of rows would be refused before long, and for ever.
 #[tokio::test]
 async fn bounds_that_fill_the_manifest_are_a_reason_to_compact() {
     let bench = Bench::of_files(1 << 20).await;

@@ -14,7 +14,7 @@ use stele_types::{CellKind, FamilyId, FileId, KeyBuf, SeqNo, Timestamp, key};
 
 type Place = (Vec<u8>, u8);
 
-/// Rows that begin alike, and differ in bytes that are escaped, in their lengths, or late.
+/// Rows with a common prefix that differ in bytes that are escaped, in their lengths, or late.
 fn row() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(b'b'), Just(255)];
     let tail = prop::collection::vec(byte, 0..4);

@@ -1,4 +1,6 @@
-//! Files of a run that cannot be opened: what lies between their neighbours, and what drops of rows and splits make of it.
+//! Files of a run that cannot be opened leave a gap.
+//!
+//! The tests cover rows between the neighbours of such files, and drops of rows and splits there.
 
 mod kinds;
 
@@ -88,7 +90,7 @@ async fn a_drop_of_other_rows_leaves_files_that_cannot_be_opened_as_they_are() {
         }
         let tablet = open(&storage, 2).await;
         drop_range(&tablet, "1a", "1b").await.unwrap();
-        // Of what lies between their neighbours nobody knows what a drop would leave.
+        // Nobody knows the effect of a drop on rows between their neighbours.
         let error = drop_range(&tablet, "3a", "3b").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
 
@@ -141,7 +143,7 @@ async fn damage_index(storage: &Arc<dyn Storage>, id: FileId) {
     assert!(found, "the file has no index");
 }
 
-/// Of a file without its index it is known where its keys end: it does not stand for what comes behind.
+/// For a file without its index the end of its keys is known: it does not stand for the keys behind that.
 #[tokio::test]
 async fn what_lies_behind_a_damaged_index_is_of_the_next_damaged_file() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
@@ -154,7 +156,7 @@ async fn what_lies_behind_a_damaged_index_is_of_the_next_damaged_file() {
         let found = read_row(&tablet, row).await.map_err(|e| e.kind());
         assert_eq!(found, expected.ok_or(ErrorKind::Corruption), "row {row}");
     }
-    // Both are of the left half, whatever the second has.
+    // Both are of the left half, with any content of the second.
     let row = Bytes::from_static(b"4a");
     let (left, right) = tablet.divide(&row, TabletId(2), TabletId(3)).await.unwrap();
     let files = |half: &Manifest| half.all_files().map(FileRef::id).collect::<Vec<_>>();
@@ -236,7 +238,7 @@ async fn damaged_files_of_a_run_that_is_cut_fail_what_they_may_have() {
     }
 }
 
-/// The one before it has an end of its own, so it does not stand for what is behind that.
+/// The one before it has an end of its own, so it does not stand for the keys behind that.
 #[tokio::test]
 async fn a_drop_within_a_file_that_cannot_be_opened_is_refused_whatever_is_before_it() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
@@ -253,7 +255,8 @@ async fn a_drop_within_a_file_that_cannot_be_opened_is_refused_whatever_is_befor
     assert_eq!(files_of(&tablet).await, [id(1), id(2)]);
 }
 
-/// What stands in memory for the end of a run of them is longer than any key, and in no manifest: nothing is rewritten for it.
+/// The bound in memory for the end of a run of them is longer than any key, and in no manifest: nothing is rewritten
+/// for it.
 #[tokio::test]
 async fn files_that_cannot_be_opened_take_no_more_of_the_manifest() {
     const FILES: u32 = 140;

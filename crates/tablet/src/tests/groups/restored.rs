@@ -1,5 +1,6 @@
-//! Families that moved, where the catalog or a file does not tell all of it: a catalog that was restored to an older state,
-//! files that name no families, damaged files.
+//! Families that moved, where the catalog or a file does not tell all.
+//!
+//! Cases: a catalog restored to an older state, files that name no families, damaged files.
 
 use super::super::damage::{flip, read_row};
 use super::*;
@@ -46,14 +47,14 @@ fn misplaced(tablet: &Tablet) -> Vec<(u32, u32, bool)> {
     state.misplaced().iter().map(known).collect()
 }
 
-/// Room for every merge, and too little for all files to be rewritten together.
+/// Space for every compaction, and too little for all files to be rewritten together.
 const NOT_ALL: SpaceLimit = SpaceLimit {
     any: 0,
     into_bottom: u64::MAX,
 };
 
-/// The marker is in the group that the catalog says the family has left, and what it hides in one that the catalog says
-/// nothing of: nobody knows that it is older.
+/// The tombstone is in the group that the catalog says the family has left. The cell that it hides is in one that the
+/// catalog does not mention: nobody knows that it is older.
 #[tokio::test]
 async fn a_marker_stays_while_a_family_is_left_in_another_group_for_unknown_reasons() {
     let schema = groups(3);
@@ -72,7 +73,7 @@ async fn a_marker_stays_while_a_family_is_left_in_another_group_for_unknown_reas
     assert!((0..3).all(|group| state.is_above_misplaced(GroupId(group))));
     let expected = "2=x 3=x";
     assert_eq!(sorted(&read(&tablet).await), expected);
-    // A disk that is all but full merges what it can.
+    // A disk that is all but full merges as many runs as it can.
     for _ in 0..4 {
         tablet.compact_for_space(NOT_ALL).await.unwrap();
         assert_eq!(
@@ -137,7 +138,7 @@ async fn operands_are_not_merged_over_those_of_another_group() {
     assert_eq!((misplaced(&tablet), read(&tablet).await), (vec![], sum));
 }
 
-/// Makes a file one of the time before lists of families: what was the list is a field that nobody knows.
+/// Makes a file one of the time before lists of families: the former list is a field that nobody knows.
 async fn forget_families(storage: &Arc<dyn Storage>, file: FileId) {
     let path = FileRef::path(file);
     let mut bytes = storage.read_all(&path).await.unwrap().to_vec();
@@ -171,7 +172,7 @@ async fn reopened_as(storage: &Arc<dyn Storage>, schema: &Arc<TableSchema>, epoc
     reopened(storage, &Arc::new(Cache::new(0)), schema, epoch).await
 }
 
-/// Such a file has what was written before there was a second group. It is no reason to take families of other groups for
+/// Such a file has cells written before there was a second group. It is no reason to take families of other groups for
 /// moved, or all files would be rewritten; and it has everything that the catalog says has left its group.
 #[tokio::test]
 async fn a_file_without_a_list_has_what_the_catalog_says() {
@@ -226,7 +227,7 @@ async fn write_families(tablet: &Tablet, wanted: &[u32]) {
     tablet.flush().await.unwrap();
 }
 
-/// What compactions come to, one after the other.
+/// The outcomes of compactions, one after the other.
 async fn outcomes(tablet: &Tablet) -> Vec<Result<bool, ErrorKind>> {
     let mut outcomes = Vec::new();
     for _ in 0..4 {
@@ -235,13 +236,13 @@ async fn outcomes(tablet: &Tablet) -> Vec<Result<bool, ErrorKind>> {
     outcomes
 }
 
-/// A file is damaged in a block or as a whole; it has a family of which nobody knows why it is there, or such a family is
-/// in another file. What has to do with that family stays where it is, and what has not is relocated.
+/// A file is damaged in a block or as a whole. It has a family that is there for no known reason, or such a family is
+/// in another file. Cells that concern that family stay where they are, and the others are moved to their group.
 #[tokio::test]
 async fn a_known_residue_is_relocated_beside_a_damaged_file() {
     const MIXED: (u32, u32, bool) = (3, 2, false);
     for (group, at) in [(2, 5), (2, -1), (4, 5), (4, -1)] {
-        // What cannot be opened says nothing of its families.
+        // A file that cannot be opened says nothing of its families.
         let stays = if (group, at) == (2, -1) { vec![] } else { vec![MIXED] };
         let storage: Arc<dyn Storage> = MemoryStorage::new();
         let schema = groups(5);
@@ -282,8 +283,8 @@ async fn a_known_residue_is_relocated_beside_a_damaged_file() {
     }
 }
 
-/// The damage is in what a family has left behind. Until that is whole again it is not relocated, and what was deleted since
-/// stays deleted by markers that no compaction drops.
+/// The damage is in cells that a family has left behind. Until they are whole again the family is not moved, and cells
+/// deleted since stay deleted by tombstones that no compaction drops.
 #[tokio::test]
 async fn a_damaged_residue_stays_and_so_does_what_hides_it() {
     for at in [5, -1] {

@@ -1,9 +1,11 @@
-//! Every way in which the files of a short run can be damaged, each by itself: what is read, and what splits make of it.
+//! Every kind of damage to files of a short run, each by itself.
+//!
+//! The tests cover reads, and splits of the run.
 
 use super::*;
 use stele_types::key;
 
-/// What has happened to a file.
+/// The damage to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -15,7 +17,7 @@ enum Kind {
 
 const KINDS: [Kind; 3] = [Kind::Whole, Kind::NoIndex, Kind::NoFooter];
 
-/// The first and the last row of what is left of each file after the drop of [`fill_cut_run`].
+/// The first and the last row left of each file after the drop of [`fill_cut_run`].
 const LEFT: [(&str, &str); 4] = [("1a", "1c"), ("2a", "2b"), ("3b", "3c"), ("4a", "4c")];
 
 fn path(file: usize) -> String {
@@ -59,7 +61,7 @@ async fn check_reads(tablet: &Arc<Tablet>, kinds: [Kind; 4]) {
     }
 }
 
-/// Halves have of each file what it has, whole, on the side where it is; or the split is refused.
+/// Halves have the whole content of each file, on the side where it is; or the split is refused.
 async fn check_split(tablet: &Tablet, at: &'static str, kinds: [Kind; 4]) -> bool {
     let row = Bytes::from_static(at.as_bytes());
     let (left, right) = match tablet.divide(&row, TabletId(2), TabletId(3)).await {
