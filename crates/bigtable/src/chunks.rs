@@ -11,8 +11,8 @@
 //! * A cell that is split has its total size in `value_size` of all parts but the last. Labels and timestamp are in the
 //!   first part.
 //! * Messages stay below 4 MiB, the default receive limit of gRPC clients.
-//! * The Go client wants every message to end with a row, whatever the row's size. It raises its receive limit to 256
-//!   MiB where it can.
+//! * The Go client wants every message to end with a row, regardless of the row's size. It raises its receive limit to
+//!   256 MiB where it can.
 //! * A chunk with `reset_row`, and nothing else, takes back the part of a row that the client has.
 //!
 //! So a message has whole rows. Only a row that does not fit into one message is spread over several, with its large

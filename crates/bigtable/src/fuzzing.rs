@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: from the bytes of a message to the request for the layers below, without a service.
+//! Entry points for fuzzers decode a message into the request for the layers below. No service runs.
 //!
 //! Refusals are `None` or nothing. A fuzzer checks that they are reached without a panic, and that accepted requests
 //! are fit for the layers below.

@@ -1,4 +1,4 @@
-//! Every limit of this front end: the cost of one request, and of all requests together.
+//! All limits of this front end apply to one request or to all requests together.
 //!
 //! Terms: the *size* of a request is its bytes on the wire. Its *cost* is the memory that it takes while it is served:
 //! about its size and the memory of its decoded parts. A part of two bytes on the wire may take three hundred in
@@ -175,7 +175,7 @@ pub struct CallLimits {
     pub arrival_wait: Duration,
 }
 
-/// Calls in flight, whatever the budget: far more than keep a machine busy.
+/// Calls in flight with any budget: far more than keep a machine busy.
 const CALLS_MAX: usize = 8_192;
 
 /// Calls in flight that any budget allows.
@@ -185,7 +185,7 @@ const CALLS_MIN: usize = 512;
 /// of 16 KiB at most, then a task and two pieces of 64 KiB with the transport.
 const CALL_BYTES: usize = 128 << 10;
 
-/// Budget from which on one request may be as large as the largest value, whatever the others use. The value is in
+/// Budget from which one request may be as large as the largest value, regardless of the use by others. The value is in
 /// memory twice, in its request and in the memtable, and its beginning once more for a moment. A smaller budget has no
 /// space for that.
 pub const OVERDRAFT_REQUEST_MEMORY_MIN: usize = 256 << 20;

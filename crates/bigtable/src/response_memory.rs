@@ -1,7 +1,8 @@
-//! The memory of responses, reserved before they are read and released when the transport has sent them.
+//! Memory of responses is reserved before they are read. It is released when the transport has sent them.
 //!
-//! A client pulls its read, so a read whose client reads nothing holds what it has buffered: a batch of rows for each
-//! of thousands of streams. A batch is therefore read only under a *reservation*, and reservations are limited by the
+//! A client pulls its read. The buffered part of a response stays in memory while its client reads nothing: a batch of
+//! rows for each of thousands of streams. A batch is therefore read only under a *reservation*, and reservations are
+//! limited by the
 //! memory budget. One reservation covers the batch, the messages made of it, and the parts of them that the transport
 //! holds while its client reads nothing. The pieces of the messages share the reservation. It ends when the last piece
 //! is dropped, which means sent. Small responses, as nearly all reads of single rows have, need no reservation: the

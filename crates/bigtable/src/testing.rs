@@ -1,4 +1,4 @@
-//! Shared by tests: a schema, the client's side of a ReadRows stream, and a model of the service.
+//! Tests share a schema, the client's side of a ReadRows stream, and a service model.
 
 pub(crate) mod clock;
 pub(crate) mod fake;

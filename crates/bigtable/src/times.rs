@@ -1,4 +1,4 @@
-//! Converts timestamps between the API, which counts microseconds, and a table, which counts in its own unit.
+//! Converts timestamps between the API and a table. The API counts microseconds, and a table counts in its own unit.
 //!
 //! A table created through another front end may count milliseconds. Then every timestamp in a request must be a whole
 //! number of them. Nothing is rounded silently except where the API says so, and nothing wraps.

@@ -3,7 +3,7 @@
 use stele_coord::CoordError;
 use stele_types::{ErrorKind, TableName};
 
-/// What went wrong.
+/// The kind of failure.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CatalogError {
     /// No such table.

@@ -1,4 +1,4 @@
-//! The catalog: which namespaces, tables and tablets exist (Bigtable §5.1, where a METADATA table does this).
+//! The catalog records the namespaces, tables and tablets. Bigtable uses a METADATA table for this (§5.1).
 //!
 //! Records live in the coordinator, one key each; a change is one transaction, or, when it has more records than a
 //! transaction may have, several of which the last is the commit point:

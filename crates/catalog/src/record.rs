@@ -1,5 +1,5 @@
-//! Catalog records as bytes: protocol-buffers messages behind one version byte. Tags are in `docs/formats/catalog.md` and
-//! are never reused. The coordinator checksums what it stores.
+//! Catalog records as bytes: protocol-buffers messages behind one version byte. Tags are in `docs/formats/catalog.md`
+//! and are never reused. The coordinator checksums its records.
 
 #[cfg(test)]
 mod golden;
@@ -319,8 +319,8 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
     })
 }
 
-/// Checks what ids refer to: writes to a family whose group is missing would go nowhere, and an id given again would
-/// bring back what its former family left in files.
+/// Checks the targets of ids. Writes to a family whose group is missing would go nowhere. An id that is given again
+/// would bring back cells of its former family from files.
 fn check_references(
     families: &BTreeMap<FamilyId, Family>,
     groups: &[LocalityGroup],
@@ -442,7 +442,7 @@ pub fn tablet_key(table: TableId, tablet: TabletId) -> String {
     format!("{TABLETS}{:016x}/{:016x}", table.0, tablet.0)
 }
 
-/// The table and tablet of a record's key. Only what [`tablet_key`] makes is one: no capital digits, no signs.
+/// The table and tablet of a record's key. Only a result of [`tablet_key`] is valid: no capital digits, no signs.
 pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
     let (table, tablet) = key.strip_prefix(TABLETS)?.split_once('/')?;
     let table = TableId(u64::from_str_radix(table, 16).ok()?);

@@ -85,7 +85,7 @@ impl TableEntry {
 pub struct CatalogView {
     /// By name.
     pub tables: BTreeMap<TableName, Arc<TableEntry>>,
-    /// What front ends keep about namespaces, and whether they were made on purpose.
+    /// Data of front ends about namespaces, and whether they were made on purpose.
     pub namespaces: BTreeMap<String, (Bytes, bool)>,
 }
 

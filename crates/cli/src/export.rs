@@ -1,4 +1,4 @@
-//! `export`: writes a table, or a part of it, to a file or to standard output.
+//! `export` writes a table, or a part of it, to a file or standard output.
 //!
 //! The file grows as `<out>.part` and takes its name when it is complete. Every few seconds the part is synced. A
 //! checkpoint `<out>.part.state` then records how many of its bytes are whole rows, and the last of these. The same

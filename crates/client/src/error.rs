@@ -1,11 +1,12 @@
-//! Errors as front ends see them: a kind they map to their protocol's code, and a sentence for people.
+//! Errors for front ends have a kind and a message. A front end maps the kind to its protocol's code; the message is a
+//! sentence for people.
 
 use stele_types::ErrorKind;
 
 /// Result of a service call.
 pub type ServiceResult<T> = Result<T, ServiceError>;
 
-/// What went wrong, in words a client may be shown.
+/// The failure, in words that a client may be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {

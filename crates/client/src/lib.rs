@@ -1,8 +1,8 @@
 //! The service interface of the system, and the way from rows to tablets.
 //!
 //! Front ends translate their protocol into [`TableService`] and know nothing below it. [`router::Router`] implements
-//! its data half: it finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns
-//! each, and goes on where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
+//! its data half. It finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns
+//! each, and continues where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
 //! leases, for protocols whose scans span requests.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Requests of the service interface, in the data model's terms: families by id, timestamps in the table's unit.
+//! Requests of the service interface use the data model's terms. Families are given by id, timestamps in the table's
+//! unit.
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ pub struct ReadRows {
     pub rows_limit: u64,
     /// Rows in descending order. The cells within a row keep their order.
     pub reversed: bool,
-    /// Everything that is stored: markers, hidden and expired cells too. The filter sees them like cells.
+    /// All stored entries, including tombstones and hidden or expired cells. The filter sees them like cells.
     pub raw: bool,
     /// [`TableService::try_read_row`](crate::TableService::try_read_row) was called and would have had to
     /// wait: the caches that it probes need not be probed again.
@@ -148,7 +149,7 @@ pub struct NewTable {
     pub time_unit: TimeUnit,
     /// Client timestamps must be multiples of this many units.
     pub granularity: i64,
-    /// What deletes hide.
+    /// The rule for the cells that a delete hides.
     pub delete_rule: DeleteRule,
     /// `None` takes the server's.
     pub durability: Option<Durability>,
@@ -201,7 +202,7 @@ pub enum FamilyChange {
 /// One step of an all-or-nothing change of locality groups; steps apply in order.
 #[derive(Clone, Debug)]
 pub enum GroupChange {
-    /// `AlreadyExists` when the name is taken. What is not said takes its default.
+    /// `AlreadyExists` when the name is taken. Options that are not given take their defaults.
     Create {
         /// Its name.
         name: String,
@@ -228,7 +229,7 @@ pub enum GroupChange {
 /// A change of a group's options; `None` leaves one as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupUpdate {
-    /// Codec. A group that gives Zstandard up gives up what only Zstandard has.
+    /// Codec. A group that changes from Zstandard loses the options that only Zstandard has.
     pub compression: Option<Compression>,
     /// Level of Zstandard.
     pub zstd_level: Option<u8>,

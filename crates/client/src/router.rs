@@ -1,7 +1,8 @@
 //! The router maps tables and rows to tablets.
 //!
-//! It looks rows up in the catalog, sends each tablet its part, and combines the results. A tablet may split or move between
-//! the lookup and the call; then the call fails as `Unavailable`, and the router looks up the remaining rows again.
+//! It finds the tablets of rows in the catalog, sends each tablet its part, and combines the results. A tablet may
+//! split or move between the lookup and the call. Then the call fails as `Unavailable`, and the router repeats the
+//! lookup for the remaining rows.
 
 mod left;
 mod sampling;
@@ -214,7 +215,7 @@ impl TableService for Router {
         let table = self.shared.table(&request.table)?;
         let tablet = table.tablet_of(row).id;
         match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
-            // It splits or moves: a caller that can wait looks it up again.
+            // It splits or moves: a caller that can wait repeats the lookup.
             Err(error) if error.kind == ErrorKind::Unavailable => Ok(None),
             done => done,
         }

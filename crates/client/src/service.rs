@@ -65,8 +65,8 @@ pub trait BatchReservation: Send {
     /// How much there is.
     fn bytes(&self) -> usize;
 
-    /// Whether a large row may come in pieces: [`RowBatch::continues`]. Where it may not, or cannot because its filter must see
-    /// it as a whole, it comes whole, in as much room as it takes.
+    /// Whether a large row may come as partial rows: [`RowBatch::continues`]. Otherwise, or if its filter must see it
+    /// as a whole, it comes whole and takes as much memory as it needs.
     fn takes_partial_rows(&self) -> bool {
         false
     }

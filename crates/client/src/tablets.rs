@@ -1,4 +1,4 @@
-//! The interface of a tablet server: the other side of the router, local or one hop away.
+//! The interface of a tablet server, called by the router, local or one hop away.
 
 use crate::error::ServiceResult;
 use crate::request::RmwRule;
@@ -46,7 +46,7 @@ pub struct TabletCheckAndMutate {
 }
 
 /// Data of tablets. A tablet that is not (or no longer) here, and a row that is not the tablet's, are `Unavailable`:
-/// nothing has happened, and the caller looks the row up again.
+/// nothing has happened, and the caller repeats the lookup of the row.
 #[async_trait]
 pub trait TabletService: Send + Sync + 'static {
     /// Starts a read.

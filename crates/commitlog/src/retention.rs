@@ -1,9 +1,10 @@
 //! Decides which segments are still needed.
 //!
-//! A segment is kept for its records, and for its header: that states where the segment before it ends and how much of it
-//! was synced. The second reason lasts while the segment before is needed itself, or is not *settled*: refused bytes may
-//! lie behind its end, or power loss may still take that end, and then recovery drops the segments behind it. Hence one
-//! unflushable tablet keeps the segments of its records, one behind each of them, and no others.
+//! A segment is kept for its records, and for its header. The header states where the segment before it ends and how
+//! much of it was synced. The header is needed while the segment before is needed itself, or is not *settled*.
+//! Unsettled means that refused bytes may lie behind its end, or that power loss may still take that end. In the latter
+//! case recovery drops the segments behind it. Hence one unflushable tablet keeps the segments of its records, one
+//! behind each of them, and no others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};

@@ -128,8 +128,9 @@ impl<C: Completion> LogStream<C> {
             }
             let file = shared.unsynced.lock().remove(&number);
             if file.is_some() {
-                // The last close of a deleted file waits until its blocks are freed, 30 ms and more where the device is told to
-                // discard them: not under the lock, nor on a thread that runs tasks. An error means that the runtime ends.
+                // The last close of a deleted file waits until its blocks are freed: 30 ms and more where the device is
+                // told to discard them. So it happens neither under the lock nor on a thread that runs tasks. An error
+                // means that the runtime ends.
                 let _ = self.inner.env.blocking(move || drop(file)).await;
             }
             shared.metrics.retained_bytes.sub(info.len as i64);

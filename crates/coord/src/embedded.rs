@@ -44,8 +44,8 @@ use stele_env::Env;
 use stele_storage::{AppendFile, Storage, StorageError};
 use tokio::sync::Notify;
 
-/// A log is replaced by a snapshot when it is this long, or as long as the last snapshot if that is longer: then
-/// snapshots at most double the bytes written, and opening reads at most twice the state and 1 MiB.
+/// A snapshot replaces a log that is this long, or as long as the last snapshot if that is longer. So snapshots at most
+/// double the bytes written, and opening reads at most twice the state and 1 MiB.
 pub const COMPACT_LOG_BYTES: u64 = 1 << 20;
 
 /// A log is also replaced when reading it back costs as much as this number of bytes, or as the last snapshot if that is more. On an

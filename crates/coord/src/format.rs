@@ -34,8 +34,9 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const LOG_HEADER_BYTES: usize = 24;
 /// Bytes before a record's body.
 pub const RECORD_HEADER_BYTES: usize = 16;
-/// Longest body. A transaction has at most 1 MiB of keys and values; besides them 8 bytes of revision, 2 of count, and per
-/// write at most 1 of kind, 10 of session and 2 × 10 of lengths: 3,978 bytes. A quarter MiB is to spare.
+/// Longest body. A transaction has at most 1 MiB of keys and values. Besides them it has 8 bytes of revision and 2 of
+/// count. Each write adds at most 1 byte of kind, 10 of session and 2 × 10 of lengths: 3,978 bytes in all. A quarter
+/// MiB is to spare.
 pub const BODY_BYTES_MAX: usize = TXN_BYTES_MAX + (256 << 10);
 
 const RECORD_MAGIC: [u8; 4] = *b"TXN\xc1";

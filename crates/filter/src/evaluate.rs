@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * Between any two filters the cells are in order of family, qualifier and timestamp, newest first.
-//! * Work and memory are bounded by the constants below, whatever the filter.
+//! * Work and memory are bounded by the constants below, regardless of the filter.
 
 use crate::cell_order::{keep_newest, order, same_column};
 use crate::error::FilterError;

@@ -1,4 +1,5 @@
-//! Row filters: a tree, its validation, its evaluation over one row, and the reduction of rows that it allows a scan.
+//! Row filters are validated trees that are evaluated over one row at a time. The crate also derives the reduction of
+//! rows that a filter allows a scan.
 //!
 //! A filter is a function from a row's cells to a row's cells, written as a tree of [`Filter`]s. The tree is plain
 //! data, so that it can travel to the server that holds the row. [`Filter::compile`] checks all of it against a schema

@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The literal prefix ends where the output is now. After an end-of-text assertion it has ended already: the
-    /// assertion is in the tail and lets nothing follow, whatever the rest of the pattern.
+    /// assertion is in the tail and lets nothing follow, regardless of the rest of the pattern.
     fn close_prefix(&mut self) {
         self.prefix_state = match self.prefix_state {
             Prefix::Open => Prefix::Closed(self.out.len()),

@@ -208,7 +208,7 @@ impl TableAdmin for Master {
     async fn modify_groups(&self, table: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
         let table = table.clone();
         self.carry_out(|master| async move {
-            // Halves have the files from before the split: what compactions have moved in the tablet since says nothing of them.
+            // Halves have the files from before the split, so later compactions of the tablet say nothing about them.
             master.splits.decide_for(&table).await?;
             let entry = master.entry(&table)?;
             let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry))?;

@@ -1,4 +1,4 @@
-//! The master serialises changes of tables, and finds out the outcome of those that are unknown.
+//! The master serialises changes of tables, and resolves those of unknown outcome.
 //!
 //! One change at a time, so that each works on the catalog that it has read. A change that has begun is carried out also when
 //! its caller goes away. Stopped half-way, it could be in storage and not in memory; rows then written to a table that
@@ -75,8 +75,8 @@ impl Master {
         outcome.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Finds out what became of changes of unknown outcome, if that can be told now. Beside no change: it might take that one's
-    /// unknown outcome for settled.
+    /// Determines the outcome of changes that have an unknown one, if that is possible now. Never runs concurrently
+    /// with a change: it might take the unknown outcome of that change for settled.
     pub(crate) async fn settle(&self) {
         let settled = match self.catalog.settle().await {
             Ok(()) => self.find_out_made().await,

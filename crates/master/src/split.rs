@@ -125,9 +125,9 @@ impl Splits {
         }
     }
 
-    /// For a change of a table that cannot be made during a split of unknown outcome: a change that would wait for
-    /// the writers that the split keeps out, or one that depends on the contents of files. Fails while there is such
-    /// a split of the table.
+    /// For a change of a table that cannot be made during a split of unknown outcome. Such a change would wait for the
+    /// writers that the split keeps out, or depends on the contents of files. Fails while there is such a split of the
+    /// table.
     pub(crate) async fn decide_for(&self, table: &TableName) -> ServiceResult<()> {
         if !self.is_undecided_for(table) {
             return Ok(());

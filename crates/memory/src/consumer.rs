@@ -111,7 +111,7 @@ impl Consumer {
         env.timeout(wait_max, both).await.map_err(|_| Exhausted)
     }
 
-    /// Whether a reservation of so many bytes takes the overdraft.
+    /// Whether a reservation of `bytes` takes the overdraft.
     pub fn needs_overdraft(&self, bytes: usize) -> bool {
         bytes >= self.limit() && self.bytes_max() > self.limit()
     }
@@ -215,7 +215,7 @@ impl Reservation {
         back
     }
 
-    /// A part of it with so many bytes, or all if it has fewer; the overdraft stays.
+    /// Splits off a part of `bytes`, or all if it has fewer; the overdraft stays.
     pub fn split(&self, bytes: usize) -> Reservation {
         let less = |now: usize| Some(now.saturating_sub(bytes));
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -12,7 +12,7 @@
 //! * A caller that waits holds no reservation of the consumer that it waits for ([`Consumer::reserve`] takes none).
 //! * Waiters of a consumer are served in order of arrival, except for those that [`shares`] lets leave the queue.
 //!
-//! Caches and memtables are not reserved piece by piece: the governor divides what this crate leaves to them, and
+//! Caches and memtables are not reserved piece by piece. The governor divides the rest of the budget among them, and
 //! [`Pool::on_change`] tells it when reservations grow.
 #![forbid(unsafe_code)]
 

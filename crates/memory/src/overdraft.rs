@@ -1,4 +1,5 @@
-//! The overdraft: one request at a time may exceed its consumer's limit, up to the size of the largest value.
+//! The overdraft lets one request at a time exceed its consumer's limit. The request may be as large as the largest
+//! value.
 //!
 //! It comes on top of the budget, so two of them would exceed the memory that a process may take. A caller that waits for
 //! it holds no reservation; a holder whose client makes no progress is cancelled by [`crate::Reclaim::reclaim_overdraft`].

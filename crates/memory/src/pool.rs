@@ -45,7 +45,7 @@ pub type Listener = dyn Fn(&dyn Fn() -> Usage) -> Duration + Send + Sync;
 
 /// A holder of reservations that can cancel some that make no progress.
 pub trait Reclaim: Send + Sync {
-    /// Cancels reservations that make no progress, about so many bytes of them. Called every 100 ms while a caller waits.
+    /// Cancels reservations that make no progress, about `bytes` of them. Called every 100 ms while a caller waits.
     fn reclaim(&self, bytes: usize);
 
     /// Cancels the reservation that has the overdraft, if it is one of this holder's and makes no progress.
@@ -157,7 +157,7 @@ impl Pool {
         self.0.reclaimers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Cancels reservations that make no progress, about so many bytes of them.
+    /// Cancels reservations that make no progress, about `bytes` of them.
     pub fn reclaim(&self, bytes: usize) {
         self.reclaimers().iter().for_each(|holder| holder.reclaim(bytes));
     }

@@ -96,7 +96,8 @@ impl Queue {
 
     /// Subtracts from the bytes in use and grants waiters theirs; the bytes that were in use before.
     ///
-    /// A waiter first makes itself known, then checks the bytes in use; a release first lowers them, then looks for waiters.
+    /// A waiter first makes itself known, then checks the bytes in use; a release first lowers them, then checks for
+    /// waiters.
     /// In any order of the four steps one of the two sees the other.
     pub(crate) fn release(&self, bytes: usize) -> usize {
         let before = self.used.fetch_sub(bytes, Ordering::SeqCst);

@@ -56,9 +56,9 @@ pub struct Share {
     pub name: &'static str,
     /// The fraction of the budget is one `divisor`th.
     pub divisor: u64,
-    /// Least bytes, whatever the budget.
+    /// Least bytes with any budget.
     pub min: u64,
-    /// Most bytes, whatever the budget.
+    /// Most bytes with any budget.
     pub max: u64,
     /// How long a waiter for more than half of the limit keeps its turn. Afterwards others pass it and it polls: as long as
     /// clients do not take their responses, most of the limit may never be free at one moment. `None`: always in order.
@@ -115,7 +115,7 @@ const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64,
     }
 }
 
-/// The fixed minimum that all consumers may reserve together, whatever the budget: the sum of the lower bounds.
+/// The fixed minimum that all consumers may reserve together with any budget: the sum of the lower bounds.
 pub const MIN_BYTES: u64 = worst_case(0);
 
 /// Bytes that all consumers together may have reserved with this budget.
@@ -129,8 +129,8 @@ pub const fn worst_case(budget: u64) -> u64 {
     sum
 }
 
-// The reserved parts leave at least a tenth of any budget of a gigabyte or more to memtables and caches when all of them
-// are full at the same time, and their lower bounds fit into the memory that a process may take above a small budget.
+// When all reserved parts are full at the same time, memtables and caches still have at least a tenth of any budget of
+// a gigabyte or more. The lower bounds fit into the memory that a process may take above a small budget.
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);

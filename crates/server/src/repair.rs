@@ -7,7 +7,7 @@
 //! * A damaged value file is not repaired: a server reads all its intact values.
 //! * A damaged snapshot of the catalog is rebuilt from the generation before it, which loses nothing ([`loss`]).
 //! * Where only an older state of the catalog or of a tablet's manifest is readable, it is used with the user's consent
-//!   (`--accept-loss`), because nobody can tell what it lacks.
+//!   (`--accept-loss`), because nobody can tell which changes it lacks.
 //!
 //! Nothing is thrown away: replaced files move to `damaged/`, which no server reads. With `--dry-run` nothing changes,
 //! and the report lists the losses. The loss of a tombstone can make hidden cells visible again. So the rows of a lost
@@ -48,7 +48,7 @@ use stele_types::{Epoch, FileId, TabletId};
 pub struct RepairArgs {
     #[command(flatten)]
     data: check::DataPlace,
-    /// Prints what would be done and lost, and changes nothing
+    /// Prints the repairs and losses to expect, and changes nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Repairs; damaged files move to `damaged/` in the data folder. A server on a prefix of an object store ends

@@ -7,11 +7,11 @@
 //! Where several results are correct, the model accepts exactly these:
 //!
 //! * A compaction may have dropped, for good, a version that its family's rule has once called garbage. When the
-//!   versions that made it garbage are deleted later, it may come back or not. A rule with both count and age may do
-//!   this at a time when no reader would see it: a compaction applies the rule, at its own time, to a prefix of the
-//!   history (files that lack the newest deletes). So for each version the model records its position among the
-//!   versions of its column after every write to the row. It treats the version as droppable up to that write once the
-//!   rule says so for that position and today's date.
+//!   versions that made it garbage are deleted later, it may come back or not. With a rule of both count and age this
+//!   may happen at a time when no reader would see it. The reason is that a compaction applies the rule, at its own
+//!   time, to a prefix of the history (files that lack the newest deletes). So for each version the model records its
+//!   position among the versions of its column after every write to the row. It treats the version as droppable up to
+//!   that write once the rule says so for that position and today's date.
 //! * A version is dropped as a whole: an overwritten value never comes back, and of an aggregate all operands up to
 //!   then are gone.
 //!

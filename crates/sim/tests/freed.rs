@@ -19,7 +19,7 @@ use tables::plain_table;
 const STEPS_MAX: u64 = 2_000_000;
 /// Rows to write: several times the size at which a tablet with these settings splits.
 const ROWS: u32 = 400;
-/// Within which a tablet of so much is split, and files of former ones are deleted.
+/// Time within which a tablet of [`ROWS`] is split and files of former tablets are deleted.
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// Latency of each operation of the storage.

@@ -1,8 +1,8 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
-//! * Memory and compaction debt: writers are slowed in proportion to the free part of the memtables' share, and by how far
-//!   compactions are behind in runs and in space (`pacing`), so that the load settles instead of stopping and starting.
-//!   Should memory run over nevertheless, they wait; after a limit they are refused as busy.
+//! * Memory and compaction debt: writers are slowed in proportion to the free part of the memtables' share, and by the
+//!   compaction debt in runs and in space (`pacing`). So the load settles instead of stopping and starting. Should
+//!   memory run over nevertheless, writers wait; after a limit they are refused as busy.
 //! * Unflushable tablets: writes to them are refused when log or memory retain too much for them, and writes to other tablets
 //!   are not slowed for their sake (`unflushable`).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
@@ -241,8 +241,8 @@ impl Admission {
         Load::new(foreseen, self.memtables.bytes_max(), compaction_pressure)
     }
 
-    /// Whether memtables take so much more than their share that nothing may be added: the last resort, where a
-    /// measurement was wrong or the share has become smaller.
+    /// Whether memtables exceed their share by the margin above which nothing may be added. This is the last resort,
+    /// where a measurement was wrong or the share has become smaller.
     fn is_memory_over(&self) -> bool {
         let max = self.memtables.bytes_max();
         self.memory_bytes() > max.saturating_add(over_max(max))
@@ -367,7 +367,7 @@ impl Admission {
         }
     }
 
-    /// Bytes of large writes that are not in memtables yet: flushes make room for them.
+    /// Bytes of large writes that are not in memtables yet: flushes free memory for them.
     pub fn expected_bytes(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed) + self.coming.load(Ordering::Relaxed)
     }
@@ -433,7 +433,7 @@ impl Admission {
         self.disk_full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether so much is free that writes would be accepted if nothing were in memory.
+    /// Whether enough is free that writes would be accepted if nothing were in memory.
     pub fn has_reserve(&self) -> bool {
         self.free_bytes.load(Ordering::Relaxed) >= self.free_bytes_min
     }

@@ -16,7 +16,7 @@ pub fn from_tablet(error: TabletError) -> ServiceError {
     ServiceError::new(error.kind(), error.to_string())
 }
 
-/// The commit log's error. What failed may still turn up after a crash, so it is no `Unavailable`.
+/// The commit log's error. A failed record may still turn up after a crash, so the error is no `Unavailable`.
 pub fn from_log(error: LogError) -> ServiceError {
     let kind = match error.kind() {
         ErrorKind::Unavailable => ErrorKind::Aborted,
@@ -42,7 +42,7 @@ pub enum ServerError {
     /// The commit log failed.
     #[error("{0}")]
     Log(#[from] LogError),
-    /// The medium failed.
+    /// The storage failed.
     #[error("{0}")]
     Storage(#[from] StorageError),
 }

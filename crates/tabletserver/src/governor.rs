@@ -28,8 +28,9 @@ use stele_memory::{Part, Pool};
 use stele_sstable::Cache;
 use stele_tablet::{FileRegistry, MemoryAccount, TabletMetrics};
 
-/// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample. Blocks by default are smaller, and twice as
-/// many are sampled: with half of them rows that are read by Zipf's law were two to three times slower to get their cache.
+/// Approximate weights of blocks and rows, for choosing how many keys the profiles sample. Blocks by default are
+/// smaller, and twice as many are sampled: with half of them rows that are read by Zipf's law were two to three times
+/// slower to get their cache.
 const BLOCK_BYTES: usize = 16 << 10;
 /// Small rows with their overhead.
 const ROW_BYTES: usize = 512;

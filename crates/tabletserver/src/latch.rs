@@ -121,7 +121,7 @@ impl SharedLock {
     }
 }
 
-/// Enough that two of a hundred concurrent rows rarely meet; 16 KB of what plain writes look at.
+/// Enough that two of a hundred concurrent rows rarely meet; plain writes check 16 KB of it.
 const STRIPES: usize = 1024;
 /// Words of a set of stripes.
 const WORDS: usize = STRIPES / 64;

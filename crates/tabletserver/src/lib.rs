@@ -1,4 +1,5 @@
-//! A tablet server: serves tablets, owns their commit log, keeps memory and disk within bounds (Bigtable §5.2–5.4).
+//! A tablet server serves tablets and owns their commit log. It keeps memory and disk within bounds (Bigtable
+//! §5.2–5.4).
 //!
 //! * [`server`] assembles the services below over shared `parts`; [`service`] gives the router and the master their faces.
 //! * [`write`] is the way of a write from request to acknowledgement: [`admission`] refuses or delays it when memory or disk

@@ -141,7 +141,7 @@ impl Lifecycle {
 
     /// Tells every tablet of a table its schema.
     pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
-        // First these: one that begins to be served meanwhile is found below, or has learnt of it here.
+        // First these: a tablet that begins to be served meanwhile is found below, or has got the schema here.
         self.tablets.set_schema_of_damaged(schema);
         for served in self.tablets.all() {
             let tablet = &served.tablet;

@@ -1,4 +1,5 @@
-//! The commit log of a server: its streams, the bytes they retain, and the tablets that need them.
+//! The commit log of a server has streams. This module also counts the bytes they retain, and knows the tablets that
+//! need them.
 //!
 //! Terms: a tablet *holds* log while a segment has a record of it that is not in its files. An *unflushable* tablet is one
 //! whose last flush failed.

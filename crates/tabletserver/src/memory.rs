@@ -14,8 +14,8 @@ use stele_env::Env;
 use stele_memory::{Consumer, Exhausted, Part, Pool, Reservation};
 use stele_types::ErrorKind;
 
-/// Batches up to this need no room. There are at most as many bytes of them as of requests in flight, and they are gone
-/// before anything waits for long.
+/// Batches up to this need no reservation. There are at most as many bytes of them as of requests in flight, and they
+/// are gone before anything waits for long.
 const SMALL_BATCH_BYTES: usize = 64 << 10;
 
 /// The first reservation of a row that turns out not to be small: the scanner of one row takes this much.
@@ -173,7 +173,7 @@ mod tests {
         let bytes = reservation.try_more(first, 8 << 20).unwrap().err().unwrap();
         assert_eq!((bytes, reservation.taken()), (10 << 20, FIRST_BYTES));
         assert_eq!(reservation.take(bytes).await.err().unwrap().kind, ErrorKind::Busy);
-        // What was held is there for others, who do not take the allowance where they may not wait.
+        // The released memory is there for others, who do not take the overdraft where they may not wait.
         let bytes = reservation.try_more(other, 8 << 20).unwrap().err().unwrap();
         assert!(!pool.is_overdrawn() && reservation.taken() == 0);
         let overdraft = reservation.take(bytes).await.unwrap();
@@ -182,13 +182,13 @@ mod tests {
         assert_eq!(reservation.try_first().err(), Some(FIRST_BYTES));
         let refused = reservation.try_more(overdraft, 1 << 30).err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
-        // Somebody else goes beyond what there is.
+        // Another caller takes the overdraft.
         let answer = pool.overdraft_permit(&TokioRuntime::current()).await;
         let busy = reservation.take(bytes).await.err().unwrap();
         assert_eq!((busy.kind, reservation.taken()), (ErrorKind::Busy, 0));
         drop(answer);
         assert_eq!(reservation.take(bytes).await.unwrap().bytes(), OVERDRAFT_BYTES);
-        // Less than all of it is had at once, in place of what there was.
+        // A smaller reservation is granted without waiting, in place of the former one.
         let reservation = RowMemory::new(&Pool::with_limits(|_| 16 << 20), wait, TokioRuntime::current());
         let first = reservation.try_first().unwrap();
         let more = reservation.try_more(first, 1 << 20).unwrap().unwrap();

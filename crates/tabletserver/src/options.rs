@@ -46,8 +46,9 @@ impl MemtableLimits {
     }
 }
 
-/// Bytes of one tablet's memtables that are flushed, when memtables have so much in all: a quarter, so that one fills while
-/// another is written to a file, and at most 128 MB, beyond which they gain little and take long to write.
+/// Bytes of one tablet's memtables that are flushed, when all memtables have this many bytes. It is a quarter of them,
+/// so that one fills while another is written to a file. It is at most 128 MB, beyond which memtables gain little and
+/// take long to write.
 fn tablet_bytes(bytes_max: u64) -> u64 {
     (bytes_max / 4).min(128 << 20)
 }
@@ -155,8 +156,9 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Settings for a budget of `memory` bytes, to begin with: two fifths for memtables, two fifths for the block cache (given to the cache
-    /// by the caller), a twentieth for the row cache, the rest for indexes, filters, queues and requests in flight.
+    /// Initial settings for a budget of `memory` bytes. Memtables get two fifths, the block cache two fifths (given to
+    /// the cache by the caller), and the row cache a twentieth. Indexes, filters, queues and requests in flight get the
+    /// rest.
     pub fn for_memory(memory: u64) -> Self {
         let memtable_bytes_max = memory * 2 / 5;
         let row_cache_bytes = memory / 20;
@@ -172,9 +174,9 @@ impl ServerOptions {
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
             log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,
-            // With 64 writers of two tablets that want syncs, two streams did 80,000 to 180,000 rows a second on two cores
-            // shared with other work where one did 11,000 to 27,000 in most runs: while one stream waits for the
-            // device the other applies and acknowledges. A third has no core of such a machine to use.
+            // Measured with 64 writers of two tablets that want syncs, on two cores shared with other work. Two streams
+            // did 80,000 to 180,000 rows a second where one did 11,000 to 27,000 in most runs. While one stream waits
+            // for the device the other applies and acknowledges. A third has no core of such a machine to use.
             log_streams: 2,
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,

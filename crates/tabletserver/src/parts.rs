@@ -18,7 +18,7 @@ use stele_types::Epoch;
 
 /// All shared parts of a server.
 pub(crate) struct Parts {
-    /// Clock and tasks, storage, open files, memory of memtables: what tablets share, too.
+    /// Clock and tasks, storage, open files, memory of memtables: the parts that tablets share, too.
     pub(crate) context: TabletContext,
     pub(crate) options: ServerOptions,
     /// The server's ownership generation.

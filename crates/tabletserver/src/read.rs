@@ -40,7 +40,7 @@ impl OneRow {
     }
 }
 
-/// What became of a read of one row on the calling thread.
+/// The outcome of a read of one row on the calling thread.
 enum AtOnce {
     Found(OneRow),
     /// It has to wait; perhaps the result is worth keeping.
@@ -258,8 +258,8 @@ impl RowStream for TabletRows {
     }
 }
 
-/// Room to ask for when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so that
-/// reading it again costs a third of reading it.
+/// Memory to reserve when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so
+/// that reading it again costs a third of reading it.
 fn space_for(bytes: usize, there: usize) -> usize {
     let asked = bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4));
     assert!(

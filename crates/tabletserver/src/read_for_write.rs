@@ -1,4 +1,4 @@
-//! Reads of one row for a write that holds its latch: conditional writes, increments and appends.
+//! Reads one row for a write that holds its latch. Such writes are conditional writes, increments and appends.
 //!
 //! A small row is read on the calling thread. A larger one is read in partial rows, and only the cells that the write must know
 //! are kept, in a reservation of [`RowMemory`]. The read never waits for memory while the latch is held. Where memory is short
@@ -30,13 +30,13 @@ impl RowCells {
     }
 }
 
-/// A read that was given up for want of room.
+/// A read that was given up for want of reserved memory.
 pub(crate) struct NeedsReservation {
     bytes: usize,
     sampled: Sampled,
 }
 
-/// What such a read is begun again with; nothing for one that begins.
+/// The state with which such a read is begun again; empty for a first read.
 #[derive(Default)]
 pub(crate) struct Begun {
     reservation: Option<Reservation>,
@@ -76,9 +76,8 @@ pub(crate) fn read_small_row(
     }))
 }
 
-/// Reads one row for a write that holds its latch, whatever its size. The kept cells are in a reservation; their
-/// values are copied or the row's own, so that no block is retained because of a small one. It does not wait for
-/// memory.
+/// Reads one row of any size for a write that holds its latch. The kept cells are in a reservation; their values are
+/// copied or the row's own, so that no block is retained because of a small one. It does not wait for memory.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
@@ -119,7 +118,7 @@ pub(crate) async fn read_row(
     }
 }
 
-/// The same in so much room.
+/// The same within `reservation` bytes.
 async fn read_within(
     scanner: &mut TabletScanner,
     wanted: &Wanted<'_>,
@@ -130,7 +129,7 @@ async fn read_within(
     scanner.set_partial_rows(Some(PARTIAL_ROW_BYTES));
     loop {
         scanner.set_reservation(reservation.saturating_sub(*kept));
-        // They are not sent while the rest is read, and all of them are in the room of this write.
+        // They are not sent while the rest is read, and all of them are in the reservation of this write.
         scanner.set_reader_holds(!cells.is_empty());
         let Some(batch) = scanner.next_batch().await? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Recovery: from a data root to tablets that can be served (Bigtable §5.3, §6 "Speeding up tablet recovery").
+//! Recovery turns a data root into tablets that can be served. See Bigtable §5.3, §6 "Speeding up tablet recovery".
 //!
 //! 1. The caller takes a new server epoch, so that no name given from now on was given before.
 //! 2. `Opened`: every tablet that the catalog names is opened, and its manifest claimed under the new epoch. Where storage has
@@ -304,7 +304,8 @@ async fn replay_before(
     Ok(())
 }
 
-/// Shows what log segments up to the number `last` have of these tablets: each batch with its first and last sequence number.
+/// Shows the records of these tablets in log segments up to the number `last`: each batch with its first and last
+/// sequence number.
 async fn replay_batches(
     storage: &dyn Storage,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,

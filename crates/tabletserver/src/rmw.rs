@@ -1,4 +1,4 @@
-//! Conditional writes, increments and appends: a read and a write of one row under its latch.
+//! Conditional writes, increments and appends read and write one row under its latch.
 //!
 //! A row that is not small is read in partial rows, and only the cells that the write must know are kept. For a predicate that
 //! is whether any cell passes, without its value where the predicate does not test it; for rules it is the newest cell of
@@ -169,7 +169,7 @@ impl ReadModifyWrite {
         read_row(&held.entered.tablet, row, &wanted, &self.write.admission.rows, begun).await
     }
 
-    /// Logs and applies what such a write comes to.
+    /// Logs and applies the result of such a write.
     async fn commit_row(
         &self,
         rows: RowWrites,

@@ -1,34 +1,38 @@
-//! Row cache: the results of reads of single rows that are asked for again and again (Hypertable's query cache).
+//! The row cache retains results of repeated reads of single rows (Hypertable's query cache).
 //!
 //! Terms: a *variant* is the result of one row under one filter; the variants of a row are kept and forgotten together. A
 //! *reading* is a read on its way that may become a variant.
 //!
-//! Consistency. A hit must be what a read of the tablet would give at that moment. Rows share *stripes* by hash; a stripe
+//! Consistency. A hit must equal a read of the tablet at that moment. Rows share *stripes* by hash; a stripe
 //! counts the writes that have begun to apply, and those that have not finished, in one atomic word (`gate`). A write
 //! announces itself before it becomes visible ([`RowCache::writing`]): that raises the counts, and then takes the row's
 //! variants out. A reading notes the word before it takes its snapshot, provided that no write is in progress, and is
 //! installed only if as many writes have begun as then. So a reading that began before a write's end is never installed
 //! after that write's beginning:
-//! * A reading that notes the word after a write's end sees what was written: the end is a release, the note an acquire.
+//! * A reading that notes the word after a write's end sees that write: the end is a release, the note an acquire.
 //! * A reading that noted it before a write's beginning checks again when it holds the shard's lock. Either it sees the
 //!   beginning, and is not installed, or the writer comes for the variants later and takes them out before the write is
 //!   visible.
 //! * The writer comes only if the shard *holds* rows. An installation says that it does before it checks the count; a
 //!   writer raises the count before it asks. Both change the one word, in one order or the other: either the check finds it
-//!   raised, or the raise takes over from the check, and the writer sees what was said before.
+//!   raised, or the raise takes over from the check, and the writer sees the earlier installation.
 //!
-//! What changes without a write: the schema (a variant belongs to one version of it), what a compaction drops that began under a
-//! former one (from then on the tablet has another [`SchemaMark`]), age rules (a variant says how long
-//! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
-//! ([`RowCache::clearing`]). Ids of tablets are not used again, so what is left of a closed tablet is merely garbage that
-//! newer rows push out. What compactions forget makes no difference to nearly all rows; a result to which it may is not kept
+//! Results also change without a write, in four cases:
+//! * The schema changes: a variant belongs to one version of it.
+//! * A compaction that began under a former schema drops cells: from then on the tablet has another [`SchemaMark`].
+//! * An age rule begins to apply: a variant says how long none applies. It is of no use at other times, also when the
+//!   clock is set back.
+//! * Rows are dropped by range ([`RowCache::clearing`]).
+//!
+//! Ids of tablets are not used again, so variants of a closed tablet are merely garbage that newer rows push out.
+//! Garbage that compactions drop makes no difference to nearly all rows. A result to which it may is not cached
 //! ([`RowBatch::unstable`]), which costs less than to forget a tablet's rows whenever one of its compactions ends.
 //!
 //! Invariants:
 //! * A variant is memory of its own, in one piece (`kept`): a slice of a block would keep the whole block from being freed,
 //!   and a hit waits for memory more than for anything else.
-//! * Scans, raw reads, filters that draw lots and results that compactions may change are never cached; a row is cached while there is room, and otherwise when
-//!   it is read the second time.
+//! * Scans, raw reads, filters that sample and results that compactions may change are never cached. A row is cached
+//!   while there is space, and otherwise when it is read the second time.
 //! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
 //! * Charged bytes never exceed the capacity.
 
@@ -36,7 +40,7 @@ mod gate;
 mod kept;
 mod shape;
 mod sync {
-    //! What `gate` is made of.
+    //! The parts of `gate`.
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }
 
@@ -174,7 +178,7 @@ impl RowCache {
         })
     }
 
-    /// Begins to find out what other capacities would do.
+    /// Begins to estimate the effect of other capacities.
     pub(crate) fn start_profile(&self, plan: &ProfilePlan) {
         let _ = self.profile.set(Profile::new(plan, Admission::Returning));
     }
@@ -386,7 +390,7 @@ impl Drop for Clearing<'_> {
 }
 
 impl Shard {
-    /// The result of a read and what its row is charged with, or how many reads have missed before.
+    /// The result of a read and the charge of its row, or how many reads have missed before.
     fn find(
         &self,
         key: RowKey,
@@ -403,7 +407,7 @@ impl Shard {
         found.ok_or(misses)
     }
 
-    /// Changes the rows under the lock, and drops what `change` takes out after it.
+    /// Changes the rows under the lock, and drops the rows that `change` removes after it.
     fn change(&self, change: impl FnOnce(&mut S3Fifo<RowKey, CachedRow>) -> Vec<CachedRow>) {
         let mut rows = self.rows.lock();
         let dropped = change(&mut rows);

@@ -1,4 +1,4 @@
-//! Splits of tablets, as far as the server carries them out: the master decides in the catalog.
+//! Splits of tablets run on the server here; the master decides them in the catalog.
 //!
 //! A split has two halves, between which the catalog changes. `Splitter::prepare` shuts the tablet to writers and makes two
 //! tablets over its files; `Splitter::finish` serves these, or drops them and opens the tablet again.
@@ -27,7 +27,7 @@ use stele_types::{ErrorKind, TabletId};
 /// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
 /// writers waiting.
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
-/// Looks for tablets to split that are left out at most while no file is made: a schema may have changed.
+/// Most probes for tablets to split that are skipped while no file is made: a schema may have changed.
 const PROBES_SKIPPED_MAX: u32 = 20;
 
 /// A split between its halves.
@@ -47,7 +47,7 @@ struct SplitCheck {
     tablets: usize,
     /// Whether none was too large, tried or not.
     is_idle: bool,
-    /// Looks left out since.
+    /// Probes skipped since.
     left_out: u32,
 }
 

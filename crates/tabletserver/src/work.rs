@@ -1,4 +1,4 @@
-//! Which tablets may need a flush or a compaction: what request paths and maintenance tell each other.
+//! Tablets that may need a flush or compaction, announced by request paths and maintenance.
 //!
 //! Both are plain state with a wake-up. They decide nothing about files: [`crate::maintenance`] does, when it is woken.
 

@@ -4,10 +4,13 @@
 //! applies its batch itself, without waiting in between. In every other case everything that it holds travels with its log
 //! record into the completion (`commit::PendingWrite`), which the log calls when the record is durable.
 //!
-//! Budget of a small write of the first kind, in addition to encoding its batch and inserting it into the memtable: one
-//! system call (the append), no allocation, five uncontended locks (tablets, gate, latch, sequencer, stream), no clock (a
-//! batch reads it four times, see [`crate::waits`]). Of the second kind: one allocation (the answer), a place in the stream's
-//! queue, its share of a group's append and sync, two wake-ups.
+//! Budget of a small write of the first kind, in addition to encoding its batch and inserting it into the memtable:
+//! * one system call (the append) and no allocation;
+//! * five uncontended locks (tablets, gate, latch, sequencer, stream);
+//! * no clock (a batch reads it four times, see [`crate::waits`]).
+//!
+//! Of the second kind: one allocation (the response), a place in the stream's queue, its share of a group's append and
+//! sync, two wake-ups.
 
 use crate::admission::{Admission, Coming};
 use crate::commit::{Entered, Held, Led, Prepared};
@@ -123,9 +126,9 @@ impl WritePath {
         self.commit(batch, durability, held).await
     }
 
-    /// The memory that a write of this size takes. A write is refused if its row keys, which the request has once and
-    /// memtables with each mutation, would take more than all memtables may: a megabyte of mutations of one row can
-    /// come to gigabytes.
+    /// The memory that a write of this size takes. The request has a row key once, and memtables have it with each
+    /// mutation. A write is refused if its row keys would take more than all memtables may: a megabyte of mutations of
+    /// one row can come to gigabytes.
     pub(crate) fn extent_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<Extent> {
         let groups = match size.marks_rows() {
             true => self
@@ -189,7 +192,7 @@ impl WritePath {
         Ok(entered)
     }
 
-    /// Waits, and notes what for.
+    /// Waits, and records the cause.
     pub(crate) async fn waited<F: Future>(&self, cause: Cause, future: F) -> F::Output {
         self.waits.until(&self.env, cause, future).await
     }

@@ -1,4 +1,4 @@
-//! Handlers of MutateRow and MutateRows, from the bytes of a request to the outcome of each row.
+//! Handlers of MutateRow and MutateRows: they decode the request and return each row's outcome.
 //!
 //! The zero-copy decoder reads nearly all requests ([`crate::zero_copy`]). Others are decoded by prost, which costs
 //! more and names the mistake in the request.

@@ -1,4 +1,4 @@
-//! Tests that estimates equal the counts of decoded requests, and that each part has a limit.
+//! These tests check that estimates equal the counts of decoded requests. They also check that each part has a limit.
 
 use super::decoded::{Decoded, check_bound};
 use super::*;

@@ -1,4 +1,5 @@
-//! What two processes that believe to be the master can do to each other, and what failed changes leave behind.
+//! These tests run two processes that both believe to be the master. They also check the records that failed changes
+//! leave behind.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 use super::*;
@@ -113,7 +114,7 @@ async fn a_table_does_not_take_the_place_of_one_made_meanwhile() {
     first.create_table(schema(1, 1), halves(1, 2)).await.unwrap();
     assert!(is_conflict(second.create_table(schema(2, 1), halves(3, 4)).await));
     assert_eq!(tablets(&coord).await, [1, 2]);
-    // What the second one had written of its tablets before it failed.
+    // The second one wrote records of its tablets before it failed.
     assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 2);
 }
 

@@ -6,7 +6,7 @@
 //!
 //! `row`, `qualifier` and `value` are strings, or `{"b64": "..."}` when they are not UTF-8 or that is
 //! shorter. Timestamps are microseconds.
-//! Invariant: reading a written row gives the same row, whatever its bytes.
+//! Invariant: reading a written row gives the same row, regardless of its bytes.
 
 use super::jsonl::reason;
 use super::lines::RecordLines;

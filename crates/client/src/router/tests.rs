@@ -13,7 +13,7 @@ use stele_types::{
     Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, TimeUnit, Timestamp,
 };
 
-/// A server that never has a tablet, and whose table is dropped and made anew at the first call.
+/// A server that never has a tablet, and whose table is dropped and created again at the first call.
 struct Replaces {
     catalog: Arc<Catalog>,
     schema: TableSchema,

@@ -15,7 +15,7 @@ const STATES_BYTES_MAX: usize = 256 << 10;
 /// memory, and a filter of twenty kilobytes may have more than a thousand patterns that fill theirs on a value of ten.
 const STATES_BYTES_TOGETHER: usize = 4 << 20;
 
-/// With less than this, and so much for each state of the pattern, no states are built at all.
+/// With less than this, plus [`STATES_BYTES_PER_WEIGHT`] for each state of the pattern, no states are built at all.
 const STATES_BYTES_MIN: usize = 16 << 10;
 const STATES_BYTES_PER_WEIGHT: usize = 64;
 

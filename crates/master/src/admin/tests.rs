@@ -15,7 +15,7 @@ use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{Compression, DeleteRule, TimeUnit, ValueType};
 
-/// A server that notes what it makes, drops and divides, and has nothing else to do.
+/// A server that records the tablets it makes, drops and divides, and has nothing else to do.
 #[derive(Default)]
 struct Noting {
     made: parking_lot::Mutex<Vec<TabletId>>,
@@ -116,7 +116,7 @@ async fn a_change_survives_its_caller() {
         latency_max: pause,
         ..FaultPlan::default()
     });
-    // The caller goes away while the medium works.
+    // The caller goes away while the storage works.
     assert!(env.timeout(pause / 2, master.delete_table(&name)).await.is_err());
     env.sleep(pause * 20).await;
     let in_memory = catalog.view().table(&name).is_some();
@@ -147,7 +147,7 @@ impl Coord for Unsure {
     }
 
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
-        // Identifiers, and records of tablets: what comes before the table's own.
+        // Identifiers, and records of tablets: the writes that precede the table's own record.
         let comes_before = |write: &Write| match write {
             Write::Put { key, .. } => key.starts_with("epoch/") || key.starts_with("catalog/tablet/"),
             _ => false,
@@ -194,8 +194,8 @@ async fn unsure(carries_out: bool) -> (Arc<Unsure>, Arc<Catalog>, Arc<Noting>, A
     (coord, catalog, tablets, master)
 }
 
-/// The medium is full, say. What would wait for the tablet's writers is refused, and everything else has its turn; that the table
-/// is dropped decides it, too.
+/// The device is full, say. A change that would wait for the tablet's writers is refused, and all other changes
+/// proceed. Dropping the table decides the split, too.
 #[tokio::test]
 async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
     let limit = Duration::from_secs(10);
@@ -266,7 +266,7 @@ async fn a_family_does_not_move_back_beside_a_split_of_unknown_outcome() {
     assert_eq!(*tablets.ended.lock(), [(large, true)]);
 }
 
-/// What is written to a family that a tablet does not know, its next flush leaves out.
+/// A flush of a tablet leaves out cells of a family that the tablet does not know.
 #[tokio::test]
 async fn tablets_know_a_family_before_anybody_can_write_to_it() {
     let (_, catalog, tablets, master) = unsure(false).await;

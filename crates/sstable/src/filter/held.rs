@@ -28,7 +28,7 @@ pub struct BloomMemory {
 }
 
 impl BloomMemory {
-    /// A limit of so many bytes of filters, in a pool of its own.
+    /// Limits bloom filters to `bytes_max`, in a pool of their own.
     pub fn new(bytes_max: usize) -> Arc<Self> {
         Self::of(&Pool::with_limits(|_| bytes_max))
     }
@@ -128,8 +128,8 @@ impl HeldFilter {
         self.held.load().is_some()
     }
 
-    /// Where it is and room for it, if there is some and it is not in memory yet. Who has it in memory, leaves it out or loses it
-    /// does so one after the other.
+    /// The filter's place and memory for it, if there is some and it is not in memory yet. Calls that load it, leave it
+    /// out or evict it run one after the other.
     pub(crate) fn attempt(&self) -> Option<(Handle, Reservation)> {
         let handle = self.handle.filter(|_| self.bytes() > 0 && !self.is_held())?;
         Some((handle, self.space.take(self.bytes())?))

@@ -17,7 +17,7 @@ const DISCARDED_MAX: usize = 64;
 const SECTOR: usize = 512;
 const HOLE_SECTORS_MAX: u64 = 8;
 
-/// A file; handles share it and keep it when its name is deleted. Locked after the medium, never before.
+/// A file; handles share it and keep it when its name is deleted. Locked after the device, never before.
 pub(super) type SharedFile = Arc<Mutex<FileState>>;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Instruments of admission: which writes are held up or refused, and by what that is decided.
+//! Instruments of admission count delayed and refused writes. They also show the measurements behind these decisions.
 
 use stele_env::metrics::{Histogram, IntCounter, IntGauge, Metrics};
 
@@ -19,7 +19,7 @@ pub struct AdmissionMetrics {
     pub delayed_compaction: IntCounter,
     /// How long writes were held up for either.
     pub delayed_seconds: Histogram,
-    /// Free bytes of the medium.
+    /// Free bytes of the device.
     pub free_bytes: IntGauge,
     /// How fast flushes free memtables, as measured.
     pub flush_rate_bytes_per_second: IntGauge,

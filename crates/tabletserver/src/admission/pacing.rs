@@ -1,30 +1,30 @@
-//! The pace of writes: their rate falls in proportion to free memory and with compaction debt.
+//! The pace of writes falls in proportion to free memory and with compaction debt.
 //!
 //! Two things are in short supply, and a write waits for the one with the longer wait.
 //!
-//! **Memory.** Terms: the *pressure* is the used part of the memory for memtables, from 0 to 1; the *drain* (flush rate) is how
-//! many bytes of memtables flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing
-//! is slowed. Above, writes may come at a rate that falls with the free part, in a straight line: twice the drain where it
-//! begins, the drain half way, nothing at the end. (RocksDB and Pebble slow writers at thresholds too; the difference is
-//! that the rate here is a function of the free memory, not a search for one.)
+//! **Memory.** The *pressure* is the used part of the memory for memtables, from 0 to 1. The *flush rate* is the bytes
+//! of memtables that flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing
+//! is slowed. Above it, the admitted rate falls linearly with the free part. It is twice the flush rate where it
+//! begins, the flush rate half way, and zero at the end. (RocksDB and Pebble slow writers at thresholds too; the
+//! difference is that the rate here is a function of the free memory, not a search for one.)
 //!
-//! A memtable is freed as a whole, when the last of it is in a file. So the pressure counts the memory at the time when the
-//! flushes under way end, if writes come as fast as they are flushed: the bytes of all memtables, and once more those that
-//! these flushes have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either.
-//! With the memory of the moment, a writer met the limit just before the end of every flush.
+//! A memtable is freed as a whole, when the last of it is in a file. So the pressure counts the memory at the time when
+//! the flushes under way end, if writes come as fast as they are flushed. That is the bytes of all memtables, and once
+//! more those that these flushes have still to write. This *foreseen* memory does not jump when a flush ends, so the
+//! rate does not either. With the memory of the moment, a writer met the limit just before the end of every flush.
 //!
-//! **Compactions.** A tablet's *crowding* (its compaction debt, `stele_tablet::picker::compaction_pressure`) says how far compactions are
-//! behind there, in runs or in space: 0 is not at all. The *yield* (compaction throughput) is how many bytes of writes
-//! compactions make good for in a second. A write of a tablet in debt may come at four times the throughput where debt
-//! begins, at the throughput half way to 1, at a quarter of it at 1, a 16th at 1.5, and so on: each step of the same width
-//! divides the rate by the same number. Such a law has no end at which writes stop. It settles where writes come as fast as
-//! compactions make good for them, and a throughput that is mistaken by four times moves that by half. The throughput is
-//! measured from the bytes that compactions read, which do not depend on how fast writes come. A rate that follows the
-//! admitted writes would oscillate between everything and nothing.
+//! **Compactions.** A tablet's *compaction debt* (`stele_tablet::picker::compaction_pressure`) says how far compactions
+//! are behind there, in runs or in space: 0 is not at all. The *compaction throughput* is the bytes of writes that
+//! compactions make good for in a second. The admitted rate of a tablet in debt is four times the throughput where debt
+//! begins, and the throughput half way to 1. It is a quarter of the throughput at 1, a 16th at 1.5, and so on: each
+//! step of the same width divides the rate by the same number. Such a law has no end at which writes stop. It settles
+//! where writes come as fast as compactions make good for them, and a throughput that is mistaken by four times moves
+//! that by half. The throughput is measured from the bytes that compactions read, which do not depend on how fast
+//! writes come. A rate that follows the admitted writes would oscillate between everything and nothing.
 //!
-//! No write waits longer than [`LONGEST_WAIT`] for compactions while the debt is below 1; beyond, that grows by the same law
-//! until it meets the limit of all waits. So many writers of large batches are not made to wait for one another; the space
-//! that they take slows them later.
+//! No write waits longer than [`LONGEST_WAIT`] for compactions while the debt is below 1. Beyond 1, that limit grows by
+//! the same law until it meets the limit of all waits. Hence many writers of large batches do not wait for one another;
+//! the space that they take slows them later.
 //!
 //! Pure: [`Pacer`] is told the time.
 
@@ -44,11 +44,11 @@ const SLEEP_MIN: Duration = Duration::from_millis(1);
 const TURN_MAX: Duration = Duration::from_millis(50);
 /// Credit that an idle time gives.
 const BURST: Duration = Duration::from_millis(5);
-/// The drain is measured over this long at least: flushes write in pieces of megabytes.
+/// The flush rate is measured over this long at least: flushes write in pieces of megabytes.
 const WINDOW: Duration = Duration::from_millis(200);
 /// A measurement as old as this counts a third: longer than a flush, of which the beginning and the end write nothing.
 const MEMORY: f64 = 2.0;
-/// The yield is measured over this long at least; a merge tells of every megabyte it has read.
+/// The compaction throughput is measured over this long at least; a compaction reports every megabyte it has read.
 const COMPACTION_WINDOW: Duration = Duration::from_millis(500);
 /// A time this long without writes to tablets with compaction debt is not measured: compactions may have had nothing
 /// to do.
@@ -65,7 +65,7 @@ const STEEPNESS: f64 = 16.0;
 /// Longest wait for compactions while the debt is below 1: a caller hardly notices it.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// What slows a write.
+/// The cause of a write's delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Memtables fill faster than they are flushed.
@@ -79,7 +79,7 @@ pub enum Cause {
 pub struct Load {
     /// Pressure on memory.
     pub pressure: f64,
-    /// Crowding of the tablet: 1 is much.
+    /// Compaction debt of the tablet: 1 is much.
     pub compaction_pressure: f64,
 }
 
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(at(0.8, 0.9).1, Cause::Compaction);
     }
 
-    /// The wait of one who writes 100 kB at this crowding, alone.
+    /// The wait of a lone writer of 100 kB at this compaction debt.
     fn lone_wait(compaction_pressure: f64) -> Duration {
         let mut pacer = Pacer::new();
         let now = Duration::from_secs(1);
@@ -363,7 +363,7 @@ mod tests {
     fn waits_for_merges_grow_smoothly_with_crowding() {
         assert_eq!(lone_wait(0.0), Duration::ZERO);
         let mut before = lone_wait(1e-9);
-        // From a quarter of what takes place at the yield.
+        // Starts at a quarter of the wait at the compaction throughput.
         let at_yield = 100_000.0 / RATE_INITIAL;
         assert!((before.as_secs_f64() / at_yield - 0.25).abs() < 1e-3, "{before:?}");
         for step in 1..5_000 {
@@ -393,25 +393,25 @@ mod tests {
         assert_eq!(most(&mut pacer, 1.0, 1000), LONGEST_WAIT);
         let more = most(&mut pacer, 1.5, 1000);
         assert!(more > 3 * LONGEST_WAIT && more < 5 * LONGEST_WAIT, "{more:?}");
-        // Whoever writes to a tablet that is less crowded does not wait for these.
+        // A writer to a tablet with less compaction debt does not wait for these.
         assert_eq!(most(&mut pacer, 0.1, 1), LONGEST_WAIT);
         assert_eq!(most(&mut pacer, 0.0, 1), Duration::ZERO);
         assert_eq!(most(&mut pacer, 9.0, 1000), WAIT_MAX);
-        // Nor is what was waited for counted twice.
+        // Nor is a wait that has passed counted twice.
         let later = second + WAIT_MAX;
         assert!(pacer.compaction_turn(later, 1000, 0.1, WAIT_MAX) < SLEEP_MIN);
     }
 
-    /// One tablet that is overwritten as fast as pacing lets it be, by one writer in batches of a megabyte: merges read so
-    /// many bytes a second, and take all tiers there are to the bottom one after the other. What a merge has read of tiers is
-    /// free `held` of its time later. Space at most, as a multiple of what is live, in the second half; rows in bytes a
-    /// second; the longest wait.
+    /// One tablet that one writer overwrites in batches of a megabyte, as fast as pacing permits. Compactions read
+    /// `compacted` bytes a second, and take all runs to the bottom level one after the other. The space of runs that a
+    /// compaction has read is freed later, after `held` of its time. Returns the most space in the second half as a
+    /// multiple of the live bytes, the accepted bytes a second, and the longest wait.
     fn overwritten(compacted: f64, compressed: f64, offered: f64, held: f64) -> (f64, f64, Duration) {
         const LIVE: f64 = 3.2e9;
         const MIB: f64 = 1024.0 * 1024.0;
         let step = Duration::from_millis(1);
         let mut pacer = Pacer::new();
-        // Tiers that are merged, what the merge has read; tiers behind it.
+        // Bytes of runs in the compaction, bytes that it has read of them, and bytes of runs behind it.
         let (mut upper_runs, mut read, mut behind) = (0.0, 0.0, 0.0);
         let (mut memtable, mut moved) = (0.0, MovedBytes::default());
         let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
@@ -464,7 +464,7 @@ mod tests {
             for compressed in [0.3, 0.65, 1.0] {
                 for held in [0.1, 1.0] {
                     let (most, rate, longest) = overwritten(compacted, compressed, 2e9, held);
-                    // All that merges read is half garbage where space is twice what is live.
+                    // Half of the bytes that compactions read is garbage where space is twice the live bytes.
                     let at_twice = GARBAGE_SHARE * compacted / compressed;
                     let of = rate / at_twice;
                     println!(
@@ -569,7 +569,8 @@ mod tests {
         let max = 400e6;
         let step = Duration::from_millis(1);
         let mut pacer = Pacer::new();
-        // Of the memtables that are written to, being flushed, and of the latter what is left to be written.
+        // Bytes of memtables that are written to and of those being flushed, and the bytes that flushes have still to
+        // write.
         let (mut active, mut frozen, mut left, mut flushed) = (0.0, 0.0, 0.0, 0.0);
         let (mut now, mut free_at, mut commit_until) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let (mut most, mut longest) = (0f64, Duration::ZERO);

@@ -33,7 +33,7 @@ fn admission() -> (Arc<Admission>, MemoryAccount) {
     (Arc::new(admission), memory)
 }
 
-/// A memtable of about so many bytes.
+/// A memtable of about this many bytes.
 fn memtable(memory: &MemoryAccount, bytes: u64) -> Memtable {
     let table = Memtable::new(memory.clone());
     let value = vec![0; bytes as usize];
@@ -86,7 +86,7 @@ async fn one_that_is_larger_than_the_share_waits_for_all_others() {
     admission.let_in(large, || {}).await.unwrap();
 }
 
-/// What is logged of a write that does not fit stays on the disk, and nothing could be flushed any more.
+/// A write that does not fit but is logged stays on the disk, and nothing could be flushed any more.
 #[tokio::test]
 async fn a_large_write_takes_nothing_of_what_is_kept_free() {
     let (admission, memory) = admission();
@@ -167,14 +167,14 @@ async fn write(server: &TabletServer, value_bytes: u64) -> u64 {
     server.parts.context.memory.bytes()
 }
 
-/// What is there is less than what memtables are flushed for by themselves.
+/// The memtables are smaller than the size at which they are flushed by themselves.
 #[tokio::test]
 async fn memtables_are_flushed_for_a_write_that_waits() {
     let server = server().await;
     assert!(write(&server, 4 * MIB).await > 4 * MIB);
     assert!(write(&server, 30 * MIB).await < 31 * MIB);
     assert_eq!(server.parts.admission.expected_bytes(), 0);
-    // Several at once, each of which would fit alone, do not add up.
+    // Several concurrent writes, each of which would fit alone, do not add up.
     let writes = (0..4).map(|_| write(&server, 20 * MIB));
     let there = futures::future::join_all(writes).await;
     assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");

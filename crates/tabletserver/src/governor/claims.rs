@@ -35,7 +35,7 @@ const FREED_BYTES_MIN: u64 = 8 << 20;
 const SETTLE_MAX: Duration = Duration::from_millis(400);
 const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 
-/// Called when so much was freed that the claiming call waits for it. Otherwise the allocator returns it on its next
+/// Called when enough was freed that the claiming call waits for it. Otherwise the allocator returns it on its next
 /// occasion, which may be after that.
 pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
 
@@ -83,7 +83,7 @@ impl Claims {
         }
     }
 
-    /// Caches may take so much; memtables take `known` beyond their share.
+    /// Caches may take `granted`; memtables take `known` beyond their share.
     pub(super) fn grant(&self, granted: Division, known: u64, usage: &dyn Fn() -> Usage) {
         let mut state = self.state.lock();
         (state.granted, state.known, state.usage) = (granted, known, usage());
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(capacities(), (32, 8));
         claims.claim(&usage(0, 60, 0));
         assert_eq!(capacities(), (16, 4));
-        // What the governor has seen it does not grant.
+        // The governor does not grant the usage that it has seen.
         claims.grant(division(24, 6), 40 * MIB, &usage(0, 60, 0));
         assert_eq!(capacities(), (8, 2));
         claims.claim(&Usage::default);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(capacities(), (12, 3));
     }
 
-    /// Or whoever waits may find it in memory still.
+    /// Otherwise waiters may still find it in memory.
     #[tokio::test]
     async fn what_much_was_freed_for_is_told() {
         let cache = Arc::new(Cache::new(64 << 20));

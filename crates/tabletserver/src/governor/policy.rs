@@ -1,24 +1,27 @@
-//! How a budget is divided: a step from what was observed to a new division. Pure: no I/O, no clock.
+//! How a budget is divided: a step from measurements to a new division. Pure: no I/O, no clock.
 //!
-//! Every pool has a *cost curve*: nanoseconds of work per second that the server would do if the pool had so many bytes.
+//! Every pool has a *cost curve*: nanoseconds of work per second that the server would do, by the bytes of the pool.
 //!
-//! * Caches: accesses that miss, as the profile of the cache tells for other capacities, times what a miss was seen to cost.
-//! * A row that the row cache does not have is looked for in blocks, so what blocks cost depends on what the row cache is
-//!   given: of the accesses to blocks, those that come from rows missed become more or fewer as rows missed do. Without
-//!   that both caches would keep the same rows, each for fear of what the other one would have to do. What rows missed
-//!   wait for blocks is the blocks' cost, and not counted again as the rows'.
-//! * Memtables: every byte written is rewritten once for each tier between a flushed file and the whole data, so that
-//!   larger flushes save tiers: bytes written × cost of a byte × log4(data / size of a flush).
+//! * Caches: accesses that miss, as the profile of the cache predicts for other capacities, times the measured cost of
+//!   a miss.
+//! * Blocks are read for rows that the row cache lacks, so the cost of blocks depends on the grant of the row cache.
+//!   Accesses to blocks on behalf of missed rows grow and shrink with the missed rows. Without that both caches would
+//!   retain the same rows, each in order to spare the other one's work. The time that missed rows wait for blocks is a
+//!   cost of the blocks, and not counted again as the rows'.
+//! * Memtables: every byte written is rewritten once for each size step of runs between a flushed file and the whole
+//!   data. So larger flushes save steps. The cost is bytes written × cost of a byte × log4(data / size of a flush).
 //!
-//! The division with the least sum over all pools is found by trying all of them, in 64ths: curves may have cliffs, which a
-//! walk along the slope would not get over. What is observed is smoothed over a few seconds.
+//! The division with the least sum over all pools is found by trying all of them, in 64ths: curves may have cliffs,
+//! which a walk along the slope would not get over. Measurements are smoothed over a few seconds.
 //!
-//! Never oscillating: a division must promise to save a part of the present cost, which grows with the distance, and several
-//! times that for going back on a move just made; below a tenth of a percent of one core nothing moves at all.
+//! Divisions do not oscillate. A division must promise to save a part of the present cost, which grows with the
+//! distance. To go back on a move just made it must save several times that. Below a tenth of a percent of one core
+//! nothing moves at all.
 //!
 //! Invariants:
-//! * The grants sum up to at most the budget less what is not ours to divide, memtables counted as they are when they
-//!   have not shrunk to their grant yet: caches grow into memory that has been freed, not into memory that will be.
+//! * The grants sum up to at most the part of the budget that the governor may divide. Memtables that have not shrunk
+//!   to their grant yet are counted at their present size. So caches grow into memory that has been freed, not into
+//!   memory that will be.
 //! * No pool falls below its floor, without which it could not work, or not be measured.
 
 use stele_cache::ProfileCounts;
@@ -42,7 +45,7 @@ const UNITS_PER_STEP: u64 = 16;
 const HALF_LIFE_SECONDS: f64 = 2.0;
 /// Saving for which a move is made, as a part of the present cost.
 const GAIN_MIN: f64 = 0.02;
-/// What moving everything would have to save, as a part of the present cost.
+/// Required saving of a move of everything, as a part of the present cost.
 const GAIN_PER_DISTANCE: f64 = 0.05;
 /// Factor on both for a move that takes back the last one.
 const REVERSAL: f64 = 3.0;
@@ -52,7 +55,7 @@ const REVERSAL_SECONDS: f64 = 20.0;
 const GAIN_NANOS_MIN: f64 = 1e6;
 /// Blocks that are asked for when a row is missed: one of an index and one of cells, if it is in one file.
 const BLOCKS_PER_ROW: f64 = 2.0;
-/// Least part of the time that a missed row takes which counts as its own, whatever it waits for blocks.
+/// Least part of the time of a missed row that counts as its own, regardless of its wait for blocks.
 const OWN_PART_MIN: f64 = 0.25;
 /// Cost of rewriting a byte until it has been measured: about 100 MB/s.
 const BYTE_NANOS: f64 = 10.0;
@@ -172,7 +175,7 @@ struct Ratio {
     below: f64,
 }
 
-/// What readers want of a cache.
+/// The accesses of readers to a cache.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     accesses: Rate,
@@ -185,14 +188,14 @@ struct Demand {
 /// Cost by units.
 type Curve = Vec<f64>;
 
-/// What divisions cost.
+/// The costs of divisions.
 struct Costs {
     memtables: Curve,
     /// At the present accesses to blocks.
     blocks: Curve,
     /// Blocks that missed rows wait for left out.
     rows: Curve,
-    /// By what factor accesses to blocks change with the row cache.
+    /// The factor by which accesses to blocks change with the row cache.
     block_accesses: Curve,
 }
 
@@ -380,8 +383,7 @@ impl Governor {
         let blocks = curve(&|bytes| self.blocks.cost(capacities, bytes));
         let missed = curve(&|bytes| self.rows.misses(capacities, bytes));
         // Each missed row that is spared spares this many accesses to blocks. Nothing here depends on the present
-        // division, but on all measurements, whatever the divisions were: figures of different times contradict each
-        // other.
+        // division, but on all measurements under all divisions: figures of different times contradict each other.
         let missed_seen = self.rows.missed.per_second();
         let of_row = match self.blocks.accesses.per_second() {
             accesses if accesses > 0.0 => (BLOCKS_PER_ROW / accesses).min(1.0 / missed_seen.max(f64::MIN_POSITIVE)),

@@ -1,5 +1,5 @@
-//! The governor against every fixed division, on a load that changes: real caches, a small model of tiered compaction, and
-//! costs that are made up.
+//! The governor runs against every fixed division, on a load that changes. It uses real caches, a small model of tiered
+//! compaction, and costs that are made up.
 
 use super::policy::*;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ const BLOCKS: u64 = 16 << 10;
 const BLOCK_BYTES: usize = 64 << 10;
 const ROWS_PER_BLOCK: u64 = 16;
 const ROW_BYTES: usize = 4 << 10;
-/// What things cost, nanoseconds.
+/// Costs in nanoseconds.
 const BLOCK_MISS: f64 = 60_000.0;
 const ROW_MISS: f64 = 4_000.0;
 const BYTE: f64 = 5.0;
 
-/// What is asked of the server in one second.
+/// The load of the server in one second.
 #[derive(Clone, Copy)]
 struct Load {
     written_bytes: u64,
@@ -184,8 +184,9 @@ impl World {
         *self.clock.lock() += Duration::from_nanos(nanos as u64);
     }
 
-    /// Flushes at the size that the grant gives. Four files of a tier become one of the next, up to the size of the data;
-    /// every byte pays its part of that at once, or the figures of some seconds would tell of lucky moments.
+    /// Flushes at the size that the grant gives. Four files of one size become one of the next, up to the size of the
+    /// data. Every byte pays its part of that immediately. Otherwise the figures of some seconds would depend on the
+    /// moment of measurement.
     fn write(&mut self, bytes: u64) -> f64 {
         let data = (self.data * BLOCK_BYTES as u64) as f64;
         self.seen.written_bytes += bytes;
@@ -215,7 +216,7 @@ fn governor(begin: Division) -> Governor {
     Governor::new(plan, begin)
 }
 
-/// What a fixed division of the same bytes gives: in 64ths of what is divided.
+/// The result of a fixed division of the same bytes, given in 64ths of the divided budget.
 fn fixed(memtables: u64, rows: u64) -> Division {
     let unit = (BUDGET - BUDGET / 16) / 64;
     Division {
@@ -447,7 +448,8 @@ fn a_process_that_is_too_large_gives_way() {
     assert!(after > before - 2 * MIB, "{after} of {before}");
 }
 
-/// However long writers were slowed, as by a bulk load, memtables give back what they got for that as soon afterwards.
+/// Memtables return the memory granted for slowed writers as soon after a long delay, such as a bulk load, as after a
+/// short one.
 #[test]
 fn memtables_that_writers_waited_for_long_are_given_up_as_soon() {
     for stalled_for in [60, 3_600] {

@@ -35,7 +35,7 @@ pub(crate) struct Compactor {
     round: Mutex<Option<TabletId>>,
 }
 
-/// Whether a compaction failed for want of space, which may be there at any moment. Room in the manifest is not.
+/// Whether a compaction failed for want of disk space, which may be there at any moment. Space in the manifest is not.
 fn is_for_space(error: &TabletError) -> bool {
     error.kind() == ErrorKind::ResourceExhausted && !matches!(error, TabletError::ManifestTooLarge { .. })
 }

@@ -42,13 +42,13 @@ pub struct FlushPressure {
 const FULL_DISK_PART: u64 = 64;
 
 impl FlushPressure {
-    /// Whether memtables take so much that some must go, however small: of memory, or of the disk space that is kept free
-    /// for them. Flushed, they take less of it, and the log gives back the rest.
+    /// Whether memtables take enough that some must be flushed, however small: of memory, or of the disk space that is
+    /// kept free for them. Flushed, they take less of it, and the log gives back the rest.
     pub(super) fn is_memory_short(&self) -> bool {
         self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
     }
 
-    /// Whether a memtable of this many bytes is to be flushed whatever the log says.
+    /// Whether a memtable of this many bytes is to be flushed regardless of the log.
     fn asks_for(&self, active_bytes: u64) -> bool {
         let worth = self.tablet_bytes.saturating_add(1);
         let least = if self.is_memory_short() {
@@ -100,9 +100,13 @@ impl FlushView {
     }
 }
 
-/// The tablet to flush next, by urgency: frozen memtables (a flush failed); under memory pressure or past its own
-/// size, the largest; records that the log has failed to make durable; when the log is too long, the largest tablet
-/// that holds its oldest part. A full disk presses like full memory.
+/// The tablet to flush next, by urgency:
+/// * a tablet with frozen memtables (a flush failed);
+/// * under memory pressure or past its own size, the largest;
+/// * a tablet with records that the log has failed to make durable;
+/// * when the log is too long, the largest tablet that holds its oldest part.
+///
+/// A full disk presses like full memory.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));
@@ -180,7 +184,7 @@ mod tests {
         };
         assert_eq!(pick_flush(&[of(false, 100), of(true, 1)], pressure), Some(TabletId(1)));
         assert_eq!(pick_flush(&[of(false, 100), of(true, 0)], pressure), None);
-        // What was refused for want of space was not acknowledged; what was before will be written back.
+        // Writes refused for want of space were not acknowledged; earlier ones will be written back.
         (pressure.is_disk_full, pressure.has_reserve) = (true, false);
         assert_eq!(
             pick_flush(
@@ -228,7 +232,7 @@ mod tests {
     fn a_full_disk_presses() {
         let on_full_disk = |candidates: &[_], memory, has_reserve| pick(candidates, memory, 0, (true, has_reserve));
         assert_eq!(on_full_disk(&[(100, 0, false), (200, 0, false)], 300, false), Some(1));
-        // Too small to be worth a file of its own, unless memory is what is in the way.
+        // Too small to be worth a file of its own, unless memory is the shortage.
         assert_eq!(on_full_disk(&[(4, 0, true), (4, 0, false)], 400, false), None);
         assert_eq!(on_full_disk(&[(4, 0, true), (5, 0, false)], 400, true), Some(1));
         assert_eq!(on_full_disk(&[(0, 0, true)], 0, true), None);

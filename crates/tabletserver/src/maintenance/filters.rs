@@ -1,4 +1,4 @@
-//! Which bloom filters are in memory where it does not hold those of all open files.
+//! Chooses the bloom filters to load when those of all open files exceed memory.
 //!
 //! The worth of a filter is the block reads that it spares. Above the oldest run of a group nearly every probe spares one; in the
 //! oldest run, which mostly has the row, few do. A smaller filter leaves more memory to others. Filters of new files are
@@ -60,7 +60,7 @@ impl Candidate {
 struct Exchange {
     /// To come to memory, the worthiest first.
     wanted: Vec<usize>,
-    /// To be left out for those, as far as there is no room: the least worthy first.
+    /// To be left out for those, as far as memory is short: the least worthy first.
     releasing: Vec<usize>,
 }
 
@@ -290,10 +290,10 @@ mod tests {
         // Questions make up for age, but one in eight only.
         let busy = |asks| chosen(&[held(ABOVE), asked(asks, OLDEST)], 100);
         assert_eq!((busy(238), busy(242)), (nothing.clone(), (vec![1], vec![0])));
-        // What is in memory stays there for a little more.
+        // A filter in memory stays there for a little more.
         let busy = |asks| chosen(&[held(ABOVE), asked(asks, ABOVE)], 100);
         assert_eq!((busy(15), busy(17)), (nothing.clone(), (vec![1], vec![0])));
-        // One that does not fit at all leaves the room to others, whatever it is worth.
+        // A filter that does not fit at all leaves the memory to others, regardless of its worth.
         let large = Candidate {
             bytes: 1_000,
             ..asked(1_000_000, ABOVE)
@@ -309,7 +309,7 @@ mod tests {
         let Exchange { wanted, releasing } = choose(&all, 6_400);
         assert_eq!(wanted, [127, 126, 125, 124]);
         assert_eq!(releasing[..4], [0, 1, 2, 3]);
-        // As much as there is room for comes at once.
+        // All filters that fit in memory are loaded together.
         let Exchange { wanted, .. } = choose(&all, 7_000);
         assert_eq!(wanted.len(), 10);
         all.iter_mut().for_each(|one| one.is_held = false);

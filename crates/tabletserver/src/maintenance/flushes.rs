@@ -1,4 +1,4 @@
-//! The flush loop: several tablets are flushed concurrently, so that none waits while a core is idle.
+//! The flush loop flushes several tablets concurrently. So none waits while a core is idle.
 //!
 //! Memtables that are being flushed count as memory until that is done, but no further tablet need be flushed for their sake:
 //! the decision treats them as freed.
@@ -254,7 +254,8 @@ impl Flusher {
         }
     }
 
-    /// The tablets of which the last flush failed, those that are not served any more left out; notes what memory they take.
+    /// The tablets whose last flush failed, without those that are not served any more. Records the memory that they
+    /// take.
     fn unflushable(&self) -> BTreeSet<TabletId> {
         let mut unflushable = self.admission.unflushable.tablets();
         if unflushable.is_empty() {

@@ -1,4 +1,5 @@
-//! Housekeeping: obsolete files and log segments go, disk space and damage are noticed, slower rounds have their turn.
+//! Housekeeping deletes obsolete files and log segments, and notices disk space and damage. It also runs the slower
+//! rounds.
 
 use super::{AFTER_FAILURE, Compactor, FilterChooser, Gauges, IDLE, UnreadFiles};
 use crate::admission::Admission;

@@ -19,8 +19,8 @@ use std::time::Duration;
 use stele_env::metrics::IntCounter;
 use stele_tablet::MemoryAccount;
 
-/// The part of the memtables' share that readers may pin: more than a tablet's memtable that is flushed for its size, which is a
-/// quarter, and so much less than what slows writes that there is room for some.
+/// The part of the memtables' share that readers may pin. It is more than a quarter, at which a tablet's memtable is
+/// flushed for its size. It is less than the part at which writes are slowed, so that some memory remains for them.
 const PINNED_PART: u64 = 3;
 
 /// Has readers let go of memtables.

@@ -1,9 +1,9 @@
-//! Retries of reads that devices failed: an outage of a network that says EIO ends some time.
+//! Failed reads of devices are retried. An outage of a network that says EIO ends some time.
 //!
 //! * A place of an open sstable could not be read: compactions leave the file alone until it can be. So does the collection of
 //!   value files with such a place.
-//! * A part of a file that is needed to open it could not be read: every read of the file fails until it can be opened, and
-//!   the tablets that refer to it take it up.
+//! * A part of a file that is needed to open it could not be read: every read of the file fails until it can be opened.
+//!   Then the tablets that refer to it take it up.
 //! * A manifest could not be read: its tablet is not served until it can be. Then it is opened as by a start, and the records
 //!   that the log has retained are replayed. Files that the start left in place for its sake are swept by the next one.
 //!

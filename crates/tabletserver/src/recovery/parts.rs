@@ -1,4 +1,4 @@
-//! Replay of a log that exceeds the memory for memtables: a few tablets at a time.
+//! Replays a log that exceeds the memory for memtables, a few tablets at a time.
 //!
 //! The records of the log were in memtables once, several times as large as in the log, but a server with more memory may have
 //! written them. So they are replayed as far as they fit. If they do not, all of them are forgotten. The log is read again

@@ -1,5 +1,5 @@
-//! What a start promises, on media that tell what they are asked: what simulation cannot see, because no power goes in the
-//! moments in between, or because its medium has one owner only.
+//! These tests check the guarantees of a start, on devices that record their requests. Simulation cannot check them,
+//! because no power goes in the moments in between, or because its device has one owner only.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 mod outage;
@@ -27,7 +27,7 @@ use stele_types::{
     RowWrites, SeqNo, TableId, TableName, TimeUnit, Timestamp, ValueType,
 };
 
-/// A medium that notes what it is asked to sync, and may have been taken over, or lose what is not synced.
+/// A device that records requests to sync, and may have been taken over, or lose bytes that are not synced.
 pub(crate) struct Watched {
     device: Arc<dyn Storage>,
     synced: Mutex<Vec<String>>,
@@ -167,7 +167,7 @@ fn ranges() -> Vec<(TabletId, RowRange)> {
     TABLETS.into_iter().zip([below, above]).collect()
 }
 
-/// A catalog of its own: what becomes of it is no business of these tests.
+/// A catalog of its own: its fate is no business of these tests.
 async fn catalog(durability: Option<Durability>) -> Catalog {
     let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
     let catalog = Catalog::load(coord.await.unwrap()).await.unwrap();
@@ -200,7 +200,7 @@ async fn start_with(
     started.map(|(server, _)| server)
 }
 
-/// The first server, on an empty medium.
+/// The first server, on an empty device.
 pub(crate) async fn first(device: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
     first_with(device, durability, options()).await
 }
@@ -268,8 +268,8 @@ async fn what_is_replayed_is_synced_before_anybody_sees_it() {
     assert!(segments.iter().all(|path| synced.contains(path)), "{synced:?}");
 }
 
-/// Whoever inherits a medium claims nothing, and what it commits first is of its epoch nevertheless.
-/// A segment is never synced again after a sync of it has failed.
+/// An heir of a device claims nothing, and its first commit is of its epoch nevertheless. A segment is never synced
+/// again after a sync of it has failed.
 #[tokio::test]
 async fn what_the_log_cannot_make_durable_is_flushed() {
     let faulty = FaultyStorage::new(TokioRuntime::current());
@@ -339,8 +339,8 @@ async fn tablets_are_inherited_where_nobody_else_can_be_at_work() {
     assert!(has(&server, "a") && has(&server, "z"));
 }
 
-/// A segment that lost its end, and the one that relieved it: nobody was promised what is in that, and when the first is
-/// gone it would count.
+/// A segment that lost its end, and the one that follows it after rotation. No caller was promised the records of the
+/// second, and when the first is gone they would count.
 #[tokio::test]
 async fn what_does_not_count_behind_a_hole_is_deleted() {
     let device = Watched::over(MemoryStorage::new());
@@ -441,7 +441,7 @@ async fn swept(device: &Watched, prefix: &str) {
     }
 }
 
-/// Each stream has a directory of its own, and what fails may be that one.
+/// Each stream has a directory of its own, and only that one may fail.
 #[tokio::test]
 async fn a_stream_that_cannot_be_cut_keeps_no_other() {
     let device = Watched::over(MemoryStorage::new());
@@ -500,14 +500,14 @@ async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
     assert!(device.paths(&directory).await.contains(&newest));
 }
 
-/// Also where the process's end loses what was appended: then a flush is a sync.
+/// Also where the process's end loses appended bytes: then a flush is a sync.
 #[tokio::test]
 async fn what_must_survive_is_synced_whoever_asks_for_it() {
     let of_table = (true, Some(Durability::Sync), None);
     let of_request = (true, None, Some(Durability::Sync));
     let appends_are_lost = (false, None, Some(Durability::Flush));
     for (keeps_appends, of_table, of_request) in [of_table, of_request, appends_are_lost] {
-        // What was not synced survives a power loss by chance.
+        // Unsynced bytes survive a power loss by chance.
         for _ in 0..8 {
             let faulty = FaultyStorage::new(TokioRuntime::current());
             let watched = |device: Arc<FaultyStorage>| {
@@ -612,7 +612,7 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
     server.shut_down().await;
 }
 
-/// The transaction of the split was the last of the catalog, is damaged, and looks torn: the catalog names the parent.
+/// The transaction of the split was the last of the catalog, is damaged, and seems torn: the catalog names the parent.
 #[tokio::test]
 async fn a_split_that_the_catalog_forgot_is_kept() {
     let device = Watched::over(MemoryStorage::new());
@@ -675,7 +675,8 @@ async fn what_a_catalog_in_doubt_does_not_name_is_kept() {
     swept(&device, "sst/").await;
 }
 
-/// Nothing is missing in it: what nobody needs goes without another start. Of what a stray needs nothing does.
+/// Nothing is missing in it: files that no tablet needs are deleted without another start. Files that an orphan needs
+/// are not deleted.
 #[tokio::test]
 async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
     for with_orphan in [false, true] {

@@ -107,7 +107,7 @@ fn what_rules_write_is_bounded_before_it_is_made() {
     let column = |name: &'static str| (FamilyId(1), Bytes::from_static(name.as_bytes()));
     let columns = || Columns::from([(column("a"), (Timestamp(1), Bytes::from_static(b"12345678")))]);
     let of = |rules: &[RmwRule], max| apply_rules(&schema(), columns(), rules, Timestamp(2), max);
-    // Eight bytes that are there, twice three, and a counter beside.
+    // Eight bytes that are there, twice three, and a counter in addition.
     let rules = [
         rule("a", append("xyz")),
         rule("n", RmwOperation::Increment(1)),

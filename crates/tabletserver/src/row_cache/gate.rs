@@ -1,4 +1,4 @@
-//! The gate of the row cache keeps results apart from writes that they have not seen.
+//! The gate of the row cache rejects results that have not seen a write.
 //!
 //! It consists of a count of writes, and a flag that says whether there are rows to remove. The argument is in the header of
 //! [`super`].

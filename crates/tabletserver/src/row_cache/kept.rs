@@ -1,4 +1,4 @@
-//! Records of the row cache: cached results of a row, and how hits borrow from them.
+//! Records of the row cache are cached results of a row. Hits borrow from them.
 //!
 //! A result is one *record*: one piece of memory with everything that a hit compares and everything that it returns. The
 //! cache's table leads to it; a hit reads no other memory.
@@ -25,7 +25,7 @@ use stele_types::{Cell, FamilyId, Labels, ReadCounts, RowBatch, TabletId, Timest
 const WORD_BYTES: usize = size_of::<u64>();
 const HEAD_WORDS: usize = 8;
 const HEAD_BYTES: usize = HEAD_WORDS * WORD_BYTES;
-/// What says how a cell lies in a record.
+/// The fixed part of a cell in a record: its position and lengths.
 const CELL_HEAD_BYTES: usize = 24;
 /// The reference counts of a record, in front of it.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();

@@ -1,4 +1,5 @@
-//! The shape of a filter as a part of a key: hash, weight, and dependence on cells that are not returned.
+//! The shape of a filter is part of a key. It consists of a hash, a weight, and the dependence on cells that are not
+//! returned.
 
 use std::ops::Bound;
 use stele_filter::Filter;

@@ -1,5 +1,5 @@
-//! Racing reads and writes, step by step in every order chance comes up with, against a tablet that is a map. On threads of
-//! their own they race in `threads`, and the order of their accesses to memory is tried out in `orders`.
+//! Reads and writes race in random orders of steps. The tablet is a map. On threads of their own they race
+//! in `threads`, and the order of their accesses to memory is tried out in `orders`.
 
 mod orders;
 mod threads;
@@ -83,7 +83,7 @@ fn filter(number: usize) -> Option<Arc<Filter>> {
     }
 }
 
-/// What a read gives: the value, and under which filter and schema it was read.
+/// The result of a read: the value, and under which filter and schema it was read.
 fn result(row: &Bytes, value: u64, filter: usize, schema: u64) -> RowBatch {
     let mut batch = RowBatch::default();
     let content = format!("{value} {filter} {schema}");
@@ -137,7 +137,7 @@ struct OpenWrite {
     _writing: Writing,
 }
 
-/// The tablet, what is on its way, and the cache.
+/// The tablet, the reads and writes under way, and the cache.
 struct Race {
     cache: Arc<RowCache>,
     values: [u64; 3],
@@ -316,7 +316,7 @@ fn a_result_is_kept_in_memory_of_its_own() {
     assert_eq!(cache.stats().entries, 0);
 }
 
-/// Cells with whatever a filter may leave or add, and names of any length.
+/// Cells with anything that a filter may leave or add, and names of any length.
 fn any_cell() -> impl Strategy<Value = Cell> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
     let labels = prop::collection::vec("[a-zä]{0,6}", 0..3);
@@ -329,7 +329,7 @@ fn any_cell() -> impl Strategy<Value = Cell> {
 }
 
 proptest! {
-    /// A hit gives what was kept, cell by cell and as a batch; under several filters at once each its own.
+    /// A hit gives the cached result, cell by cell and as a batch; several filters have results of their own.
     #[test]
     fn a_hit_gives_what_was_kept(
         row in prop::collection::vec(any::<u8>(), 0..100),

@@ -102,7 +102,7 @@ async fn rows_of_another_tablet_are_refused_and_nothing_happens() {
     }
 }
 
-/// Room of a reader that takes large rows in pieces.
+/// Reservation of a reader that takes large rows as partial rows.
 struct PartialRows(usize);
 
 #[async_trait]
@@ -140,7 +140,7 @@ async fn cells_in_partial_rows(server: &TabletServer, tablet: TabletId, row: &By
     rest_in_partial_rows(stream).await
 }
 
-/// The same for one that has begun, of what it has in the end.
+/// The same for a read that has begun, counting the cells that it returns in the end.
 async fn rest_in_partial_rows(mut stream: Box<dyn RowStream>) -> usize {
     let (mut reservation, mut cells) = (PartialRows(2 << 20), 0);
     while let Some(batch) = stream.next_within(&mut reservation).await.unwrap() {
@@ -166,7 +166,7 @@ fn put_columns(row: &Bytes, columns: Range<usize>, byte: u8) -> RowMutation {
     }
 }
 
-/// A first piece without cells is not a row without cells, whatever is behind it.
+/// A first partial row without cells is not a row without cells, regardless of the cells behind it.
 #[tokio::test]
 async fn the_row_cache_keeps_no_beginnings_of_rows() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
@@ -264,7 +264,7 @@ async fn readers_that_pause_do_not_stop_writes() {
             );
         }
     }
-    // Who was the last to come keeps its place, the others begin again, and all get their row.
+    // The last reader to come keeps its place, the others begin again, and all get their row.
     assert_eq!(server.parts.metrics.pins_released.get(), 7);
     let (last, partial_row) = readers.pop().unwrap();
     assert_eq!(partial_row + rest_in_partial_rows(last).await, 400);
@@ -272,22 +272,23 @@ async fn readers_that_pause_do_not_stop_writes() {
     assert_eq!(rest_in_partial_rows(released).await, 400);
 }
 
-/// A pool with so much for large values, and for rows of writes.
+/// A pool with `bytes` for large values, and for rows of writes.
 fn values_pool(bytes: usize) -> Pool {
     Pool::default()
         .limited(Part::Values, bytes)
         .limited(Part::WriteRows, bytes)
 }
 
-/// A conditional write that holds its row's latch does not wait for room that a plain write has which waits for the latch.
+/// A conditional write that holds its row's latch does not wait for memory of a plain write that waits for the latch.
 #[tokio::test]
 async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
-    // Of the first memtables have room for one at a time; the second is copied for the log, for which there is room once.
+    // Memtables have memory for one value of the first size at a time. A value of the second size is copied for the
+    // log, which has memory for one copy.
     for value_bytes in [3 << 20, 100 << 10] {
         let options = ServerOptions {
             pool: Pool::default().limited(Part::Batches, 64 << 10),
             memtables: MemtableLimits::for_share(4 << 20),
-            // Who is in a circle is refused then.
+            // Writes that wait for each other in a circle are refused then.
             admission_wait_max: Duration::from_secs(30),
             ..options()
         };
@@ -324,7 +325,7 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     }
 }
 
-/// The allowance may be a plain write's that waits for the latch: it has it from when it arrives.
+/// A plain write that waits for the latch may have the overdraft: it has it from when it arrives.
 #[tokio::test]
 async fn who_waits_for_the_allowance_holds_no_latch() {
     let pool = values_pool(4 << 20);
@@ -332,7 +333,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
         pool: pool.clone(),
         memtables: MemtableLimits::for_share(64 << 20),
 
-        // Who is in a circle is refused then.
+        // Writes that wait for each other in a circle are refused then.
         admission_wait_max: Duration::from_secs(30),
         ..options()
     };
@@ -341,7 +342,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let columns = put_columns(&row, 0..200, b'a');
     server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
     let taken = pool.overdraft_permit(&server.env()).await;
-    // Must see the row as a whole, and makes so many copies that it needs more than all the room.
+    // Must see the row as a whole, and makes enough copies that it needs more than all the reserved memory.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
         on_true: Some(Box::new(Filter::PassAll)),
@@ -368,12 +369,13 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let (conditional, ()) = tokio::join!(conditional, plain);
     assert!(conditional.unwrap());
     assert_eq!((server.parts.admission.rows.taken(), pool.is_overdrawn()), (0, false));
-    // 200 columns, one that was written meanwhile, and what the condition wrote.
+    // 200 columns, one that was written meanwhile, and the cell that the condition wrote.
     assert_eq!(cells_in_partial_rows(&server, TABLETS[0], &row, None).await, 202);
     server.shut_down().await;
 }
 
-/// The predicate's row sample draws once, though a row that is read as a whole is begun again in more room.
+/// The predicate's row sample is taken once, though a row that is read as a whole is begun again in a larger
+/// reservation.
 #[tokio::test]
 async fn a_condition_samples_once_for_a_row() {
     const ROWS: usize = 400;
@@ -391,7 +393,7 @@ async fn a_condition_samples_once_for_a_row() {
     };
     let rows: Vec<RowMutation> = (0..ROWS).map(written).collect();
     server.mutate(TABLETS[0], rows.into(), None).await.unwrap();
-    // Must see the row as a whole, and makes so many copies that thirty cells need more than a megabyte.
+    // Must see the row as a whole, and makes enough copies that thirty cells need more than a megabyte.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
         on_true: Some(Box::new(Filter::PassAll)),
@@ -416,7 +418,8 @@ async fn a_condition_samples_once_for_a_row() {
     assert!((150..=250).contains(&matched), "{matched} of {ROWS}");
 }
 
-/// What a write keeps of its row has the room that values have on their way; what it reads besides does not wait for that.
+/// The cells that a write keeps of its row are in the reservation for rows of writes. Values that it reads besides have
+/// their own and do not wait for that.
 #[tokio::test]
 async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     let options = ServerOptions {
@@ -425,14 +428,14 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     };
     let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
     let row = Bytes::from_static(b"a row");
-    // The one that is kept comes before the other, and there is no room for both.
+    // The cell that is kept comes before the other, and there is no memory for both.
     for qualifier in ["a", "z"] {
         let put = put_column(&row, qualifier, 5 << 19);
         server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     }
     let served = server.served(TABLETS[0]).unwrap();
     served.tablet.flush().await.unwrap();
-    // Of so many columns that no filter leaves out what is in others.
+    // Enough columns that no filter leaves out the cells of others.
     let others = (0..40).map(|n| format!("n{n:02}"));
     let rule = |qualifier: String| RmwRule {
         family: FamilyId(1),
@@ -445,7 +448,7 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     assert_eq!(written[0].value.len(), (5 << 19) + 1);
 }
 
-/// What is kept of a row may take all its room: where nothing is left to read, no more is asked for.
+/// The kept cells of a row may take all of its reservation: where nothing is left to read, no more is asked for.
 #[tokio::test]
 async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let pool = values_pool(16 << 20);
@@ -458,7 +461,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     };
     let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
     let row = Bytes::from_static(b"a row");
-    // The read gets eight megabytes for it, and would wait for the allowance if it were to have more than all sixteen.
+    // The read gets eight megabytes for it, and would wait for the overdraft if it were to have more than all sixteen.
     let put = put_column(&row, "q", 5 << 20);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
@@ -524,7 +527,7 @@ fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMu
     }
 }
 
-/// An answer that lies until its reader comes keeps little more of a memtable that is flushed than what it is.
+/// A response that waits for its reader retains little more of a flushed memtable than its own bytes.
 #[tokio::test]
 async fn answers_that_wait_do_not_stop_writes() {
     const VALUE_BYTES: usize = 40 << 10;

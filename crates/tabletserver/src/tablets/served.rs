@@ -1,4 +1,4 @@
-//! One tablet as the server has it: served with its gate, or set aside because it is damaged.
+//! A tablet is served with its gate, or set aside because it is damaged.
 
 use crate::latch::SharedLock;
 use crate::row_cache::RowCache;

@@ -179,11 +179,11 @@ mod tests {
         assert_eq!(begin(false), Some((3, false)));
         assert_eq!(begin(false), Some((1, false)));
         assert_eq!((begin(true), compactions.running()), (None, 3));
-        // Each is looked at once more.
+        // Each is checked once more.
         assert_eq!([begin(false), begin(false)], [Some((2, true)), Some((3, true))]);
         compactions.end(TabletId(2));
         assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
-        // Who has found nothing does not look again until something happens.
+        // A check that has found nothing is not repeated until something happens.
         compactions.end(TabletId(1));
         assert_eq!(begin(false), None);
         compactions.announce(TabletId(1));
@@ -214,7 +214,7 @@ mod tests {
         compactions.announce(TabletId(2));
         assert_eq!(begin(0), Some(2));
         fail(0, false);
-        // What happens to it meanwhile makes no difference.
+        // Events meanwhile make no difference.
         compactions.announce(TabletId(2));
         assert_eq!(begin(1_000), Some(1));
         compactions.end(TabletId(1));

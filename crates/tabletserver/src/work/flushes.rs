@@ -55,7 +55,7 @@ impl FlushDemand {
         self.work.notify_waiters();
     }
 
-    /// A tablet is worth a file, whatever the size of its memtables.
+    /// A tablet is worth a file, regardless of the size of its memtables.
     pub(crate) fn ripen(&self, tablet: TabletId) {
         self.ripe.lock().insert(tablet);
     }

@@ -1,4 +1,4 @@
-//! Tablets that cannot be flushed, beside others.
+//! Tests of tablets that cannot be flushed, next to others that can.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 use super::*;
@@ -111,7 +111,7 @@ async fn attempts_leave_nothing_behind() {
     server.shut_down().await;
 }
 
-/// What is read of a memtable keeps its chunks when it has been flushed.
+/// Cells read from a memtable retain its chunks when it has been flushed.
 #[tokio::test]
 async fn what_readers_hold_is_not_flushed_for() {
     let device = Watched::over(MemoryStorage::new());
@@ -140,7 +140,7 @@ async fn what_readers_hold_is_not_flushed_for() {
     server.shut_down().await;
 }
 
-/// Counts what is asked of it.
+/// Counts the requests to reclaim memory.
 #[derive(Default)]
 struct Asked(AtomicUsize);
 
@@ -167,7 +167,7 @@ async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
         if server.parts.context.memory.bytes() >= enough {
             break;
         }
-        // So large that its chunk is shared, and not too large to be read at once.
+        // So large that its chunk is shared, and small enough to be read without waiting.
         write(&server, TABLETS[0], number, 600 << 10).await.unwrap();
         let row = format!("a{number}");
         held.extend(server.get_row(TABLETS[0], row.as_bytes(), None).unwrap());
@@ -206,7 +206,7 @@ async fn what_has_been_looked_at_wakes_nobody() {
     server.shut_down().await;
 }
 
-/// What is written while nobody can be flushed is flushed when that has ended, whoever woke whom.
+/// Writes while no tablet can be flushed are flushed when that has ended, regardless of the order of wake-ups.
 #[tokio::test]
 async fn what_presses_meanwhile_is_not_forgotten() {
     let device = Watched::over(MemoryStorage::new());

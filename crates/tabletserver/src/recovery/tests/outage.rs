@@ -1,8 +1,8 @@
-//! A device that cannot read what a start needs, and can later on: no other start is needed.
+//! A device that cannot read the data for a start recovers later. No other start is needed.
 
 use super::*;
 
-/// What a tablet has in a file and what it has in the log, when its server is gone.
+/// A tablet with cells in a file and cells in the log, when its server is gone.
 async fn left_behind() -> (Arc<MemoryStorage>, Arc<Watched>) {
     let memory = MemoryStorage::new();
     let device = Watched::over(memory.clone());
@@ -15,7 +15,7 @@ async fn left_behind() -> (Arc<MemoryStorage>, Arc<Watched>) {
 }
 
 fn fails(server: &TabletServer, row: &str) -> bool {
-    // What cannot be read at once is not read here.
+    // A row that cannot be read without waiting is not read here.
     !matches!(server.get_row(TABLETS[0], row.as_bytes(), None), Ok(Some(_)))
 }
 

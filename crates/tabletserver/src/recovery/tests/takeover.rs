@@ -1,5 +1,5 @@
-//! How long a takeover takes over an object store whose every request takes 20 ms, in virtual time: as many of those as
-//! follow each other, whatever the machine.
+//! These tests measure a takeover over an object store in virtual time. Every request takes 20 ms, so the result is the
+//! number of requests that follow each other, on any machine.
 
 use super::*;
 use futures::future::BoxFuture;
@@ -148,7 +148,7 @@ impl MultipartStore for Client {
     }
 }
 
-/// What a process does from its first request until it serves.
+/// The requests of a process from its first one until it serves.
 async fn take_over(far: &Arc<Far>, env: &Env) -> (Catalog, Arc<TabletServer>) {
     let address = Address::of_client(Arc::new(Client(far.clone())), "p");
     let storage = ObjectStorage::open(&address, env.clone(), None, ObjectMetrics::default());
@@ -195,8 +195,8 @@ const FILES_EACH: usize = 3;
 /// Each synced, and so an object.
 const LOGGED: u64 = 600;
 
-/// Tablets of several files each and a log of many small parts are left behind by a process that ends all at once; how long
-/// the next one takes, and how many requests.
+/// A process that ends abruptly leaves behind tablets of several files each and a log of many small parts. Returns how
+/// long the next one takes, and how many requests.
 async fn takeover_of(count: u64) -> (Duration, u64) {
     let env = Env::new(Arc::new(Virtual {
         numbers: AtomicU64::new(1),

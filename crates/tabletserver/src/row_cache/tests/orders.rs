@@ -1,5 +1,5 @@
-//! The gate under a model checker: all interleavings of a read and a write, and all values that the memory model lets a load
-//! see. What the cache does around the gate is repeated here in small, step for step.
+//! The gate runs under a model checker. The checker tries all interleavings of a read and a write, and all values that
+//! the memory model lets a load see. The cache's steps around the gate are repeated here in small, step for step.
 
 #[path = "../gate.rs"]
 #[allow(clippy::duplicate_mod, reason = "once for each kind of atomics")]

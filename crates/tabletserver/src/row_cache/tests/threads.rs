@@ -1,5 +1,5 @@
-//! Readers and writers on threads of their own, as fast as they come: no read that begins after a write was acknowledged
-//! sees less.
+//! Readers and writers race on threads of their own, as fast as they come. A read that begins after a write was
+//! acknowledged sees that write or a later one.
 #![allow(clippy::disallowed_methods, reason = "threads are what is tested")]
 
 use super::*;
@@ -15,9 +15,9 @@ const WRITES: u64 = if cfg!(miri) { 50 } else { 60_000 };
 /// The tablet.
 #[derive(Default)]
 struct Values {
-    /// What reads of the tablet see.
+    /// Values visible to reads of the tablet.
     visible: [AtomicU64; ROWS],
-    /// What has been acknowledged.
+    /// Acknowledged values.
     acknowledged: [AtomicU64; ROWS],
     /// Numbers given to writes.
     next: AtomicU64,
@@ -36,7 +36,7 @@ fn batch_of(name: &Bytes, value: u64) -> RowBatch {
     batch
 }
 
-/// Reads a row as the server does; what was read, and whether the cache had it.
+/// Reads a row as the server does. Returns the value, and whether the cache had it.
 fn read(cache: &RowCache, values: &Values, schema: &Arc<TableSchema>, number: usize) -> (u64, bool) {
     let name = row(number);
     let read = RowRead {
