@@ -96,7 +96,7 @@ const ALL: [Element; ELEMENTS] = [
     Element::RowKey,
     Element::RowRange,
     Element::FilterByte,
-    Element::ValueElement,
+    Element::ValuePart,
     Element::Split,
     Element::Family,
     Element::FamilyChange,
@@ -153,7 +153,7 @@ static PLAIN: Shape = Shape(&[]);
 
 // google/bigtable/v2/data.proto, types.proto. A type's other kinds hold one type each.
 static VALUE: Shape = Shape(&[of(4, &ARRAY_VALUE), of(7, &TYPE)]);
-static ARRAY_VALUE: Shape = Shape(&[each_of(1, Element::ValueElement, &VALUE)]);
+static ARRAY_VALUE: Shape = Shape(&[each_of(1, Element::ValuePart, &VALUE)]);
 static TYPE: Shape = Shape(&[
     of(3, &ARRAY_TYPE),
     of(4, &MAP_TYPE),
@@ -164,7 +164,7 @@ static TYPE: Shape = Shape(&[
 static ARRAY_TYPE: Shape = Shape(&[of(1, &TYPE)]);
 static AGGREGATE_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
 static MAP_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
-static STRUCT_TYPE: Shape = Shape(&[each_of(1, Element::ValueElement, &STRUCT_FIELD)]);
+static STRUCT_TYPE: Shape = Shape(&[each_of(1, Element::ValuePart, &STRUCT_FIELD)]);
 static STRUCT_FIELD: Shape = Shape(&[of(2, &TYPE)]);
 static MUTATION: Shape = Shape(&[of(5, &AGGREGATION), of(6, &AGGREGATION)]);
 static AGGREGATION: Shape = Shape(&[of(2, &VALUE), of(3, &VALUE), of(4, &VALUE)]);

@@ -85,7 +85,7 @@ impl Decoded for wire::MutateRowsRequest {
         vec![
             (Element::Entry, self.entries.len()),
             (Element::Mutation, all().count()),
-            (Element::ValueElement, value_parts(all())),
+            (Element::ValuePart, value_parts(all())),
         ]
     }
 }
@@ -94,7 +94,7 @@ impl Decoded for wire::MutateRowRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
         vec![
             (Element::Mutation, self.mutations.len()),
-            (Element::ValueElement, value_parts(self.mutations.iter())),
+            (Element::ValuePart, value_parts(self.mutations.iter())),
         ]
     }
 }
@@ -105,7 +105,7 @@ impl Decoded for wire::CheckAndMutateRowRequest {
         let filter = self.predicate_filter.as_ref().map_or(0, Message::encoded_len);
         vec![
             (Element::Mutation, all().count()),
-            (Element::ValueElement, value_parts(all())),
+            (Element::ValuePart, value_parts(all())),
             (Element::FilterByte, filter),
         ]
     }

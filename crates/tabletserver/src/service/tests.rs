@@ -341,7 +341,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let row = Bytes::from_static(b"a row");
     let columns = put_columns(&row, 0..200, b'a');
     server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
-    let taken = pool.overdraft_permit(&server.env()).await;
+    let taken = pool.overdraft_permit(server.env()).await;
     // Must see the row as a whole, and makes enough copies that it needs more than all the reserved memory.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
@@ -465,7 +465,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let put = put_column(&row, "q", 5 << 20);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    let taken = pool.overdraft_permit(&server.env()).await;
+    let taken = pool.overdraft_permit(server.env()).await;
     let written = append(&server, TABLETS[0], &row).await.unwrap();
     assert_eq!(written[0].value.len(), (5 << 20) + 1);
     drop(taken);
