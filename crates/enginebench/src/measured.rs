@@ -19,7 +19,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Rows of wall time, and what each cost.
+    /// Rows of wall time, and the cost of each.
     pub fn of_wall(rows: u64, took: Took) -> Self {
         Measured {
             figure: rows as f64 / took.wall.as_secs_f64(),

@@ -201,8 +201,8 @@ async fn write_until(address: &str, stop: &AtomicBool, next: &AtomicUsize, writt
     }
 }
 
-/// Rounds after which the log must have met the full disk. In a round the check of free space, every fifth of a second, may
-/// come between the last write that fits and the first that does not; then it refuses the writes before the log does.
+/// Rounds after which the log must have met the full disk. The check of free space comes every fifth of a second. In some
+/// rounds it comes between the last write that fits and the first that does not. Then it refuses writes before the log does.
 const ROUNDS_MAX: usize = 12;
 
 #[test]

@@ -1,4 +1,6 @@
-//! CPU time of a flush and a compaction per cell, on one thread and a medium in memory (Linux).
+//! Measures CPU time per cell of a flush and a compaction.
+//!
+//! It runs on one thread over storage in memory (Linux).
 //!
 //! `cargo run --release -p stele-tablet --example compaction_speed [rows]`
 //!

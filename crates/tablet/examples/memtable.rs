@@ -1,11 +1,13 @@
-//! What the memtable and the encoding of batches cost, in nanoseconds of CPU time per row and in bytes per row.
+//! Measures the memtable and the encoding of batches.
+//!
+//! It prints nanoseconds of CPU time per row and bytes per row.
 //!
 //! ```text
-//! cargo run --release -p stele-tablet --example memtable [-- VALUE_BYTES [WHAT]]
+//! cargo run --release -p stele-tablet --example memtable [-- VALUE_BYTES [PART]]
 //! ```
 //!
 //! Rows are 20 decimal digits in random order, each with one cell (one-byte qualifier, one timestamp for each batch), until the
-//! memtable holds about 64 MiB. WHAT limits the run to one part, for a profiler. Batches have 1,000 rows. CPU time of
+//! memtable holds about 64 MiB. PART limits the run to one part, for a profiler. Batches have 1,000 rows. CPU time of
 //! the one thread, not wall time, so that a busy machine disturbs little; still, compare medians of several runs.
 
 use bytes::Bytes;

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p stele-tablet --example read_path [value bytes,…] [rows] [rounds]`
 //!
-//! Prints CPU nanoseconds per row of full scans in both directions, of gets on the calling thread of rows that are there
-//! and of rows that are not, and of scans of one row: the medians of the rounds. The rows lie in one compacted file, or
+//! Prints medians of CPU nanoseconds per row: of full scans in both directions, of gets on the calling thread of present
+//! and of absent rows, and of scans of one row. The rows lie in one compacted file, or
 //! (`several`) spread over three files and the memtable. For instruction counts, run it under
 //! `valgrind --tool=callgrind --toggle-collect='*get_all*'` with few rows and one round.
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the kernel's accounts")]

@@ -10,9 +10,9 @@ use std::ops::Range;
 /// Parts of a job's bytes at whose ends it may be cut: it has at least one part of the bytes that it might have.
 const PARTS: u64 = 16;
 
-/// The same part of a merge, cut at a row so that it reads no more than `bytes_max` of the upper runs, which begin with
-/// `row`: rows that the bottom does not have may be many. At least something is left. It ends between two files of the
-/// bottom, if it has more than one; or else within one, of which the rest is kept.
+/// The same part of a compaction, cut at a row so that it reads no more than `bytes_max` of the upper runs, which begin with
+/// `row`. Many of their rows may be absent from the bottom level. At least one row remains. The part ends between two files
+/// of the bottom level if it has more than one. Otherwise it ends within one, and the rest of that file stays.
 pub(super) async fn cut_to(
     bottom: &[HeldFile],
     (mut inputs, upper): (Range<usize>, Option<Bytes>),
