@@ -34,8 +34,6 @@ pub(crate) fn queue_cost(payload_bytes: usize, queue_bytes: usize) -> usize {
 /// A record is bound if it asks for a sync. A record behind such a one of the same tablet is bound, too, because a tablet's
 /// records are applied in order. The parts are two groups in the file, so that the free one counts even if the sync fails.
 /// Within a tablet the order of submission is preserved; between tablets there is none.
-/// applied in order. The parts are two groups in the file, so that the free one counts even if the sync fails. Within
-/// a tablet the order of submission is preserved; between tablets there is none.
 pub(crate) struct Group<C> {
     appends: Vec<Append<C>>,
     free: usize,

@@ -32,6 +32,16 @@ pub(super) struct Previous {
 }
 
 impl Previous {
+    /// A closed segment of which so many bytes are acknowledged and none is synced.
+    #[cfg(test)]
+    pub(super) fn unsynced(number: u64, acknowledged: u64) -> Previous {
+        Previous {
+            number,
+            acknowledged,
+            synced: 0,
+        }
+    }
+
     pub(super) fn of(open: &Open) -> Previous {
         assert!(
             open.acknowledged <= open.file.len() && open.synced <= open.file.len(),
@@ -42,6 +52,11 @@ impl Previous {
             acknowledged: open.acknowledged,
             synced: open.synced.min(open.acknowledged),
         }
+    }
+
+    /// The whole segment was synced after it was closed.
+    pub(super) fn note_synced(&mut self) {
+        self.synced = self.acknowledged;
     }
 
     pub(super) fn header_of_next(&self, stream: u32, number: u64) -> SegmentHeader {

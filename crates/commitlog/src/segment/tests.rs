@@ -32,6 +32,25 @@ fn with_unsynced(segments: &mut Segments, file: Box<dyn AppendFile>) {
     segments.shared.unsynced.lock().insert(1, file);
 }
 
+/// The full segment is synced only when the next one is begun, after its first header has failed. The header that counts must
+/// state it, or damage in the full segment would pass for a torn tail.
+#[tokio::test]
+async fn the_header_states_that_the_segment_before_was_synced_late() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let mut segments = segments_in(&storage);
+    let file = storage.create("log/late").await.unwrap();
+    with_unsynced(&mut segments, file);
+    segments.previous = super::open::Previous::unsynced(1, 100);
+    append(&mut segments, record(1, 0).borrowed()).await;
+    let path = segments.open.as_ref().expect("a segment was begun").info.path.clone();
+    let bytes = storage.open(&path).await.unwrap().read_at(0, 56).await.unwrap();
+    let header = crate::format::SegmentHeader::decode(&bytes).unwrap();
+    assert_eq!(
+        (header.previous, header.previous_len, header.previous_synced),
+        (1, 100, 100)
+    );
+}
+
 fn sync_error() -> StorageError {
     StorageError::Io {
         path: String::new(),

@@ -18,7 +18,7 @@ use crate::error::LogError;
 use stele_env::Env;
 use stele_storage::AppendFile;
 
-/// Unsynced segments at most: 512 MiB, the longest log that a server keeps while its flushes succeed. Bounds the wait of the
+/// Unsynced segments of a stream at most: 512 MiB, the longest log that a server keeps while its flushes succeed. Bounds the wait of the
 /// first write that asks for durability, and the loss of writes with durability `flush` in a power loss.
 pub(crate) const UNSYNCED_MAX: usize = 16;
 
@@ -57,6 +57,10 @@ impl Segments {
                 return Err(error.into());
             }
             self.shared.retention.lock().synced(number);
+            if number == self.previous.number {
+                // The header of the next segment states it, so that damage to these bytes is not taken for a torn tail.
+                self.previous.note_synced();
+            }
         }
         Ok(())
     }
