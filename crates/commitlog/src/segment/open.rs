@@ -32,7 +32,7 @@ pub(super) struct Previous {
 }
 
 impl Previous {
-    /// A closed segment of which so many bytes are acknowledged and none is synced.
+    /// A closed segment with this many acknowledged bytes, of which none is synced.
     #[cfg(test)]
     pub(super) fn unsynced(number: u64, acknowledged: u64) -> Previous {
         Previous {
