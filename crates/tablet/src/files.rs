@@ -66,7 +66,7 @@ pub struct FileRegistry {
     /// Bytes that all sources of one flush or compaction may read ahead together.
     job_readahead_bytes: usize,
     scan_ahead: ScanAhead,
-    /// Memory for row filters of open files.
+    /// Memory for bloom filters of open files.
     filters: Arc<BloomMemory>,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
@@ -252,14 +252,14 @@ impl FileRegistry {
         self
     }
 
-    /// The same registry with a bound on the memory of row filters of open files. Files whose filters do not fit are read
+    /// The same registry with a bound on the memory of bloom filters of open files. Files whose filters do not fit are read
     /// without them.
     pub fn with_bloom_memory(mut self, bytes: usize) -> Self {
         self.filters = BloomMemory::new(bytes);
         self
     }
 
-    /// Memory for row filters of open files.
+    /// Memory for bloom filters of open files.
     pub fn bloom_memory(&self) -> &BloomMemory {
         &self.filters
     }

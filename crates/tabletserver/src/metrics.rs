@@ -27,7 +27,7 @@ pub struct ServerMetrics {
     pub row_cache_misses: IntGauge,
     /// Bytes of indexes and filters of open files.
     pub pinned_bytes: IntGauge,
-    /// Bytes of row filters of open files, by where they are.
+    /// Bytes of bloom filters of open files, by where they are.
     pub filter_bytes: IntGaugeVec,
     /// Bytes that are reserved for a while and not divided, by purpose.
     pub held_bytes: IntGaugeVec,
