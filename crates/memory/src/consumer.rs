@@ -200,9 +200,10 @@ impl Reservation {
         let before = pool.queue(part).add(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         pool.moved(part, before, before + bytes);
-        match before + bytes <= self.consumer.limit() {
-            true => Ok(()),
-            false => Err(Exhausted),
+        if before + bytes <= self.consumer.limit() {
+            Ok(())
+        } else {
+            Err(Exhausted)
         }
     }
 

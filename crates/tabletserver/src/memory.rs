@@ -62,10 +62,10 @@ impl RowMemory {
 
     /// Memory that is free. The overdraft is not taken here: caches may have to shrink for it, which has to be waited for.
     fn try_take(&self, bytes: usize) -> Option<Reservation> {
-        match self.consumer.needs_overdraft(bytes) {
-            true => None,
-            false => self.consumer.try_reserve(bytes),
+        if self.consumer.needs_overdraft(bytes) {
+            return None;
         }
+        self.consumer.try_reserve(bytes)
     }
 
     /// Waits for memory, holding no latch.
