@@ -66,6 +66,7 @@ mod testing;
 mod tests;
 
 pub use limits::CallLimits;
+pub use response::ResponseBody;
 pub use service::BigtableService;
 
 use accounting::CallAccounting;
@@ -78,7 +79,7 @@ use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_memory::Pool;
-use tonic::transport::Server;
+use stele_serving::Http2Settings;
 
 /// Flow-control window of a stream: a megabyte message in flight while the one before it is handled.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
@@ -98,6 +99,12 @@ const STREAMS_PER_CONNECTION: u32 = 256;
 /// need not do. The transport has no limit by default. This is the limit of other servers: hardly any working client
 /// gets near it.
 const BROKEN_STREAMS_MAX: usize = 1_024;
+
+/// Bytes of the largest headers of a request. Clients send some hundreds, and an access token of a few thousand.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Time in which a connection must begin. The preface is one packet.
+const BEGIN_WAIT: Duration = Duration::from_secs(10);
 
 /// How often an idle connection is probed. Below the five minutes after which common NATs forget one.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
@@ -148,23 +155,22 @@ impl BigtableFrontEnd {
         move || accounting.update_held(response_memory.reserved_bytes())
     }
 
-    /// All of it as one service, for any transport.
+    /// All of it as one service, for connections with [`HTTP2_SETTINGS`].
     pub fn into_service(self) -> BigtableService {
         BigtableService::new(self.context, self.accounting)
     }
 }
 
-/// Configures a server's transport for this API. Windows and frames suit megabyte messages, and Nagle's delay is off.
-/// Probes find dead clients, whose streams would keep their reads alive. Clients that break the protocol are
-/// disconnected.
-pub fn configure(server: Server) -> Server {
-    server
-        .tcp_nodelay(true)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
-        .http2_max_local_error_reset_streams(Some(BROKEN_STREAMS_MAX))
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-}
+/// The transport's settings for this API. Windows and frames suit megabyte messages. Probes find dead clients, whose
+/// streams would keep their reads alive. Clients that break the protocol are disconnected.
+pub const HTTP2_SETTINGS: Http2Settings = Http2Settings {
+    stream_window: STREAM_WINDOW_BYTES,
+    connection_window: CONNECTION_WINDOW_BYTES,
+    frame_bytes_max: FRAME_BYTES_MAX,
+    header_bytes_max: HEADER_BYTES_MAX,
+    streams_max: STREAMS_PER_CONNECTION,
+    broken_streams_max: BROKEN_STREAMS_MAX,
+    begin_wait: BEGIN_WAIT,
+    probe_interval: KEEPALIVE_INTERVAL,
+    probe_wait: KEEPALIVE_TIMEOUT,
+};

@@ -11,17 +11,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tonic::Status;
-use tonic::body::Body;
-use tonic::codegen::http;
+use tonic::codegen::{StdError, http};
 
 /// Reads the message of a call's request.
-pub(crate) async fn read_message(call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Bytes, Status> {
+pub(crate) async fn read_message<B>(call: &Call, headers: &http::HeaderMap, body: B) -> Result<Bytes, Status>
+where
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     check_encoding(headers)?;
     messages::message(&mut RequestBody::new(body, call)).await
 }
 
-struct RequestBody<'c> {
-    body: Body,
+struct RequestBody<'c, B> {
+    body: B,
     call: &'c Call,
     /// The first bytes, which announce the size.
     prefix: [u8; PREFIX_BYTES],
@@ -32,8 +34,8 @@ struct RequestBody<'c> {
     settles: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl<'c> RequestBody<'c> {
-    fn new(body: Body, call: &'c Call) -> Self {
+impl<'c, B> RequestBody<'c, B> {
+    fn new(body: B, call: &'c Call) -> Self {
         RequestBody {
             body,
             call,
@@ -79,7 +81,10 @@ impl<'c> RequestBody<'c> {
     }
 }
 
-impl HttpBody for RequestBody<'_> {
+impl<B> HttpBody for RequestBody<'_, B>
+where
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     type Data = Bytes;
     type Error = Status;
 
@@ -97,7 +102,7 @@ impl HttpBody for RequestBody<'_> {
         {
             return Poll::Ready(Some(Err(status)));
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -18,7 +18,6 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 use stele_env::Env;
 use tonic::Status;
-use tonic::body::Body;
 use tonic::codegen::{BoxFuture, http};
 
 const GRPC: http::HeaderValue = http::HeaderValue::from_static("application/grpc");
@@ -48,9 +47,12 @@ impl Response {
     }
 
     /// The response over HTTP.
-    pub fn into_http(self, call: Call) -> http::Response<Body> {
-        let body = ResponseBody { response: self, call };
-        let mut response = http::Response::new(Body::new(body));
+    pub fn into_http(self, call: Call) -> http::Response<ResponseBody> {
+        let body = ResponseBody {
+            response: self,
+            call: Some(call),
+        };
+        let mut response = http::Response::new(body);
         response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
         response
     }
@@ -128,17 +130,32 @@ fn next_frame(messages: &mut dyn Iterator<Item = Result<Bytes, Status>>) -> Next
     Next::Piece(frame.freeze())
 }
 
-/// The body of a response.
-struct ResponseBody {
+/// The body of a response. The default has no frames: all of a refusal is in its headers.
+pub struct ResponseBody {
     response: Response,
-    call: Call,
+    call: Option<Call>,
+}
+
+impl Default for ResponseBody {
+    fn default() -> Self {
+        ResponseBody {
+            response: Response::Ended,
+            call: None,
+        }
+    }
 }
 
 impl ResponseBody {
+    fn conclude(&mut self, code: tonic::Code) {
+        self.response = Response::Ended;
+        if let Some(call) = &self.call {
+            call.conclude(code);
+        }
+    }
+
     /// The last frame.
     fn end(&mut self, status: &Status) -> Frame<Bytes> {
-        self.response = Response::Ended;
-        self.call.conclude(status.code());
+        self.conclude(status.code());
         let mut trailers = http::HeaderMap::with_capacity(1);
         if status.add_header(&mut trailers).is_err() {
             // Its details cannot be a header; its code always can.
@@ -167,8 +184,7 @@ impl HttpBody for ResponseBody {
             Next::Piece(piece) => Ok(Frame::data(piece)),
             Next::End(status) => Ok(this.end(&status)),
             Next::Reset(status) => {
-                this.response = Response::Ended;
-                this.call.conclude(status.code());
+                this.conclude(status.code());
                 Err(status)
             }
             // Read::poll_next handles these.

@@ -9,18 +9,17 @@
 use crate::accounting::{Call, CallAccounting, MethodAccount};
 use crate::context::Context;
 use crate::request_body::read_message;
-use crate::response::Response;
+use crate::response::{Response, ResponseBody};
 use crate::routes::{Handler, routes};
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use std::collections::HashMap;
-use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use stele_env::Priority;
+use stele_serving::{Http2Service, RequestBody};
 use tonic::Status;
-use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, StdError, http};
+use tonic::codegen::{StdError, http};
 
 /// All calls of the API. Cloning shares it.
 #[derive(Clone)]
@@ -63,37 +62,47 @@ impl Router {
     }
 }
 
-impl<B> Service<http::Request<B>> for BigtableService
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<StdError>,
-{
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        match self.router.admit(request.uri().path()) {
-            Ok((handler, call)) => {
-                let served = serve(handler, Arc::clone(&self.router.context), call, request.map(Body::new));
-                Box::pin(async move { Ok(served.await) })
+impl BigtableService {
+    /// Serves one call.
+    pub(crate) fn serve<B>(
+        &self,
+        request: http::Request<B>,
+    ) -> impl Future<Output = http::Response<ResponseBody>> + Send + 'static
+    where
+        B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin + Send + 'static,
+    {
+        let admitted = self.router.admit(request.uri().path());
+        let context = Arc::clone(&self.router.context);
+        async move {
+            match admitted {
+                Ok((handler, call)) => serve(handler, context, call, request).await,
+                Err(status) => status.into_http(),
             }
-            Err(status) => Box::pin(std::future::ready(Ok(status.into_http()))),
         }
     }
 }
 
+impl Http2Service for BigtableService {
+    type Body = ResponseBody;
+
+    fn call(
+        &self,
+        request: http::Request<RequestBody>,
+    ) -> impl Future<Output = http::Response<ResponseBody>> + Send + 'static {
+        self.serve(request)
+    }
+}
+
 /// Serves an admitted call.
-async fn serve(
+async fn serve<B>(
     handler: Handler,
     context: Arc<Context>,
     call: Call,
-    request: http::Request<Body>,
-) -> http::Response<Body> {
+    request: http::Request<B>,
+) -> http::Response<ResponseBody>
+where
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     let (head, body) = request.into_parts();
     let headers = head.headers;
     let (call, response) = match receive(handler, &call, &headers, body).await {
@@ -120,7 +129,10 @@ async fn serve(
 }
 
 /// Reads the message of a request, and charges the memory of its decoded form.
-async fn receive(handler: Handler, call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Bytes, Status> {
+async fn receive<B>(handler: Handler, call: &Call, headers: &http::HeaderMap, body: B) -> Result<Bytes, Status>
+where
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
     let bytes = read_message(call, headers, body).await?;
     call.charge(handler.decoded_bytes(&bytes)?)?;
     Ok(bytes)

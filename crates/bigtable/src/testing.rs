@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod fake;
+mod in_process;
 
 use crate::wire::{CellChunk, ReadRowsResponse};
 use bytes::Bytes;

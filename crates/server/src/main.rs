@@ -3,7 +3,6 @@
 mod allocator;
 mod check;
 mod config;
-mod connections;
 mod data_dir;
 mod http;
 mod inspect;

@@ -10,22 +10,20 @@
 )]
 
 use crate::config::Config;
-use crate::connections::Connections;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::{data_dir, logging, open_files, sizes};
 use anyhow::Context;
 use std::io::Write;
 use std::net::SocketAddr;
-use stele_bigtable::{BigtableFrontEnd, CallLimits};
+use stele_bigtable::{BigtableFrontEnd, CallLimits, HTTP2_SETTINGS};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use tokio::net::TcpListener;
+use stele_serving::{Acceptor, EventLoops, connections_max};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 /// Runs the server to its end.
 pub fn run(config: &Config) -> anyhow::Result<()> {
@@ -41,15 +39,16 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     };
     let foreground = runtime("stele", cores)?;
     let background = runtime("stele-background", cores.div_ceil(2))?;
+    let loops = EventLoops::start(cores).context("starting event loops")?;
     let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
-    let outcome = foreground.block_on(serve(config, env));
+    let outcome = foreground.block_on(serve(config, env, &loops));
     // Tasks that still run have nothing to save and must not delay the exit.
     background.shutdown_background();
     foreground.shutdown_background();
     outcome
 }
 
-async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
+async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let files = open_files::raise_limit();
     let bigtable = bind("bigtable", config.bigtable).await?;
@@ -88,34 +87,38 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         node.server.pool().clone(),
     );
     pages.set_front_end(front_end.gauges());
-    let (stop, mut stopped) = watch::channel(false);
-    let serving = stele_bigtable::configure(Server::builder()).serve_with_incoming_shutdown(
-        front_end.into_service(),
-        Connections::new(
-            TcpIncoming::from(bigtable).with_nodelay(Some(true)),
-            config.memory,
-            files,
-            &metrics,
-        ),
-        async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        },
-    );
-    let serving = tokio::spawn(serving);
+    let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
+    let (stop, stopped) = watch::channel(false);
+    let service = front_end.into_service();
+    let serve_connection = {
+        let env = env.clone();
+        move |socket: TcpStream| {
+            let (service, env, mut stopped) = (service.clone(), env.clone(), stopped.clone());
+            async move {
+                let drain = async move {
+                    let _ = stopped.wait_for(|stop| *stop).await;
+                };
+                if let Err(error) = stele_serving::serve(socket, service, HTTP2_SETTINGS, env, drain).await {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+            }
+        }
+    };
 
     tokio::select! {
         () = signals.next() => {}
+        () = acceptor.accept(&bigtable, loops, serve_connection) => {}
         // Nothing is left to save: the new owner has all acknowledged writes, and no others will be acknowledged.
         by = data.replaced() => return Err(replaced(config, &by)),
     }
     tracing::info!("stopping");
     pages.set_stage(Stage::Stopping);
+    // New connections are refused from here on.
+    drop(bigtable);
     let _ = stop.send(true);
     let down = async {
-        match env.timeout(config.drain_timeout, serving).await {
-            Ok(Ok(ended)) => ended.context("serving the Bigtable API")?,
-            Ok(Err(join)) => return Err(anyhow::anyhow!("serving the Bigtable API: {join}")),
-            Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
+        if env.timeout(config.drain_timeout, acceptor.all_ended()).await.is_err() {
+            tracing::warn!("requests were still in flight after {:?}", config.drain_timeout);
         }
         let unflushed = node.server.shut_down().await;
         // The coordination log stays open to the end, and so do log segments that are being finished.

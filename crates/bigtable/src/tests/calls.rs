@@ -137,10 +137,20 @@ async fn warming_is_answered() {
 #[tokio::test]
 async fn a_real_connection_serves_large_messages() {
     let harness = Harness::with_table().await;
-    let incoming = tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = incoming.local_addr().unwrap();
-    let server = crate::configure(tonic::transport::Server::builder());
-    let serving = server.serve_with_incoming(harness.service.clone(), incoming);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = async {
+        let (socket, _) = listener.accept().await.unwrap();
+        let env = TokioRuntime::current();
+        stele_serving::serve(
+            socket,
+            harness.service.clone(),
+            crate::HTTP2_SETTINGS,
+            env,
+            std::future::pending(),
+        )
+        .await
+    };
     let client = async {
         let channel = tonic::transport::Endpoint::new(format!("http://{address}"))
             .unwrap()

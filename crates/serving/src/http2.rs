@@ -1,0 +1,199 @@
+//! Serves HTTP/2 connections (RFC 9113) for front ends, over the `h2` crate.
+//!
+//! One task drives a connection and all of its requests. In each poll it reads the frames that have arrived, starts and
+//! continues requests, and encodes the frames of their responses. When none of these makes progress, it writes the
+//! gathered output to the socket. Many wake-ups of requests wake the task once.
+//!
+//! A request that is ready when it is first polled costs no allocation for a task. Others wait in a set of the
+//! connection ([`Exchange`]).
+
+mod exchange;
+mod keepalive;
+mod request_body;
+
+pub use request_body::RequestBody;
+
+use crate::gathered_io::{GatheredIo, Output, gathered};
+use bytes::Bytes;
+use exchange::Exchange;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use keepalive::Keepalive;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use stele_env::Env;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A front end that serves requests over HTTP/2.
+pub trait Http2Service: Clone + Send + 'static {
+    /// The body of a response. An error resets the stream, with the code of an [`h2::Error`] among its sources.
+    type Body: http_body::Body<Data = Bytes, Error: std::error::Error + 'static> + Send + Unpin + 'static;
+
+    /// Serves one request. The returned future is dropped when the client resets the stream or is gone.
+    fn call(
+        &self,
+        request: http::Request<RequestBody>,
+    ) -> impl Future<Output = http::Response<Self::Body>> + Send + 'static;
+}
+
+/// Limits and windows of connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Http2Settings {
+    /// Flow-control window of a request body in bytes.
+    pub stream_window: u32,
+    /// Flow-control window of all request bodies of a connection in bytes.
+    pub connection_window: u32,
+    /// Bytes of the largest frame that clients may send.
+    pub frame_bytes_max: u32,
+    /// Bytes of the largest header list of a request.
+    pub header_bytes_max: u32,
+    /// Concurrent requests of one connection.
+    pub streams_max: u32,
+    /// Streams that may be reset because of a client's mistakes, over the life of a connection; then it ends. The
+    /// transport keeps some hundreds of bytes of each until the client has read the reset.
+    pub broken_streams_max: usize,
+    /// Time in which a connection must begin.
+    pub begin_wait: Duration,
+    /// How often a silent connection is probed.
+    pub probe_interval: Duration,
+    /// How long a probe may remain unanswered.
+    pub probe_wait: Duration,
+}
+
+/// The reason for which a connection ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// It did not begin within [`Http2Settings::begin_wait`].
+    #[error("the connection did not begin within {0:?}")]
+    NotBegun(Duration),
+    /// A probe was not answered.
+    #[error("the client did not answer a probe")]
+    Silent,
+    /// The client broke the protocol, or the socket failed.
+    #[error(transparent)]
+    Protocol(#[from] h2::Error),
+    /// The socket failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Serves a connection to its end. Once `drain` completes no more requests are accepted, and the connection ends when
+/// those in flight have ended.
+pub async fn serve<T, S>(
+    socket: T,
+    service: S,
+    settings: Http2Settings,
+    env: Env,
+    drain: impl Future<Output = ()>,
+) -> Result<(), ConnectionError>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: Http2Service,
+{
+    let (io, output) = gathered(socket);
+    let mut handshake = pin!(builder(&settings).handshake(io));
+    let begun = poll_fn(|cx| {
+        let begun = handshake.as_mut().poll(cx);
+        match output.poll_write_out(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(ConnectionError::Io(error))),
+            _ => begun.map_err(ConnectionError::Protocol),
+        }
+    });
+    let mut h2 = match env.timeout(settings.begin_wait, begun).await {
+        Ok(begun) => begun?,
+        Err(_) => return Err(ConnectionError::NotBegun(settings.begin_wait)),
+    };
+    let keepalive = h2.ping_pong().map(|probe| Keepalive::new(probe, &settings, env));
+    let mut connection = Connection {
+        h2,
+        output,
+        service,
+        exchanges: FuturesUnordered::new(),
+        keepalive,
+    };
+    let mut drain = pin!(drain);
+    let mut draining = false;
+    poll_fn(|cx| {
+        if !draining && drain.as_mut().poll(cx).is_ready() {
+            draining = true;
+            connection.h2.graceful_shutdown();
+        }
+        connection.poll(cx)
+    })
+    .await
+}
+
+fn builder(settings: &Http2Settings) -> h2::server::Builder {
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(settings.stream_window)
+        .initial_connection_window_size(settings.connection_window)
+        .max_frame_size(settings.frame_bytes_max)
+        .max_header_list_size(settings.header_bytes_max)
+        .max_concurrent_streams(settings.streams_max)
+        .max_local_error_reset_streams(Some(settings.broken_streams_max));
+    builder
+}
+
+/// A connection that has begun.
+struct Connection<T, S: Http2Service> {
+    h2: h2::server::Connection<GatheredIo<T>, Bytes>,
+    output: Output<T>,
+    service: S,
+    /// The requests that were not ready when they were first polled.
+    exchanges: FuturesUnordered<Exchange<S::Body>>,
+    keepalive: Option<Keepalive>,
+}
+
+impl<T, S> Connection<T, S>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: Http2Service,
+{
+    /// Makes all progress that is possible. Ready when the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        loop {
+            if let Poll::Ready(ended) = self.poll_frames(cx) {
+                return Poll::Ready(ended);
+            }
+            let mut progress = false;
+            while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {
+                progress = true;
+            }
+            if !progress {
+                break;
+            }
+        }
+        if let Some(keepalive) = &mut self.keepalive
+            && keepalive.poll(cx, &self.output).is_ready()
+        {
+            return Poll::Ready(Err(ConnectionError::Silent));
+        }
+        match self.output.poll_write_out(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            // Either way a waker is registered: of the frames to read, or of the socket.
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Reads the frames that have arrived, starts their requests, and encodes the frames to send.
+    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        loop {
+            match self.h2.poll_accept(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    let response = self.service.call(request.map(RequestBody::new));
+                    let mut exchange = Exchange::new(Box::pin(response), respond);
+                    if Pin::new(&mut exchange).poll(cx).is_pending() {
+                        self.exchanges.push(exchange);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Finds clients that are gone without a word: their streams would keep reads and memory for ever.
+
+use super::Http2Settings;
+use crate::gathered_io::Output;
+use futures::future::BoxFuture;
+use h2::{Ping, PingPong};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use stele_env::Env;
+use tokio::io::AsyncWrite;
+
+/// Probes a connection on which nothing arrives.
+pub(super) struct Keepalive {
+    probe: PingPong,
+    interval: Duration,
+    wait: Duration,
+    /// A probe is under way.
+    is_probing: bool,
+    alarm: BoxFuture<'static, ()>,
+    env: Env,
+}
+
+impl Keepalive {
+    pub fn new(probe: PingPong, settings: &Http2Settings, env: Env) -> Self {
+        Keepalive {
+            probe,
+            interval: settings.probe_interval,
+            wait: settings.probe_wait,
+            is_probing: false,
+            alarm: alarm(&env, settings.probe_interval),
+            env,
+        }
+    }
+
+    /// Ready when the client has not answered in time. Any bytes from it are an answer.
+    pub fn poll<T: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, output: &Output<T>) -> Poll<()> {
+        if self.is_probing {
+            // The answer itself must be taken, so that another probe can be sent.
+            let _ = self.probe.poll_pong(cx);
+        }
+        loop {
+            ready!(self.alarm.as_mut().poll(cx));
+            let has_read = output.take_has_read();
+            if self.is_probing && !has_read {
+                return Poll::Ready(());
+            }
+            // Fails only if the answer to the last probe has not come, though other bytes have.
+            let probes = !has_read && self.probe.send_ping(Ping::opaque()).is_ok();
+            self.is_probing = probes;
+            self.alarm = alarm(&self.env, if probes { self.wait } else { self.interval });
+        }
+    }
+}
+
+fn alarm(env: &Env, after: Duration) -> BoxFuture<'static, ()> {
+    let env = env.clone();
+    Box::pin(async move { env.sleep(after).await })
+}

@@ -1,0 +1,19 @@
+//! Event loops, connections and HTTP/2 for all front ends.
+//!
+//! One *event loop* per core owns its connections: a thread with a runtime of its own ([`EventLoops`]). The
+//! [`Acceptor`] limits connections and hands each one to the loop with the fewest. A request runs on its connection's
+//! loop from decode to the last byte of the response, without a task of its own ([`http2`]). The responses that are
+//! ready when a loop has polled a connection leave it with one write ([`gathered_io`]).
+//!
+//! A front end is an [`Http2Service`]: it gets requests and returns response bodies. It knows neither sockets nor
+//! loops, so tests and the simulation run the same code over connections in memory.
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod event_loops;
+pub mod gathered_io;
+pub mod http2;
+
+pub use acceptor::{Acceptor, connections_max};
+pub use event_loops::EventLoops;
+pub use http2::{ConnectionError, Http2Service, Http2Settings, RequestBody, serve};
