@@ -59,7 +59,7 @@ impl Coalesced {
         Poll::Ready(Ok(()))
     }
 
-    /// Appends as much as the buffer has room for.
+    /// Appends as much as fits the buffer.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(BUFFER_BYTES_MAX - self.buffer.len());
         self.buffer.extend_from_slice(bytes.get(..taken).unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Answers the data calls of the Bigtable API without storing anything.
 //!
-//! `cargo xtask measure` sets Stele beside it: no server on the same transport can cost less than this one.
+//! `cargo xtask measure` compares Stele with it: no server on the same transport can cost less than this one.
 //!
 //! | form | runtime | output of a connection |
 //! |---|---|---|
@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-/// The number of cores that the comparison gives a server, whatever the machine has.
+/// As many cores as the comparison gives a server, even on a larger machine.
 const WORKER_THREADS: usize = 2;
 
 /// Accepted connections that no thread has taken yet. Clients open at most a few dozen.
