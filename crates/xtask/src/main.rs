@@ -156,15 +156,8 @@ enum Task {
         #[arg(long, default_value_t = 10_000)]
         count: u32,
     },
-    /// Measures Stele and Google's emulator with the same client in one run.
-    Measure {
-        /// Seconds of each measurement.
-        #[arg(long, default_value_t = 10)]
-        seconds: u32,
-        /// How often each server is measured; they take turns.
-        #[arg(long, default_value_t = 3)]
-        repeats: u32,
-    },
+    /// Measures Stele, Google's emulator and a server that stores nothing, through the clients that users run.
+    Measure(measure::Arguments),
     /// Measures the cost that the server adds to its transport: operations per CPU second of the server, and of a bare
     /// tonic echo in the same run. Arguments after `--` are the measurement's own.
     ServerCost {
@@ -239,7 +232,7 @@ fn run(task: Task) -> Result<bool> {
             seconds,
         } => soak::run(megabytes, &memory_mib, seconds),
         Task::Tablets { count } => tablets::run(count),
-        Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
+        Task::Measure(arguments) => measure::run(&arguments),
         Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),
         Task::Corpus => corpus::run(),

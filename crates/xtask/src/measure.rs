@@ -1,131 +1,178 @@
-//! Measures Stele and Google's emulator with the same client in one run on one machine.
+//! Measures Stele and servers to compare it with, through the clients that users run.
 //!
-//! The servers take turns, so other load of the machine hits both. The report holds throughput, latency and operations
-//! per CPU second of the server: on a small machine the client takes half of the CPU, and throughput alone would measure
-//! the client.
+//! The others are Google's emulator, and an echo that answers without storing.
+//!
+//! Terms: a *party* is a server under measurement, a *phase* one kind of load, a *cell* one party's phase through one
+//! client in one repeat.
+//!
+//! The unit is operations per CPU second of the server: on a small machine the client takes much of the CPU, and
+//! throughput alone would measure the client.
+//!
+//! Invariants:
+//! * The parties take turns in each phase of each repeat, so other load of the machine hits all of them.
+//! * CPU time is read between the warm-up and the first counted operation, and right after the last one.
+//! * All servers are quiet before CPU time is read, so no phase pays for the one before.
 
-use crate::server::{self, Process, Scratch, Server, Start, free_address};
-use crate::shell::{Run, target_dir};
+mod load;
+mod party;
+mod summary;
+
+use crate::server::{self, Scratch};
+use crate::shell::target_dir;
 use crate::tools;
 use anyhow::{Context, Result};
+use clap::ValueEnum;
+use load::{Client, Load};
+use party::{Kind, NamedBuild, Party};
 use serde_json::{Value, json};
 use std::fs;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use summary::Summary;
 
-const ROWS: &str = "100000";
-
-/// Runs everything, prints a table and writes `target/measure/emulator.json`.
-pub fn run(seconds: u32, repeats: u32) -> Result<bool> {
-    server::build()?;
-    let load = tools::go_program("load")?;
-    let emulator = tools::go_program("emulator")?;
-    let mut results = Vec::new();
-    for repeat in 1..=repeats {
-        results.extend(measure_stele(&load, seconds, repeat)?);
-        results.extend(measure_emulator(&load, &emulator, seconds, repeat)?);
-    }
-    print_table(&results);
-    let dir = target_dir().join("measure");
-    fs::create_dir_all(&dir)?;
-    let path = dir.join("emulator.json");
-    fs::write(&path, serde_json::to_string_pretty(&results)?)?;
-    println!("written to {}", path.display());
-    Ok(true)
+/// Options of `cargo xtask measure`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only these phases.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Phase::ALL)]
+    phases: Vec<Phase>,
+    /// Clients that make the load.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Client::Go])]
+    clients: Vec<Client>,
+    /// Servers that take part.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::DEFAULT)]
+    servers: Vec<Kind>,
+    /// How often each server is measured; they take turns.
+    #[arg(long, default_value_t = 3)]
+    repeats: u32,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Rows of 1000 bytes in the table.
+    #[arg(long, default_value_t = 200_000)]
+    rows: u32,
+    /// A program to measure as Stele instead of building one; as NAME=PATH, several builds take part in one run.
+    #[arg(long)]
+    stele: Vec<NamedBuild>,
+    /// Concurrent callers of the load; 64 of Go and Java, 8 of Python when absent.
+    #[arg(long)]
+    callers: Option<u32>,
+    /// Connections of the client's pool; the client's own choice when absent. Of Go only.
+    #[arg(long)]
+    connections: Option<u32>,
+    /// Operations due each second, as an open loop; a closed loop when absent. Of Go only.
+    #[arg(long)]
+    rate: Option<f64>,
 }
 
-fn measure_stele(load: &Path, seconds: u32, repeat: u32) -> Result<Vec<Value>> {
-    let scratch = Scratch::new("measure")?;
-    let (data, log) = (scratch.join("data"), scratch.join("server.log"));
-    let mut server = Server::start(&Start {
-        data: &data,
-        log: &log,
-        arguments: &[],
-    })?;
-    let address = server.address().to_owned();
-    let results = measure_server("stele", server.process(), &address, load, seconds, repeat)?;
-    scratch.passed();
-    Ok(results)
+/// One kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// ReadRow of random rows.
+    Read,
+    /// ReadRow of rows by the Zipf distribution with exponent 0.99.
+    Zipf,
+    /// ReadRow of values of 512 kB.
+    Large,
+    /// ReadRows of 1,000 rows from a random row.
+    Scan,
+    /// MutateRow of random rows.
+    Write,
+    /// Seven ReadRow for three MutateRow.
+    Mix,
+    /// ReadModifyWriteRow of random counters.
+    Increment,
+    /// MutateRows of 100 random rows.
+    Batch,
 }
 
-fn measure_emulator(load: &Path, emulator: &Path, seconds: u32, repeat: u32) -> Result<Vec<Value>> {
-    let address = free_address()?;
-    let child = Run::new(emulator)
-        .args(["-address", &address])
-        .into_command()
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut process = Process::new(child);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(&address).is_err() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    measure_server("emulator", &mut process, &address, load, seconds, repeat)
-}
+impl Phase {
+    /// In the order in which they run: those that change nothing come first.
+    const ALL: [Phase; 8] = [
+        Phase::Read,
+        Phase::Zipf,
+        Phase::Large,
+        Phase::Scan,
+        Phase::Write,
+        Phase::Mix,
+        Phase::Increment,
+        Phase::Batch,
+    ];
 
-fn measure_server(
-    name: &str,
-    process: &mut Process,
-    address: &str,
-    load: &Path,
-    seconds: u32,
-    repeat: u32,
-) -> Result<Vec<Value>> {
-    json_line(Run::new(load).args(["fill", "-address", address, "-rows", ROWS]))?;
-    let seconds = seconds.to_string();
-    let mut results = Vec::new();
-    for operation in ["write", "read"] {
-        let before = process.cpu_seconds()?;
-        let start = Instant::now();
-        let mut result =
-            json_line(Run::new(load).args([operation, "-address", address, "-rows", ROWS, "-seconds", &seconds]))?;
-        // The warm-up costs CPU and is not among the operations, so the rate uses the CPU share of the whole run.
-        let cpu_share = (process.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
-        let rate = result
-            .get("per_second")
-            .and_then(Value::as_f64)
-            .context("no per_second")?;
-        if let Some(fields) = result.as_object_mut() {
-            fields.insert("server".into(), json!(name));
-            fields.insert("operation".into(), json!(operation));
-            fields.insert("repeat".into(), json!(repeat));
-            fields.insert("server_cpus".into(), json!(cpu_share));
-            fields.insert("per_server_cpu_second".into(), json!(rate / cpu_share));
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Read => "read",
+            Phase::Zipf => "zipf",
+            Phase::Large => "large",
+            Phase::Scan => "scan",
+            Phase::Write => "write",
+            Phase::Mix => "mix",
+            Phase::Increment => "increment",
+            Phase::Batch => "batch",
         }
-        println!("{result}");
-        results.push(result);
-    }
-    Ok(results)
-}
-
-fn print_table(results: &[Value]) {
-    println!(
-        "\n{:<10} {:<6} {:>10} {:>14} {:>9} {:>9} {:>9} {:>7}",
-        "server", "op", "ops/s", "ops/CPU-second", "p50 µs", "p99 µs", "p99.9 µs", "errors"
-    );
-    for result in results {
-        let number = |name: &str| result.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
-        let text = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
-        println!(
-            "{:<10} {:<6} {:>10.0} {:>14.0} {:>9.0} {:>9.0} {:>9.0} {:>7.0}",
-            text("server"),
-            text("operation"),
-            number("per_second"),
-            number("per_server_cpu_second"),
-            number("p50_us"),
-            number("p99_us"),
-            number("p999_us"),
-            number("errors"),
-        );
     }
 }
 
-/// Runs a program that prints one line of JSON.
-pub fn json_line(command: Run) -> Result<Value> {
-    let output = command.output()?;
-    let line = output.lines().last().unwrap_or_default();
-    serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"))
+/// Runs everything, prints a table and writes `target/measure/clients.json`.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let builds = if arguments.stele.is_empty() && arguments.servers.contains(&Kind::Stele) {
+        server::build()?;
+        vec![NamedBuild::own()]
+    } else {
+        arguments.stele.clone()
+    };
+    party::expect_distinct(&builds)?;
+    party::build_others(&arguments.servers)?;
+    let mut loads = Vec::new();
+    for client in &arguments.clients {
+        loads.push(Load::new(*client, arguments)?);
+    }
+    let filler = tools::go_program("measure")?;
+    let scratch = Scratch::new("measure")?;
+    let mut cells = Vec::new();
+    let mut parties = Vec::new();
+    for kind in &arguments.servers {
+        let names = if *kind == Kind::Stele { builds.as_slice() } else { &[] };
+        parties.extend(Party::start(*kind, names, &scratch)?);
+    }
+    for party in &parties {
+        println!("filling {}", party.name());
+        party.fill(&filler, arguments)?;
+    }
+    for repeat in 1..=arguments.repeats {
+        for load in &loads {
+            for phase in &arguments.phases {
+                for party in &parties {
+                    cells.push(measure_one(party, &parties, load, *phase, repeat)?);
+                }
+            }
+        }
+    }
+    drop(parties);
+    let summary = Summary::of(&cells);
+    summary.print();
+    write_report(&cells, &summary)?;
+    scratch.passed();
+    Ok(cells.iter().all(|cell| cell.get("errors") == Some(&json!(0))))
+}
+
+fn measure_one(party: &Party, parties: &[Party], load: &Load, phase: Phase, repeat: u32) -> Result<Value> {
+    let mut cell = load
+        .run(phase, party, parties)
+        .with_context(|| format!("{} on {} through {}", phase.name(), party.name(), load.client.name()))?;
+    let fields = cell.as_object_mut().context("the result is no object")?;
+    fields.insert("server".into(), json!(party.name()));
+    fields.insert("client".into(), json!(load.client.name()));
+    fields.insert("phase".into(), json!(phase.name()));
+    fields.insert("repeat".into(), json!(repeat));
+    println!("{cell}");
+    Ok(cell)
+}
+
+fn write_report(cells: &[Value], summary: &Summary) -> Result<()> {
+    let dir = target_dir().join("measure");
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let path = dir.join("clients.json");
+    let report = json!({ "summary": summary.to_json(), "measurements": cells });
+    fs::write(&path, serde_json::to_string_pretty(&report)?).with_context(|| format!("writing {}", path.display()))?;
+    println!("written to {}", path.display());
+    Ok(())
 }

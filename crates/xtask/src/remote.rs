@@ -1,8 +1,7 @@
 //! Tests of every storage backend that several servers reach over a network.
 
-use crate::measure::json_line;
 use crate::server::{self, Scratch, Server, Start};
-use crate::shell::Run;
+use crate::shell::{Run, json_line};
 use crate::tools;
 use anyhow::Result;
 use std::path::{Path, PathBuf};

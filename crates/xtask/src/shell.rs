@@ -1,6 +1,7 @@
 //! Running commands: with their output shown, captured line by line, or both.
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,13 @@ pub fn root() -> &'static Path {
 /// Cargo's output folder; relative settings are relative to the workspace.
 pub fn target_dir() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// Runs a program that prints one line of JSON.
+pub fn json_line(command: Run) -> Result<Value> {
+    let output = command.output()?;
+    let line = output.lines().last().unwrap_or_default();
+    serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"))
 }
 
 /// A command run in the workspace.

@@ -9,9 +9,8 @@
 
 mod account;
 
-use crate::measure::json_line;
 use crate::server::{self, Scratch, Server, Start};
-use crate::shell::Run;
+use crate::shell::{Run, json_line};
 use crate::tally::Tally;
 use crate::tools;
 use account::Account;

@@ -29,7 +29,7 @@ pub fn tools_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds one of our Go programs (`crashload`, `load`, `emulator`, `gcs`).
+/// Builds one of our Go programs (`crashload`, `load`, `measure`, `emulator`, `gcs`).
 pub fn go_program(name: &str) -> Result<PathBuf> {
     let program = tools_dir()?.join(name);
     Run::new("go")
@@ -105,6 +105,28 @@ pub fn hadoop_jars() -> Result<PathBuf> {
             .check()
             .context("Maven and a JVM of version 17 or later are needed for HDFS")?;
         stamp("hdfs", &wanted)?;
+    }
+    Ok(dir.join("lib"))
+}
+
+/// The load program of the Java client with all its jars: the folder that holds them.
+pub fn java_load() -> Result<PathBuf> {
+    let project = root().join("tests/clients/java");
+    let dir = tools_dir()?.join("java");
+    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
+    let wanted = read(project.join("pom.xml"))? + &read(project.join("src/main/java/Measure.java"))?;
+    if !stamped("java", &wanted)? || !dir.exists() {
+        // Jars of other versions must not stay on the class path.
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
+        }
+        Run::new("mvn")
+            .args(["--batch-mode", "--quiet", "package"])
+            .args([format!("-Djava.build={}", dir.display())])
+            .dir(project)
+            .check()
+            .context("Maven and a JDK of version 17 or later are needed for the Java client")?;
+        stamp("java", &wanted)?;
     }
     Ok(dir.join("lib"))
 }

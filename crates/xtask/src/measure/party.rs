@@ -1,0 +1,245 @@
+//! The servers that are measured: builds of Stele, Google's emulator, forms of the echo.
+
+use super::Arguments;
+use super::load::{LARGE_BYTES, LARGE_ROWS};
+use crate::server::{self, Process, Scratch, free_address, http_get};
+use crate::shell::{Run, cargo, json_line, target_dir};
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// All of them start over an empty folder or without one.
+const READY_WAIT: Duration = Duration::from_secs(20);
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Stele,
+    /// Google's in-memory emulator.
+    Emulator,
+    /// Answers without storing, by tonic as usual.
+    EchoPlain,
+    /// The same with gathered output.
+    EchoCoalesced,
+    /// The same with gathered output and one thread per core.
+    EchoCoalescedPerCore,
+}
+
+impl Kind {
+    /// Those of a run without `--servers`.
+    pub const DEFAULT: [Kind; 4] = [Kind::Stele, Kind::Emulator, Kind::EchoPlain, Kind::EchoCoalescedPerCore];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Stele => "stele",
+            Kind::Emulator => "emulator",
+            Kind::EchoPlain => "echo-plain",
+            Kind::EchoCoalesced => "echo-coalesced",
+            Kind::EchoCoalescedPerCore => "echo-coalesced-per-core",
+        }
+    }
+
+    fn echo_form(self) -> Option<&'static str> {
+        self.name().strip_prefix("echo-")
+    }
+}
+
+/// A program of Stele and its name in tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedBuild {
+    name: String,
+    program: PathBuf,
+}
+
+impl NamedBuild {
+    /// The one of this workspace.
+    pub fn own() -> NamedBuild {
+        NamedBuild {
+            name: Kind::Stele.name().to_owned(),
+            program: server::stele(),
+        }
+    }
+}
+
+impl FromStr for NamedBuild {
+    type Err = String;
+
+    /// `NAME=PATH`, or a path alone. Names of builds begin with `stele`, by which the ratios find them.
+    fn from_str(text: &str) -> Result<NamedBuild, String> {
+        let (name, path) = text.split_once('=').unwrap_or(("", text));
+        if path.is_empty() {
+            return Err(format!("no path in {text:?}"));
+        }
+        let name = match name {
+            "" | "stele" => "stele".to_owned(),
+            other => format!("stele-{other}"),
+        };
+        // Commands run in the workspace, and the path is relative to the user's folder.
+        let program = std::path::absolute(path).map_err(|error| format!("{path}: {error}"))?;
+        Ok(NamedBuild { name, program })
+    }
+}
+
+/// Refuses two builds of one name: their files and their results would mix.
+pub fn expect_distinct(builds: &[NamedBuild]) -> Result<()> {
+    for (index, build) in builds.iter().enumerate() {
+        if builds.iter().take(index).any(|earlier| earlier.name == build.name) {
+            bail!("two builds are called {}; name them by --stele NAME=PATH", build.name);
+        }
+    }
+    Ok(())
+}
+
+/// Builds the emulator and the echo, as far as they take part.
+pub fn build_others(kinds: &[Kind]) -> Result<()> {
+    if kinds.iter().any(|kind| kind.echo_form().is_some()) {
+        cargo([
+            "build",
+            "--release",
+            "--package",
+            "stele-bench",
+            "--example",
+            "bigtable_echo",
+        ])
+        .check()?;
+    }
+    if kinds.contains(&Kind::Emulator) {
+        tools::go_program("emulator")?;
+    }
+    Ok(())
+}
+
+/// A running server.
+pub struct Party {
+    name: String,
+    address: String,
+    process: Process,
+    stores: bool,
+}
+
+impl Party {
+    /// Starts a server, or one for each build of Stele.
+    pub fn start(kind: Kind, builds: &[NamedBuild], scratch: &Scratch) -> Result<Vec<Party>> {
+        let address = free_address()?;
+        let party = match kind.echo_form() {
+            _ if kind == Kind::Stele => return builds.iter().map(|build| Party::stele(build, scratch)).collect(),
+            Some(form) => {
+                let program = target_dir().join("release/examples/bigtable_echo");
+                let large = LARGE_BYTES.to_string();
+                let run = Run::new(program).args(["--form", form, "--large-bytes", &large, "--address", &address]);
+                Party::spawn(kind.name(), run, address, scratch, false)?
+            }
+            None => {
+                let run = Run::new(tools::go_program("emulator")?).args(["-address", &address]);
+                Party::spawn(kind.name(), run, address, scratch, true)?
+            }
+        };
+        Ok(vec![party])
+    }
+
+    fn stele(build: &NamedBuild, scratch: &Scratch) -> Result<Party> {
+        let (address, http) = (free_address()?, free_address()?);
+        // Acknowledged when the operating system has it: the emulator keeps everything in memory, and syncs would measure
+        // the disk.
+        let run = Run::new(&build.program)
+            .args(["start", "--durability", "flush", "--log", "warn"])
+            .args(["--bigtable", &address, "--http", &http, "--data"])
+            .args([scratch.join(&format!("{}-data", build.name))]);
+        let mut party = Party::spawn(&build.name, run, address, scratch, true)?;
+        party.wait(|| http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")))?;
+        Ok(party)
+    }
+
+    fn spawn(name: &str, run: Run, address: String, scratch: &Scratch, stores: bool) -> Result<Party> {
+        let log = File::create(scratch.join(&format!("{name}.log")))?;
+        let child = run
+            .into_command()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        let mut party = Party {
+            name: name.to_owned(),
+            address: address.clone(),
+            process: Process::new(child),
+            stores,
+        };
+        party.wait(|| TcpStream::connect(&address).is_ok())?;
+        Ok(party)
+    }
+
+    fn wait(&mut self, ready: impl Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + READY_WAIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.process.ended()? {
+                bail!("{} ended at start: {status}", self.name);
+            }
+            if ready() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("{} is not ready after {READY_WAIT:?}", self.name)
+    }
+
+    /// Makes the tables of all phases. An echo has none.
+    pub fn fill(&self, program: &Path, arguments: &Arguments) -> Result<()> {
+        if !self.stores {
+            return Ok(());
+        }
+        for (table, rows, bytes) in [
+            ("measure", arguments.rows, 1000),
+            ("large", LARGE_ROWS, LARGE_BYTES),
+            // Increments make the others.
+            ("counters", 1, 1000),
+        ] {
+            let fill = Run::new(program)
+                .args(["fill", "-address", &self.address, "-table", table])
+                .args(["-rows", &rows.to_string(), "-value-bytes", &bytes.to_string()]);
+            println!("  {table}: {}", json_line(fill)?);
+        }
+        Ok(())
+    }
+
+    /// Its name in tables.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// CPU seconds of its process so far.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        self.process
+            .cpu_seconds()
+            .with_context(|| format!("{} is gone", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_have_names_that_begin_alike() {
+        let parsed = |text: &str| text.parse::<NamedBuild>().map(|build| build.name);
+        assert_eq!(parsed("/a/stele"), Ok("stele".to_owned()));
+        assert_eq!(parsed("old=/a/stele"), Ok("stele-old".to_owned()));
+        assert_eq!(parsed("stele=/a/stele"), Ok("stele".to_owned()));
+        assert!(parsed("old=").is_err());
+        let build: NamedBuild = "old=/a=b/stele".parse().expect("a path with =");
+        assert_eq!(build.program, Path::new("/a=b/stele"));
+        assert!(expect_distinct(&[build.clone(), NamedBuild::own()]).is_ok());
+        assert!(expect_distinct(&[build.clone(), build]).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+// Command measure runs one phase of a measurement through Google's Go client, against any server of the Bigtable API.
+//
+//	measure fill      -address A -rows N        creates the table and writes it in bulk
+//	measure read      -address A -seconds T     ReadRow of a random row
+//	measure zipf                                ReadRow, some rows much more often than others
+//	measure write                               MutateRow of a random row
+//	measure mix                                 seven reads for three writes
+//	measure increment                           ReadModifyWriteRow of a counter
+//	measure batch                               MutateRows of 100 random rows
+//	measure scan                                ReadRows of 1,000 rows from a random row
+//
+// After a warm-up it prints "ready" and waits for a line. Then it measures, prints "done" at once when the last
+// operation has ended, and a line of JSON. So its caller can read CPU times of the server around the counted
+// operations and nothing else. Every operation between the two lines is counted.
+//
+// Without -rate the loop is closed: each caller waits for its response. With -rate operations are due at fixed times,
+// and latency counts from the due time, even if all callers were busy then.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	project  = "measure"
+	instance = "measure"
+)
+
+type settings struct {
+	address     string
+	table       string
+	rows        int
+	valueBytes  int
+	callers     int
+	connections int
+	seconds     float64
+	warmUp      float64
+	rate        float64
+	seed        uint64
+}
+
+func main() {
+	log.SetFlags(0)
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	if len(os.Args) < 2 {
+		return errors.New("usage: measure fill|read|zipf|write|mix|increment|batch|scan -address A [flags]")
+	}
+	phase := os.Args[1]
+	s := parse(phase, os.Args[2:])
+	if s.address == "" || s.rows < 1 || s.callers < 1 {
+		return errors.New("-address, and positive -rows and -callers, are required")
+	}
+	ctx := context.Background()
+	if phase == "fill" {
+		if err := createTable(ctx, s); err != nil {
+			return err
+		}
+	}
+	client, err := newClient(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	table := client.Open(s.table)
+	if phase == "fill" {
+		return fill(ctx, table, s)
+	}
+	operation, err := phaseOf(phase, table, s)
+	if err != nil {
+		return err
+	}
+	return measured(ctx, s, operation)
+}
+
+func parse(phase string, arguments []string) settings {
+	var s settings
+	flags := flag.NewFlagSet(phase, flag.ExitOnError)
+	flags.StringVar(&s.address, "address", "", "the server's Bigtable address")
+	flags.StringVar(&s.table, "table", "measure", "table to use")
+	flags.IntVar(&s.rows, "rows", 200_000, "rows of the table")
+	flags.IntVar(&s.valueBytes, "value-bytes", 1000, "bytes of a value")
+	flags.IntVar(&s.callers, "callers", 64, "concurrent callers")
+	flags.IntVar(&s.connections, "connections", 0, "connections of the client's pool; 0 for the client's own choice")
+	flags.Float64Var(&s.seconds, "seconds", 10, "length of the measurement")
+	flags.Float64Var(&s.warmUp, "warm-up", 1, "seconds before it")
+	flags.Float64Var(&s.rate, "rate", 0, "operations due each second; 0 for a closed loop")
+	flags.Uint64Var(&s.seed, "seed", 1, "makes keys and values repeatable")
+	_ = flags.Parse(arguments)
+	return s
+}
+
+// newClient connects as users are told to, by the variable, with which the client opens one connection. The variable
+// rules out a pool, so a pool gets an endpoint instead.
+func newClient(ctx context.Context, s settings) (*bigtable.Client, error) {
+	if s.connections == 0 {
+		os.Setenv("BIGTABLE_EMULATOR_HOST", s.address)
+		return bigtable.NewClient(ctx, project, instance)
+	}
+	os.Unsetenv("BIGTABLE_EMULATOR_HOST")
+	// What is switched off here calls services of the cloud, or changes the number of connections.
+	config := bigtable.ClientConfig{
+		MetricsProvider:           bigtable.NoopMetricsProvider{},
+		DisableDynamicChannelPool: true,
+		DisableConnectionRecycler: true,
+		DisableDirectAccess:       true,
+		DisableSession:            true,
+	}
+	return bigtable.NewClientWithConfig(ctx, project, instance, config,
+		option.WithEndpoint(s.address), option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+		option.WithGRPCConnectionPool(s.connections))
+}
+
+func createTable(ctx context.Context, s settings) error {
+	os.Setenv("BIGTABLE_EMULATOR_HOST", s.address)
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	admin, err := bigtable.NewAdminClient(ctx, project, instance)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	err = admin.CreateTableFromConf(ctx, &bigtable.TableConf{
+		TableID:        s.table,
+		ColumnFamilies: map[string]bigtable.Family{family: {GCPolicy: bigtable.MaxVersionsPolicy(1)}},
+	})
+	if status.Code(err) == codes.AlreadyExists {
+		return nil
+	}
+	return err
+}
+
+func measured(ctx context.Context, s settings, operation operation) error {
+	// Warm-ups are closed loops: they shall find out the server's pace, not keep one.
+	warmUp := s
+	warmUp.rate = 0
+	warmUp.seconds = s.warmUp
+	if s.warmUp > 0 {
+		loop(ctx, warmUp, operation)
+	}
+	fmt.Println("ready")
+	// At the end of input it measures, too: then nobody watches the server.
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	s.seed++
+	outcome := loop(ctx, s, operation)
+	fmt.Println("done")
+	result := outcome.result()
+	if outcome.firstError != nil {
+		log.Printf("%d errors, the first: %v", result.Errors, outcome.firstError)
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// callWait is the limit of a call; longer is a failure of the server.
+const callWait = 60 * time.Second
