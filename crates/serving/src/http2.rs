@@ -197,3 +197,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Connections in memory, with the `h2` crate as the client. Time is tokio's, which the tests let pass.
+#![allow(clippy::disallowed_methods, reason = "clients are tasks of the test's runtime")]
+
+use super::*;
+use http_body::Frame;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stele_env::tokio_env::TokioRuntime;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::sync::Notify;
+
+const SETTINGS: Http2Settings = Http2Settings {
+    stream_window: 1 << 20,
+    connection_window: 4 << 20,
+    frame_bytes_max: 64 << 10,
+    header_bytes_max: 16 << 10,
+    streams_max: 100,
+    broken_streams_max: 10,
+    begin_wait: Duration::from_secs(10),
+    probe_interval: Duration::from_secs(60),
+    probe_wait: Duration::from_secs(20),
+};
+
+/// Bytes that fit into the pipe of a connection.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Pieces of a body, then the end.
+struct Pieces(VecDeque<Bytes>, Arc<AtomicUsize>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.0.pop_front();
+        self.1.fetch_add(usize::from(piece.is_some()), Ordering::Relaxed);
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+/// Serves `/now` immediately, `/later` when told, `/never` never, and `/large` with a body of 64 pieces of 64 KiB.
+#[derive(Clone, Default)]
+struct Model {
+    later: Arc<Notify>,
+    /// Requests whose future exists.
+    alive: Arc<AtomicUsize>,
+    /// Pieces of bodies that the transport has taken.
+    taken: Arc<AtomicUsize>,
+}
+
+struct Alive(Arc<AtomicUsize>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Http2Service for Model {
+    type Body = Pieces;
+
+    fn call(
+        &self,
+        request: http::Request<RequestBody>,
+    ) -> impl Future<Output = http::Response<Pieces>> + Send + 'static {
+        let model = self.clone();
+        model.alive.fetch_add(1, Ordering::Relaxed);
+        let alive = Alive(Arc::clone(&model.alive));
+        async move {
+            let _alive = alive;
+            let pieces = match request.uri().path() {
+                "/later" => {
+                    model.later.notified().await;
+                    1
+                }
+                "/never" => std::future::pending().await,
+                "/large" => 64,
+                _ => 1,
+            };
+            let piece = Bytes::from(vec![7; if pieces > 1 { 64 << 10 } else { 300 }]);
+            http::Response::new(Pieces(vec![piece; pieces].into(), Arc::clone(&model.taken)))
+        }
+    }
+}
+
+/// Counts the writes of the server.
+struct Counted(DuplexStream, Arc<AtomicUsize>);
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+type Client = h2::client::SendRequest<Bytes>;
+type Served = tokio::task::JoinHandle<Result<(), ConnectionError>>;
+
+/// A served connection, its client, and the number of the server's writes.
+async fn connected(model: &Model, drain: Arc<Notify>) -> (Client, Served, Arc<AtomicUsize>) {
+    let (client, server) = duplex(PIPE_BYTES);
+    let writes = Arc::new(AtomicUsize::new(0));
+    let socket = Counted(server, Arc::clone(&writes));
+    let (model, env) = (model.clone(), TokioRuntime::current());
+    let served = tokio::spawn(async move { serve(socket, model, SETTINGS, env, drain.notified()).await });
+    let mut builder = h2::client::Builder::new();
+    // A stream that is not read must not use up the window of all.
+    builder.initial_connection_window_size(1 << 20);
+    let (client, connection) = builder.handshake(client).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    (client.ready().await.unwrap(), served, writes)
+}
+
+fn send(client: &mut Client, path: &str) -> h2::client::ResponseFuture {
+    let request = http::Request::builder()
+        .uri(format!("http://test{path}"))
+        .body(())
+        .unwrap();
+    client.send_request(request, true).unwrap().0
+}
+
+async fn body(response: h2::client::ResponseFuture) -> usize {
+    let mut body = response.await.unwrap().into_body();
+    let mut bytes = 0;
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        bytes += data.len();
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_that_are_ready_leave_with_one_write() {
+    let model = Model::default();
+    let (mut client, _served, writes) = connected(&model, Arc::default()).await;
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    let before = writes.load(Ordering::Relaxed);
+    let sent: Vec<_> = (0..20).map(|_| send(&mut client, "/now")).collect();
+    for response in sent {
+        assert_eq!(body(response).await, 300);
+    }
+    assert_eq!(writes.load(Ordering::Relaxed) - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_do_not_hold_up_others() {
+    let model = Model::default();
+    let (mut client, _served, writes) = connected(&model, Arc::default()).await;
+    let waiting: Vec<_> = (0..20).map(|_| send(&mut client, "/later")).collect();
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    assert_eq!(model.alive.load(Ordering::Relaxed), 20);
+    let before = writes.load(Ordering::Relaxed);
+    model.later.notify_waiters();
+    for response in waiting {
+        assert_eq!(body(response).await, 300);
+    }
+    assert_eq!(
+        writes.load(Ordering::Relaxed) - before,
+        1,
+        "completed together, sent together"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_with_its_stream_and_with_its_connection() {
+    let model = Model::default();
+    let (mut client, served, _) = connected(&model, Arc::default()).await;
+    let (reset, kept) = (send(&mut client, "/never"), send(&mut client, "/never"));
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    assert_eq!(model.alive.load(Ordering::Relaxed), 2);
+    drop(reset);
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    assert_eq!(model.alive.load(Ordering::Relaxed), 1);
+    drop((kept, client));
+    served.await.unwrap().unwrap();
+    assert_eq!(model.alive.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_taken_as_the_client_reads_it() {
+    let model = Model::default();
+    let (mut client, _served, _) = connected(&model, Arc::default()).await;
+    let large = send(&mut client, "/large");
+    let response = large.await.unwrap();
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    // The default window of a stream is 64 KiB.
+    let taken = model.taken.load(Ordering::Relaxed) - 1;
+    assert!(taken <= 2, "{taken} pieces");
+    let mut rest = response.into_body();
+    let mut bytes = 0;
+    while let Some(data) = rest.data().await {
+        let data = data.unwrap();
+        bytes += data.len();
+        rest.flow_control().release_capacity(data.len()).unwrap();
+    }
+    assert_eq!(bytes, 64 * (64 << 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_connection_ends_after_its_last_response() {
+    let (model, drain) = (Model::default(), Arc::new(Notify::new()));
+    let (mut client, served, _) = connected(&model, Arc::clone(&drain)).await;
+    let last = send(&mut client, "/later");
+    assert_eq!(body(send(&mut client, "/now")).await, 300);
+    drain.notify_one();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!served.is_finished());
+    model.later.notify_waiters();
+    assert_eq!(body(last).await, 300);
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_must_begin() {
+    let (mut client, server) = duplex(PIPE_BYTES);
+    let begin = tokio::time::Instant::now();
+    client.write_all(b"PRI * HTTP/2.0").await.unwrap();
+    let served = serve(
+        server,
+        Model::default(),
+        SETTINGS,
+        TokioRuntime::current(),
+        std::future::pending(),
+    );
+    assert!(matches!(served.await, Err(ConnectionError::NotBegun(_))));
+    assert_eq!(begin.elapsed(), SETTINGS.begin_wait);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_gone_is_found_and_a_silent_one_is_kept() {
+    let model = Model::default();
+    let (client, kept, _) = connected(&model, Arc::default()).await;
+    let (mut gone, server) = duplex(PIPE_BYTES);
+    let (service, env) = (model.clone(), TokioRuntime::current());
+    let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
+    // It begins, reads, and never answers.
+    gone.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    let begin = tokio::time::Instant::now();
+    let mut sink = Vec::new();
+    gone.read_to_end(&mut sink).await.unwrap();
+    assert!(matches!(served.await.unwrap(), Err(ConnectionError::Silent)));
+    // It was heard in the first interval, silent in the second, and then probed.
+    assert_eq!(begin.elapsed(), 2 * SETTINGS.probe_interval + SETTINGS.probe_wait);
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert!(!kept.is_finished(), "the other one answers probes");
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_costs_one_buffer() {
+    let model = Model::default();
+    let (mut client, server) = duplex(100);
+    let (service, env) = (model.clone(), TokioRuntime::current());
+    tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
+    // A window of 2^31 - 1 bytes for each stream and for the connection, and a request for `/large`.
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend_from_slice(b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff");
+    bytes.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0");
+    let headers = b"\x82\x86\x44\x06/large\x41\x01t";
+    bytes.extend_from_slice(&[0, 0, headers.len() as u8, 1, 5, 0, 0, 0, 1]);
+    bytes.extend_from_slice(headers);
+    client.write_all(&bytes).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let taken = model.taken.load(Ordering::Relaxed);
+    assert!((1..=8).contains(&taken), "{taken} pieces of 64 KiB");
+}
