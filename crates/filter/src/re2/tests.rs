@@ -150,7 +150,13 @@ fn flags() {
     check(b"(?i:a)b", &[b"Ab"], &[b"aB"]);
     check(b"((?i)a)b", &[b"Ab"], &[b"aB"]);
     check(b"(?i)(?-i)a", &[b"a"], &[b"A"]);
-    check(b"(?i)[b-d]\xE9[^x]", &[b"C\xC9y"], &[b"c\xE9X", b"c\xE9x"]);
+    check(b"(?i)[b-d]\xE9[^x]", &[b"C\xE9y"], &[b"c\xE9X", b"c\xE9x", b"c\xC9y"]);
+    // Only ASCII letters have another case.
+    check(
+        b"(?i)\xd6\\xD6[\\xd0-\\xd6]",
+        &[b"\xd6\xd6\xd6"],
+        &[b"\xf6\xd6\xd6", b"\xd6\xf6\xd6", b"\xd6\xd6\xf6"],
+    );
     check(b"(?i)[[:upper:]]", &[b"a"], &[b"1"]);
     check(b"(?i)\\Qk.\\E", &[b"K."], &[b"Kx"]);
     check(b"(?i)\xD7\xDF\xFF\xB5", &[b"\xD7\xDF\xFF\xB5"], &[b"\xF7\xDF\xFF\xB5"]);
