@@ -163,6 +163,7 @@ fn flags() {
     check(b"(?U)a+?", &[b"a", b"aaa"], &[b""]);
     check(b"(?)a(?:b)", &[b"ab"], &[]);
     check(b"(?P<n>a)(?<m>b)", &[b"ab"], &[]);
+    check(b"(?P<n>a)(?P<n>b)", &[b"ab"], &[b"a", b"b"]);
     refuse(b"(?x)a", "invalid perl operator");
     refuse(b"(?i-)a", "invalid perl operator");
     refuse(b"(?=a)", "invalid perl operator");
@@ -173,7 +174,6 @@ fn flags() {
     refuse(b"(?P=n)", "invalid perl operator");
     refuse(b"(?P<n", "invalid named capture group");
     refuse(b"(?P<>a)", "invalid named capture group");
-    refuse(b"(?P<n>a)(?P<n>b)", "duplicate capture group name");
     refuse(b"(?i", "missing closing )");
     refuse(b"(a", "missing closing )");
     refuse(b"a)", "unexpected )");
