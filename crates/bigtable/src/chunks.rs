@@ -17,7 +17,8 @@
 //!
 //! So a message has whole rows. Only a row that does not fit into one message is spread over several, with its large
 //! cells split, and never for the Go client. A batch may begin and end with a partial row (`RowBatch::continues`); then
-//! a message ends within a row.
+//! a message ends within a row. For the sizes of messages a partial row counts as a row: one of the usual mebibyte is one
+//! message.
 
 use crate::messages::PREFIX_BYTES;
 use crate::protobuf::{bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, varint_len};

@@ -147,7 +147,8 @@ pub(crate) async fn delete_instance(
     let turn = context.instance_turn().await;
     let deleted = context.write_instance(turn, write).await;
     deleted.map_err(|error| match error.kind {
-        ErrorKind::NotFound => name.not_found(),
+        // A lax name may be of an instance that exists, made by its first table.
+        ErrorKind::NotFound => name.check().err().unwrap_or_else(|| name.not_found()),
         _ => status(error),
     })
 }

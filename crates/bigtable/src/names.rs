@@ -32,11 +32,16 @@ impl InstanceName {
     pub fn parse(name: &str) -> Result<Self, Status> {
         match segments(name, ["projects", "instances"]) {
             Some([project, instance]) => Ok(InstanceName { project, instance }),
-            None => Err(invalid(format!(
-                "Error in field 'instance_name' : Invalid name for collection instances : Should match \
-                 {INSTANCE_PATTERN} but found '{name}'"
-            ))),
+            None => Err(malformed_instance(name)),
         }
+    }
+
+    /// Checks the instance's id by the pattern of the managed service. Projects have more forms than the pattern.
+    pub fn check(&self) -> Result<(), Status> {
+        if is_service_id(&self.instance) {
+            return Ok(());
+        }
+        Err(malformed_instance(&self.to_string()))
     }
 
     /// The full name of one of its tables.
@@ -58,6 +63,21 @@ impl InstanceName {
     pub fn not_found(&self) -> Status {
         not_found(format!("instance \"{self}\" not found"))
     }
+}
+
+fn malformed_instance(name: &str) -> Status {
+    invalid(format!(
+        "Error in field 'instance_name' : Invalid name for collection instances : Should match \
+         {INSTANCE_PATTERN} but found '{name}'"
+    ))
+}
+
+/// Whether an instance has an id that the managed service would take: lower-case letters, digits and hyphens,
+/// with a letter first and no hyphen last. The emulator's pattern asks for three characters, but its users have shorter
+/// ids.
+fn is_service_id(id: &str) -> bool {
+    let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    id.starts_with(|c: char| c.is_ascii_lowercase()) && id.bytes().all(known) && !id.ends_with('-')
 }
 
 impl fmt::Display for InstanceName {

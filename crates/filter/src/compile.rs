@@ -49,7 +49,13 @@ impl Filter {
             bytes: compiler.bytes,
             weight: compiler.weight,
         };
-        Ok((CompiledFilter { guards, root, pushdown }, size))
+        let compiled = CompiledFilter {
+            guards,
+            has_labels: root.has_labels(),
+            root,
+            pushdown,
+        };
+        Ok((compiled, size))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::cell_order::order;
 use crate::error::FilterError;
 use crate::evaluate::Evaluation;
+use crate::list_memory::{LABEL_BYTES, ListMemory};
 use crate::node::{Node, RowTest};
 use crate::pushdown::Pushdown;
 use crate::values::reads_values;
@@ -14,6 +15,8 @@ pub struct CompiledFilter {
     /// Conditions on the row that no cell can get past; taken out of `root`.
     pub(crate) guards: Vec<RowTest>,
     pub(crate) root: Node,
+    /// Cells may get labels.
+    pub(crate) has_labels: bool,
     pub(crate) pushdown: Pushdown,
 }
 
@@ -34,9 +37,16 @@ impl CompiledFilter {
         reads_values(&self.root)
     }
 
-    /// Upper bound of the cells that evaluation holds concurrently for each input cell, in addition to the input.
-    pub fn copies_per_cell(&self) -> usize {
-        self.root.copies().made()
+    /// Upper bound of the bytes that evaluation takes for each input cell, in addition to the input. Most evaluations take
+    /// far less, because the bound lets every test pass everything.
+    pub fn bytes_per_cell_max(&self) -> usize {
+        let label_bytes = if self.has_labels { LABEL_BYTES } else { 0 };
+        let bytes = self
+            .root
+            .copies()
+            .made()
+            .saturating_mul(size_of::<Cell>() + label_bytes);
+        bytes.saturating_add(label_bytes)
     }
 
     /// Whether the filter samples rows. Two evaluations of the same row may then differ.
@@ -59,23 +69,31 @@ impl CompiledFilter {
 
     /// The filter's result for an admitted row. Input and result are in order of family, qualifier and timestamp
     /// (newest first). Must be called only after [`admits_row`](Self::admits_row) returned true, because it skips the
-    /// decisions made there.
+    /// decisions made there. `memory` is the number of bytes that it may take in addition to the input, with a place for
+    /// the result among others; it fails with [`FilterError::NeedsMemory`] before it takes more.
     pub fn evaluate(
         &self,
         row: &[u8],
         cells: Vec<Cell>,
+        memory: usize,
         rng: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Cell>, FilterError> {
         debug_assert!(cells.is_sorted_by(|a, b| order(a, b).is_le()));
-        Evaluation::new(row, rng).finish(&self.root, cells)
+        let memory = self.list_memory(&cells, memory)?;
+        Evaluation::new(row, memory, rng).finish(&self.root, cells)
+    }
+
+    /// The account of an evaluation of these cells.
+    pub(crate) fn list_memory(&self, cells: &Vec<Cell>, bytes: usize) -> Result<ListMemory, FilterError> {
+        ListMemory::new(cells, cells.capacity(), bytes, self.has_labels)
     }
 
     /// The cells the filter makes of a row's cells: [`admits_row`](Self::admits_row) and
-    /// [`evaluate`](Self::evaluate) in one, for single rows.
+    /// [`evaluate`](Self::evaluate) in one, for single rows whose memory is in no account.
     pub fn apply(&self, row: &[u8], cells: Vec<Cell>, rng: &mut dyn FnMut() -> f64) -> Result<Vec<Cell>, FilterError> {
         if !self.admits_row(row, rng) {
             return Ok(Vec::new());
         }
-        self.evaluate(row, cells, rng)
+        self.evaluate(row, cells, usize::MAX, rng)
     }
 }

@@ -26,6 +26,15 @@ pub enum FilterError {
     /// The tree as a whole is too deep or too large, or combines filters that must not be combined.
     #[error("{0}")]
     Structure(String),
+    /// The filter's copies of a row's cells take more memory than its caller has reserved. The same evaluation succeeds
+    /// with more memory.
+    #[error(
+        "The filter's copies of the cells of one row take {bytes} bytes of memory and more, which is more than is reserved"
+    )]
+    NeedsMemory {
+        /// Bytes found so far, in addition to the input.
+        bytes: usize,
+    },
     /// Evaluating the filter over one row would take more memory or work than a row may take.
     #[error("The filter produces too much for one row: the number of {what} exceeds the limit of {limit}")]
     TooManyCells {
@@ -43,7 +52,7 @@ impl FilterError {
             FilterError::Pattern { .. } | FilterError::Argument { .. } | FilterError::Structure(_) => {
                 ErrorKind::InvalidArgument
             }
-            FilterError::TooManyCells { .. } => ErrorKind::ResourceExhausted,
+            FilterError::NeedsMemory { .. } | FilterError::TooManyCells { .. } => ErrorKind::ResourceExhausted,
         }
     }
 }

@@ -6,19 +6,17 @@
 //!
 //! Invariants:
 //! * Between any two filters the cells are in order of family, qualifier and timestamp, newest first.
-//! * Work and memory are bounded by the constants below, regardless of the filter.
+//! * Work and the bytes of the result are bounded by the constants below, regardless of the filter.
+//! * Every list that the evaluation allocates is counted before ([`ListMemory`]).
 
 use crate::cell_order::{keep_newest, order, same_column};
 use crate::error::FilterError;
+use crate::list_memory::{ListMemory, room};
 use crate::node::{CellTest, Node};
 use bytes::Bytes;
 use std::borrow::Cow;
 use stele_types::limits::ROW_BYTES_MAX;
 use stele_types::{Cell, CellKind};
-
-/// Cells that may be copied for one row, all copies counted. A cell takes about 100 bytes besides its shared value, so
-/// this is 400 MiB at the very worst; the largest row, of 256 MiB, has at most 2.6 M cells.
-const COPIES_MAX: usize = 4 << 20;
 
 /// Cells that may be visited for one row, once per filter that they pass. [`TESTED_BYTES`] of a pattern's subject count
 /// as one cell. The limit is a few seconds of work: the largest row of 2.6 M cells can pass a hundred filters, and its
@@ -38,7 +36,7 @@ pub(crate) struct Evaluation<'a> {
     /// Cells that sinks sent to the final result.
     sunk: Vec<Cell>,
     sunk_bytes: usize,
-    copies: usize,
+    memory: ListMemory,
     visits: usize,
 }
 
@@ -47,29 +45,42 @@ fn weight(cells: &[Cell]) -> usize {
 }
 
 impl<'a> Evaluation<'a> {
-    pub(crate) fn new(row: &'a [u8], rng: &'a mut dyn FnMut() -> f64) -> Self {
+    pub(crate) fn new(row: &'a [u8], memory: ListMemory, rng: &'a mut dyn FnMut() -> f64) -> Self {
         Evaluation {
             row,
             rng,
             sunk: Vec::new(),
             sunk_bytes: 0,
-            copies: 0,
+            memory,
             visits: 0,
         }
     }
 
     /// Evaluates the whole filter.
     pub(crate) fn finish(mut self, root: &Node, cells: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
+        let input = cells.len();
         let result = self.run(root, Cow::Owned(cells))?.into_owned();
-        self.with_sunk(result)
+        self.with_sunk(result, input)
     }
 
-    /// Adds the output of the sinks to a result.
-    pub(crate) fn with_sunk(mut self, mut result: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
+    /// Adds the output of the sinks to the result for this many cells.
+    pub(crate) fn with_sunk(mut self, mut result: Vec<Cell>, input: usize) -> Result<Vec<Cell>, FilterError> {
         if !self.sunk.is_empty() {
             check("bytes of the result", weight(&result) + self.sunk_bytes, POOL_BYTES_MAX)?;
-            result.append(&mut self.sunk);
+            if result.is_empty() {
+                self.memory.release(result.capacity());
+                result = std::mem::take(&mut self.sunk);
+            } else {
+                self.memory.grow(&mut result, self.sunk.len(), usize::MAX)?;
+                result.append(&mut self.sunk);
+                self.memory.release(self.sunk.capacity());
+            }
+            self.memory.check_sort(&result)?;
             result.sort_by(order);
+        }
+        if result.len() > input {
+            // The caller adds it to others, which may take another list as long.
+            self.memory.check(result.len())?;
         }
         Ok(result)
     }
@@ -83,6 +94,23 @@ impl<'a> Evaluation<'a> {
     /// Evaluates one filter. Recursion is as deep as the tree, which compilation has bounded.
     pub(crate) fn run<'c>(&mut self, node: &Node, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         self.visit(cells.len())?;
+        self.exchange(cells, |evaluation, cells| evaluation.step(node, cells))
+    }
+
+    /// Carries out a step that makes an output of its input. Afterwards the output and the sinks are the only lists that
+    /// it may have left.
+    pub(crate) fn exchange<'c>(
+        &mut self,
+        cells: Cow<'c, [Cell]>,
+        step: impl FnOnce(&mut Self, Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        let others = self.memory.besides(room(&cells) + self.sunk.capacity());
+        let output = step(self, cells)?;
+        self.memory.settle(others + self.sunk.capacity() + room(&output));
+        Ok(output)
+    }
+
+    fn step<'c>(&mut self, node: &Node, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         match node {
             Node::PassAll => Ok(cells),
             Node::BlockAll => Ok(Cow::Borrowed(&[])),
@@ -148,6 +176,12 @@ impl<'a> Evaluation<'a> {
         }
         let output = self.run(last, cells)?;
         self.pool(output, &mut pool, &mut bytes)?;
+        self.sorted(pool)
+    }
+
+    /// The pool of an interleave as its output.
+    pub(crate) fn sorted<'c>(&self, mut pool: Vec<Cell>) -> Result<Cow<'c, [Cell]>, FilterError> {
+        self.memory.check_sort(&pool)?;
         // Stable, so that equal cells stay in the order of the members that gave them.
         pool.sort_by(order);
         Ok(Cow::Owned(pool))
@@ -160,7 +194,9 @@ impl<'a> Evaluation<'a> {
             self.visit(0)?;
             return Ok(any);
         }
-        Ok(!self.run(predicate, Cow::Borrowed(cells))?.is_empty())
+        let output = self.run(predicate, Cow::Borrowed(cells))?;
+        self.memory.release(room(&output));
+        Ok(!output.is_empty())
     }
 
     fn sink<'c>(&mut self, cells: Cow<'_, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
@@ -179,15 +215,20 @@ impl<'a> Evaluation<'a> {
     ) -> Result<(), FilterError> {
         *bytes = bytes.saturating_add(weight(&output));
         check("bytes of the result", *bytes, POOL_BYTES_MAX)?;
+        let taken = room(&output);
         match output {
-            Cow::Owned(mut cells) if !pool.is_empty() => pool.append(&mut cells),
-            output => {
-                let mut cells = self.own(output)?;
-                if pool.is_empty() {
-                    *pool = cells
-                } else {
-                    pool.append(&mut cells)
-                }
+            Cow::Owned(cells) if pool.is_empty() => {
+                self.memory.release(pool.capacity());
+                *pool = cells;
+            }
+            Cow::Owned(mut cells) => {
+                self.memory.grow(pool, cells.len(), usize::MAX)?;
+                pool.append(&mut cells);
+                self.memory.release(taken);
+            }
+            Cow::Borrowed(cells) => {
+                self.memory.grow(pool, cells.len(), usize::MAX)?;
+                pool.extend_from_slice(cells);
             }
         }
         Ok(())
@@ -215,10 +256,15 @@ impl<'a> Evaluation<'a> {
                 if refused.is_none() {
                     return Ok(Cow::Borrowed(same));
                 }
-                let mut kept = same.to_vec();
-                kept.extend(rest.iter().filter(|cell| self.admits(tests, cell)).cloned());
+                let mut kept = Vec::new();
+                self.memory.grow(&mut kept, same.len(), cells.len())?;
+                kept.extend_from_slice(same);
+                for cell in rest {
+                    if self.admits(tests, cell) {
+                        self.memory.push(&mut kept, cell, cells.len())?;
+                    }
+                }
                 self.visit(0)?;
-                self.count_copies(kept.len())?;
                 Ok(Cow::Owned(kept))
             }
         }
@@ -232,25 +278,25 @@ impl<'a> Evaluation<'a> {
             }
             Cow::Borrowed(cells) => cells,
         };
+        let mut kept = Vec::new();
         let columns = cells.chunk_by(same_column);
-        let kept: Vec<Cell> = columns
-            .flat_map(|column| column.iter().take(versions).cloned())
-            .collect();
-        self.count_copies(kept.len())?;
+        for cell in columns.flat_map(|column| column.iter().take(versions)) {
+            self.memory.push(&mut kept, cell, cells.len())?;
+        }
         Ok(Cow::Owned(kept))
     }
 
     /// The cells for changing them in place.
     pub(crate) fn own(&mut self, cells: Cow<'_, [Cell]>) -> Result<Vec<Cell>, FilterError> {
-        if let Cow::Borrowed(cells) = &cells {
-            self.count_copies(cells.len())?;
+        match cells {
+            Cow::Owned(cells) => Ok(cells),
+            Cow::Borrowed(cells) => {
+                let mut copies = Vec::new();
+                self.memory.grow(&mut copies, cells.len(), cells.len())?;
+                copies.extend_from_slice(cells);
+                Ok(copies)
+            }
         }
-        Ok(cells.into_owned())
-    }
-
-    fn count_copies(&mut self, copies: usize) -> Result<(), FilterError> {
-        self.copies += copies;
-        check("cells copied", self.copies, COPIES_MAX)
     }
 }
 
@@ -294,7 +340,8 @@ mod tests {
 
     fn left(visits: usize, node: &Node, cells: &[Cell], owned: bool) -> Result<usize, FilterError> {
         let mut rng = || 0.5;
-        let mut evaluation = Evaluation::new(b"row", &mut rng);
+        let memory = ListMemory::new(cells, cells.len(), usize::MAX, false)?;
+        let mut evaluation = Evaluation::new(b"row", memory, &mut rng);
         evaluation.visits = VISITS_MAX - visits;
         let cells = if owned {
             Cow::Owned(cells.to_vec())

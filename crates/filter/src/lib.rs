@@ -26,6 +26,7 @@ mod error;
 mod evaluate;
 mod labels;
 mod limits;
+mod list_memory;
 mod need;
 mod node;
 mod partial_rows;

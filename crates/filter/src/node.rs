@@ -56,7 +56,7 @@ pub(crate) enum CellTest {
 pub(crate) struct Copies {
     /// Cells passed on.
     out: usize,
-    /// Cells made on the way, including those passed on; none where the cell itself is passed on.
+    /// Room for cells in all lists that exist at a time, besides the input.
     made: usize,
 }
 
@@ -67,27 +67,28 @@ impl Copies {
 }
 
 impl Node {
-    /// The copies of one input cell.
+    /// Upper bound of the copies of one input cell.
     pub(crate) fn copies(&self) -> Copies {
         match self {
             Node::BlockAll => Copies { out: 0, made: 0 },
-            // The label, and its list.
-            Node::Label(_) => Copies { out: 1, made: 1 },
-            Node::Sink => Copies { out: 0, made: 1 },
+            // A list that has just doubled, joined with the rest, and sorted.
+            Node::Sink => Copies { out: 0, made: 4 },
+            // A member's output replaces its input.
             Node::Chain(members) => members.iter().fold(Copies { out: 1, made: 0 }, |so_far, member| {
-                let next = member.copies();
+                let (next, input) = (member.copies(), if so_far.made > 0 { so_far.out } else { 0 });
                 Copies {
                     out: so_far.out.saturating_mul(next.out),
-                    made: so_far.made.saturating_add(so_far.out.saturating_mul(next.made)),
+                    made: so_far
+                        .made
+                        .max(input.saturating_add(so_far.out.saturating_mul(next.made))),
                 }
             }),
-            // The output of each member is copied into a pool, which doubles as it grows, and sorted with half as much
-            // memory.
-            Node::Interleave(members) => members.iter().fold(Copies { out: 0, made: 0 }, |so_far, member| {
+            // The output of each member is a list, and is copied into a pool, which doubles as it grows and is sorted.
+            Node::Interleave(members) => members.iter().fold(Copies { out: 0, made: 1 }, |so_far, member| {
                 let next = member.copies();
                 Copies {
                     out: so_far.out.saturating_add(next.out),
-                    made: (so_far.made.saturating_add(next.made)).saturating_add(next.out.saturating_mul(2)),
+                    made: (so_far.made.saturating_add(next.made)).saturating_add(next.out.saturating_mul(3)),
                 }
             }),
             Node::Condition {
@@ -98,10 +99,24 @@ impl Node {
                 let (probe, a, b) = (predicate.copies(), on_true.copies(), on_false.copies());
                 Copies {
                     out: a.out.max(b.out),
-                    made: probe.made.saturating_add(probe.out).saturating_add(a.made.max(b.made)),
+                    made: probe.made.saturating_add(probe.out).max(a.made).max(b.made),
                 }
             }
             _ => Copies { out: 1, made: 0 },
+        }
+    }
+
+    /// Whether cells may get labels.
+    pub(crate) fn has_labels(&self) -> bool {
+        match self {
+            Node::Label(_) => true,
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::has_labels),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => [predicate, on_true, on_false].into_iter().any(|node| node.has_labels()),
+            _ => false,
         }
     }
 

@@ -43,18 +43,20 @@ impl CompiledFilter {
     }
 
     /// The result for the next part of an admitted row. Must be called only after [`admits_row`](Self::admits_row)
-    /// returned true, like [`evaluate`](Self::evaluate).
+    /// returned true, and within `memory` like [`evaluate`](Self::evaluate). After an error the progress is of no use.
     pub fn evaluate_partial_row(
         &self,
         row: &[u8],
         cells: Vec<Cell>,
         progress: &mut RowProgress,
+        memory: usize,
         rng: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Cell>, FilterError> {
         debug_assert!(cells.is_sorted_by(|a, b| order(a, b).is_le()));
-        let mut evaluation = Evaluation::new(row, rng);
+        let (memory, input) = (self.list_memory(&cells, memory)?, cells.len());
+        let mut evaluation = Evaluation::new(row, memory, rng);
         let cells = run(&mut evaluation, &self.root, &mut progress.0, Cow::Owned(cells))?.into_owned();
-        evaluation.with_sunk(cells)
+        evaluation.with_sunk(cells, input)
     }
 }
 
@@ -81,6 +83,15 @@ impl Progress {
 
 /// Evaluates one filter over a partial row.
 fn run<'c>(
+    evaluation: &mut Evaluation<'_>,
+    node: &Node,
+    progress: &mut Progress,
+    cells: Cow<'c, [Cell]>,
+) -> Result<Cow<'c, [Cell]>, FilterError> {
+    evaluation.exchange(cells, |evaluation, cells| step(evaluation, node, progress, cells))
+}
+
+fn step<'c>(
     evaluation: &mut Evaluation<'_>,
     node: &Node,
     progress: &mut Progress,
@@ -121,8 +132,7 @@ fn run<'c>(
                 let output = run(evaluation, member, part, Cow::Borrowed(&cells))?;
                 evaluation.pool(output, &mut pool, &mut bytes)?;
             }
-            pool.sort_by(order);
-            Ok(Cow::Owned(pool))
+            evaluation.sorted(pool)
         }
         (node, _) => evaluation.run(node, cells),
     }

@@ -121,7 +121,6 @@ struct Parser<'a> {
     after_repeat: bool,
     prefix: Vec<u8>,
     prefix_state: Prefix,
-    names: std::collections::BTreeSet<&'a [u8]>,
     classes: class::UnicodeClasses,
 }
 
@@ -138,7 +137,6 @@ impl<'a> Parser<'a> {
             after_repeat: false,
             prefix: Vec::new(),
             prefix_state: Prefix::Open,
-            names: Default::default(),
             classes: Default::default(),
         }
     }

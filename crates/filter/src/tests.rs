@@ -1,10 +1,11 @@
 //! Tests every kind of filter by example, and the errors of compilation.
 
+use crate::list_memory::LABEL_BYTES;
 use crate::testing::{cell, middle, row, schema, show};
 use crate::{Filter, FilterError};
 use bytes::Bytes;
 use std::ops::Bound;
-use stele_types::{ErrorKind, FamilyId};
+use stele_types::{Cell, ErrorKind, FamilyId};
 
 use Filter::*;
 
@@ -350,7 +351,7 @@ fn a_sample_is_decided_once() {
         0.4
     };
     assert!(compiled.admits_row(b"row", &mut rng));
-    assert_eq!(compiled.evaluate(b"row", row(), &mut rng).unwrap().len(), 4);
+    assert_eq!(compiled.evaluate(b"row", row(), usize::MAX, &mut rng).unwrap().len(), 4);
     assert!(!compiled.admits_row(b"x", &mut || 0.4));
     assert!(!compiled.admits_row(b"row", &mut || 0.5));
     assert_eq!(draws, 1);
@@ -358,7 +359,7 @@ fn a_sample_is_decided_once() {
     let late = Chain(vec![Interleave(vec![Sink, PassAll]), RowSample(0.5)]);
     let late = late.compile(&schema()).unwrap();
     assert!(late.admits_row(b"row", &mut || unreachable!()));
-    assert_eq!(late.evaluate(b"row", row(), &mut || 0.6).unwrap().len(), 7);
+    assert_eq!(late.evaluate(b"row", row(), usize::MAX, &mut || 0.6).unwrap().len(), 7);
 }
 
 #[test]
@@ -416,16 +417,105 @@ fn pushdown_of_common_filters() {
 }
 
 #[test]
-fn copies_of_cells_are_known_before_evaluation() {
-    let copies = |filter: Filter| filter.compile(&schema()).unwrap().copies_per_cell();
-    assert_eq!(copies(PassAll), 0);
-    assert_eq!(copies(CellsPerColumn(1)), 0);
-    assert_eq!(copies(ApplyLabel("l".to_owned())), 1);
+fn bytes_of_copies_have_a_bound_before_evaluation() {
+    let bytes = |filter: Filter| filter.compile(&schema()).unwrap().bytes_per_cell_max();
+    let (cell, label) = (size_of::<Cell>(), LABEL_BYTES);
+    assert_eq!(bytes(PassAll), 0);
+    assert_eq!(bytes(CellsPerColumn(1)), 0);
+    assert_eq!(bytes(ApplyLabel("l".to_owned())), label);
     let labels = |n: usize| Interleave((0..n).map(|i| ApplyLabel(format!("l{i}"))).collect());
-    // Four labelled cells, and twice as many to put them together.
-    assert_eq!(copies(labels(4)), 12);
-    assert_eq!(copies(Interleave(vec![labels(4), labels(4)])), 24 + 16);
-    assert_eq!(copies(condition(FamilyRegex(bytes("a")), Some(labels(4)), None)), 13);
+    assert_eq!(bytes(labels(4)), 13 * (cell + label) + label);
+    // Of a chain only the largest step counts, with the input of that step.
+    let twice = || Interleave(vec![PassAll, PassAll]);
+    assert_eq!(bytes(twice()), 7 * cell);
+    assert_eq!(bytes(Chain(vec![twice(), twice(), PassAll])), (2 + 2 * 7) * cell);
+}
+
+/// Evaluates with ever more memory, and returns the least that is enough, to a sixteenth.
+fn memory_needed(filter: &Filter, cells: &[Cell]) -> usize {
+    let compiled = filter.compile(&schema()).unwrap();
+    let mut memory = 0;
+    loop {
+        match compiled.evaluate(b"row", cells.to_vec(), memory, &mut middle) {
+            Ok(_) => return memory,
+            Err(FilterError::NeedsMemory { bytes }) => {
+                assert!(bytes > memory, "{bytes} of {memory}");
+                memory = (memory + memory / 16).max(bytes);
+            }
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn memory_is_counted_for_actual_copies_only() {
+    let either = || Interleave(vec![ValueRegex(bytes("v.*")), ValueRegex(bytes("w"))]);
+    for cells in [
+        vec![cell(1, "x", 1)],
+        (0..1_000).map(|n| cell(1, "x", 1_000 - n)).collect(),
+    ] {
+        let input = cells.len() * size_of::<Cell>();
+        let once = memory_needed(&either(), &cells);
+        // Small lists have room for a few cells more.
+        let spare = 4 * size_of::<Cell>();
+        assert!((input..=4 * input + spare).contains(&once), "{once} of {input}");
+        let chain = memory_needed(&Chain(vec![either(); 200]), &cells);
+        assert!((once..=once + input + spare).contains(&chain), "{chain} of {once}");
+        let nested = (0..18).fold(either(), |inner, _| {
+            Interleave(vec![inner, BlockAll, ValueRegex(bytes("w"))])
+        });
+        assert!(memory_needed(&nested, &cells) <= once + input + spare);
+        // Labels count, also where cells are labelled in place.
+        let label = || ApplyLabel("l".to_owned());
+        assert_eq!(memory_needed(&label(), &cells), cells.len() * LABEL_BYTES);
+    }
+    // One cell has as many copies as it has.
+    let doubled = |n: usize| memory_needed(&Chain(vec![Interleave(vec![PassAll, PassAll]); n]), &[cell(1, "x", 1)]);
+    for n in [4, 10, 14] {
+        let least = size_of::<Cell>() << n;
+        assert!((least..4 * least).contains(&doubled(n)), "{n}: {}", doubled(n));
+    }
+}
+
+#[test]
+fn memory_is_refused_before_it_is_taken() {
+    let doubling = Chain(vec![Interleave(vec![PassAll, PassAll]); 19]);
+    let sinks = Chain(vec![Interleave(vec![PassAll, PassAll, Sink]); 19]);
+    for filter in [doubling, sinks] {
+        let compiled = filter.compile(&schema()).unwrap();
+        let error = compiled.evaluate(b"row", row(), 100_000, &mut middle).unwrap_err();
+        // The list that would not fit is at most three times as long as the one before.
+        let bytes = matches!(error, FilterError::NeedsMemory { bytes } if (100_001..400_000).contains(&bytes));
+        assert!(bytes, "{error}");
+    }
+}
+
+#[test]
+fn bounds_of_memory_are_enough() {
+    let filters = [
+        Interleave(vec![PassAll; 2]),
+        Interleave(vec![PassAll; 7]),
+        Interleave(vec![StripValue, ApplyLabel("l".to_owned()), CellsPerColumn(1), Sink]),
+        Chain(vec![Interleave(vec![PassAll, Sink, ApplyLabel("l".to_owned())]); 3]),
+        Chain(vec![
+            Interleave(vec![PassAll, StripValue]),
+            CellsPerRow(1_000),
+            Interleave(vec![PassAll, Sink]),
+        ]),
+        Interleave(vec![
+            Interleave(vec![PassAll, Interleave(vec![PassAll, StripValue])]),
+            PassAll,
+        ]),
+    ];
+    // Lists have room for four cells or more, so bounds hold for rows that are not tiny.
+    for cells in [10, 100, 1_000] {
+        let cells: Vec<Cell> = (0..cells).map(|n| cell(1, "x", cells - n)).collect();
+        for filter in filters.iter().filter(|filter| filter.compile(&schema()).is_ok()) {
+            let bound = filter.compile(&schema()).unwrap().bytes_per_cell_max() * cells.len();
+            let needed = memory_needed(filter, &cells);
+            assert!(needed <= bound, "{filter:?}: {needed} of {bound}");
+        }
+    }
 }
 
 #[test]

@@ -89,9 +89,14 @@ pub struct TabletScanner {
     reader_holds: bool,
 }
 
-/// The sampling decision of a scan about the row that it was in when it was given up.
+/// The sampling decisions of a scan about the row that it was in when it was given up.
 #[derive(Debug, Default)]
-pub struct Sampled(Vec<u8>);
+pub struct Sampled {
+    /// The row that its filter has let in, encoded; empty for none.
+    row: Vec<u8>,
+    /// The numbers that the filter has drawn since, in this order.
+    draws: Vec<f64>,
+}
 
 /// States of the tablet, in which value files are searched.
 #[derive(Default)]
@@ -210,12 +215,12 @@ impl TabletScanner {
     /// Gives the scan up. Another one with the same filter may begin the row again that it was in: nothing is drawn about a row
     /// twice.
     pub fn into_sampled(mut self) -> Sampled {
-        Sampled(self.reader.take_admitted())
+        self.reader.take_admitted()
     }
 
-    /// The sampling decision of an earlier scan with the same filter. Before the first batch.
+    /// The sampling decisions of an earlier scan with the same filter. Before the first batch.
     pub fn set_sampled(&mut self, sampled: Sampled) {
-        self.reader.set_admitted(sampled.0);
+        self.reader.set_admitted(sampled);
     }
 
     /// The tablet being read.

@@ -80,6 +80,9 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, R
     let request: wire::MutateRowRequest = decoded(call, bytes)?;
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     check_mutation_count(request.mutations.len())?;
+    if request.mutations.is_empty() {
+        return Err(no_mutations());
+    }
     let schema = context.schema(&table)?;
     let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
     Ok(((table.name, schema.id), vec![row].into()))

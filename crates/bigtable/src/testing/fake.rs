@@ -139,7 +139,7 @@ impl FakeTable {
         if cells.is_empty() || !compiled.admits_row(key, &mut || 0.5) {
             return Ok(Vec::new());
         }
-        compiled.evaluate(key, cells, &mut || 0.5).map_err(error)
+        compiled.evaluate(key, cells, usize::MAX, &mut || 0.5).map_err(error)
     }
 
     fn batches(&self, request: &ReadRows) -> ServiceResult<VecDeque<RowBatch>> {

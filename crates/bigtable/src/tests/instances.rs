@@ -103,6 +103,11 @@ async fn instances_live_and_die() {
         code(client.delete_instance(delete("x".into())).await),
         Code::InvalidArgument
     );
+    for malformed in ["Made", "made*", "1made", "made-", "a b"] {
+        let error = client.delete_instance(delete(name(malformed))).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{malformed}");
+        assert!(error.message().ends_with(&format!("but found '{}'", name(malformed))));
+    }
 }
 
 #[tokio::test]

@@ -99,6 +99,24 @@ async fn entries_fail_one_by_one() {
 }
 
 #[tokio::test]
+async fn a_request_is_checked_before_its_table() {
+    let harness = Harness::with_table().await;
+    let none = v2::MutateRowRequest {
+        table_name: TABLE.replace("tables/", "tables/no-"),
+        ..mutate("r", Vec::new())
+    };
+    assert_eq!(
+        code(harness.data().mutate_row(none.clone()).await),
+        Code::InvalidArgument
+    );
+    let some = v2::MutateRowRequest {
+        mutations: vec![set("f", "q", 0, "v")],
+        ..none
+    };
+    assert_eq!(code(harness.data().mutate_row(some).await), Code::NotFound);
+}
+
+#[tokio::test]
 async fn errors_of_the_service_interface_keep_their_kind() {
     let harness = Harness::with_table().await;
     for (kind, expected) in [

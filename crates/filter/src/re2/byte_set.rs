@@ -80,13 +80,9 @@ impl ByteSet {
     }
 }
 
-/// The other case of a letter, where both are Latin-1. (`µ`, `ß`, `ÿ` and `å`'s third form have their other case
-/// elsewhere, where no byte can be.)
+/// The other case of an ASCII letter. RE2 in Latin-1 mode folds no others.
 pub(crate) fn other_case(byte: u8) -> Option<u8> {
-    match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | 0xC0..=0xD6 | 0xD8..=0xDE | 0xE0..=0xF6 | 0xF8..=0xFE => Some(byte ^ 0x20),
-        _ => None,
-    }
+    byte.is_ascii_alphabetic().then_some(byte ^ 0x20)
 }
 
 /// `\d`, `\s`, `\w`; the same letter in upper case is the complement and not listed here.

@@ -50,7 +50,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses `name>`.
+    /// Parses `name>`. Captures are not kept, so a name may come twice.
     fn name(&mut self, input: &'a [u8]) -> Result<(), &'static str> {
         let length = input
             .iter()
@@ -60,9 +60,6 @@ impl<'a> Parser<'a> {
         let word = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
         if name.is_empty() || !word {
             return Err("invalid named capture group");
-        }
-        if !self.names.insert(name) {
-            return Err("duplicate capture group name");
         }
         self.input = rest.get(1..).unwrap_or_default();
         Ok(())

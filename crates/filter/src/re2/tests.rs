@@ -150,13 +150,20 @@ fn flags() {
     check(b"(?i:a)b", &[b"Ab"], &[b"aB"]);
     check(b"((?i)a)b", &[b"Ab"], &[b"aB"]);
     check(b"(?i)(?-i)a", &[b"a"], &[b"A"]);
-    check(b"(?i)[b-d]\xE9[^x]", &[b"C\xC9y"], &[b"c\xE9X", b"c\xE9x"]);
+    check(b"(?i)[b-d]\xE9[^x]", &[b"C\xE9y"], &[b"c\xE9X", b"c\xE9x", b"c\xC9y"]);
+    // Only ASCII letters have another case.
+    check(
+        b"(?i)\xd6\\xD6[\\xd0-\\xd6]",
+        &[b"\xd6\xd6\xd6"],
+        &[b"\xf6\xd6\xd6", b"\xd6\xf6\xd6", b"\xd6\xd6\xf6"],
+    );
     check(b"(?i)[[:upper:]]", &[b"a"], &[b"1"]);
     check(b"(?i)\\Qk.\\E", &[b"K."], &[b"Kx"]);
     check(b"(?i)\xD7\xDF\xFF\xB5", &[b"\xD7\xDF\xFF\xB5"], &[b"\xF7\xDF\xFF\xB5"]);
     check(b"(?U)a+?", &[b"a", b"aaa"], &[b""]);
     check(b"(?)a(?:b)", &[b"ab"], &[]);
     check(b"(?P<n>a)(?<m>b)", &[b"ab"], &[]);
+    check(b"(?P<n>a)(?P<n>b)", &[b"ab"], &[b"a", b"b"]);
     refuse(b"(?x)a", "invalid perl operator");
     refuse(b"(?i-)a", "invalid perl operator");
     refuse(b"(?=a)", "invalid perl operator");
@@ -167,7 +174,6 @@ fn flags() {
     refuse(b"(?P=n)", "invalid perl operator");
     refuse(b"(?P<n", "invalid named capture group");
     refuse(b"(?P<>a)", "invalid named capture group");
-    refuse(b"(?P<n>a)(?P<n>b)", "duplicate capture group name");
     refuse(b"(?i", "missing closing )");
     refuse(b"(a", "missing closing )");
     refuse(b"a)", "unexpected )");

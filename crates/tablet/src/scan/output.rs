@@ -2,15 +2,20 @@
 
 use super::scattered;
 use super::sink::weight;
-use crate::error::Result;
 use crate::resolve::StoredValue;
 use bytes::Bytes;
 use std::borrow::Cow;
-use stele_filter::CompiledFilter;
+use stele_filter::{CompiledFilter, FilterError};
 use stele_types::{Cell, FamilyId, RowBatch, Timestamp, key};
 
-/// A filter, and the random numbers that it samples with.
-pub type Filtering<'a> = (&'a CompiledFilter, &'a mut dyn FnMut() -> f64);
+/// A filter, and the means that it has for a row.
+pub struct Filtering<'a> {
+    pub filter: &'a CompiledFilter,
+    /// Bytes that its copies of cells may take.
+    pub memory: usize,
+    /// The random numbers that it samples with.
+    pub rng: &'a mut dyn FnMut() -> f64,
+}
 
 /// The row being read.
 #[derive(Debug, Default)]
@@ -147,15 +152,15 @@ impl Output {
         cells: usize,
         bytes: usize,
         filter: Option<Filtering<'_>>,
-    ) -> Result<usize> {
+    ) -> Result<usize, FilterError> {
         debug_assert!(cells > 0, "a row that ends has cells");
         self.batch.seen.rows += 1;
         self.batch.seen.cells += cells as u64;
         let row = row.decoded();
         let bytes = match filter {
             None => bytes,
-            Some((filter, rng)) => {
-                let cells = filter.evaluate(&row, self.batch.take_open_cells(), rng)?;
+            Some(Filtering { filter, memory, rng }) => {
+                let cells = filter.evaluate(&row, self.batch.take_open_cells(), memory, rng)?;
                 let bytes = cells.iter().map(weight).sum();
                 self.batch.push_cells(cells);
                 bytes

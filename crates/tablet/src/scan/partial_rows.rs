@@ -20,7 +20,7 @@
 //! * Rows are returned whole where the filter needs them as a whole, and where stored entries are read unresolved.
 //! * The cells of a row, without their overhead in memory, are at most `limits::ROW_BYTES_MAX`.
 
-use super::row::RowReader;
+use super::row::{CELL_COST, RowReader};
 use super::sink::weight;
 use super::{At, Progress, TabletScanner};
 use crate::error::{Result, TabletError};
@@ -217,14 +217,18 @@ impl RowReader {
                 none.insert(progress.expect("only filters that can go on get pieces of rows: `set_partial_rows`"))
             }
         };
+        let kept = partial_rows.held_back.iter().chain(&cells);
+        let own: usize = kept.map(|cell| weight(cell).saturating_add(CELL_COST)).sum();
+        let (count, memory) = (cells.len(), self.reservation.saturating_sub(own));
         let row = self.sink.row.decoded();
-        Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::rng(env))?)
+        let filtered = filter.evaluate_partial_row(&row, cells, progress, memory, &mut super::row::rng(env));
+        filtered.map_err(|error| self.filter_error(error, count, own))
     }
 
     /// Whether the row that goes on has the memory for its first bytes.
     fn check_space_to_resume(&self) -> Result<()> {
         let kept = [&self.partial_rows.held_back, &self.partial_rows.set_aside];
-        let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost);
+        let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost());
         let bytes: usize = kept.into_iter().flatten().map(cost).sum();
         match bytes > self.reservation {
             true => Err(TabletError::NeedsMemory { bytes }),

@@ -3,22 +3,29 @@
 //! The caller passes the entries of a row in key order, from any source; the cells that the read returns go to a
 //! batch. Scans in both directions and reads of single rows use it.
 
-use super::BATCH_BYTES;
+use super::output::Filtering;
 use super::partial_rows::PartialRows;
 use super::scattered::{BYTES_PER_PROBE, Probes};
 use super::sink::ReadSink;
+use super::{BATCH_BYTES, Sampled};
 use crate::error::{Result, TabletError};
 use crate::resolve::{Resolver, Skip, StoredValue};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_env::Env;
-use stele_filter::CompiledFilter;
+use stele_filter::{CompiledFilter, FilterError};
 use stele_types::key::{self, CellKind, KeySplitter};
 use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 
 /// Bytes of a cell in addition to its own while its row is put together: capacity in a list that has just doubled, and
 /// the allocation of a qualifier that no other cell shares.
-const CELL_COST: usize = size_of::<Cell>() + 40;
+pub(super) const CELL_COST: usize = size_of::<Cell>() + 40;
+
+/// Bytes of a filter's copies of a cell that the size of a partial row takes into account, at first. It is enough for an
+/// interleave of twenty members. Most filters with larger bounds test cells, and never come near them.
+const COPIES_BYTES: usize = 64 * size_of::<Cell>();
+/// The same at most: a single cell must never be too large for a partial row because of its copies.
+const COPIES_BYTES_MAX: usize = BATCH_BYTES / 2;
 
 /// Bytes of rows that a filter searches for one batch, counted once for each time it tries a pattern of values. That is
 /// some tens of milliseconds of work, after which other scans have their turn, and a closed connection of the reader is
@@ -47,10 +54,13 @@ pub(super) struct RowReader {
     keys_only: bool,
     /// The filter reads values.
     reads_values: bool,
-    /// Bytes of each cell of a row in addition to its own while the row is put together and filtered.
-    pub(super) cell_cost: usize,
+    /// Bytes of a filter's copies of a cell that the size of a partial row takes into account. They are a guess: a filter
+    /// that makes more needs a larger reservation, and from then on gets smaller partial rows.
+    copies_bytes: usize,
     /// How often the filter searches the bytes of a row, about.
     probes_per_byte: usize,
+    /// The random numbers that the filter has drawn in the row.
+    draws: Vec<f64>,
     /// Bytes that the row being read may take.
     pub(super) reservation: usize,
     /// Bytes at which the row is checked: the same, or those of a partial row if that is less, or [`BYTES_PER_PROBE`]
@@ -66,8 +76,8 @@ pub(super) struct RowReader {
     same_column: bool,
     /// The filter lets the row in that is being read or was read last.
     is_admitted: bool,
-    /// The row, encoded, that was let in when it was given up: when it is begun again, nothing is drawn about it.
-    admitted: Vec<u8>,
+    /// The row that was let in when it was given up: when it is begun again, nothing is drawn about it again.
+    admitted: Sampled,
     /// Rows begun since the batch was taken.
     pub(super) rows_begun: usize,
     /// Bytes of rows in the batch. When that is as many as a batch may have the batch ends.
@@ -79,11 +89,12 @@ pub(super) struct RowReader {
 impl RowReader {
     pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
-        let copies = filter.as_ref().map_or(0, |f| f.copies_per_cell());
+        let copies_bytes = filter.as_ref().map_or(0, |f| f.bytes_per_cell_max());
         RowReader {
             raw,
-            cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
+            copies_bytes: copies_bytes.min(COPIES_BYTES),
             probes_per_byte: 1 + filter.as_ref().map_or(0, |f| f.patterns_per_value()),
+            draws: Vec::new(),
             reservation: usize::MAX,
             limit: BYTES_PER_PROBE,
             probes: Probes::default(),
@@ -96,7 +107,7 @@ impl RowReader {
             splitter: KeySplitter::default(),
             same_column: false,
             is_admitted: false,
-            admitted: Vec::new(),
+            admitted: Sampled::default(),
             rows_begun: 0,
             batch_bytes: 0,
             scanned: 0,
@@ -160,8 +171,9 @@ impl RowReader {
     /// If it were sampled again each time, a row would be rarer the larger it is.
     pub(super) fn abandon(&mut self) {
         if self.filter.is_some() && std::mem::take(&mut self.is_admitted) {
-            self.admitted.clear();
-            self.admitted.extend_from_slice(self.sink.row.encoded());
+            self.admitted.row.clear();
+            self.admitted.row.extend_from_slice(self.sink.row.encoded());
+            self.admitted.draws = std::mem::take(&mut self.draws);
         }
         self.same_column = false;
         self.resolver.abandon_row();
@@ -170,14 +182,14 @@ impl RowReader {
         self.sink.end_partial_rows();
     }
 
-    /// The row, encoded, that the filter lets in when it is begun again; gives up the one being read.
-    pub(super) fn take_admitted(&mut self) -> Vec<u8> {
+    /// The row that the filter lets in when it is begun again; gives up the one being read.
+    pub(super) fn take_admitted(&mut self) -> Sampled {
         self.abandon();
         std::mem::take(&mut self.admitted)
     }
 
-    /// Lets this row in, encoded, without asking chance.
-    pub(super) fn set_admitted(&mut self, row: Vec<u8>) {
+    /// Lets this row in, without asking chance.
+    pub(super) fn set_admitted(&mut self, row: Sampled) {
         self.admitted = row;
     }
 
@@ -223,7 +235,13 @@ impl RowReader {
             return true;
         };
         let row = &self.sink.row;
-        self.is_admitted = self.admitted == row.encoded() || filter.admits_row(&row.decoded(), &mut rng(env));
+        self.draws.clear();
+        if self.admitted.row == row.encoded() {
+            self.draws.extend_from_slice(&self.admitted.draws);
+            self.is_admitted = true;
+        } else {
+            self.is_admitted = filter.admits_row(&row.decoded(), &mut rng(env));
+        }
         self.is_admitted
     }
 
@@ -296,11 +314,35 @@ impl RowReader {
         Some(skip)
     }
 
-    /// The memory that the row, or the partial row of it that is being read, takes so far.
+    /// The memory that the row, or the partial row of it that is being read, takes so far. A partial row includes a guess
+    /// at the filter's copies, because less of the row can be read where there are many.
     #[inline]
     pub(super) fn cost(&self) -> usize {
-        let cells = self.sink.cells().saturating_mul(self.cell_cost);
+        let cells = self.sink.cells().saturating_mul(self.cell_cost());
         self.sink.bytes().saturating_add(cells)
+    }
+
+    /// Bytes of a cell in addition to its own in this.
+    #[inline]
+    pub(super) fn cell_cost(&self) -> usize {
+        match self.partial_rows.bytes {
+            Some(_) => CELL_COST + self.copies_bytes,
+            None => CELL_COST,
+        }
+    }
+
+    /// The error of a filter about this many cells, whose own cost the filter does not know. If its copies took too much
+    /// memory the next partial rows are smaller.
+    pub(super) fn filter_error(&mut self, error: FilterError, cells: usize, own: usize) -> TabletError {
+        let FilterError::NeedsMemory { bytes } = error else {
+            return error.into();
+        };
+        if cells > 1 {
+            self.copies_bytes = self.copies_bytes.saturating_mul(8).min(COPIES_BYTES_MAX);
+        }
+        TabletError::NeedsMemory {
+            bytes: bytes.saturating_add(own),
+        }
     }
 
     /// Whether the row can go on as it is; if not, [`RowReader::check_in_row`] says whether it can nevertheless, and
@@ -377,12 +419,10 @@ impl RowReader {
         if self.sink.cells() == 0 {
             return Ok(());
         }
-        let mut rng = rng(env);
-        let filtered = self
-            .filter
-            .as_deref()
-            .map(|filter| (filter, &mut rng as &mut dyn FnMut() -> f64));
-        let left = self.sink.end_row(filtered)?;
+        let left = match self.filter.clone() {
+            None => self.sink.end_row(None)?,
+            Some(filter) => self.end_filtered(&filter, env)?,
+        };
         self.batch_bytes += left;
         if self.filter.is_some() {
             self.count_scanned();
@@ -394,10 +434,36 @@ impl RowReader {
         Ok(())
     }
 
+    /// Ends the row with the cells that the filter makes of it. Returns its weight.
+    fn end_filtered(&mut self, filter: &CompiledFilter, env: &Env) -> Result<usize> {
+        let own = self.cost();
+        let (mut drawn, draws) = (0, &mut self.draws);
+        let mut rng = || {
+            let draw = draws.get(drawn).copied().unwrap_or_else(rng(env));
+            drawn += 1;
+            if drawn > draws.len() {
+                draws.push(draw);
+            }
+            draw
+        };
+        let filtering = Filtering {
+            filter,
+            memory: self.reservation.saturating_sub(own),
+            rng: &mut rng,
+        };
+        let left = self.sink.end_row(Some(filtering));
+        left.map_err(|error| self.filter_error(error, self.sink.cells(), own))
+    }
+
     /// Counts the row that the filter has searched. Where that was enough work for one batch the batch ends with it,
     /// however little has passed.
     fn count_scanned(&mut self) {
-        let bytes = self.cost().saturating_mul(self.probes_per_byte);
+        let copies = self.sink.cells().saturating_mul(self.copies_bytes);
+        let bytes = self
+            .sink
+            .bytes()
+            .saturating_add(copies)
+            .saturating_mul(self.probes_per_byte);
         self.scanned = self.scanned.saturating_add(bytes);
         if self.scanned >= SCANNED_BYTES_MAX {
             self.batch_bytes = self.batch_bytes.max(BATCH_BYTES);

@@ -1,12 +1,11 @@
 //! Turns resolved versions into the cells a read returns.
 
 use super::output::{Filtering, Output, RowName};
-use crate::error::Result;
 use crate::resolve::{Outcome, Sink, Skip, StoredValue, Version};
 use crate::values::ValueRef;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use stele_filter::{ColumnCut, CompiledFilter, QualifierRange, TimestampBounds};
+use stele_filter::{ColumnCut, CompiledFilter, FilterError, QualifierRange, TimestampBounds};
 use stele_types::key::{self, CellKind, KeyParts};
 use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, TableSchema, Timestamp};
 
@@ -111,7 +110,7 @@ impl ReadSink {
 
     /// The row ends, of which there are cells. Returns its weight after filtering.
     #[inline]
-    pub(super) fn end_row(&mut self, filter: Option<Filtering<'_>>) -> Result<usize> {
+    pub(super) fn end_row(&mut self, filter: Option<Filtering<'_>>) -> Result<usize, FilterError> {
         self.output.end_row(&self.row, self.cells, self.bytes, filter)
     }
 

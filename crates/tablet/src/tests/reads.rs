@@ -685,6 +685,43 @@ async fn what_a_filter_multiplies_counts() {
     );
 }
 
+/// A long chain of alternatives, each of which copies a cell once at most, needs no memory for copies that it could make.
+#[tokio::test]
+async fn alternatives_need_memory_for_actual_copies_only() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let cells = (0..3_000).map(|n: u32| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from(n.to_string()),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"x"),
+    });
+    write_row(&tablet, Bytes::from_static(b"many"), cells.collect());
+    write_row(&tablet, Bytes::from_static(b"one"), vec![put(1, "x")]);
+    let value = |text: &'static str| Filter::ValueRegex(Bytes::from_static(text.as_bytes()));
+    let either = Filter::Interleave(vec![value("x"), value("y")]);
+    let filter = Filter::Chain(vec![either; 60]);
+    let filter = Some(Arc::new(filter.compile(&tablet.schema()).unwrap()));
+    for partial in [None, Some(1 << 20)] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: filter.clone(),
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        scanner.set_reservation(4 << 20);
+        scanner.set_partial_rows(partial);
+        let (mut cells, mut batches) = (0, 0);
+        while let Some(batch) = scanner.next_batch().await.unwrap() {
+            cells += batch.into_cells().len();
+            batches += 1;
+        }
+        assert_eq!(cells, 3_001);
+        assert!(batches < 40, "{batches}");
+    }
+}
+
 /// A batch ends where its filter has had much to do, however much it has let through. Otherwise no other caller would
 /// have a turn for as long as four thousand rows take.
 #[tokio::test]
