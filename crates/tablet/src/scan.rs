@@ -57,8 +57,8 @@ pub struct ScanSpec {
 /// Bytes of cells after which a batch is handed out.
 const BATCH_BYTES: usize = 1 << 20;
 /// Rows after which a batch is handed out, and rows read without finding any after which an empty batch tells how far
-/// the scan has come.
-const BATCH_ROWS: usize = 4096;
+/// the scan has come. It takes about a millisecond, for which requests of the same event loop wait.
+const BATCH_ROWS: usize = 1024;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
 /// A scan in progress.

@@ -28,10 +28,8 @@ const COPIES_BYTES: usize = 64 * size_of::<Cell>();
 const COPIES_BYTES_MAX: usize = BATCH_BYTES / 2;
 
 /// Bytes of rows that a filter searches for one batch, counted once for each time it tries a pattern of values. That is
-/// some tens of milliseconds of work, after which other scans have their turn, and a closed connection of the reader is
-/// noticed. Only rows of sixteen kilobytes, or many patterns, come to that sooner than to [`super::BATCH_ROWS`]. A
-/// single row may be more.
-const SCANNED_BYTES_MAX: usize = 64 << 20;
+/// a few milliseconds of work, for which requests of the same event loop wait. A single row may be more.
+const SCANNED_BYTES_MAX: usize = 4 << 20;
 
 /// The result of the end of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
