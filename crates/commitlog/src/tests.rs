@@ -3,6 +3,7 @@
 
 mod concurrent;
 mod damage;
+mod deletion;
 mod faults;
 mod golden;
 mod leader;
