@@ -9,6 +9,7 @@ mod golden;
 mod leader;
 mod nth;
 mod panics;
+mod settling;
 mod stream;
 mod takeover;
 mod unsynced;
