@@ -244,6 +244,11 @@ impl Segments {
         Ok(())
     }
 
+    /// Whether [`Segments::settle`] has nothing to wait for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.shared.unsynced.lock().is_empty() && self.open.as_ref().is_none_or(|open| open.synced > 0)
+    }
+
     /// Must be called before a group is appended that must be durable. It makes all older segments durable, then the
     /// beginning of the open one if nothing of it is: the group that follows states that, and proves to a reader that the
     /// older segments were durable.

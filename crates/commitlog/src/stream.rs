@@ -23,7 +23,7 @@ use crate::retention::{Retention, SegmentInfo};
 use crate::segment::{SegmentNumbers, Segments, Shared};
 use crate::task;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stele_env::Env;
@@ -107,25 +107,25 @@ impl<C: Completion> LogStream<C> {
     }
 
     /// Deletes the segments that are no longer needed; their number. `is_flushed(tablet, seq)` says whether the tablet's files
-    /// hold everything up to `seq`, or the tablet no longer exists.
+    /// hold everything up to `seq`, or the tablet no longer exists. If the future is dropped half-way, or fails, the next call
+    /// goes on where it ended.
     pub async fn delete_unneeded(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Result<usize, LogError> {
         let shared = &self.inner.shared;
         let _deleting = shared.deleting.lock().await;
         if shared.readers.load(Ordering::Relaxed) > 0 {
             return Ok(0);
         }
-        let mut unneeded = shared.retention.lock().take_unneeded(is_flushed).into_iter();
+        let segments = shared.retention.lock().take_unneeded(is_flushed).into();
+        let mut unneeded = Unneeded { shared, segments };
         let mut count = 0;
-        while let Some((number, info)) = unneeded.next() {
-            if let Err(error) = shared.storage.delete(&info.path).await {
-                // Those behind it stay as well: the header of each states where the one before ends.
-                let mut retention = shared.retention.lock();
-                retention.add(number, info);
-                for (number, info) in unneeded {
-                    retention.add(number, info);
-                }
-                return Err(error.into());
-            }
+        while let Some((_, info)) = unneeded.segments.front() {
+            // Those behind one that cannot be deleted stay as well: the header of each states where the one before ends.
+            shared.storage.delete(&info.path).await?;
+            let Some((number, info)) = unneeded.segments.pop_front() else {
+                break;
+            };
+            shared.metrics.retained_bytes.sub(info.len as i64);
+            count += 1;
             let file = shared.unsynced.lock().remove(&number);
             if file.is_some() {
                 // The last close of a deleted file waits until its blocks are freed: 30 ms and more where the device is
@@ -133,8 +133,6 @@ impl<C: Completion> LogStream<C> {
                 // means that the runtime ends.
                 let _ = self.inner.env.blocking(move || drop(file)).await;
             }
-            shared.metrics.retained_bytes.sub(info.len as i64);
-            count += 1;
         }
         Ok(count)
     }
@@ -177,6 +175,26 @@ impl<C: Completion> LogStream<C> {
         let (done, closed) = oneshot::channel();
         if self.inner.order(Order::Close(Some(done))) {
             let _ = closed.await;
+        }
+    }
+}
+
+/// Segments on their way out, oldest first. Each leaves when it is deleted; dropping this keeps the others. The first of them may be
+/// gone from storage, if its deletion was not waited for: deleting it again does no harm.
+struct Unneeded<'a> {
+    shared: &'a Shared,
+    segments: VecDeque<(u64, SegmentInfo)>,
+}
+
+impl Drop for Unneeded<'_> {
+    fn drop(&mut self) {
+        if self.segments.is_empty() {
+            return;
+        }
+        let mut retention = self.shared.retention.lock();
+        for (number, info) in self.segments.drain(..) {
+            let other = retention.add(number, info);
+            debug_assert!(other.is_none(), "a segment that is being deleted is not listed");
         }
     }
 }

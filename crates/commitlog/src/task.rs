@@ -7,7 +7,8 @@
 //!
 //! Writers that wait for their acknowledgement before they write again would then split into two halves, each with a sync
 //! of its own. So where applying takes less time than a sync, synced records are acknowledged first, and their writers are
-//! in the next group; unless many more are waiting ([`Turn::acknowledges_first`]).
+//! in the next group; unless many more are waiting ([`Turn::acknowledges_first`]). They are acknowledged first as well where
+//! older segments must be synced before the next group: that may be up to sixteen syncs of whole segments.
 //!
 //! Where no segment could be begun, all waiting records are refused with the group that needed one. A storage that is out of
 //! reach takes minutes to report it, and each group would wait as long. A full storage reports it without delay, and
@@ -202,13 +203,18 @@ impl<C: Completion> Turn<'_, C> {
         }
     }
 
-    /// Appends and syncs the records that are bound to the sync. Meanwhile completes the due records and `free`.
+    /// Appends and syncs the records that are bound to the sync. Meanwhile completes the due records and `free`; before, where
+    /// the append has to wait for syncs of older segments.
     async fn sync(
         &mut self,
         segments: &mut Segments,
-        free: Vec<Append<C>>,
+        mut free: Vec<Append<C>>,
         bound: Part<'_, C>,
     ) -> Result<(), LogError> {
+        if !segments.is_settled() {
+            self.complete_due();
+            self.inner.complete(std::mem::take(&mut free), &Ok(()));
+        }
         let appended = match segments.settle().await {
             Ok(()) => append(segments, bound).await,
             unsettled => unsettled,

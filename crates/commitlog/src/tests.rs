@@ -3,11 +3,13 @@
 
 mod concurrent;
 mod damage;
+mod deletion;
 mod faults;
 mod golden;
 mod leader;
 mod nth;
 mod panics;
+mod settling;
 mod stream;
 mod takeover;
 mod unsynced;

@@ -336,6 +336,7 @@ impl FileRegistry {
     fn acquire_open<T>(&self, file: FileId, of: impl FnOnce(&OpenFile) -> Option<T>) -> Option<T> {
         let mut inner = self.inner.lock();
         let entry = inner.files.get_mut(&file)?;
+        assert!(entry.references > 0, "a registered file has a reference");
         let open = of(&entry.open)?;
         entry.references += 1;
         Some(open)

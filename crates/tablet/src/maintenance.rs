@@ -31,7 +31,7 @@ use overlap::overlap_with;
 use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_sstable::Sstable;
-use stele_types::{FileId, GroupId, TableSchema, Timestamp};
+use stele_types::{FileId, GroupId, SeqNo, TableSchema, Timestamp};
 use unread::free_when_unread;
 
 /// Whether a flush has time to compress its output.
@@ -129,8 +129,9 @@ impl Tablet {
         metrics
             .moved
             .flushed(state.frozen_bytes(), added.iter().map(|(_, file)| file.len).sum());
-        let flushed = state.frozen.len();
-        assert!(flushed > 0, "a flush has memtables to write");
+        // Not the memtables themselves, whose memory is to be freed when the last reader is done with them.
+        let flushed: Vec<SeqNo> = state.frozen.iter().map(|frozen| frozen.newest).collect();
+        assert!(!flushed.is_empty(), "a flush has memtables to write");
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
             for (group, file) in added {
@@ -139,7 +140,13 @@ impl Tablet {
                 manifest.set_files(group, files);
             }
         };
-        let publish = |state: &mut State| drop(state.frozen.drain(..flushed));
+        let publish = move |state: &mut State| {
+            let oldest = state.frozen.drain(..flushed.len());
+            assert!(
+                oldest.map(|frozen| frozen.newest).eq(flushed),
+                "a flush removes the memtables that it has written, and no others"
+            );
+        };
         self.commit((&made, Some(&schema)), change, publish).await?;
         self.set_flushed(newest);
         metrics.flushes.inc();

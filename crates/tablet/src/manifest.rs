@@ -427,12 +427,15 @@ impl ManifestLog {
         Err(contended(tablet, "open"))
     }
 
-    /// Reads the last of the versions that a listing showed, ascending; `None` when it is not there.
+    /// Reads the newest of the versions that a listing showed; `None` when it is not there.
     async fn read(
         storage: &Arc<dyn Storage>,
         tablet: TabletId,
         mut numbers: Vec<u64>,
     ) -> Result<Option<(ManifestLog, Manifest)>> {
+        // A listing is sorted. A storage that fails in this must not make a version that counts seem superseded.
+        numbers.sort_unstable();
+        numbers.dedup();
         let Some(number) = numbers.pop() else {
             return Ok(None);
         };
@@ -683,9 +686,9 @@ impl ManifestLog {
         Ok(content)
     }
 
-    /// Whether the last version of a listing is the one this made, or read: else somebody else has the tablet.
+    /// Whether the newest version of a listing is the one this made, or read: else somebody else has the tablet.
     pub fn check_newest(&self, listed: &[u64]) -> Result<()> {
-        match listed.last() == Some(&self.number) {
+        match listed.iter().max() == Some(&self.number) {
             true => Ok(()),
             false => Err(TabletError::Fenced { tablet: self.tablet }),
         }
@@ -694,12 +697,20 @@ impl ManifestLog {
     /// The versions that are superseded and not deleted yet, for the caller to discard. It has seen that the newest is, and
     /// that it is the owner.
     pub fn take_stale(&mut self) -> Vec<String> {
+        assert!(
+            self.stale.iter().all(|number| *number < self.number),
+            "the newest version is never discarded"
+        );
         let stale = std::mem::take(&mut self.stale).into_iter();
         let stale = stale.filter(|number| *number > 0);
         stale.map(|number| path(self.tablet, number)).collect()
     }
 
     async fn delete_stale(&mut self) {
+        assert!(
+            self.stale.iter().all(|number| *number < self.number),
+            "the newest version is never discarded"
+        );
         let mut kept = Vec::new();
         for number in std::mem::take(&mut self.stale) {
             // A leftover does no harm, also when power loss brings it back: only the newest counts.
@@ -796,6 +807,31 @@ mod tests {
             manifest.set_files(GroupId(0), vec![part.clone(); too_many - 1]);
             log.commit(&manifest).await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_version_counts_by_its_number_wherever_a_listing_shows_it() {
+        let storage = MemoryStorage::new();
+        let mut manifest = Manifest {
+            tablet: 1,
+            table: 1,
+            ..Manifest::default()
+        };
+        for number in [1, 3] {
+            manifest.flushed_through = number;
+            let content = manifest.encode_file();
+            storage
+                .put_if_absent(&path(TabletId(1), number), content)
+                .await
+                .unwrap();
+        }
+        let listed = vec![3, 1, 3];
+        let inherited = ManifestLog::inherit(storage, TabletId(1), Epoch(1), listed.clone());
+        let (mut log, newest) = inherited.await.unwrap();
+        assert_eq!(newest.flushed_through, 3);
+        log.check_newest(&listed).unwrap();
+        log.check_newest(&[3, 4, 1]).unwrap_err();
+        assert_eq!(log.take_stale(), [path(TabletId(1), 1)]);
     }
 
     #[test]

@@ -50,6 +50,10 @@ impl ScanAhead {
         // Another scan may have taken a share meanwhile. Half of the rest nearly always fits nevertheless; if not, this scan
         // reads block by block.
         let reservation = if is_worth_it { self.0.try_reserve(bytes) } else { None };
+        debug_assert!(
+            reservation.as_ref().is_none_or(|reserved| reserved.bytes() == bytes),
+            "a scan reserves all of its share or nothing"
+        );
         AheadShare { reservation, runs }
     }
 }

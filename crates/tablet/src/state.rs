@@ -255,6 +255,10 @@ impl State {
                 self.groups.push(GroupState::empty(group.id, account));
             }
         }
+        debug_assert!(
+            schema.groups.iter().all(|group| self.group(group.id).is_some()),
+            "a tablet has all groups of its schema"
+        );
         self.schema = schema;
         self.other_families = misplaced::other_families(&self.schema);
     }

@@ -393,8 +393,13 @@ impl Tablet {
         self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel)
     }
 
-    /// At recovery: applies a record of the log unless files hold it already.
+    /// At recovery: applies a record of the log unless files hold it already. [`Batch::decode_record`] has checked its numbers.
     pub fn replay(&self, batch: &Batch, first: SeqNo, last: SeqNo) {
+        assert_eq!(
+            last.0.checked_sub(first.0),
+            batch.len().checked_sub(1),
+            "a decoded record numbers each mutation of its batch once"
+        );
         if last > self.flushed_through() {
             self.replayed.store(true, Ordering::Release);
             self.insert_batch(batch, first);

@@ -184,7 +184,11 @@ impl Prepared {
     /// order is commit order.
     pub(crate) fn submit(self, slot: Slot<'_, PendingWrite>) -> Result<Step<'_>, TabletError> {
         let (tablet, count) = (self.held.entered.tablet.clone(), self.batch.len());
-        let place = |first| slot.submit(Placed { first, prepared: self }, Placed::pending);
+        let epoch = tablet.epoch();
+        let place = |first: SeqNo| {
+            assert_eq!(first.epoch(), epoch, "a batch is numbered under the epoch of its owner");
+            slot.submit(Placed { first, prepared: self }, Placed::pending)
+        };
         tablet.sequence(count, place)
     }
 }

@@ -178,6 +178,12 @@ impl Splitter {
         let gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
         served.tablet.flush().await.map_err(from_tablet)?;
+        let state = served.tablet.state();
+        assert!(
+            state.frozen.is_empty() && state.groups.iter().all(|group| group.active.is_empty()),
+            "the halves are made of files: nothing may be left in memtables"
+        );
+        drop(state);
         let halves = self
             .make_halves(&served, &row, left, right)
             .await

@@ -14,13 +14,13 @@ use stele_storage::{AppendFile, FileInfo, ReadFile};
 const SEGMENT_BYTES: u64 = 4 << 10;
 
 /// Lets background tasks finish.
-async fn pause() {
+pub(super) async fn pause() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
-async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
+pub(super) async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
     for n in numbers {
         log.write(n, Durability::Flush).await.unwrap();
         pause().await;
@@ -28,12 +28,12 @@ async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
 }
 
 /// Segments with content; others are made before they are needed.
-async fn begun(storage: &Arc<dyn Storage>) -> usize {
+pub(super) async fn begun(storage: &Arc<dyn Storage>) -> usize {
     let files = storage.list("log/").await.unwrap();
     files.iter().filter(|file| file.len > 0).count()
 }
 
-fn start(storage: &Arc<dyn Storage>) -> Log {
+pub(super) fn start(storage: &Arc<dyn Storage>) -> Log {
     Log::start(storage, &Numbers::default(), SEGMENT_BYTES, Vec::new())
 }
 
@@ -84,13 +84,23 @@ async fn what_follows_a_segment_that_cannot_be_synced_is_as_lost() {
 
 /// A device that is slower than its writers.
 #[derive(Default)]
-struct Slow {
+pub(super) struct Slow {
     device: Arc<MemoryStorage>,
     made: AtomicU64,
     /// Steps of the sync of a file that has content.
     sync_steps: usize,
     /// Steps of making a file, except for the first few.
     make_steps: usize,
+}
+
+impl Slow {
+    /// Only syncs are slow.
+    pub(super) fn with_syncs(sync_steps: usize) -> Arc<dyn Storage> {
+        Arc::new(Slow {
+            sync_steps,
+            ..Slow::default()
+        })
+    }
 }
 
 /// The open one, and the one asked for when half of it is full.
@@ -161,10 +171,7 @@ impl Storage for Slow {
 
 #[tokio::test]
 async fn writers_ahead_of_the_device_wait_for_one_segment_at_a_time() {
-    let storage: Arc<dyn Storage> = Arc::new(Slow {
-        sync_steps: 1000,
-        ..Slow::default()
-    });
+    let storage = Slow::with_syncs(1000);
     let log = start(&storage);
     let (mut most, mut fell_to) = (0, usize::MAX);
     for n in 0..3000 {

@@ -339,7 +339,8 @@ impl<'a> Output<'a> {
         let id = values.id();
         let finished = values.finish().await;
         let len = finished.inspect_err(|_| self.files.discard(StoredFile::Values(id)))?;
-        self.new_values.insert(id, len);
+        let former = self.new_values.insert(id, len);
+        assert!(former.is_none(), "a value file ends once");
         self.written.values.push(id);
         self.written.value_bytes += len;
         Ok(())
@@ -350,6 +351,7 @@ impl<'a> Output<'a> {
         let Some(writer) = self.writer.take() else {
             return Ok(());
         };
+        assert!(self.waiting.is_empty(), "a file ends when all of its entries are added");
         let id = writer.file_id();
         debug_assert!(
             writer.cells() > 0 || links.is_empty(),

@@ -32,6 +32,11 @@ impl Tablet {
         };
         let left = self.part(left, below, None, Some(&at)).await?;
         let right = self.part(right, above, Some(&at), None).await?;
+        assert_eq!(left.end.as_ref(), Some(&right.start), "the halves meet at one row");
+        assert!(
+            left.start == range.start && right.end == range.end,
+            "the halves together have the rows of the tablet"
+        );
         Ok((left, right))
     }
 

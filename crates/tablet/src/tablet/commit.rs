@@ -72,6 +72,11 @@ impl Tablet {
             (manifest.tablet, manifest.epoch),
             "an owner commits for its tablet and under its epoch"
         );
+        assert_eq!(
+            (next.table, &next.start, &next.end),
+            (manifest.table, &manifest.start, &manifest.end),
+            "the rows of a tablet never change"
+        );
         assert!(
             next.flushed_through >= manifest.flushed_through,
             "files never hold less than before"

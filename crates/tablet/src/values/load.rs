@@ -141,6 +141,10 @@ fn charged(value: Bytes, taken: Option<&Reservation>) -> Bytes {
     let Some(reservation) = taken.map(|taken| taken.split(value.len())) else {
         return value;
     };
+    debug_assert!(
+        reservation.bytes() <= value.len(),
+        "a value keeps no more memory reserved than it has bytes"
+    );
     Bytes::from_owner(Charged {
         value,
         _reservation: reservation,
