@@ -173,8 +173,10 @@ impl<C: Completion> Turn<'_, C> {
         if bound.is_empty() {
             self.complete_due();
             self.inner.complete(free, &freed);
-            // A sync would have let others run.
-            self.inner.env.yield_now().await;
+            // A sync would have let others run. After a failure they run later: a record that arrives now has no part in it.
+            if freed.is_ok() {
+                self.inner.env.yield_now().await;
+            }
         } else if freed.is_err() {
             self.complete_due();
             self.inner.complete(free, &freed);

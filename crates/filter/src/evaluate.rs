@@ -11,7 +11,7 @@
 
 use crate::cell_order::{keep_newest, order, same_column};
 use crate::error::FilterError;
-use crate::list_memory::{ListMemory, room};
+use crate::list_memory::{ListMemory, capacity_of};
 use crate::node::{CellTest, Node};
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -104,9 +104,9 @@ impl<'a> Evaluation<'a> {
         cells: Cow<'c, [Cell]>,
         step: impl FnOnce(&mut Self, Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError>,
     ) -> Result<Cow<'c, [Cell]>, FilterError> {
-        let others = self.memory.besides(room(&cells) + self.sunk.capacity());
+        let others = self.memory.all_but(capacity_of(&cells) + self.sunk.capacity());
         let output = step(self, cells)?;
-        self.memory.settle(others + self.sunk.capacity() + room(&output));
+        self.memory.settle(others + self.sunk.capacity() + capacity_of(&output));
         Ok(output)
     }
 
@@ -195,7 +195,7 @@ impl<'a> Evaluation<'a> {
             return Ok(any);
         }
         let output = self.run(predicate, Cow::Borrowed(cells))?;
-        self.memory.release(room(&output));
+        self.memory.release(capacity_of(&output));
         Ok(!output.is_empty())
     }
 
@@ -215,7 +215,7 @@ impl<'a> Evaluation<'a> {
     ) -> Result<(), FilterError> {
         *bytes = bytes.saturating_add(weight(&output));
         check("bytes of the result", *bytes, POOL_BYTES_MAX)?;
-        let taken = room(&output);
+        let taken = capacity_of(&output);
         match output {
             Cow::Owned(cells) if pool.is_empty() => {
                 self.memory.release(pool.capacity());

@@ -7,10 +7,11 @@ use crate::error::FilterError;
 use std::borrow::Cow;
 use stele_types::Cell;
 
-/// Memory of a label besides its cell: the list, which begins with room for four, the text, and what the allocator adds.
+/// Memory of a label in addition to its cell: the list, which begins with capacity for four, the text, and the overhead of the
+/// allocator.
 pub(crate) const LABEL_BYTES: usize = 192;
 
-/// Room for cells that the lists of one evaluation may have at a time, besides the input. A cell takes about 100 bytes,
+/// Cells that fit into all lists of one evaluation at a time, in addition to the input. A cell takes about 100 bytes,
 /// so this is 400 MiB, or 1.2 GiB with labels, if the caller permits that much. The largest row, of 256 MiB, has at most
 /// 2.6 M cells.
 pub(crate) const COPIES_MAX: usize = 4 << 20;
@@ -25,17 +26,17 @@ pub(crate) struct ListMemory {
     cell_bytes: usize,
     /// Bytes of labels of the input. The caller has reserved no memory for these.
     labels: usize,
-    /// Room in the list that the evaluation began with. The caller has reserved memory for it.
+    /// Capacity of the list that the evaluation began with. The caller has reserved memory for it.
     input: usize,
-    /// Room in all lists that there may be, including the input.
+    /// Capacity of all lists that there may be, including the input.
     limit: usize,
-    /// Room in all lists that there are.
+    /// Capacity of all lists that there are.
     held: usize,
 }
 
 impl ListMemory {
     /// Lists may take `bytes` in addition to the input. `has_labels` says that cells may get labels.
-    pub(crate) fn new(input: &[Cell], room: usize, bytes: usize, has_labels: bool) -> Result<Self, FilterError> {
+    pub(crate) fn new(input: &[Cell], capacity: usize, bytes: usize, has_labels: bool) -> Result<Self, FilterError> {
         let label_bytes = if has_labels { LABEL_BYTES } else { 0 };
         let cell_bytes = size_of::<Cell>() + label_bytes;
         let labels = input.len().saturating_mul(label_bytes);
@@ -45,32 +46,32 @@ impl ListMemory {
         Ok(ListMemory {
             cell_bytes,
             labels,
-            input: room,
-            limit: room.saturating_add((bytes - labels) / cell_bytes),
-            held: room,
+            input: capacity,
+            limit: capacity.saturating_add((bytes - labels) / cell_bytes),
+            held: capacity,
         })
     }
 
-    /// Room in all lists but those with this room.
-    pub(crate) fn besides(&self, room: usize) -> usize {
-        self.held.saturating_sub(room)
+    /// Capacity of all lists except lists with this capacity.
+    pub(crate) fn all_but(&self, capacity: usize) -> usize {
+        self.held.saturating_sub(capacity)
     }
 
-    /// There are lists with this room, and no others.
-    pub(crate) fn settle(&mut self, room: usize) {
-        self.held = room;
+    /// There are lists with this capacity, and no others.
+    pub(crate) fn settle(&mut self, capacity: usize) {
+        self.held = capacity;
     }
 
     /// A list was dropped.
-    pub(crate) fn release(&mut self, room: usize) {
-        self.held = self.held.saturating_sub(room);
+    pub(crate) fn release(&mut self, capacity: usize) {
+        self.held = self.held.saturating_sub(capacity);
     }
 
-    /// Whether there is memory for another list with this room, for a moment.
-    pub(crate) fn check(&self, room: usize) -> Result<(), FilterError> {
-        let room = self.held.saturating_add(room);
-        if room > self.limit {
-            let bytes = (room - self.input.min(room)).saturating_mul(self.cell_bytes);
+    /// Whether there is memory for another list with this capacity, for a moment.
+    pub(crate) fn check(&self, capacity: usize) -> Result<(), FilterError> {
+        let capacity = self.held.saturating_add(capacity);
+        if capacity > self.limit {
+            let bytes = (capacity - self.input.min(capacity)).saturating_mul(self.cell_bytes);
             return Err(FilterError::NeedsMemory {
                 bytes: bytes.saturating_add(self.labels),
             });
@@ -78,23 +79,23 @@ impl ListMemory {
         Ok(())
     }
 
-    /// Makes room for `more` cells at the end of a list that will not have more than `most`.
+    /// Makes space for `more` cells at the end of a list that will not have more than `most`.
     pub(crate) fn grow(&mut self, list: &mut Vec<Cell>, more: usize, most: usize) -> Result<(), FilterError> {
         let (before, needed) = (list.capacity(), list.len().saturating_add(more));
         if needed <= before {
             return Ok(());
         }
-        let room = before.saturating_mul(2).max(LEAST_ROOM).min(most).max(needed);
+        let capacity = before.saturating_mul(2).max(CAPACITY_MIN).min(most).max(needed);
         let copies = self.held.saturating_sub(before).saturating_sub(self.input);
-        if copies.saturating_add(room) > COPIES_MAX {
+        if copies.saturating_add(capacity) > COPIES_MAX {
             return Err(FilterError::TooManyCells {
                 what: "cells copied",
                 limit: COPIES_MAX,
             });
         }
         // While cells move from the smaller list to the larger one there are both.
-        self.check(room)?;
-        list.reserve_exact(room - list.len());
+        self.check(capacity)?;
+        list.reserve_exact(capacity - list.len());
         self.held = (self.held + list.capacity()).saturating_sub(before);
         Ok(())
     }
@@ -113,12 +114,12 @@ impl ListMemory {
     }
 }
 
-/// The least room in a list that grows cell by cell.
-const LEAST_ROOM: usize = 4;
+/// The least capacity of a list that grows cell by cell.
+const CAPACITY_MIN: usize = 4;
 
-/// The room in a list of its own; none in one that is borrowed.
+/// The capacity of a list of its own; none in one that is borrowed.
 #[expect(clippy::ptr_arg, reason = "it depends on whether the list is owned")]
-pub(crate) fn room(list: &Cow<'_, [Cell]>) -> usize {
+pub(crate) fn capacity_of(list: &Cow<'_, [Cell]>) -> usize {
     match list {
         Cow::Owned(cells) => cells.capacity(),
         Cow::Borrowed(_) => 0,

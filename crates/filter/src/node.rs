@@ -56,7 +56,7 @@ pub(crate) enum CellTest {
 pub(crate) struct Copies {
     /// Cells passed on.
     out: usize,
-    /// Room for cells in all lists that exist at a time, besides the input.
+    /// Capacity for cells in all lists that exist at a time, besides the input.
     made: usize,
 }
 

@@ -456,7 +456,7 @@ fn memory_is_counted_for_actual_copies_only() {
     ] {
         let input = cells.len() * size_of::<Cell>();
         let once = memory_needed(&either(), &cells);
-        // Small lists have room for a few cells more.
+        // Small lists have capacity for a few cells more.
         let spare = 4 * size_of::<Cell>();
         assert!((input..=4 * input + spare).contains(&once), "{once} of {input}");
         let chain = memory_needed(&Chain(vec![either(); 200]), &cells);
@@ -507,7 +507,7 @@ fn bounds_of_memory_are_enough() {
             PassAll,
         ]),
     ];
-    // Lists have room for four cells or more, so bounds hold for rows that are not tiny.
+    // Lists have capacity for four cells or more, so bounds hold for rows that are not tiny.
     for cells in [10, 100, 1_000] {
         let cells: Vec<Cell> = (0..cells).map(|n| cell(1, "x", cells - n)).collect();
         for filter in filters.iter().filter(|filter| filter.compile(&schema()).is_ok()) {

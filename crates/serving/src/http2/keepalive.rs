@@ -1,4 +1,6 @@
-//! Finds clients that are gone without a word: their streams would keep reads and memory for ever.
+//! Probes silent connections, and finds clients that are gone.
+//!
+//! The streams of such a client would keep their reads and memory for ever.
 
 use super::Http2Settings;
 use crate::gathered_io::Output;
