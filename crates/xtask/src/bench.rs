@@ -124,6 +124,17 @@ fn names(program: &PathBuf) -> Result<Vec<String>> {
         .collect())
 }
 
+/// Builds an example of the bench, and returns its program.
+pub fn build_example(name: &str) -> Result<PathBuf> {
+    cargo(["build", "--release", "--package", "stele-bench", "--example", name]).check()?;
+    Ok(example(name))
+}
+
+/// The program of an example that is built.
+pub fn example(name: &str) -> PathBuf {
+    target_dir().join("release/examples").join(name)
+}
+
 /// The command that builds the program.
 pub fn building() -> Run {
     cargo(["build", "--release", "--package", "stele-bench"])

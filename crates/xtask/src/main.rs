@@ -26,6 +26,7 @@ mod deny;
 mod fuzz;
 mod hdfs;
 mod jobs;
+mod launch;
 mod measure;
 mod miri;
 mod pipeline;

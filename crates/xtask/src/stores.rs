@@ -19,20 +19,13 @@ mod s3;
 use crate::cargo_tests;
 use crate::remote::{self, Remote};
 use crate::server::{Process, Scratch};
-use crate::shell::Run;
 use crate::tally::Tally;
 use crate::zombie as takeover;
-use anyhow::{Context, Result, bail};
-use std::fs::File;
-use std::net::TcpStream;
+use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 /// The bucket, or container, in each of them.
 const BUCKET: &str = "stele";
-/// They listen within a few tens of milliseconds, those that need Node.js within two seconds.
-const READY_WAIT: Duration = Duration::from_secs(20);
 
 /// Whose store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,30 +83,6 @@ impl Remote for Store {
     fn arguments(&self) -> Vec<String> {
         vec!["--data-option".to_owned(), self.options.clone()]
     }
-}
-
-/// Starts a store's process, and waits until it listens.
-fn launch(name: &str, command: Run, address: &str, log: &Path) -> Result<Process> {
-    let log = File::create(log).with_context(|| format!("making {}", log.display()))?;
-    let child = command
-        .into_command()
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .with_context(|| format!("starting {name}"))?;
-    let mut process = Process::new(child);
-    let deadline = Instant::now() + READY_WAIT;
-    while TcpStream::connect(address).is_err() {
-        if let Some(status) = process.ended()? {
-            bail!("{name} ended at start: {status}");
-        }
-        if Instant::now() > deadline {
-            bail!("{name} does not listen after {READY_WAIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(process)
 }
 
 /// The storage suite and the fencing tests, and on S3 the repairing of damaged objects.

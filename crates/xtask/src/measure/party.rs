@@ -2,20 +2,15 @@
 
 use super::Arguments;
 use super::load::{LARGE_BYTES, LARGE_ROWS};
+use crate::bench;
+use crate::launch;
 use crate::server::{self, Process, Scratch, free_address, http_get};
-use crate::shell::{Run, cargo, json_line, target_dir};
+use crate::shell::{Run, json_line};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use std::fs::File;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-
-/// All of them start over an empty folder or without one.
-const READY_WAIT: Duration = Duration::from_secs(20);
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,15 +94,7 @@ pub fn expect_distinct(builds: &[NamedBuild]) -> Result<()> {
 /// Builds the emulator and the echo, as far as they take part.
 pub fn build_others(kinds: &[Kind]) -> Result<()> {
     if kinds.iter().any(|kind| kind.echo_form().is_some()) {
-        cargo([
-            "build",
-            "--release",
-            "--package",
-            "stele-bench",
-            "--example",
-            "bigtable_echo",
-        ])
-        .check()?;
+        bench::build_example("bigtable_echo")?;
     }
     if kinds.contains(&Kind::Emulator) {
         tools::go_program("emulator")?;
@@ -130,7 +117,7 @@ impl Party {
         let party = match kind.echo_form() {
             _ if kind == Kind::Stele => return builds.iter().map(|build| Party::stele(build, scratch)).collect(),
             Some(form) => {
-                let program = target_dir().join("release/examples/bigtable_echo");
+                let program = bench::example("bigtable_echo");
                 let large = LARGE_BYTES.to_string();
                 let run = Run::new(program).args(["--form", form, "--large-bytes", &large, "--address", &address]);
                 Party::spawn(kind.name(), run, address, scratch, false)?
@@ -152,41 +139,20 @@ impl Party {
             .args(["--bigtable", &address, "--http", &http, "--data"])
             .args([scratch.join(&format!("{}-data", build.name))]);
         let mut party = Party::spawn(&build.name, run, address, scratch, true)?;
-        party.wait(|| http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")))?;
+        launch::wait(&build.name, &mut party.process, || {
+            http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        })?;
         Ok(party)
     }
 
     fn spawn(name: &str, run: Run, address: String, scratch: &Scratch, stores: bool) -> Result<Party> {
-        let log = File::create(scratch.join(&format!("{name}.log")))?;
-        let child = run
-            .into_command()
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
-        let mut party = Party {
+        let log = scratch.join(&format!("{name}.log"));
+        Ok(Party {
             name: name.to_owned(),
-            address: address.clone(),
-            process: Process::new(child),
+            process: launch::listening(name, run, &address, &log)?,
+            address,
             stores,
-        };
-        party.wait(|| TcpStream::connect(&address).is_ok())?;
-        Ok(party)
-    }
-
-    fn wait(&mut self, ready: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + READY_WAIT;
-        while Instant::now() < deadline {
-            if let Some(status) = self.process.ended()? {
-                bail!("{} ended at start: {status}", self.name);
-            }
-            if ready() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        bail!("{} is not ready after {READY_WAIT:?}", self.name)
+        })
     }
 
     /// Makes the tables of all phases. An echo has none.

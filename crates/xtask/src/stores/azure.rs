@@ -1,6 +1,7 @@
 //! Azurite, the emulator of Azure Blob Storage by its makers. It comes from its registry once, and needs Node.js.
 
-use super::{BUCKET, Store, launch};
+use super::{BUCKET, Store};
+use crate::launch;
 use crate::server::{Scratch, free_address};
 use crate::shell::{Run, root};
 use crate::tools;
@@ -29,7 +30,7 @@ pub fn start(scratch: &Scratch) -> Result<Store> {
         .args(["--silent", "--disableTelemetry", "--skipApiVersionCheck"])
         .args(["--blobHost", host, "--blobPort", port, "--location"])
         .args([&folder]);
-    let process = launch("Azurite", command, &address, &scratch.join("azure.log"))?;
+    let process = launch::listening("Azurite", command, &address, &scratch.join("azure.log"))?;
     Run::new("node")
         .args([root().join("tests/stores/azure-container.mjs")])
         .args([&address, ACCOUNT, KEY, BUCKET])

@@ -2,7 +2,8 @@
 //!
 //! The public emulators leave out preconditions and uploads in parts, without which Stele cannot work.
 
-use super::{BUCKET, Store, launch};
+use super::{BUCKET, Store};
+use crate::launch;
 use crate::server::{Scratch, free_address};
 use crate::shell::Run;
 use crate::tools;
@@ -18,7 +19,7 @@ pub fn start(scratch: &Scratch) -> Result<Store> {
         .args(["-address", &address, "-bucket", BUCKET, "-folder"])
         .args([&contents]);
     Ok(Store {
-        _process: launch(
+        _process: launch::listening(
             "the server of Google's API",
             command,
             &address,
