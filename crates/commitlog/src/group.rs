@@ -1,7 +1,7 @@
 //! Groups: the records of one group commit, and the part that waits for its sync.
 
 use crate::error::LogError;
-use crate::format::{Payload, Record, RecordRef};
+use crate::format::{GROUP_HEADER_BYTES, Payload, Record, RecordRef};
 use std::collections::{BTreeSet, VecDeque};
 use stele_types::Durability;
 
@@ -40,15 +40,16 @@ pub(crate) struct Group<C> {
 }
 
 impl<C> Group<C> {
-    /// Takes records off the front of the queue, at least one where there is any.
+    /// Takes records off the front of the queue, at least one where there is any. Several take `bytes_max` in the file at
+    /// most, the header of their group included.
     pub(crate) fn gather(queue: &mut VecDeque<Append<C>>, bytes_max: usize, records_max: usize) -> Group<C> {
-        let mut bytes = 0;
+        let mut bytes = GROUP_HEADER_BYTES;
         let mut count = 0;
         for append in queue.iter().take(records_max) {
-            if count > 0 && bytes >= bytes_max {
+            bytes = bytes.saturating_add(append.record.borrowed().frame_len());
+            if count > 0 && bytes > bytes_max {
                 break;
             }
-            bytes += append.record.payload.len();
             count += 1;
         }
         assert!(count <= records_max, "a group has a bounded number of records");
@@ -147,6 +148,7 @@ pub(crate) fn complete<C: Completion>(appends: impl Iterator<Item = Append<C>>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::RECORD_HEADER_BYTES;
     use bytes::Bytes;
     use stele_types::{SeqNo, TabletId};
 
@@ -200,9 +202,12 @@ mod tests {
             done: (),
         };
         let mut queue: VecDeque<Append<()>> = (0..10).map(append).collect();
+        let [one, two] = [1, 2].map(|records| GROUP_HEADER_BYTES + records * (RECORD_HEADER_BYTES + 12));
         assert_eq!(Group::gather(&mut queue, 1, 10).free().0.len(), 1);
-        assert_eq!(Group::gather(&mut queue, 13, 10).free().0.len(), 2);
+        assert_eq!(Group::gather(&mut queue, one, 10).free().0.len(), 1);
+        assert_eq!(Group::gather(&mut queue, two, 10).free().0.len(), 2);
+        assert_eq!(Group::gather(&mut queue, two - 1, 10).free().0.len(), 1);
         assert_eq!(Group::gather(&mut queue, 1000, 3).free().0.len(), 3);
-        assert_eq!(Group::gather(&mut queue, 1000, 10).free().0.len(), 4);
+        assert_eq!(Group::gather(&mut queue, 1000, 10).free().0.len(), 2);
     }
 }

@@ -33,7 +33,7 @@ mod task;
 pub use error::{LogError, is_no_space};
 pub use format::{Payload, Record, RecordRef};
 pub use group::{Append, Completion};
-pub use lead::{Lead, Slot, Submitted};
+pub use lead::{Gathered, Lead, Slot, Submitted};
 pub use metrics::LogMetrics;
 pub use queue::LogOptions;
 pub use replay::{ReplayReport, inspect, replay, replay_through};

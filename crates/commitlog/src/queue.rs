@@ -3,6 +3,9 @@
 //! At any time at most one party owns the stream's [`Segments`] and commits: a writer that found the stream idle, or the
 //! stream's task. [`Queue`] says which: the segments are `idle` while nobody commits, `handed` on their way to the task, and
 //! absent from the queue while their owner commits.
+//!
+//! Invariant: records that wait while the segments are idle are being gathered. Their writers have
+//! [`Gathered`](crate::Gathered), of which the first that ends commits them all.
 
 use crate::error::LogError;
 use crate::group::{Append, Completion, complete, queue_cost};
@@ -55,7 +58,9 @@ pub(crate) struct Queue<C> {
     pub(crate) waiting: VecDeque<Append<C>>,
     pub(crate) orders: VecDeque<Order>,
     /// Present while nobody commits.
-    pub(crate) idle: Option<Box<Segments>>,
+    idle: Option<Box<Segments>>,
+    /// How often the idle segments were taken.
+    pub(crate) turns: u64,
     /// On their way to the task.
     pub(crate) handed: Option<Box<Segments>>,
     pub(crate) closed: bool,
@@ -76,6 +81,7 @@ impl<C> Queue<C> {
             waiting: VecDeque::new(),
             orders: VecDeque::new(),
             idle: Some(Box::new(segments)),
+            turns: 0,
             handed: None,
             closed: false,
         }
@@ -84,6 +90,18 @@ impl<C> Queue<C> {
     /// Whether there is nothing to commit and nothing to carry out.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.orders.is_empty()
+    }
+
+    /// Whether nobody commits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle.is_some()
+    }
+
+    /// Takes the idle segments. The party that takes them commits all records that wait, or leaves them to the task.
+    pub(crate) fn take_idle(&mut self) -> Option<Box<Segments>> {
+        let segments = self.idle.take()?;
+        self.turns += 1;
+        Some(segments)
     }
 
     /// Gives the segments back: the next writer leads.
@@ -126,7 +144,7 @@ impl<C> Inner<C> {
             self.capacity.close();
         }
         queue.orders.push_back(order);
-        if let Some(segments) = queue.idle.take() {
+        if let Some(segments) = queue.take_idle() {
             self.hand_over(&mut queue, segments);
         }
         true

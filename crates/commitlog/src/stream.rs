@@ -1,14 +1,14 @@
 //! One stream: the handle through which records are submitted and segments are deleted.
 //!
 //! At any time at most one party owns the stream's segments and commits ([`queue`](crate::queue)):
-//! * a leader, the writer that found the stream idle ([`lead`](crate::lead)); it never waits;
+//! * a leader, a writer that found the stream idle ([`lead`](crate::lead)); it never waits;
 //! * the stream's task, until the queue is empty ([`task`](crate::task)).
 //!
 //! A panic in either (where it does not end the process) ends the stream. Then every writer is refused whose record may not
 //! have been applied.
 //!
-//! Cost of a small write to an idle stream: two locks of the queue, one permit, one append, no allocation, no task. Else:
-//! one place in the queue, one channel for the outcome, its share of an append and of a sync, one wake-up.
+//! Cost of a write: one permit, one place in the queue, one channel for the outcome, its share of an append and of a sync.
+//! Small writes to an idle stream that need no sync are gathered and need no task; the others take one wake-up of it.
 //!
 //! A writer first takes a [`Slot`], then fixes its sequence number, then submits into the slot. Submission never waits. So a
 //! tablet can hold its sequencer lock across it, and records of one tablet queue in sequence order.
@@ -91,7 +91,7 @@ impl<C: Completion> LogStream<C> {
             Ok(permit) => permit,
             Err(_) => inner.capacity.acquire_many(cost).await.map_err(|_| LogError::Closed)?,
         };
-        Ok(Slot::new(inner, permit))
+        Ok(Slot::new(inner, payload_bytes, permit))
     }
 
     /// Bytes on storage, open segment included.

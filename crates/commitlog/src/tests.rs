@@ -5,6 +5,7 @@ mod concurrent;
 mod damage;
 mod deletion;
 mod faults;
+mod gathered;
 mod golden;
 mod leader;
 mod nth;
@@ -86,6 +87,9 @@ impl Runtime for Seeded {
     }
 }
 
+/// Payload bytes of a record that is not gathered. Tests take a slot of this size to lead with a small record.
+const LARGE_BYTES: usize = 17 << 10;
+
 /// Small segments; groups of any size.
 pub(super) fn options(segment_bytes: u64) -> LogOptions {
     LogOptions {
@@ -144,11 +148,13 @@ impl Log {
             durability,
             done,
         };
-        if let Submitted::Lead(mut lead, append) = slot.submit(append, |append| (append, ())) {
-            match lead.try_commit(append.record.borrowed(), durability) {
+        match slot.submit(append, durability, |append| (append, ())) {
+            Submitted::Lead(mut lead, append) => match lead.try_commit(append.record.borrowed(), durability) {
                 Some(outcome) => append.done.complete(outcome),
                 None => lead.hand_over(append),
-            }
+            },
+            Submitted::Gathered(gathered, ()) => drop(gathered),
+            Submitted::Queued(()) | Submitted::Closed => {}
         }
         answered
     }

@@ -12,9 +12,10 @@ pub mod tokio_env;
 pub use planted::PlantedBug;
 
 use futures::future::BoxFuture;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// The scheduling class of a task.
@@ -152,6 +153,20 @@ impl Env {
             let _ = done.send(work());
         }));
         output.await.map_err(|_| Gone)
+    }
+
+    /// Lets the other futures of this task run, and other tasks that are ready, but does not ask for events. Costs
+    /// little: a future that waits for its neighbours calls this.
+    pub async fn yield_to_neighbours(&self) {
+        let mut has_yielded = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut has_yielded, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Lets other tasks run, and lets a tokio runtime ask for events first: a task that only queued itself again would run

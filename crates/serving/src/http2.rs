@@ -22,7 +22,7 @@ use keepalive::Keepalive;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use stele_env::Env;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -189,7 +189,9 @@ where
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let response = self.service.call(request.map(RequestBody::new));
                     let mut exchange = Exchange::new(Box::pin(response), respond);
-                    if Pin::new(&mut exchange).poll(cx).is_pending() {
+                    // If it is not ready, the set polls it again within this poll, and then it registers the set's waker.
+                    let mut unwoken = Context::from_waker(Waker::noop());
+                    if Pin::new(&mut exchange).poll(&mut unwoken).is_pending() {
                         self.exchanges.push(exchange);
                     }
                 }

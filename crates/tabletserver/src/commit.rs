@@ -187,7 +187,8 @@ impl Prepared {
         let epoch = tablet.epoch();
         let place = |first: SeqNo| {
             assert_eq!(first.epoch(), epoch, "a batch is numbered under the epoch of its owner");
-            slot.submit(Placed { first, prepared: self }, Placed::pending)
+            let durability = self.durability;
+            slot.submit(Placed { first, prepared: self }, durability, Placed::pending)
         };
         tablet.sequence(count, place)
     }

@@ -1,16 +1,16 @@
 //! The write path: admission, gate, latches, batch, sequence number and log, memtable, acknowledgement.
 //!
-//! The log (`stele_commitlog`) takes a batch in one of two ways. A writer that finds the stream idle and wants no sync logs and
-//! applies its batch itself, without waiting in between. In every other case everything that it holds travels with its log
-//! record into the completion (`commit::PendingWrite`), which the log calls when the record is durable.
+//! The log (`stele_commitlog`) takes a batch in one of two ways. A writer of a large batch that finds the stream idle and
+//! wants no sync logs and applies its batch itself, without waiting in between. In every other case everything that it
+//! holds travels with its log record into the completion (`commit::PendingWrite`), which the log calls when the record is
+//! durable. A writer of a small batch to an idle stream lets its neighbours queue theirs, and then commits them all.
 //!
-//! Budget of a small write of the first kind, in addition to encoding its batch and inserting it into the memtable:
-//! * one system call (the append) and no allocation;
-//! * five uncontended locks (tablets, gate, latch, sequencer, stream);
-//! * no clock (a batch reads it four times, see [`crate::waits`]).
+//! Budget of a small write to an idle stream, in addition to encoding its batch and inserting it into the memtable:
+//! * its share of a system call (the append), one allocation (the response), and a place in the stream's queue;
+//! * six uncontended locks (tablets, gate, latch, sequencer, twice the stream);
+//! * no clock (a large batch reads it four times, see [`crate::waits`]).
 //!
-//! Of the second kind: one allocation (the response), a place in the stream's queue, its share of a group's append and
-//! sync, two wake-ups.
+//! To a busy stream: also its share of a sync, and two wake-ups.
 
 use crate::admission::{Admission, Coming};
 use crate::commit::{Entered, Held, Led, Prepared};
@@ -220,6 +220,12 @@ impl WritePath {
         let prepared = Prepared::new(batch, self.kept(durability), held);
         let led = match prepared.submit(slot).map_err(from_tablet)? {
             Submitted::Lead(lead, placed) => placed.lead(lead, self.waits.watch(&self.env, payload_bytes)),
+            Submitted::Gathered(gathered, answer) => {
+                // Requests of the same connection may write as well.
+                self.env.yield_to_neighbours().await;
+                drop(gathered);
+                Led::HandedOver(answer)
+            }
             Submitted::Queued(answer) => Led::HandedOver(answer),
             Submitted::Closed => Led::Done(Err(LogError::Closed)),
         };

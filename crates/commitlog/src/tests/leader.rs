@@ -44,9 +44,10 @@ async fn begun(storage: &Arc<dyn Storage>) -> Log {
 
 /// Submits a record as the stream's leader.
 fn lead<'a>(slot: Slot<'a, Done>, append: Append<Done>) -> Option<(Lead<'a, Done>, Append<Done>)> {
-    match slot.submit(append, |append| (append, ())) {
+    let durability = append.durability;
+    match slot.submit(append, durability, |append| (append, ())) {
         Submitted::Lead(lead, append) => Some((lead, append)),
-        Submitted::Queued(()) | Submitted::Closed => None,
+        Submitted::Gathered(..) | Submitted::Queued(()) | Submitted::Closed => None,
     }
 }
 
@@ -62,13 +63,13 @@ async fn a_leader_needs_no_task_and_commits_for_its_followers() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let log = begun(&storage).await;
     step().await;
-    let slots = [log.stream.slot(10).await.unwrap(), log.stream.slot(10).await.unwrap()];
-    let [first, second] = slots;
+    let first = log.stream.slot(LARGE_BYTES).await.unwrap();
+    let second = log.stream.slot(10).await.unwrap();
     let (leading, _answer) = log.append(1, 1, Durability::Flush);
     let (mut lead, leading) = lead(first, leading).expect("the stream was idle");
     let (following, followed) = log.append(1, 2, Durability::Flush);
     assert!(matches!(
-        second.submit(following, |append| (append, ())),
+        second.submit(following, Durability::Flush, |append| (append, ())),
         Submitted::Queued(())
     ));
     lead.try_commit(leading.record.borrowed(), Durability::Flush)
@@ -93,7 +94,7 @@ async fn a_record_handed_over_stays_ahead_of_those_behind_it() {
     let (mut lead, leading) = lead(first, leading).expect("the stream was idle");
     let (following, followed) = log.append(1, 2, Durability::Sync);
     assert!(matches!(
-        second.submit(following, |append| (append, ())),
+        second.submit(following, Durability::Sync, |append| (append, ())),
         Submitted::Queued(())
     ));
     assert!(

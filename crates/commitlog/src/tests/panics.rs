@@ -28,11 +28,12 @@ fn bomb(n: u64, durability: Durability) -> (Append<Done>, oneshot::Receiver<Resu
 async fn throw(log: &Log, n: u64, durability: Durability) -> oneshot::Receiver<Result<(), LogError>> {
     let (append, answered) = bomb(n, durability);
     let slot = log.stream.slot(100).await.unwrap();
-    match slot.submit(append, |append| (append, ())) {
+    match slot.submit(append, durability, |append| (append, ())) {
         Submitted::Lead(mut lead, append) => match lead.try_commit(append.record.borrowed(), durability) {
             Some(outcome) => append.done.complete(outcome),
             None => lead.hand_over(append),
         },
+        Submitted::Gathered(gathered, ()) => drop(gathered),
         Submitted::Queued(()) | Submitted::Closed => {}
     }
     answered
@@ -66,9 +67,9 @@ async fn a_leader_that_panics_ends_the_stream() {
     let (storage, log) = begun().await;
     let mut due = Vec::new();
     {
-        let slot = log.stream.slot(100).await.unwrap();
+        let slot = log.stream.slot(LARGE_BYTES).await.unwrap();
         let (append, _) = bomb(1, Durability::Flush);
-        let Submitted::Lead(mut lead, append) = slot.submit(append, |append| (append, ())) else {
+        let Submitted::Lead(mut lead, append) = slot.submit(append, Durability::Flush, |append| (append, ())) else {
             panic!("the stream was idle");
         };
         for (n, durability) in [(2, Durability::Flush), (3, Durability::None), (4, Durability::Sync)] {
@@ -100,9 +101,9 @@ async fn a_leader_that_panics_ends_the_stream() {
 #[tokio::test]
 async fn a_follower_that_panics_takes_its_leader_along_and_no_other() {
     let (_storage, log) = begun().await;
-    let slot = log.stream.slot(100).await.unwrap();
+    let slot = log.stream.slot(LARGE_BYTES).await.unwrap();
     let (append, answered) = log.append(1, 1, Durability::Flush);
-    let Submitted::Lead(mut lead, append) = slot.submit(append, |append| (append, ())) else {
+    let Submitted::Lead(mut lead, append) = slot.submit(append, Durability::Flush, |append| (append, ())) else {
         panic!("the stream was idle");
     };
     let before = log.submit(2, Durability::Flush).await;
@@ -123,7 +124,7 @@ async fn a_task_that_panics_ends_the_stream() {
         let slot = log.stream.slot(100).await.unwrap();
         // Held by this one while the others queue up, then handed to the task.
         let (append, first) = log.append(1, 1, Durability::Sync);
-        let Submitted::Lead(lead, append) = slot.submit(append, |append| (append, ())) else {
+        let Submitted::Lead(lead, append) = slot.submit(append, Durability::Sync, |append| (append, ())) else {
             panic!("the stream was idle");
         };
         let mut due = vec![throw(&log, 2, durability).await];
