@@ -56,8 +56,52 @@ pub const TABLE_NOT_DISABLED: &str = "org.apache.hadoop.hbase.TableNotDisabledEx
 /// There is no such family.
 pub const NO_SUCH_FAMILY: &str = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException";
 
+/// A fault of the server that has no class of its own.
+pub const HBASE_IO: &str = "org.apache.hadoop.hbase.HBaseIOException";
+/// The caller may not do this.
+pub const ACCESS_DENIED: &str = "org.apache.hadoop.hbase.security.AccessDeniedException";
+/// The connection asks for a service that does not exist.
+pub const UNKNOWN_SERVICE: &str = "org.apache.hadoop.hbase.ipc.UnknownServiceException";
+/// The connection asks for a codec that does not exist.
+pub const UNSUPPORTED_CODEC: &str = "org.apache.hadoop.hbase.ipc.UnsupportedCellCodecException";
+/// The connection asks for a compression that does not exist.
+pub const UNSUPPORTED_COMPRESSION: &str = "org.apache.hadoop.hbase.ipc.UnsupportedCompressionCodecException";
+/// The connection has another version of the protocol.
+pub const WRONG_VERSION: &str = "org.apache.hadoop.hbase.ipc.WrongVersionException";
+/// The connection asks for an authentication that is not served.
+pub const BAD_AUTH: &str = "org.apache.hadoop.hbase.ipc.BadAuthException";
+/// There is no security to negotiate.
+pub const SECURITY_NOT_ENABLED: &str = "org.apache.hadoop.hbase.ipc.SecurityNotEnabledException";
+/// There is no such namespace.
+pub const NAMESPACE_NOT_FOUND: &str = "org.apache.hadoop.hbase.NamespaceNotFoundException";
+/// There is such a namespace.
+pub const NAMESPACE_EXISTS: &str = "org.apache.hadoop.hbase.NamespaceExistException";
+/// A change of a family that the table does not allow.
+pub const INVALID_FAMILY_OPERATION: &str = "org.apache.hadoop.hbase.InvalidFamilyOperationException";
+/// A change that a rule of the cluster does not allow. Clients do not have the class, and take it for [`DO_NOT_RETRY`].
+pub const CONSTRAINT: &str = "org.apache.hadoop.hbase.constraint.ConstraintException";
+/// Regions that cannot be merged.
+pub const MERGE_REGION: &str = "org.apache.hadoop.hbase.exceptions.MergeRegionException";
+/// There is no such region.
+pub const UNKNOWN_REGION: &str = "org.apache.hadoop.hbase.UnknownRegionException";
+/// A request or a schema that breaks a rule.
+pub const FAILED_SANITY_CHECK: &str = "org.apache.hadoop.hbase.exceptions.FailedSanityCheckException";
+/// The request is larger than the server takes.
+pub const REQUEST_TOO_BIG: &str = "org.apache.hadoop.hbase.exceptions.RequestTooBigException";
+/// The coprocessor or the old call does not exist.
+pub const UNKNOWN_PROTOCOL: &str = "org.apache.hadoop.hbase.exceptions.UnknownProtocolException";
+/// A filter that cannot be used with the rest of the scan.
+pub const INCOMPATIBLE_FILTER: &str = "org.apache.hadoop.hbase.filter.IncompatibleFilterException";
+/// A violated constraint on an operation's arguments, by its use.
+pub const UNSUPPORTED_OPERATION: &str = "java.lang.UnsupportedOperationException";
+
+/// Whether a client that gets this class gives up immediately.
+pub fn is_final(class: &str) -> bool {
+    DO_NOT_RETRY_CLASSES.contains(&class)
+}
+
 /// Classes derived from [`DO_NOT_RETRY`] in responses that carry no other sign of it: within a Multi.
-pub const DO_NOT_RETRY_CLASSES: [&str; 17] = [
+pub const DO_NOT_RETRY_CLASSES: [&str; 24] = [
     DO_NOT_RETRY,
     TABLE_NOT_FOUND,
     TABLE_EXISTS,
@@ -65,14 +109,21 @@ pub const DO_NOT_RETRY_CLASSES: [&str; 17] = [
     TABLE_NOT_DISABLED,
     NO_SUCH_FAMILY,
     FATAL_CONNECTION,
-    "org.apache.hadoop.hbase.NamespaceNotFoundException",
-    "org.apache.hadoop.hbase.NamespaceExistException",
-    "org.apache.hadoop.hbase.InvalidFamilyOperationException",
-    "org.apache.hadoop.hbase.UnknownRegionException",
-    "org.apache.hadoop.hbase.exceptions.FailedSanityCheckException",
-    "org.apache.hadoop.hbase.exceptions.RequestTooBigException",
-    "org.apache.hadoop.hbase.exceptions.UnknownProtocolException",
+    UNKNOWN_SERVICE,
+    UNSUPPORTED_CODEC,
+    UNSUPPORTED_COMPRESSION,
+    WRONG_VERSION,
+    BAD_AUTH,
+    NAMESPACE_NOT_FOUND,
+    NAMESPACE_EXISTS,
+    INVALID_FAMILY_OPERATION,
+    CONSTRAINT,
+    MERGE_REGION,
+    UNKNOWN_REGION,
+    FAILED_SANITY_CHECK,
+    REQUEST_TOO_BIG,
+    UNKNOWN_PROTOCOL,
     "org.apache.hadoop.hbase.quotas.QuotaExceededException",
     "org.apache.hadoop.hbase.quotas.SpaceLimitingException",
-    "org.apache.hadoop.hbase.security.AccessDeniedException",
+    ACCESS_DENIED,
 ];

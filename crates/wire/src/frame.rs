@@ -25,6 +25,12 @@ pub const VERSION: u8 = 0;
 /// Authentication "simple": the client names its user, and the server believes it.
 pub const AUTH_SIMPLE: u8 = 80;
 
+/// Opening of a connection that asks for the registry's cluster id and nothing else.
+pub const REGISTRY_OPENING: &[u8; 6] = b"Regist";
+
+/// Opening of a connection that asks for the server's Kerberos principal.
+pub const SECURITY_OPENING: &[u8; 6] = b"Securi";
+
 /// Bytes before the connection header: magic, version, authentication, length.
 pub const PREAMBLE_BYTES: usize = 10;
 

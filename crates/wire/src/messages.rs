@@ -11,20 +11,36 @@
 pub mod admin;
 pub mod basic;
 pub mod client;
+pub mod cluster;
+pub mod comparator;
+pub mod coprocessor;
+pub mod filter;
 pub mod master;
 pub mod multi;
+pub mod namespace;
+pub mod region_calls;
 pub mod registry;
 pub mod rpc;
 pub mod scan;
+pub mod snapshot;
+pub mod switches;
 
 pub use admin::*;
 pub use basic::*;
 pub use client::*;
+pub use cluster::*;
+pub use comparator::*;
+pub use coprocessor::*;
+pub use filter::*;
 pub use master::*;
 pub use multi::*;
+pub use namespace::*;
+pub use region_calls::*;
 pub use registry::*;
 pub use rpc::*;
 pub use scan::*;
+pub use snapshot::*;
+pub use switches::*;
 
 use crate::WireError;
 use bytes::Bytes;

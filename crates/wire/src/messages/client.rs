@@ -117,6 +117,23 @@ pub struct Get {
     /// Asks only whether there is such a row.
     #[prost(bool, optional, tag = "10")]
     pub existence_only: Option<bool>,
+    /// Asks for the row or the one before it, which no server of version 2 answers.
+    #[prost(bool, optional, tag = "11")]
+    pub closest_row_before: Option<bool>,
+    /// Times of single families, instead of `time_range`.
+    #[prost(message, repeated, tag = "13")]
+    pub cf_time_range: Vec<FamilyTimeRange>,
+}
+
+/// Times of the cells of one family.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FamilyTimeRange {
+    /// The family.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub column_family: Bytes,
+    /// Its times.
+    #[prost(message, required, tag = "2")]
+    pub time_range: TimeRange,
 }
 
 /// Argument of `Get`.
@@ -130,9 +147,35 @@ pub struct GetRequest {
     pub get: Get,
 }
 
-/// The requested part of a row. Its cells are in the cell block.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+/// A cell within a message, for clients without a codec for cell blocks.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CellMessage {
+    /// Row key.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub row: Option<Bytes>,
+    /// Family.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub family: Option<Bytes>,
+    /// Qualifier.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub qualifier: Option<Bytes>,
+    /// Time.
+    #[prost(uint64, optional, tag = "4")]
+    pub timestamp: Option<u64>,
+    /// Its meaning: a [`crate::cell::CellType`].
+    #[prost(int32, optional, tag = "5")]
+    pub cell_type: Option<i32>,
+    /// Value.
+    #[prost(bytes = "bytes", optional, tag = "6")]
+    pub value: Option<Bytes>,
+}
+
+/// The requested part of a row.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RowResult {
+    /// Its cells, if the client has no codec for cell blocks.
+    #[prost(message, repeated, tag = "1")]
+    pub cell: Vec<CellMessage>,
     /// Cells of the block that belong to it.
     #[prost(int32, optional, tag = "2")]
     pub associated_cell_count: Option<i32>,
@@ -148,7 +191,7 @@ pub struct RowResult {
 }
 
 /// Response of `Get`.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GetResponse {
     /// The row; no cells if it does not exist.
     #[prost(message, optional, tag = "1")]
@@ -257,6 +300,9 @@ pub struct QualifierValue {
     /// Of a delete: see [`DeleteType`].
     #[prost(enumeration = "DeleteType", optional, tag = "4")]
     pub delete_type: Option<i32>,
+    /// Serialized tags.
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub tags: Option<Bytes>,
 }
 
 /// Condition of a mutation, which is carried out only if it holds.
@@ -303,7 +349,7 @@ pub struct MutateRequest {
 }
 
 /// Response of `Mutate`.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MutateResponse {
     /// New values of an increment or append.
     #[prost(message, optional, tag = "1")]

@@ -3,7 +3,7 @@
 //! The response of a long call holds the number of a procedure. The client polls that procedure's state until it has
 //! finished.
 
-use super::basic::{ServerName, TableName, TableSchema};
+use super::basic::{ColumnFamilySchema, TableName, TableSchema, TableState};
 use bytes::Bytes;
 
 /// Service name in the connection header.
@@ -55,6 +55,51 @@ pub struct ModifyTableRequest {
     /// See `nonce_group`.
     #[prost(uint64, optional, tag = "4")]
     pub nonce: Option<u64>,
+}
+
+/// Argument of `AddColumn` and `ModifyColumn`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FamilyRequest {
+    /// The table.
+    #[prost(message, required, tag = "1")]
+    pub table_name: TableName,
+    /// The family as it is to be.
+    #[prost(message, required, tag = "2")]
+    pub column_families: ColumnFamilySchema,
+    /// With `nonce`: makes the call safe to repeat.
+    #[prost(uint64, optional, tag = "3")]
+    pub nonce_group: Option<u64>,
+    /// See `nonce_group`.
+    #[prost(uint64, optional, tag = "4")]
+    pub nonce: Option<u64>,
+}
+
+/// Argument of `DeleteColumn`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct DeleteColumnRequest {
+    /// The table.
+    #[prost(message, required, tag = "1")]
+    pub table_name: TableName,
+    /// The family.
+    #[prost(bytes = "bytes", required, tag = "2")]
+    pub column_name: Bytes,
+    /// With `nonce`: makes the call safe to repeat.
+    #[prost(uint64, optional, tag = "3")]
+    pub nonce_group: Option<u64>,
+    /// See `nonce_group`.
+    #[prost(uint64, optional, tag = "4")]
+    pub nonce: Option<u64>,
+}
+
+/// Response of `GetSchemaAlterStatus`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct GetSchemaAlterStatusResponse {
+    /// Regions that have the old schema.
+    #[prost(uint32, optional, tag = "1")]
+    pub yet_to_update_regions: Option<u32>,
+    /// All regions of the table.
+    #[prost(uint32, optional, tag = "2")]
+    pub total_regions: Option<u32>,
 }
 
 /// Argument of `truncateTable`.
@@ -216,67 +261,26 @@ pub struct IsMasterRunningResponse {
     pub is_master_running: bool,
 }
 
-/// Parts of a [`ClusterStatus`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub enum ClusterOption {
-    /// `hbase_version`.
-    HbaseVersion = 0,
-    /// `cluster_id`.
-    ClusterId = 1,
-    /// `master`.
-    Master = 4,
-    /// `backup_masters`.
-    BackupMasters = 5,
-    /// `balancer_on`.
-    BalancerOn = 8,
-    /// `servers_name`.
-    ServersName = 10,
+/// Argument of `ListTableNamesByState` and `ListTableDescriptorsByState`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ListByStateRequest {
+    /// Enabled tables, or else disabled ones.
+    #[prost(bool, required, tag = "1")]
+    pub is_enabled: bool,
 }
 
-/// Argument of `GetClusterStatus`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct GetClusterStatusRequest {
-    /// The requested parts; everything when empty.
-    #[prost(enumeration = "ClusterOption", repeated, packed = "false", tag = "1")]
-    pub options: Vec<i32>,
-}
-
-/// Response of `GetClusterStatus`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct GetClusterStatusResponse {
-    /// The requested parts.
+/// Response of `GetTableState`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct GetTableStateResponse {
+    /// The state.
     #[prost(message, required, tag = "1")]
-    pub cluster_status: ClusterStatus,
+    pub table_state: TableState,
 }
 
-/// The members of the cluster. Loads of servers and regions are left out.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ClusterStatus {
-    /// Version of the master.
-    #[prost(message, optional, tag = "1")]
-    pub hbase_version: Option<OneText>,
-    /// The cluster's id.
-    #[prost(message, optional, tag = "5")]
-    pub cluster_id: Option<OneText>,
-    /// The master.
-    #[prost(message, optional, tag = "7")]
-    pub master: Option<ServerName>,
-    /// Servers that can take over as master.
-    #[prost(message, repeated, tag = "8")]
-    pub backup_masters: Vec<ServerName>,
-    /// Whether regions are moved to spread load.
-    #[prost(bool, optional, tag = "9")]
-    pub balancer_on: Option<bool>,
-    /// Region servers.
-    #[prost(message, repeated, tag = "11")]
-    pub servers_name: Vec<ServerName>,
-}
-
-/// A message that holds one text (`HBaseVersionFileContent`, `ClusterId`).
+/// A request that holds only a table (`GetSchemaAlterStatus`, `GetTableState`, `getLastMajorCompactionTimestamp`).
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct OneText {
-    /// The text.
-    #[prost(string, required, tag = "1")]
-    pub text: String,
+pub struct OneTable {
+    /// The table.
+    #[prost(message, required, tag = "1")]
+    pub table_name: TableName,
 }

@@ -40,3 +40,22 @@ pub struct GetBootstrapNodesResponse {
     #[prost(message, repeated, tag = "1")]
     pub server_name: Vec<ServerName>,
 }
+
+/// Response of `GetMasters`, of clients that take masters as their registry.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetMastersResponse {
+    /// All masters.
+    #[prost(message, repeated, tag = "1")]
+    pub master_servers: Vec<GetMastersResponseEntry>,
+}
+
+/// One master.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetMastersResponseEntry {
+    /// Its address.
+    #[prost(message, required, tag = "1")]
+    pub server_name: ServerName,
+    /// Whether it is the active one.
+    #[prost(bool, required, tag = "2")]
+    pub is_active: bool,
+}

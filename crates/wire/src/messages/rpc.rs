@@ -5,6 +5,9 @@ use bytes::Bytes;
 /// Codec class of the cell blocks that [`crate::cell`] reads and writes.
 pub const KEY_VALUE_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 
+/// The same, with tags behind the values of cells that have some.
+pub const KEY_VALUE_CODEC_WITH_TAGS: &str = "org.apache.hadoop.hbase.codec.KeyValueCodecWithTags";
+
 /// The user behind a connection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UserInformation {

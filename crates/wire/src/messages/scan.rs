@@ -1,7 +1,7 @@
 //! `ClientService.Scan`: ranges of rows, by scanners that the server keeps open between requests.
 
 use super::basic::{NameBytesPair, RegionSpecifier, TimeRange};
-use super::client::{Column, Filter};
+use super::client::{Column, FamilyTimeRange, Filter, RowResult};
 use bytes::Bytes;
 
 /// Ways for a scan to read files.
@@ -49,6 +49,18 @@ pub struct Scan {
     /// Bytes after which a response ends.
     #[prost(uint64, optional, tag = "10")]
     pub max_result_size: Option<u64>,
+    /// Most cells of each family in a row.
+    #[prost(uint32, optional, tag = "11")]
+    pub store_limit: Option<u32>,
+    /// Cells of each family in a row that are skipped before those.
+    #[prost(uint32, optional, tag = "12")]
+    pub store_offset: Option<u32>,
+    /// Whether families that the filter does not need are read only for rows that pass.
+    #[prost(bool, optional, tag = "13")]
+    pub load_column_families_on_demand: Option<bool>,
+    /// Whether the scan ends with its first response; old clients ask for it.
+    #[prost(bool, optional, tag = "14")]
+    pub small: Option<bool>,
     /// Backwards.
     #[prost(bool, optional, tag = "15")]
     pub reversed: Option<bool>,
@@ -58,6 +70,9 @@ pub struct Scan {
     /// Whether the client accepts partial rows.
     #[prost(bool, optional, tag = "18")]
     pub allow_partial_results: Option<bool>,
+    /// Times of single families, instead of `time_range`.
+    #[prost(message, repeated, tag = "19")]
+    pub cf_time_range: Vec<FamilyTimeRange>,
     /// Of a scan that continues in the middle of a row: the read point of its beginning.
     #[prost(uint64, optional, tag = "20")]
     pub mvcc_read_point: Option<u64>,
@@ -70,6 +85,9 @@ pub struct Scan {
     /// How files are read.
     #[prost(enumeration = "ReadType", optional, tag = "23")]
     pub read_type: Option<i32>,
+    /// Whether heartbeats carry the row that the scan has reached.
+    #[prost(bool, optional, tag = "24")]
+    pub need_cursor_result: Option<bool>,
 }
 
 /// Argument of `Scan`: opens a scanner (`scan` is set), fetches its next rows, or closes it (`scanner_id` is set).
@@ -99,6 +117,9 @@ pub struct ScanRequest {
     /// Whether there may be responses without rows.
     #[prost(bool, optional, tag = "8")]
     pub client_handles_heartbeats: Option<bool>,
+    /// Whether the response carries [`ScanMetrics`].
+    #[prost(bool, optional, tag = "9")]
+    pub track_scan_metrics: Option<bool>,
     /// Extends the scanner's lease and does nothing else.
     #[prost(bool, optional, tag = "10")]
     pub renew: Option<bool>,
@@ -122,6 +143,9 @@ pub struct ScanResponse {
     /// Lease of the scanner in ms.
     #[prost(uint32, optional, tag = "4")]
     pub ttl: Option<u32>,
+    /// The rows, if the client has no codec for cell blocks.
+    #[prost(message, repeated, tag = "5")]
+    pub results: Vec<RowResult>,
     /// Whether rows may lag behind.
     #[prost(bool, optional, tag = "6")]
     pub stale: Option<bool>,
@@ -134,7 +158,40 @@ pub struct ScanResponse {
     /// Whether the server is still searching and has no rows yet.
     #[prost(bool, optional, tag = "9")]
     pub heartbeat_message: Option<bool>,
+    /// Counters of the call.
+    #[prost(message, optional, tag = "10")]
+    pub scan_metrics: Option<ScanMetrics>,
     /// The read point of the scan.
     #[prost(uint64, optional, tag = "11")]
     pub mvcc_read_point: Option<u64>,
+    /// The row that the scan has reached, in a heartbeat.
+    #[prost(message, optional, tag = "12")]
+    pub cursor: Option<Cursor>,
+}
+
+/// A position in a scan.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Cursor {
+    /// The row.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub row: Option<Bytes>,
+}
+
+/// Counters of a scan.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ScanMetrics {
+    /// By name.
+    #[prost(message, repeated, tag = "1")]
+    pub metrics: Vec<NameInt64Pair>,
+}
+
+/// A named number.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct NameInt64Pair {
+    /// The name.
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    /// The number.
+    #[prost(int64, optional, tag = "2")]
+    pub value: Option<i64>,
 }

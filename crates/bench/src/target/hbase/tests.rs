@@ -156,7 +156,7 @@ async fn conditions_and_counters() {
             MutationType::Increment if log.lock().len() == 1 => Reaction::Exception("java.io.IOException"),
             MutationType::Increment => answer_with(
                 &MutateResponse {
-                    result: counted,
+                    result: counted.clone(),
                     processed: None,
                 },
                 &[("r", "q", value)],

@@ -175,7 +175,7 @@ impl Answers {
             address,
             increment: (
                 MutateResponse {
-                    result: one,
+                    result: one.clone(),
                     processed: Some(true),
                 },
                 cell(&1i64.to_be_bytes()).freeze(),
