@@ -109,7 +109,7 @@ pub fn read_modify_write(bytes: &[u8], schema: &TableSchema) -> bool {
         return false;
     };
     let resolver = Resolver::new(schema, NOW_MICROS);
-    rmw::rules(&resolver, &request.row_key, request.rules).is_ok()
+    rmw::steps(&resolver, &request.row_key, request.rules).is_ok()
 }
 
 /// The changes that a serialized `ModifyLocalityGroupsRequest` asks for.

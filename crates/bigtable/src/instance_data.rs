@@ -20,6 +20,9 @@ pub(crate) const DEFAULT_CLUSTER: &str = "stele";
 /// The app profile that every instance has.
 pub(crate) const DEFAULT_APP_PROFILE: &str = "default";
 
+/// The namespace of HBase's own tables, which is no instance.
+const HBASE_NAMESPACE: &str = "hbase";
+
 /// Bytes of an instance's record: far more than labels, clusters and profiles of a real one take.
 const INSTANCE_DATA_BYTES_MAX: usize = 256 << 10;
 
@@ -35,6 +38,9 @@ pub(crate) struct InstanceData {
     /// By name, which is a bare id. The default profile is here only if it was changed.
     #[prost(message, repeated, tag = "3")]
     pub app_profiles: Vec<admin::AppProfile>,
+    /// The part of the HBase front end, which is kept as it is.
+    #[prost(bytes = "vec", tag = "100")]
+    pub of_hbase: Vec<u8>,
 }
 
 impl InstanceData {
@@ -129,14 +135,15 @@ impl Context {
     /// The record of an instance; `None` when there is no such instance.
     pub async fn instance_data(&self, instance: &str) -> Result<Option<InstanceData>, Status> {
         match self.admin.namespace(instance).await.map_err(status)? {
-            Some(bytes) => decode(instance, &bytes).map(Some),
-            None => Ok(None),
+            Some(bytes) if instance != HBASE_NAMESPACE => decode(instance, &bytes).map(Some),
+            _ => Ok(None),
         }
     }
 
     /// The record of an instance that must exist. It is charged to the call, because most of it goes into the response.
     pub async fn existing_instance(&self, call: &Call, name: &InstanceName) -> Result<InstanceData, Status> {
         let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
+        let bytes = bytes.filter(|_| name.instance != HBASE_NAMESPACE);
         let bytes = bytes.ok_or_else(|| name.not_found())?;
         call.charge(bytes.len() * INSTANCE_COST_PER_BYTE)?;
         decode(&name.instance, &bytes)
@@ -144,7 +151,8 @@ impl Context {
 
     /// All instances by name, charged to the call.
     pub async fn instances(&self, call: &Call) -> Result<Vec<(String, InstanceData)>, Status> {
-        let namespaces = self.admin.list_namespaces().await.map_err(status)?;
+        let mut namespaces = self.admin.list_namespaces().await.map_err(status)?;
+        namespaces.retain(|(name, _)| name != HBASE_NAMESPACE);
         let bytes: usize = namespaces.iter().map(|(_, bytes)| bytes.len()).sum();
         call.charge(bytes * INSTANCE_COST_PER_BYTE)?;
         namespaces
@@ -203,5 +211,11 @@ mod tests {
         );
         assert_eq!(data.app_profiles()[0].name, "default");
         assert!(decode("i", b"\xff").is_err());
+    }
+
+    #[test]
+    fn the_part_of_hbase_survives() {
+        let record = b"\xa2\x06\x03abc";
+        assert_eq!(decode("i", record).unwrap().encode_to_vec(), record);
     }
 }

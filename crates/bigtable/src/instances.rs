@@ -33,6 +33,7 @@ pub(crate) async fn create_instance(
         instance: Some(instance),
         clusters: cluster_records(request.clusters.clone())?,
         app_profiles: Vec::new(),
+        of_hbase: Vec::new(),
     };
     check_size(&data)?;
     let request_time = Some(context.timestamp());

@@ -12,7 +12,7 @@ use crate::pb::{admin, v2};
 use crate::wire;
 use bytes::Bytes;
 use std::time::Duration;
-use stele_client::RmwRule;
+use stele_client::Step;
 use stele_filter::Filter;
 use stele_memory::shares::SHARES;
 use stele_memory::{OVERDRAFT_BYTES, Part};
@@ -128,9 +128,9 @@ impl Element {
     /// Names are allocations of 16 bytes.
     pub fn cost(self) -> usize {
         match self {
-            Element::Mutation => 2 * size_of::<wire::Mutation>() + 2 * size_of::<Mutation>() + 16,
+            Element::Mutation => 2 * size_of::<wire::Mutation>() + 2 * size_of::<Step>() + 16,
             Element::Entry => 2 * size_of::<wire::MutateRowsEntry>() + 2 * size_of::<RowMutation>() + OUTCOME_BYTES,
-            Element::Rule => 2 * size_of::<v2::ReadModifyWriteRule>() + 2 * size_of::<RmwRule>() + 16,
+            Element::Rule => 2 * size_of::<v2::ReadModifyWriteRule>() + 2 * size_of::<Step>() + 16,
             Element::RowKey => 2 * size_of::<Bytes>() + ROW_RANGE_BYTES,
             Element::RowRange => 2 * size_of::<v2::RowRange>() + ROW_RANGE_BYTES,
             Element::FilterByte => FILTER_COST_PER_BYTE,

@@ -11,6 +11,7 @@ use crate::times::{SERVER_TIME, TableTime};
 use crate::wire::{Mutation as WireMutation, TimestampOrigin};
 use bytes::Bytes;
 use std::collections::HashMap;
+use stele_client::Step;
 use stele_types::limits::{
     BIGTABLE_QUALIFIER_BYTES_MAX, BIGTABLE_ROW_KEY_BYTES_MAX, MUTATIONS_PER_REQUEST_MAX, VALUE_BYTES_MAX,
 };
@@ -58,6 +59,12 @@ impl<'s> Resolver<'s> {
             .map(|m| self.mutation(m))
             .collect::<Result<_, _>>()?;
         Ok(RowMutation { row, mutations })
+    }
+
+    /// The changes of one outcome of a conditional write; there may be none.
+    pub fn steps(&self, mutations: Vec<WireMutation>) -> Result<Vec<Step>, Status> {
+        let steps = mutations.into_iter().map(|m| self.mutation(m).map(Step::Mutate));
+        steps.collect()
     }
 
     fn mutation(&self, mutation: WireMutation) -> Result<Mutation, Status> {

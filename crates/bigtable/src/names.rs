@@ -187,7 +187,7 @@ pub(crate) fn check_resource_id(what: &str, id: &str) -> Result<(), Status> {
 
 /// Checks the name of a family to be made: `[-_.a-zA-Z0-9]+`, 64 bytes at most.
 pub(crate) fn check_family_id(id: &str) -> Result<(), Status> {
-    let max = stele_types::limits::FAMILY_NAME_BYTES_MAX;
+    let max = stele_types::limits::BIGTABLE_FAMILY_NAME_BYTES_MAX;
     if !id.is_empty() && id.len() <= max && id.bytes().all(is_id_byte) {
         return Ok(());
     }

@@ -6,22 +6,22 @@ use crate::pb::v2::read_modify_write_rule::Rule;
 use crate::status::invalid;
 use crate::times::TableTime;
 use bytes::Bytes;
-use stele_client::{RmwOperation, RmwRule};
+use stele_client::{RmwOperation, RmwRule, Step};
 use stele_types::{Cell, FamilyId, TableSchema, ValueType};
 use tonic::Status;
 
-/// The rules of a request; at least one.
-pub(crate) fn rules(
+/// The rules of a request, as the steps of a row operation; at least one.
+pub(crate) fn steps(
     resolver: &Resolver<'_>,
     row: &[u8],
     rules: Vec<v2::ReadModifyWriteRule>,
-) -> Result<Vec<RmwRule>, Status> {
+) -> Result<Vec<Step>, Status> {
     check_row_key(row)?;
     check_mutation_count(rules.len())?;
     if rules.is_empty() {
         return Err(invalid("No rules provided"));
     }
-    rules.into_iter().map(|r| rule(resolver, r)).collect()
+    rules.into_iter().map(|r| rule(resolver, r).map(Step::Modify)).collect()
 }
 
 fn rule(resolver: &Resolver<'_>, rule: v2::ReadModifyWriteRule) -> Result<RmwRule, Status> {
@@ -41,11 +41,7 @@ fn rule(resolver: &Resolver<'_>, rule: v2::ReadModifyWriteRule) -> Result<RmwRul
         Some(Rule::IncrementAmount(amount)) => RmwOperation::Increment(amount),
         None => return Err(invalid("A rule must have append_value or increment_amount")),
     };
-    Ok(RmwRule {
-        family,
-        qualifier: rule.column_qualifier,
-        operation,
-    })
+    Ok(RmwRule::new(family, rule.column_qualifier, operation))
 }
 
 /// The written cells, grouped by family and column in their order.
@@ -106,25 +102,25 @@ mod tests {
         let resolver = Resolver::new(&schema, 0);
         let increment = || Some(Rule::IncrementAmount(1));
         assert_eq!(
-            rules(&resolver, b"r", vec![rule_of("f", increment())]).unwrap().len(),
+            steps(&resolver, b"r", vec![rule_of("f", increment())]).unwrap().len(),
             1
         );
-        let code = |rules: Result<_, Status>| rules.map(|_: Vec<RmwRule>| ()).unwrap_err().code();
+        let code = |steps: Result<_, Status>| steps.map(|_: Vec<Step>| ()).unwrap_err().code();
         assert_eq!(
-            code(rules(&resolver, b"", vec![rule_of("f", increment())])),
+            code(steps(&resolver, b"", vec![rule_of("f", increment())])),
             tonic::Code::InvalidArgument
         );
-        assert_eq!(code(rules(&resolver, b"r", vec![])), tonic::Code::InvalidArgument);
+        assert_eq!(code(steps(&resolver, b"r", vec![])), tonic::Code::InvalidArgument);
         assert_eq!(
-            code(rules(&resolver, b"r", vec![rule_of("f", None)])),
-            tonic::Code::InvalidArgument
-        );
-        assert_eq!(
-            code(rules(&resolver, b"r", vec![rule_of("sum", increment())])),
+            code(steps(&resolver, b"r", vec![rule_of("f", None)])),
             tonic::Code::InvalidArgument
         );
         assert_eq!(
-            code(rules(&resolver, b"r", vec![rule_of("x", increment())])),
+            code(steps(&resolver, b"r", vec![rule_of("sum", increment())])),
+            tonic::Code::InvalidArgument
+        );
+        assert_eq!(
+            code(steps(&resolver, b"r", vec![rule_of("x", increment())])),
             tonic::Code::NotFound
         );
     }

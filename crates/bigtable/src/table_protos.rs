@@ -145,7 +145,7 @@ fn family_update(
     } else {
         None
     };
-    let value_type = if named("value_type") {
+    let (value_type, front_end_data) = if named("value_type") {
         let current = schema.family_named(&name).map(|(_, family)| family.value_type);
         if matches!(current, Some(ValueType::Aggregate(_))) {
             return Err(invalid(
@@ -158,14 +158,15 @@ fn family_update(
                 "The type of an existing column family cannot become an aggregate: create another family",
             ));
         }
-        Some((new_type, data))
+        (Some(new_type), Some(data))
     } else {
-        None
+        (None, None)
     };
     Ok(FamilyChange::Update {
         name,
         gc_rule,
         value_type,
+        front_end_data,
     })
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::from([
             (FamilyId(1), family("f", ValueType::Bytes)),
             (FamilyId(2), family("g", ValueType::Bytes)),

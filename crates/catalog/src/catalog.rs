@@ -62,11 +62,11 @@ impl Catalog {
                 key: key.clone(),
                 detail,
             };
-            let schema = record::decode_schema(&versioned.value).map_err(corruption)?;
-            let tablets = tablets.remove(&schema.id).unwrap_or_default();
+            let (schema, tablet_set) = record::decode_table(&versioned.value).map_err(corruption)?;
+            let tablets = tablets.remove(&tablet_set).unwrap_or_default();
             let name = schema.name.clone();
             let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets).map_err(corruption)?;
-            view.tables.insert(name, Arc::new(entry));
+            view.tables.insert(name, Arc::new(entry.of_set(tablet_set)));
         }
         for (key, versioned) in coord.list(record::NAMESPACES).await? {
             let corruption = |detail: String| CatalogError::Corruption {
@@ -133,27 +133,12 @@ impl Catalog {
     }
 
     async fn put_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
-        let mut entries = Vec::with_capacity(tablets.len());
-        let mut rest = &tablets[..];
-        while !rest.is_empty() {
-            let chunk;
-            (chunk, rest) = rest.split_at(fitting(rest));
-            let writes = chunk.iter().map(|(id, range)| Write::Put {
-                key: record::tablet_key(schema.id, *id),
-                value: record::encode(&TabletRecord::new(range)),
-            });
-            let version = self.commit(Vec::new(), writes.collect()).await?;
-            entries.extend(chunk.iter().map(|(id, range)| TabletEntry {
-                id: *id,
-                range: range.clone(),
-                version,
-            }));
-        }
+        let entries = self.put_tablets(schema.id, &tablets).await?;
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
         let mut writes = vec![Write::Put {
             key,
-            value: record::encode_schema(&schema),
+            value: record::encode_table(&schema, schema.id),
         }];
         let namespace = schema.name.namespace.clone();
         let new_namespace = !self.view().namespaces.contains_key(&namespace);
@@ -180,6 +165,27 @@ impl Catalog {
         Ok(())
     }
 
+    /// Writes the records of tablets under a number that no table names yet, as many in a transaction as it takes.
+    async fn put_tablets(&self, set: TableId, tablets: &[(TabletId, RowRange)]) -> Result<Vec<TabletEntry>> {
+        let mut entries = Vec::with_capacity(tablets.len());
+        let mut rest = tablets;
+        while !rest.is_empty() {
+            let chunk;
+            (chunk, rest) = rest.split_at(fitting(rest));
+            let writes = chunk.iter().map(|(id, range)| Write::Put {
+                key: record::tablet_key(set, *id),
+                value: record::encode(&TabletRecord::new(range)),
+            });
+            let version = self.commit(Vec::new(), writes.collect()).await?;
+            entries.extend(chunk.iter().map(|(id, range)| TabletEntry {
+                id: *id,
+                range: range.clone(),
+                version,
+            }));
+        }
+        Ok(entries)
+    }
+
     /// Forgets a table and returns its entry.
     pub async fn delete_table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
         let entry = self.table(name)?;
@@ -191,7 +197,7 @@ impl Catalog {
         });
         // The table is gone; should this fail, the next start removes the rest.
         let tablets = entry.tablets().iter().map(|t| t.id);
-        if let Err(error) = self.delete_tablet_records(entry.schema.id, tablets).await {
+        if let Err(error) = self.delete_tablet_records(entry.tablet_set, tablets).await {
             tracing::warn!(table = %name, %error, "tablet records of a dropped table are left over");
         }
         Ok(entry)
@@ -211,7 +217,7 @@ impl Catalog {
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {
             key,
-            value: record::encode_schema(&schema),
+            value: record::encode_table(&schema, entry.tablet_set),
         }];
         let version = self.commit(conditions, writes).await?;
         let schema = Arc::new(schema);
@@ -223,35 +229,95 @@ impl Catalog {
         Ok(schema)
     }
 
-    /// Replaces one tablet by others that cover the same rows.
-    pub async fn replace_tablet(&self, table: &TableName, old: TabletId, new: Vec<(TabletId, RowRange)>) -> Result<()> {
+    /// Replaces some tablets by others that cover the same rows, in one transaction: all together are as many as one
+    /// transaction takes.
+    pub async fn replace_tablets(
+        &self,
+        table: &TableName,
+        old: &[TabletId],
+        new: Vec<(TabletId, RowRange)>,
+    ) -> Result<()> {
         let entry = self.table(table)?;
-        let id = entry.schema.id;
-        let Some(replaced) = entry.tablets().iter().find(|t| t.id == old) else {
-            return Err(CatalogError::Conflict {
-                key: record::tablet_key(id, old),
-            });
-        };
-        let old_key = record::tablet_key(id, old);
-        let conditions = vec![Condition::version(&old_key, replaced.version)];
-        let mut writes = vec![Write::Delete { key: old_key }];
+        let set = entry.tablet_set;
+        let (mut conditions, mut writes) = (Vec::new(), Vec::new());
+        for id in old {
+            let key = record::tablet_key(set, *id);
+            let Some(replaced) = entry.tablets().iter().find(|tablet| tablet.id == *id) else {
+                return Err(CatalogError::Conflict { key });
+            };
+            conditions.push(Condition::version(&key, replaced.version));
+            writes.push(Write::Delete { key });
+        }
         writes.extend(new.iter().map(|(tablet, range)| Write::Put {
-            key: record::tablet_key(id, *tablet),
+            key: record::tablet_key(set, *tablet),
             value: record::encode(&TabletRecord::new(range)),
         }));
         let version = self.commit(conditions, writes).await?;
-        let mut tablets: Vec<TabletEntry> = entry.tablets().iter().filter(|t| t.id != old).cloned().collect();
+        let kept = entry.tablets().iter().filter(|tablet| !old.contains(&tablet.id));
+        let mut tablets: Vec<TabletEntry> = kept.cloned().collect();
         tablets.extend(new.into_iter().map(|(id, range)| TabletEntry { id, range, version }));
-        let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets).map_err(|detail| {
-            CatalogError::Corruption {
+        let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets)
+            .map_err(|detail| CatalogError::Corruption {
                 key: record::table_key(table),
                 detail,
-            }
-        })?;
+            })?
+            .of_set(set);
         self.change(|view| {
             view.tables.insert(table.clone(), Arc::new(changed));
         });
         Ok(())
+    }
+
+    /// Replaces all tablets of a table by others that cover the same rows. Their number is not limited: their records go
+    /// under the number `set`, which no table names before. One transaction then makes the table name it. `id` is the table's, in
+    /// case another has taken its name.
+    pub async fn replace_all_tablets(
+        &self,
+        (table, id): (&TableName, TableId),
+        set: TableId,
+        new: Vec<(TabletId, RowRange)>,
+    ) -> Result<()> {
+        let outcome = self.name_other_tablets((table, id), set, &new).await;
+        let former = match &outcome {
+            Ok(former) => Some((former.tablet_set, former.tablets().iter().map(|t| t.id).collect())),
+            Err(error) if error.is_ambiguous() => None,
+            Err(_) => Some((set, new.iter().map(|(id, _)| *id).collect::<Vec<_>>())),
+        };
+        // Should this fail, the next start removes the rest.
+        if let Some((set, tablets)) = former
+            && let Err(error) = self.delete_tablet_records(set, tablets.into_iter()).await
+        {
+            tracing::warn!(%table, %error, "tablet records that no table names are left over");
+        }
+        outcome.map(drop)
+    }
+
+    /// Returns the former entry.
+    async fn name_other_tablets(
+        &self,
+        (table, id): (&TableName, TableId),
+        set: TableId,
+        new: &[(TabletId, RowRange)],
+    ) -> Result<Arc<TableEntry>> {
+        let entry = self.table(table)?;
+        let key = record::table_key(table);
+        if entry.schema.id != id {
+            return Err(CatalogError::Conflict { key });
+        }
+        let tablets = self.put_tablets(set, new).await?;
+        let conditions = vec![Condition::version(&key, entry.version)];
+        let writes = vec![Write::Put {
+            key: key.clone(),
+            value: record::encode_table(&entry.schema, set),
+        }];
+        let version = self.commit(conditions, writes).await?;
+        let changed = TableEntry::new(entry.schema.clone(), version, tablets)
+            .map_err(|detail| CatalogError::Corruption { key, detail })?
+            .of_set(set);
+        self.change(|view| {
+            view.tables.insert(table.clone(), Arc::new(changed));
+        });
+        Ok(entry)
     }
 
     /// Makes a namespace, or turns one that came with a table into one made on purpose.
@@ -365,7 +431,7 @@ impl Catalog {
             detail,
         };
         let found = self.coord.get(&key).await?;
-        let found = found.map(|found| record::decode_schema(&found.value).map(|schema| (schema, found.version)));
+        let found = found.map(|found| record::decode_table(&found.value).map(|(schema, _)| (schema, found.version)));
         let found = found.transpose().map_err(corruption)?;
         let Some((schema, version)) = found.filter(|(found, _)| found.id == schema.id) else {
             self.delete_tablet_records(schema.id, tablets.iter().map(|(id, _)| *id))

@@ -18,6 +18,9 @@ const VERSION: u8 = 1;
 /// Version byte of a table that a program must know all of to serve it: one that took the tags of version 1 alone would
 /// look for families in the wrong group.
 const VERSION_GROUPS: u8 = 2;
+/// Version byte of a table whose tablets have their records under a number other than the table's: a program that did not
+/// know would take them for nobody's, and delete them.
+const VERSION_TABLET_SET: u8 = 3;
 
 /// A namespace.
 #[derive(Clone, PartialEq, Message)]
@@ -77,6 +80,12 @@ struct TableRecord {
     /// The other way round, so that tables made before it are cached.
     #[prost(bool, tag = "15")]
     no_row_cache: bool,
+    /// The other way round, so that tables made before it are enabled.
+    #[prost(bool, tag = "16")]
+    disabled: bool,
+    /// The number that the records of its tablets are under; 0 is the table's.
+    #[prost(uint64, tag = "17")]
+    tablet_set: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -179,8 +188,8 @@ impl TabletRecord {
     }
 }
 
-/// Encodes a schema.
-pub fn encode_schema(schema: &TableSchema) -> Bytes {
+/// Encodes a table: its schema, and the number that the records of its tablets are under.
+pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
     let families = schema.families.iter().map(|(id, f)| FamilyRecord {
         id: id.0,
         name: f.name.clone(),
@@ -196,7 +205,9 @@ pub fn encode_schema(schema: &TableSchema) -> Bytes {
         let plain = LocalityGroup::new(group.id, "", group.options.compression);
         group.options == plain.options && group.left.is_empty()
     };
-    let version = if schema.groups.iter().all(is_plain) {
+    let version = if tablet_set != schema.id {
+        VERSION_TABLET_SET
+    } else if schema.groups.iter().all(is_plain) {
         VERSION
     } else {
         VERSION_GROUPS
@@ -227,6 +238,8 @@ pub fn encode_schema(schema: &TableSchema) -> Bytes {
         groups: schema.groups.iter().map(group_record).collect(),
         tablet_bytes_max: schema.tablet_bytes_max,
         no_row_cache: !schema.row_cache,
+        disabled: !schema.enabled,
+        tablet_set: if tablet_set == schema.id { 0 } else { tablet_set.0 },
         front_end_data: schema.front_end_data.clone(),
     };
     encode_as(version, &record)
@@ -272,9 +285,17 @@ fn decode_group(record: GroupRecord) -> Result<LocalityGroup, String> {
     })
 }
 
-/// Decodes a schema; the error says why not.
-pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
-    let record: TableRecord = decode_up_to(VERSION_GROUPS, bytes)?;
+/// Decodes a table: its schema, and the number that the records of its tablets are under. The error says why not.
+pub fn decode_table(bytes: &[u8]) -> Result<(TableSchema, TableId), String> {
+    let record: TableRecord = decode_up_to(VERSION_TABLET_SET, bytes)?;
+    let tablet_set = match record.tablet_set {
+        0 => TableId(record.id),
+        other => TableId(other),
+    };
+    schema_of(record).map(|schema| (schema, tablet_set))
+}
+
+fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
     let mut families = BTreeMap::new();
     for family in record.families {
         let (id, family) = decode_family(family)?;
@@ -310,6 +331,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
             other => return Err(format!("durability {other}")),
         },
         deletion_protection: record.deletion_protection,
+        enabled: !record.disabled,
         families,
         next_family: FamilyId(record.next_family),
         groups,
@@ -437,7 +459,7 @@ pub fn table_key(name: &TableName) -> String {
     format!("{TABLES}{}/{}", name.namespace, name.table)
 }
 
-/// Key of a tablet record.
+/// Key of the record of a tablet of the set that the table names.
 pub fn tablet_key(table: TableId, tablet: TabletId) -> String {
     format!("{TABLETS}{:016x}/{:016x}", table.0, tablet.0)
 }
@@ -448,6 +470,19 @@ pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
     let table = TableId(u64::from_str_radix(table, 16).ok()?);
     let tablet = TabletId(u64::from_str_radix(tablet, 16).ok()?);
     (tablet_key(table, tablet) == key).then_some((table, tablet))
+}
+
+/// A table whose tablets have their records under its own number.
+#[cfg(test)]
+fn encode_schema(schema: &TableSchema) -> Bytes {
+    encode_table(schema, schema.id)
+}
+
+#[cfg(test)]
+fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
+    let (schema, tablet_set) = decode_table(bytes)?;
+    assert_eq!(tablet_set, schema.id, "its tablets were never replaced together");
+    Ok(schema)
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct TableEntry {
     pub schema: Arc<TableSchema>,
     /// Version of its record.
     pub version: u64,
+    /// The number that the records of its tablets are under: the table's, until all its tablets are replaced together.
+    pub tablet_set: TableId,
     /// The tablets in row order.
     tablets: Vec<TabletEntry>,
 }
@@ -43,6 +45,7 @@ impl TableEntry {
         }
         match expected {
             None => Ok(TableEntry {
+                tablet_set: schema.id,
                 schema,
                 version,
                 tablets,
@@ -56,8 +59,15 @@ impl TableEntry {
         TableEntry {
             schema,
             version,
+            tablet_set: self.tablet_set,
             tablets: self.tablets.clone(),
         }
+    }
+
+    /// The same, with the records of its tablets under this number.
+    pub fn of_set(mut self, tablet_set: TableId) -> Self {
+        self.tablet_set = tablet_set;
+        self
     }
 
     /// The tablets in row order.

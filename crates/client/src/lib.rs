@@ -9,16 +9,18 @@
 pub mod error;
 pub mod request;
 pub mod router;
+pub mod row_operation;
 pub mod scanner;
 pub mod service;
 pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
-    CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
-    RmwOperation, RmwRule, RowSample, TableGroups, TableUpdate, TabletInfo,
+    CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
+    TableGroups, TableUpdate, TabletInfo, TabletPlace,
 };
 pub use router::Router;
+pub use row_operation::{CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, Step};
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
-pub use tablets::{TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService};
+pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, GroupOptions, RowMutation, RowRange, RowSet, RowWrites,
-    TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet, RowWrites, TableId,
+    TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -66,60 +66,6 @@ pub struct MutateRows {
     pub durability: Option<Durability>,
 }
 
-/// A conditional write to one row, atomic over its read and its write.
-#[derive(Clone, Debug)]
-pub struct CheckAndMutate {
-    /// Which table.
-    pub table: TableName,
-    /// As in [`MutateRows`].
-    pub id: Option<TableId>,
-    /// Which row.
-    pub row: Bytes,
-    /// Matches when it yields any cell; `None` matches when the row has any cell.
-    pub predicate: Option<Arc<Filter>>,
-    /// Applied on a match; may be absent.
-    pub on_match: Option<RowMutation>,
-    /// Applied otherwise; may be absent.
-    pub otherwise: Option<RowMutation>,
-    /// `None` takes the table's.
-    pub durability: Option<Durability>,
-}
-
-/// Increments and appends on the newest cells of one row, atomic as a whole.
-#[derive(Clone, Debug)]
-pub struct ReadModifyWrite {
-    /// Which table.
-    pub table: TableName,
-    /// As in [`MutateRows`].
-    pub id: Option<TableId>,
-    /// Which row.
-    pub row: Bytes,
-    /// Applied in order; later ones see earlier ones.
-    pub rules: Vec<RmwRule>,
-    /// `None` takes the table's.
-    pub durability: Option<Durability>,
-}
-
-/// One rule of a [`ReadModifyWrite`].
-#[derive(Clone, Debug)]
-pub struct RmwRule {
-    /// Which family.
-    pub family: FamilyId,
-    /// Which column.
-    pub qualifier: Bytes,
-    /// What to do with its newest cell.
-    pub operation: RmwOperation,
-}
-
-/// The change that a rule makes to a value.
-#[derive(Clone, Debug)]
-pub enum RmwOperation {
-    /// Appends bytes; a missing cell counts as empty.
-    Append(Bytes),
-    /// Adds to a big-endian signed 64-bit value, wrapping; a missing cell counts as 0; any other length is an error.
-    Increment(i64),
-}
-
 /// A point in a table, for splitting work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
@@ -138,6 +84,29 @@ pub struct TabletInfo {
     pub range: RowRange,
     /// Approximate stored bytes.
     pub bytes: u64,
+}
+
+/// A tablet and its rows, without its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TabletPlace {
+    /// Which tablet.
+    pub id: TabletId,
+    /// Its rows.
+    pub range: RowRange,
+}
+
+/// The compactions of a tablet. One that was requested and waits for a worker counts as running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompactionState {
+    /// None.
+    #[default]
+    None,
+    /// Some that the server chose, or a requested check for one.
+    Minor,
+    /// A requested one of all files.
+    Major,
+    /// Both.
+    MajorAndMinor,
 }
 
 /// A table to be made.
@@ -190,7 +159,9 @@ pub enum FamilyChange {
         /// `Some(None)` removes the rule.
         gc_rule: Option<Option<GcRule>>,
         /// A new type; an aggregate's type never changes.
-        value_type: Option<(ValueType, Vec<u8>)>,
+        value_type: Option<ValueType>,
+        /// Data that the front end gets back verbatim.
+        front_end_data: Option<Vec<u8>>,
     },
     /// Drops the family and its data. `NotFound` when there is no such family; refused on a protected table.
     Drop {
@@ -286,6 +257,8 @@ pub struct TableGroups {
 pub struct TableUpdate {
     /// Whether dropping is refused.
     pub deletion_protection: Option<bool>,
+    /// Whether rows are read and written.
+    pub enabled: Option<bool>,
     /// Default durability.
     pub durability: Option<Option<Durability>>,
     /// Whether results of reads of single rows are kept for the next reader.

@@ -8,9 +8,10 @@ mod left;
 mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
-use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
+use crate::request::{MutateRows, ReadRows, RowSample, TabletInfo, TabletPlace};
+use crate::row_operation::{RowOperation, RowOutcome};
 use crate::service::{BatchReservation, RowStream, TableService};
-use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
+use crate::tablets::{TabletRead, TabletRowOperation, TabletService};
 use async_trait::async_trait;
 use left::Left;
 use sampling::Sampling;
@@ -18,9 +19,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_catalog::{Catalog, TableEntry};
+use stele_catalog::{Catalog, TableEntry, TabletEntry};
 use stele_env::Env;
-use stele_types::{Cell, ErrorKind, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema, TabletId};
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
 /// more than a split takes.
@@ -57,10 +58,28 @@ impl Shared {
             .map_err(|e| ServiceError::new(e.kind(), e.to_string()))
     }
 
-    /// The table as it is now, provided that it still is the one a request began with. Family ids mean something else in
-    /// a table that took its name.
-    fn same_table(&self, name: &TableName, id: TableId) -> ServiceResult<Arc<TableEntry>> {
+    /// The table, if its rows may be read and written.
+    fn enabled_table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
         let table = self.table(name)?;
+        match table.schema.enabled {
+            true => Ok(table),
+            false => Err(disabled(name)),
+        }
+    }
+
+    /// Fails when the table that a read began with has been disabled since.
+    fn check_enabled(&self, name: &TableName, id: TableId) -> ServiceResult<()> {
+        let is_disabled = |table: Arc<TableEntry>| table.schema.id == id && !table.schema.enabled;
+        match self.table(name).is_ok_and(is_disabled) {
+            true => Err(disabled(name)),
+            false => Ok(()),
+        }
+    }
+
+    /// The table as it is now, provided that it still is the one a request began with, and enabled. Family ids mean
+    /// something else in a table that took its name.
+    fn same_table(&self, name: &TableName, id: TableId) -> ServiceResult<Arc<TableEntry>> {
+        let table = self.enabled_table(name)?;
         if table.schema.id == id {
             Ok(table)
         } else {
@@ -74,7 +93,7 @@ impl Shared {
     fn addressed(&self, name: &TableName, id: Option<TableId>) -> ServiceResult<Arc<TableEntry>> {
         match id {
             Some(id) => self.same_table(name, id),
-            None => self.table(name),
+            None => self.enabled_table(name),
         }
     }
 
@@ -145,12 +164,23 @@ impl Shared {
     }
 }
 
+fn disabled(table: &TableName) -> ServiceError {
+    ServiceError::new(ErrorKind::FailedPrecondition, format!("table {table} is disabled"))
+}
+
 /// The rows of a request that one tablet holds.
 struct Part {
     tablet: TabletId,
     /// Which they are in the request, ascending.
     items: Vec<usize>,
     writes: RowWrites,
+}
+
+fn place(tablet: &TabletEntry) -> TabletPlace {
+    TabletPlace {
+        id: tablet.id,
+        range: tablet.range.clone(),
+    }
 }
 
 /// The tablet that holds all rows, if it is one: most requests are for one row or a small table.
@@ -184,7 +214,7 @@ impl TableService for Router {
     }
 
     async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
-        let schema = self.schema(&request.table)?;
+        let schema = self.shared.enabled_table(&request.table)?.schema.clone();
         if let Some(filter) = &request.filter {
             filter
                 .compile_shared(&schema)
@@ -212,7 +242,7 @@ impl TableService for Router {
         let Some(row) = request.one_row() else {
             return Ok(None);
         };
-        let table = self.shared.table(&request.table)?;
+        let table = self.shared.enabled_table(&request.table)?;
         let tablet = table.tablet_of(row).id;
         match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
             // It splits or moves: a caller that can wait repeats the lookup.
@@ -239,47 +269,31 @@ impl TableService for Router {
         Ok(results)
     }
 
-    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
-        let CheckAndMutate {
+    async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
+        let RowOperation {
             table,
             id,
             row,
-            predicate,
-            on_match,
+            condition,
+            steps,
             otherwise,
             durability,
         } = request;
-        let request = TabletCheckAndMutate {
+        let request = TabletRowOperation {
             row: row.clone(),
-            predicate,
-            on_match,
+            condition,
+            steps,
             otherwise,
             durability,
         };
-        let call = |tablet| self.shared.tablets.check_and_mutate(tablet, request.clone());
-        self.shared.with_tablet((&table, id), &row, call).await
-    }
-
-    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
-        let ReadModifyWrite {
-            table,
-            id,
-            row,
-            rules,
-            durability,
-        } = request;
-        let call = |tablet| {
-            self.shared
-                .tablets
-                .read_modify_write(tablet, row.clone(), rules.clone(), durability)
-        };
+        let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
         self.shared.with_tablet((&table, id), &row, call).await
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
         let mut sampling = Sampling::new(range);
-        for tablet in self.shared.table(table)?.tablets() {
+        for tablet in self.shared.enabled_table(table)?.tablets() {
             if !sampling.wants(&tablet.range) {
                 continue;
             }
@@ -289,6 +303,14 @@ impl TableService for Router {
             sampling.tablet(&tablet.range, sample);
         }
         Ok(sampling.finish())
+    }
+
+    fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
+        Ok(place(self.shared.table(table)?.tablet_of(row)))
+    }
+
+    fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
+        Ok(self.shared.table(table)?.tablets().iter().map(place).collect())
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
@@ -341,6 +363,7 @@ impl RoutedRows {
             if self.limit == 0 {
                 return Ok(None);
             }
+            self.shared.check_enabled(&self.request.table, self.table)?;
             if self.current.is_none() && !self.open().await? {
                 return Ok(None);
             }

@@ -2,15 +2,17 @@
 
 use crate::error::ServiceResult;
 use crate::request::{
-    CheckAndMutate, FamilyChange, GroupChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample, TableGroups,
-    TableUpdate, TabletInfo,
+    CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, TableGroups, TableUpdate,
+    TabletInfo, TabletPlace,
 };
+use crate::row_operation::{RowOperation, RowOutcome};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_types::{Cell, RowBatch, RowRange, TableName, TableSchema};
+use stele_types::{RowBatch, RowRange, TableName, TableSchema, TabletId};
 
-/// The interface through which every front end serves its tables.
+/// The interface through which every front end serves its tables. Reads and writes of a disabled table are
+/// `FailedPrecondition`; a read that runs already ends with that error at its next batch.
 #[async_trait]
 pub trait TableService: Send + Sync + 'static {
     /// The table's current schema; `NotFound` when there is no such table. Never blocks on I/O.
@@ -30,15 +32,18 @@ pub trait TableService: Send + Sync + 'static {
     /// Writes rows; one result per row, in the order of the request. The outer error is for the request as a whole.
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>>;
 
-    /// Whether the predicate matched.
-    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool>;
-
-    /// The cells written, one per column.
-    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>>;
+    /// Reads and writes one row, atomically.
+    async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome>;
 
     /// Rows that cut the range into pieces of about equal size, ascending; tablet boundaries are always among them.
     /// The last sample is the empty row, for the end of the range, with the total.
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>>;
+
+    /// The tablet that holds a row now. Never blocks on I/O.
+    fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace>;
+
+    /// The tablets of a table in row order, without their sizes. Never blocks on I/O.
+    fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>>;
 
     /// The tablets of a table in row order.
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>>;
@@ -99,6 +104,37 @@ pub trait TableAdmin: Send + Sync + 'static {
 
     /// Deletes all rows of a range immediately, and leaves no tombstones for readers to step over.
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()>;
+
+    /// Writes the memtables of all tablets of a table, or of one, to files; returns when they are durable. `NotFound` when
+    /// the table has no such tablet.
+    async fn flush(&self, table: &TableName, tablet: Option<TabletId>) -> ServiceResult<()>;
+
+    /// Requests a compaction of all tablets of a table, or of one, and returns immediately. A `major` one rewrites all files
+    /// of each locality group into one run, without deleted cells; another one runs if it is worth its writes. A tablet has
+    /// one pending major compaction at most. `NotFound` when the table has no such tablet, `ResourceExhausted` for a major
+    /// one while the disk is full.
+    async fn compact(&self, table: &TableName, tablet: Option<TabletId>, major: bool) -> ServiceResult<()>;
+
+    /// The compactions of each tablet of a table, in row order.
+    async fn compactions(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>>;
+
+    /// Splits a tablet before the row `at`, or in its middle, and returns the halves. `InvalidArgument` when the row is not
+    /// the tablet's or is its first, `FailedPrecondition` when it has too few rows for a middle, `NotFound` when the table has
+    /// no such tablet, or not any more.
+    async fn split(
+        &self,
+        table: &TableName,
+        tablet: TabletId,
+        at: Option<Bytes>,
+    ) -> ServiceResult<(TabletId, TabletId)>;
+
+    /// Makes one tablet of 2 to 16 neighbours, given in any order. `InvalidArgument` when they are no neighbours, `NotFound`
+    /// when the table has no such tablets.
+    async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId>;
+
+    /// Deletes all rows of a table and keeps its schema. New tablets replace its tablets, with their boundaries if
+    /// `keep_tablets`, or else one. A running read fails, or goes on in the empty table.
+    async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()>;
 
     /// The schemas of all tables of a namespace, by name; empty for an unknown namespace.
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>>;

@@ -1,16 +1,15 @@
 //! The interface of a tablet server, called by the router, local or one hop away.
 
 use crate::error::ServiceResult;
-use crate::request::RmwRule;
+use crate::request::CompactionState;
+use crate::row_operation::{Condition, RowOutcome, Step};
 use crate::service::RowStream;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{
-    Cell, Durability, FamilyId, RowBatch, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId,
-};
+use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowSet, RowWrites, TableSchema, TabletId};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -30,17 +29,17 @@ pub struct TabletRead {
     pub waits: bool,
 }
 
-/// A conditional write to one row of one tablet.
+/// An operation on one row of one tablet. The fields are those of [`RowOperation`](crate::RowOperation).
 #[derive(Clone, Debug)]
-pub struct TabletCheckAndMutate {
+pub struct TabletRowOperation {
     /// Which row.
     pub row: Bytes,
-    /// `None` matches a row that has any cell.
-    pub predicate: Option<Arc<Filter>>,
-    /// Applied on a match.
-    pub on_match: Option<RowMutation>,
-    /// Applied otherwise.
-    pub otherwise: Option<RowMutation>,
+    /// `None` applies `steps`.
+    pub condition: Option<Condition>,
+    /// Applied if the condition holds.
+    pub steps: Vec<Step>,
+    /// Applied if it does not.
+    pub otherwise: Vec<Step>,
     /// `None` takes the table's.
     pub durability: Option<Durability>,
 }
@@ -67,17 +66,8 @@ pub trait TabletService: Send + Sync + 'static {
     /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()>;
 
-    /// Whether the predicate matched.
-    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool>;
-
-    /// The cells written.
-    async fn read_modify_write(
-        &self,
-        tablet: TabletId,
-        row: Bytes,
-        rules: Vec<RmwRule>,
-        durability: Option<Durability>,
-    ) -> ServiceResult<Vec<Cell>>;
+    /// Reads and writes one row, atomically.
+    async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome>;
 
     /// Bytes of the tablet, and rows within it about every `every` bytes with the bytes before each.
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample>;
@@ -111,14 +101,42 @@ pub trait TabletControl: Send + Sync + 'static {
     /// Drops the rows of a range.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()>;
 
+    /// Writes everything in the memtables of a tablet to files; returns when they are durable.
+    async fn flush(&self, tablet: TabletId) -> ServiceResult<()>;
+
+    /// Requests a compaction of a tablet, of all its files if it is `major`. A tablet has at most one request of a kind.
+    /// `ResourceExhausted` for a major one while the disk is full.
+    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()>;
+
+    /// The compactions of a tablet that run or were requested.
+    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
+
     /// Tablets past their split size.
     fn split_candidates(&self) -> Vec<TabletId>;
 
-    /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files that are
-    /// not served yet. Returns the first row of the right one; `None` when the tablet cannot be divided (and goes on as
-    /// before).
-    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>>;
+    /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files, `left` and
+    /// `right`, that are not served yet. They meet at the row `at`, which is inside of the tablet, or in its middle. Returns
+    /// the first row of the right one; `None` when the tablet cannot be divided (and goes on as before).
+    async fn prepare_split(
+        &self,
+        tablet: TabletId,
+        halves: (TabletId, TabletId),
+        at: Option<Bytes>,
+    ) -> ServiceResult<Option<Bytes>>;
 
-    /// Second half: the catalog holds the halves (`committed`) or still the tablet. Serves accordingly.
-    async fn finish_split(&self, tablet: TabletId, committed: bool);
+    /// First half of a merge: stops writes to the tablets, which are neighbours in row order, flushes them, and makes a
+    /// tablet over their files that is not served yet.
+    async fn prepare_merge(&self, tablets: Vec<TabletId>, merged: TabletId) -> ServiceResult<()>;
+
+    /// First half of a truncation: stops writes to the tablets, and makes empty ones that are not served yet.
+    async fn prepare_truncation(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<TabletId>,
+        empty: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()>;
+
+    /// Second half of each of these, by the first of the old tablets: the catalog holds the new tablets (`committed`) or
+    /// still the old ones. Serves accordingly, and removes the others.
+    async fn finish_replacement(&self, first: TabletId, committed: bool);
 }

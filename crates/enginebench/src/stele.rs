@@ -319,6 +319,7 @@ fn schema(compression: Compression) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],

@@ -24,6 +24,7 @@ pub(crate) fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: (1..).map(FamilyId).zip(["a", "b", "c"].map(family)).collect(),
         next_family: FamilyId(4),
         groups: Vec::new(),

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::{CatalogError, TableEntry};
 use stele_client::{
-    FamilyChange, GroupChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableGroups, TableUpdate,
+    CompactionState, FamilyChange, GroupChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableGroups,
+    TableUpdate,
 };
 use stele_types::{ErrorKind, FamilyId, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 
@@ -19,7 +20,7 @@ impl Master {
     /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
         debug_assert!(
-            !self.splits.is_undecided_for(&next.name) || !self.moves_families(&next),
+            !self.replacements.is_undecided_for(&next.name) || !self.moves_families(&next),
             "a family moves while nobody knows which tablets there are"
         );
         let tablets = self.tablets.clone();
@@ -101,7 +102,7 @@ impl Master {
     }
 
     async fn drop_rows_locked(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
-        self.splits.decide_for(table).await?;
+        self.replacements.decide_for(table).await?;
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
         let rows = RowSet::new(vec![range]);
@@ -209,7 +210,7 @@ impl TableAdmin for Master {
         let table = table.clone();
         self.carry_out(|master| async move {
             // Halves have the files from before the split, so later compactions of the tablet say nothing about them.
-            master.splits.decide_for(&table).await?;
+            master.replacements.decide_for(&table).await?;
             let entry = master.entry(&table)?;
             let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry))?;
             let schema = master.publish(next).await?;
@@ -222,6 +223,41 @@ impl TableAdmin for Master {
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
         let table = table.clone();
         self.carry_out(|master| async move { master.drop_rows_locked(&table, range).await })
+            .await
+    }
+
+    async fn flush(&self, table: &TableName, tablet: Option<TabletId>) -> ServiceResult<()> {
+        self.flush_tablets(table, tablet).await
+    }
+
+    async fn compact(&self, table: &TableName, tablet: Option<TabletId>, major: bool) -> ServiceResult<()> {
+        self.request_compactions(table, tablet, major)
+    }
+
+    async fn compactions(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        self.compaction_states(table)
+    }
+
+    async fn split(
+        &self,
+        table: &TableName,
+        tablet: TabletId,
+        at: Option<Bytes>,
+    ) -> ServiceResult<(TabletId, TabletId)> {
+        let table = table.clone();
+        self.carry_out(move |master| async move { master.split_locked(&table, tablet, at).await })
+            .await
+    }
+
+    async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId> {
+        let table = table.clone();
+        self.carry_out(|master| async move { master.merge_locked(&table, &tablets).await })
+            .await
+    }
+
+    async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
+        let table = table.clone();
+        self.carry_out(move |master| async move { master.truncate_locked(&table, keep_tablets).await })
             .await
     }
 

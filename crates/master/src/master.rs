@@ -5,7 +5,7 @@
 //! the next start does not know would be lost.
 
 use crate::error::from_catalog;
-use crate::split::Splits;
+use crate::replacement::Replacements;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Master {
     /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
     /// at most: no other table is made before its fate is known.
     pub(crate) unknown: parking_lot::Mutex<Option<Made>>,
-    pub(crate) splits: Splits,
+    pub(crate) replacements: Replacements,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
 }
@@ -45,7 +45,7 @@ impl Master {
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletControl>) -> Arc<Self> {
         Arc::new_cyclic(|this| Master {
             env,
-            splits: Splits::new(catalog.clone(), tablets.clone()),
+            replacements: Replacements::new(catalog.clone(), tablets.clone()),
             catalog,
             tablets,
             changing: Arc::default(),
@@ -127,14 +127,14 @@ impl Master {
     pub async fn split_due(&self) -> ServiceResult<usize> {
         let mut split = {
             let _changing = self.changing.lock().await;
-            usize::from(self.splits.decide().await?)
+            usize::from(self.replacements.decide().await?)
         };
         let mut failure = None;
         for tablet in self.tablets.split_candidates() {
             let _changing = self.changing.lock().await;
-            match self.splits.split(tablet).await {
-                Ok(done) => split += usize::from(done),
-                Err(error) if self.splits.is_undecided() => return Err(error),
+            match self.replacements.split(tablet, None).await {
+                Ok(done) => split += usize::from(done.is_some()),
+                Err(error) if self.replacements.is_undecided() => return Err(error),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }

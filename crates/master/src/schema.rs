@@ -27,6 +27,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         delete_rule: table.delete_rule,
         durability: table.durability,
         deletion_protection: table.deletion_protection,
+        enabled: true,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
@@ -53,6 +54,7 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                 name,
                 gc_rule,
                 value_type,
+                front_end_data,
             } => {
                 let id = names.get(&name).ok_or_else(|| no_family(&name))?;
                 let family = next.families.get_mut(id).ok_or_else(|| no_family(&name))?;
@@ -60,9 +62,11 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                     check_rule(rule.as_ref())?;
                     family.gc_rule = rule;
                 }
-                if let Some((value_type, data)) = value_type {
+                if let Some(value_type) = value_type {
                     check_type_change(family.value_type, value_type)?;
                     family.value_type = value_type;
+                }
+                if let Some(data) = front_end_data {
                     family.front_end_data = data;
                 }
             }
@@ -89,6 +93,9 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<
     if let Some(protected) = update.deletion_protection {
         next.deletion_protection = protected;
     }
+    if let Some(enabled) = update.enabled {
+        next.enabled = enabled;
+    }
     if let Some(durability) = update.durability {
         next.durability = durability;
     }
@@ -114,7 +121,7 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<
 type Names = BTreeMap<String, FamilyId>;
 
 fn add_family(schema: &mut TableSchema, names: &mut Names, family: NewFamily) -> ServiceResult<()> {
-    check_name("family", &family.name, limits::FAMILY_NAME_BYTES_MAX)?;
+    check_family_name(&family.name)?;
     check_rule(family.gc_rule.as_ref())?;
     if names.contains_key(&family.name) {
         let message = format!("family {} exists already", family.name);
@@ -183,6 +190,19 @@ pub fn check_namespace(name: &str) -> ServiceResult<()> {
     check_name("namespace", name, limits::TABLE_NAME_BYTES_MAX)
 }
 
+/// Families are known by their numbers below the schema, so any text does that front ends can print and split at `:`. Each
+/// front end has a narrower rule for those made through it.
+fn check_family_name(name: &str) -> ServiceResult<()> {
+    let bytes_max = limits::FAMILY_NAME_BYTES_MAX;
+    let valid = |c: char| !c.is_control() && !matches!(c, ':' | '/' | '\\');
+    if name.is_empty() || name.len() > bytes_max || !name.chars().all(valid) {
+        return Err(ServiceError::invalid(format!(
+            "{name:?} is not a family name: 1 to {bytes_max} bytes without control characters and without : / \\"
+        )));
+    }
+    Ok(())
+}
+
 /// Names are parts of catalog keys, file names and metric labels.
 fn check_name(what: &str, name: &str, bytes_max: usize) -> ServiceResult<()> {
     let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
@@ -192,4 +212,21 @@ fn check_name(what: &str, name: &str, bytes_max: usize) -> ServiceResult<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_have_names_that_can_be_printed() {
+        let longest = "f".repeat(127);
+        for name in ["f", "a b", "größe", "info$1", ".f", &longest] {
+            assert!(check_family_name(name).is_ok(), "{name:?}");
+        }
+        let too_long = "f".repeat(128);
+        for name in ["", "a:b", "a/b", "a\\b", "a\nb", "a\u{85}b", &too_long] {
+            assert!(check_family_name(name).is_err(), "{name:?}");
+        }
+    }
 }

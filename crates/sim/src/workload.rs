@@ -32,8 +32,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule, ServiceError,
-    ServiceResult, TableAdmin, TableService,
+    Condition, MutateRows, NewFamily, NewTable, ReadRows, RmwOperation, RmwRule, RowOperation, ServiceError,
+    ServiceResult, Step, TableAdmin, TableService,
 };
 use stele_types::{
     AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, GcRule, Mutation, RowMutation,
@@ -382,26 +382,25 @@ impl Workload {
         let row = self.row('n');
         let (name, never) = ([&row[..], b"/c"].concat(), node.is_outlived());
         let addition = self.histories.lock().begin_addition(&name, never);
-        let rule = RmwRule {
-            family: COUNTS,
-            qualifier: Bytes::new(),
-            operation: RmwOperation::Increment(1),
-        };
-        let request = ReadModifyWrite {
+        let rule = RmwRule::new(COUNTS, Bytes::new(), RmwOperation::Increment(1));
+        let request = RowOperation {
             id: None,
             table: table(),
             row,
-            rules: vec![rule],
+            condition: None,
+            steps: vec![Step::Modify(rule)],
+            otherwise: Vec::new(),
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = self
-            .ask(node, async move { router.read_modify_write(request).await })
-            .await;
+        let answer = self.ask(node, async move { router.row_operation(request).await }).await;
         let (outcome, told) = match &answer {
             Ok(result) => (
                 outcome(result),
-                result.as_ref().ok().and_then(|cells| number(&cells.first()?.value)),
+                result
+                    .as_ref()
+                    .ok()
+                    .and_then(|done| number(&done.written.first()?.value)),
             ),
             Err(_) => (Outcome::Unknown, None),
         };
@@ -504,23 +503,20 @@ impl Workload {
             timestamp: Timestamp(1),
             value: Bytes::copy_from_slice(&value.to_be_bytes()),
         };
-        let otherwise = Some(RowMutation {
-            row: row.clone(),
-            mutations: vec![put],
-        });
-        let request = CheckAndMutate {
+        let request = RowOperation {
             id: None,
             table: table(),
             row: row.clone(),
-            predicate: None,
-            on_match: None,
-            otherwise,
+            condition: Some(Condition::any_cell(None)),
+            steps: Vec::new(),
+            otherwise: vec![Step::Mutate(put)],
             durability: self.durability(),
         };
         let router = node.router.clone();
         let answer = self
-            .ask(node, async move { router.check_and_mutate(request).await })
-            .await;
+            .ask(node, async move { router.row_operation(request).await })
+            .await
+            .map(|answer| answer.map(|done| done.matched));
         let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
         let won = matches!(answer, Ok(Ok(false)));
         if won && let Some((since, by)) = self.taken_before(&row, began) {

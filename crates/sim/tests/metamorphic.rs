@@ -22,8 +22,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CheckAndMutate, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation,
-    RmwRule, ServiceError, ServiceResult, TableAdmin, TableService,
+    Condition, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RmwOperation, RmwRule,
+    RowOperation, ServiceError, ServiceResult, Step, TableAdmin, TableService,
 };
 use stele_filter::Filter;
 use stele_sim::cluster::{Node, open_node, options};
@@ -444,18 +444,20 @@ impl Machine {
                 on_match,
                 otherwise,
             } => {
-                let on_match = on_match.as_ref().map(|c| self.change(row, std::slice::from_ref(c)));
-                let otherwise = otherwise.as_ref().map(|c| self.change(row, std::slice::from_ref(c)));
-                let request = CheckAndMutate {
+                let mut steps = |change: &Option<Change>| {
+                    let mutation = change.clone().map(|change| self.mutation(change));
+                    mutation.into_iter().map(Step::Mutate).collect()
+                };
+                let request = RowOperation {
                     id: None,
                     table: table(),
                     row: row.clone(),
-                    predicate: predicate.clone().map(Arc::new),
-                    on_match,
-                    otherwise,
+                    condition: Some(Condition::any_cell(predicate.clone().map(Arc::new))),
+                    steps: steps(on_match),
+                    otherwise: steps(otherwise),
                     durability: None,
                 };
-                Ok(router.check_and_mutate(request).await?.to_string())
+                Ok(router.row_operation(request).await?.matched.to_string())
             }
             Operation::Scan {
                 range,
@@ -486,19 +488,17 @@ impl Machine {
         qualifier: &Bytes,
         operation: RmwOperation,
     ) -> Result<String, ServiceError> {
-        let rule = RmwRule {
-            family,
-            qualifier: qualifier.clone(),
-            operation,
-        };
-        let request = ReadModifyWrite {
+        let rule = RmwRule::new(family, qualifier.clone(), operation);
+        let request = RowOperation {
             id: None,
             table: table(),
             row: row.clone(),
-            rules: vec![rule],
+            condition: None,
+            steps: vec![Step::Modify(rule)],
+            otherwise: Vec::new(),
             durability: None,
         };
-        let cells = self.node.router.read_modify_write(request).await?;
+        let cells = self.node.router.row_operation(request).await?.written;
         // So that no two of them get one timestamp.
         self.process.env().sleep(Duration::from_micros(10)).await;
         let mut answer = String::new();

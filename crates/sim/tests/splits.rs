@@ -61,7 +61,11 @@ async fn split_during_a_compaction(sim: Sim) -> Result<(), String> {
     let splitting = server.clone();
     let (done, mut prepared) = oneshot::channel();
     env.spawn("split", async move {
-        let _ = done.send(splitting.prepare_split(tablet, TabletId(1000), TabletId(1001)).await);
+        let _ = done.send(
+            splitting
+                .prepare_split(tablet, (TabletId(1000), TabletId(1001)), None)
+                .await,
+        );
     });
     env.sleep(Duration::from_secs(5)).await;
     let written = env.timeout(AT_ONCE, write(&node, 500)).await;
@@ -80,7 +84,7 @@ async fn split_during_a_compaction(sim: Sim) -> Result<(), String> {
     if let Ok(Ok(())) = env.timeout(AT_ONCE, write(&node, 501)).await {
         return Err("a write got into a tablet that is divided".to_owned());
     }
-    server.finish_split(tablet, false).await;
+    server.finish_replacement(tablet, false).await;
     write(&node, 502).await.map_err(text)
 }
 

@@ -46,6 +46,7 @@ fn schema(compression: Compression) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],

@@ -66,6 +66,7 @@ fn schema() -> Arc<TableSchema> {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

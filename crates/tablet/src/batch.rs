@@ -117,26 +117,44 @@ pub struct WriteSize {
 impl WriteSize {
     /// The size of these rows' mutations.
     pub fn of(rows: &RowWrites) -> WriteSize {
-        let mut size = WriteSize {
-            batch: HEADER_BYTES_MAX,
-            ..WriteSize::default()
-        };
+        let mut size = WriteSize::of_header();
         for row in rows.iter() {
-            // Written once for any number of mutations: a long key repeated before many would reserve gigabytes.
             size.batch += row.row.len();
             let mut mutations = 0usize;
             row.for_each(|mutation| {
-                let apart = apart_len(&mutation);
-                size.batch += ENTRY_OVERHEAD + mutation.data_len() - apart;
-                size.apart += apart;
-                if matches!(mutation, Mutation::DeleteRow { .. }) {
-                    size.row_tombstones += row.row.len() + ENTRY_OVERHEAD;
-                }
+                size.add(row.row, &mutation);
                 mutations += 1;
             });
             size.repeated += row.row.len() * mutations.saturating_sub(1);
         }
         size
+    }
+
+    /// The size of mutations of one row.
+    pub fn of_row<'m>(row: &[u8], mutations: impl ExactSizeIterator<Item = Mutation<&'m [u8]>>) -> WriteSize {
+        let mut size = WriteSize::of_header();
+        size.batch += row.len();
+        size.repeated += row.len() * mutations.len().saturating_sub(1);
+        mutations.for_each(|mutation| size.add(row, &mutation));
+        size
+    }
+
+    fn of_header() -> WriteSize {
+        WriteSize {
+            batch: HEADER_BYTES_MAX,
+            ..WriteSize::default()
+        }
+    }
+
+    /// Adds a mutation without its row, which the batch has once for any number of mutations: a long key repeated before many
+    /// would reserve gigabytes.
+    fn add(&mut self, row: &[u8], mutation: &Mutation<&[u8]>) {
+        let apart = apart_len(mutation);
+        self.batch += ENTRY_OVERHEAD + mutation.data_len() - apart;
+        self.apart += apart;
+        if matches!(mutation, Mutation::DeleteRow { .. }) {
+            self.row_tombstones += row.len() + ENTRY_OVERHEAD;
+        }
     }
 
     /// Memory of the batch's own.

@@ -43,7 +43,7 @@ pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
-pub use maintenance::{Compacted, SpaceLimit};
+pub use maintenance::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use metrics::TabletMetrics;
 pub use progress::{Moved, MovedBytes};

@@ -1,4 +1,4 @@
-//! Flush, compaction, migration, division of one tablet.
+//! Flush, compaction, migration, division and joining of tablets.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
 //! the state. Two commits never overlap (`tablet::commit`). Each changes the newest manifest, so a flush or another
@@ -8,6 +8,7 @@ mod compact;
 mod context;
 mod division;
 mod gaps;
+mod joining;
 mod migrate;
 mod overlap;
 mod sample;
@@ -15,7 +16,7 @@ mod unread;
 mod values;
 
 use compact::Shape;
-pub use compact::{Compacted, SpaceLimit};
+pub use compact::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
 
 use crate::compaction::{Carried, JobReport};
 use crate::error::Result;

@@ -104,6 +104,26 @@ impl CompactionStats {
         *self.flushes.lock() = *whole.flushes.lock();
     }
 
+    /// Adds the statistics of a group that has become a part of this one, with its files.
+    pub(crate) fn join(&self, part: &CompactionStats) {
+        let before = self.replaced_percent.load(Ordering::Relaxed);
+        let of_part = part.replaced_percent.load(Ordering::Relaxed);
+        // The initial value says that nothing is known.
+        self.replaced_percent.store(before.min(of_part), Ordering::Relaxed);
+        let known: Vec<(FileId, u64)> = part
+            .overlaps
+            .lock()
+            .iter()
+            .map(|(file, percent)| (*file, *percent))
+            .collect();
+        self.overlaps.lock().extend(known);
+        let flushes = *part.flushes.lock();
+        let mut own = self.flushes.lock();
+        if own.last < flushes.last {
+            *own = flushes;
+        }
+    }
+
     /// A reader opened this many runs of files.
     pub fn read(&self, runs: usize) {
         if runs > 1 {

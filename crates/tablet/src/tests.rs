@@ -49,6 +49,7 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
         delete_rule,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

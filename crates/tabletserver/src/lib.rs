@@ -3,10 +3,11 @@
 //!
 //! * [`server`] assembles the services below over shared `parts`; [`service`] gives the router and the master their faces.
 //! * [`write`] is the way of a write from request to acknowledgement: [`admission`] refuses or delays it when memory or disk
-//!   run out, [`latch`] makes read-modify-write ([`rmw`]) atomic, `commit` takes it through the `log` into memtables.
+//!   run out, [`latch`] makes a [`row_operation`] atomic, `commit` takes it through the `log` into memtables.
 //!   [`waits`] says how long writers wait, and why.
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
-//! * `tablets` are the tablets that are served; `lifecycle` and [`split`] make and remove them.
+//! * `tablets` are the tablets that are served; `lifecycle` makes and removes them, and `replacement` and [`split`]
+//!   replace them by others.
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
 //! * [`recovery`] turns a data root into tablets that can be served.
@@ -27,8 +28,9 @@ mod parts;
 pub mod read;
 mod read_for_write;
 pub mod recovery;
-pub mod rmw;
+mod replacement;
 pub mod row_cache;
+pub mod row_operation;
 pub mod server;
 pub mod service;
 pub mod split;

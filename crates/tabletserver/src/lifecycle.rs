@@ -43,6 +43,18 @@ impl Lifecycle {
         schema: Arc<TableSchema>,
         tablets: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
+        let (made, outcome) = self.make_empty(schema, tablets).await;
+        made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
+        outcome
+    }
+
+    /// Makes empty tablets of a table. All are tried also after a failure: the caller drops those that were made, and none
+    /// must be made after that.
+    pub(crate) async fn make_empty(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> (Vec<Arc<Tablet>>, ServiceResult<()>) {
         let making = tablets.into_iter().map(|(id, range)| {
             let manifest = Manifest {
                 tablet: id.0,
@@ -57,16 +69,22 @@ impl Lifecycle {
             self.create(schema.clone(), manifest)
         });
         let mut making = futures::stream::iter(making).buffer_unordered(CREATED_CONCURRENTLY);
-        // All are made also after a failure: the caller drops the tablets that are served, and none must be made
-        // after that.
-        let mut outcome = Ok(());
-        while let Some(made) = making.next().await {
-            match made {
-                Ok(tablet) => self.tablets.serve(tablet),
+        let (mut made, mut outcome) = (Vec::new(), Ok(()));
+        while let Some(tablet) = making.next().await {
+            match tablet {
+                Ok(tablet) => made.push(tablet),
                 Err(error) => outcome = Err(from_tablet(error)),
             }
         }
-        outcome
+        (made, outcome)
+    }
+
+    /// Removes tablets that were made and never served.
+    pub(crate) async fn discard(&self, tablets: Vec<Arc<Tablet>>) {
+        for tablet in tablets {
+            tablet.close();
+            self.forget(&tablet).await;
+        }
     }
 
     /// Makes a tablet of which this is the first manifest. It is not served yet.
@@ -128,6 +146,7 @@ impl Lifecycle {
     pub(crate) async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let served = self.tablets.served(tablet)?;
         // Both in the order of a split, and for its reasons.
+        let _held = self.compactions.hold_majors(tablet);
         let stopped = served.tablet.stop_compactions().await;
         served.tablet.flush().await.map_err(from_tablet)?;
         let _gate = Shut::shut(&served).await;

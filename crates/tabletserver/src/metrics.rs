@@ -53,6 +53,8 @@ pub struct ServerMetrics {
     pub running_flushes: IntGauge,
     /// Tablets split.
     pub splits: IntCounter,
+    /// Merges of neighbouring tablets.
+    pub merges: IntCounter,
     /// Reads that met damage, by file: as many labels as there are damaged files.
     pub corruption: IntCounterVec,
     /// Tablets whose manifest cannot be read.
@@ -121,6 +123,7 @@ impl ServerMetrics {
             running_compactions: m.gauge("stele_running_compactions", "Compactions running."),
             running_flushes: m.gauge("stele_running_flushes", "Flushes running."),
             splits: m.counter("stele_tablet_splits_total", "Tablets split."),
+            merges: m.counter("stele_tablet_merges_total", "Merges of neighbouring tablets."),
             corruption: m.counters(
                 "stele_corruption_total",
                 "Reads that met damage, by damaged sstable.",

@@ -1,4 +1,4 @@
-//! Reads one row for a write that holds its latch. Such writes are conditional writes, increments and appends.
+//! Reads one row for a row operation that holds its latch.
 //!
 //! A small row is read on the calling thread. A larger one is read in partial rows, and only the cells that the write must know
 //! are kept, in a reservation of [`RowMemory`]. The read never waits for memory while the latch is held. Where memory is short
@@ -28,6 +28,22 @@ impl RowCells {
     pub(crate) fn has_reservation(&self) -> bool {
         self.reservation.is_some()
     }
+
+    /// Keeps the reservation only.
+    pub(crate) fn without_cells(self) -> Self {
+        RowCells {
+            cells: Vec::new(),
+            reservation: self.reservation,
+        }
+    }
+
+    /// The reservation, for the next read of the row.
+    pub(crate) fn into_begun(self) -> Begun {
+        Begun {
+            reservation: self.reservation,
+            sampled: Sampled::default(),
+        }
+    }
 }
 
 /// A read that was given up for want of reserved memory.
@@ -43,7 +59,25 @@ pub(crate) struct Begun {
     sampled: Sampled,
 }
 
+impl Begun {
+    /// The same for a read with another filter.
+    pub(crate) fn for_next_read(self) -> Self {
+        Begun {
+            reservation: self.reservation,
+            sampled: Sampled::default(),
+        }
+    }
+}
+
 impl NeedsReservation {
+    /// Forgets the sampling decisions of the read, so that they are not taken for those of another filter.
+    pub(crate) fn without_samples(self) -> Self {
+        NeedsReservation {
+            bytes: self.bytes,
+            sampled: Sampled::default(),
+        }
+    }
+
     /// Waits for the memory. Never called by a writer that holds a latch.
     pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
         Ok(Begun {
@@ -145,7 +179,7 @@ async fn read_within(
                     cell.value = Bytes::copy_from_slice(&cell.value);
                 }
                 cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
-                *kept += size_of::<Cell>() + cell.qualifier.len() + cell.value.len();
+                *kept += kept_bytes(&cell);
                 cells.push(cell);
             }
         }
@@ -162,6 +196,13 @@ async fn read_within(
             return Err(TabletError::NeedsMemory { bytes: *kept });
         }
     }
+}
+
+/// Memory of a kept cell, in a list that may just have doubled.
+fn kept_bytes(cell: &Cell) -> usize {
+    let label_bytes = |label: &String| size_of::<String>() + label.capacity();
+    let labels: usize = cell.labels.iter().map(label_bytes).sum();
+    2 * size_of::<Cell>() + cell.qualifier.len() + cell.value.len() + labels
 }
 
 /// Compiles a filter against a schema.

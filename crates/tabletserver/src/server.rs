@@ -13,8 +13,9 @@ use crate::options::ServerOptions;
 use crate::parts::Parts;
 use crate::read::{OneRow, Reader};
 use crate::recovery::{Kept, Opened, RecoveryReport};
-use crate::rmw::ReadModifyWrite;
+use crate::replacement::Replacements;
 use crate::row_cache::RowCache;
+use crate::row_operation::RowOperations;
 use crate::split::Splitter;
 use crate::stopping::Stopping;
 use crate::tablets::{Served, Tablets};
@@ -45,16 +46,17 @@ pub struct TabletServer {
     pub(crate) parts: Parts,
     pub(crate) reader: Reader,
     pub(crate) writer: Arc<WritePath>,
-    pub(crate) rmw: ReadModifyWrite,
+    pub(crate) row_operations: RowOperations,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) splitter: Splitter,
+    pub(crate) replacements: Arc<Replacements>,
     pub(crate) upkeep: Upkeep,
 }
 
 /// The services of maintenance.
 pub(crate) struct Upkeep {
-    flusher: Arc<Flusher>,
-    compactor: Arc<Compactor>,
+    pub(crate) flusher: Arc<Flusher>,
+    pub(crate) compactor: Arc<Compactor>,
     pub(crate) unread: Arc<UnreadFiles>,
     gauges: Arc<Gauges>,
     housekeeper: Arc<Housekeeper>,
@@ -163,11 +165,14 @@ impl TabletServer {
         let lifecycle = Arc::new(Lifecycle::new(&parts));
         let writer = Arc::new(WritePath::new(&parts));
         let upkeep = Upkeep::new(&parts, &lifecycle);
+        let replacements = Replacements::new(&parts, lifecycle.clone(), upkeep.unread.clone());
+        let replacements = Arc::new(replacements);
         TabletServer {
             reader: Reader::new(parts.tablets.clone(), parts.row_cache.clone()),
-            rmw: ReadModifyWrite::new(writer.clone()),
+            row_operations: RowOperations::new(writer.clone()),
             writer,
-            splitter: Splitter::new(&parts, lifecycle.clone(), upkeep.unread.clone()),
+            splitter: Splitter::new(&parts, lifecycle.clone(), replacements.clone()),
+            replacements,
             lifecycle,
             upkeep,
             parts,

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
+    CompactionState, RowOutcome, RowStream, ServiceResult, TabletControl, TabletRead, TabletRowOperation, TabletSample,
+    TabletService,
 };
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, FamilyId, RowBatch, RowRange, RowWrites, TableSchema, TabletId};
+use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowWrites, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
@@ -35,18 +36,8 @@ impl TabletService for TabletServer {
         self.writer.write(tablet, &rows, durability).await
     }
 
-    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool> {
-        self.rmw.check_and_mutate_row(tablet, request).await
-    }
-
-    async fn read_modify_write(
-        &self,
-        tablet: TabletId,
-        row: Bytes,
-        rules: Vec<RmwRule>,
-        durability: Option<Durability>,
-    ) -> ServiceResult<Vec<Cell>> {
-        self.rmw.read_modify_write_row(tablet, row, rules, durability).await
+    async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        self.row_operations.apply(tablet, request).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
@@ -81,16 +72,46 @@ impl TabletControl for TabletServer {
         self.lifecycle.drop_rows(tablet, range).await
     }
 
+    async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {
+        self.upkeep.flusher.flush_now(tablet).await
+    }
+
+    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
+        self.upkeep.compactor.request(tablet, major)
+    }
+
+    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
+        self.upkeep.compactor.state(tablet)
+    }
+
     fn split_candidates(&self) -> Vec<TabletId> {
         self.splitter.candidates()
     }
 
-    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
-        self.splitter.prepare(tablet, left, right).await
+    async fn prepare_split(
+        &self,
+        tablet: TabletId,
+        halves: (TabletId, TabletId),
+        at: Option<Bytes>,
+    ) -> ServiceResult<Option<Bytes>> {
+        self.splitter.prepare(tablet, halves, at).await
     }
 
-    async fn finish_split(&self, tablet: TabletId, committed: bool) {
-        self.splitter.finish(tablet, committed).await;
+    async fn prepare_merge(&self, tablets: Vec<TabletId>, merged: TabletId) -> ServiceResult<()> {
+        self.replacements.prepare_merge(tablets, merged).await
+    }
+
+    async fn prepare_truncation(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<TabletId>,
+        empty: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        self.replacements.prepare_truncation(schema, tablets, empty).await
+    }
+
+    async fn finish_replacement(&self, first: TabletId, committed: bool) {
+        self.replacements.finish(first, committed).await;
     }
 }
 

@@ -1,18 +1,13 @@
-//! Splits of tablets run on the server here; the master decides them in the catalog.
+//! Splits of tablets: which are due, and how the halves are made. `replacement` serves or drops the halves.
 //!
-//! A split has two halves, between which the catalog changes. `Splitter::prepare` shuts the tablet to writers and makes two
-//! tablets over its files; `Splitter::finish` serves these, or drops them and opens the tablet again.
-//!
-//! Invariants:
-//! * A tablet has at most one prepared split, and its gate is shut as long as that exists.
-//! * The halves share out the rows of their tablet: one ends at the row at which the other begins.
+//! Invariant: the halves share out the rows of their tablet: one ends at the row at which the other begins.
 
 use crate::error::from_tablet;
 use crate::lifecycle::Lifecycle;
-use crate::maintenance::UnreadFiles;
 use crate::parts::Parts;
+use crate::replacement::{Prepared, Replacements};
 use crate::tablets::{Served, Shut, Tablets};
-use crate::work::FlushDemand;
+use crate::work::Compactions;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -29,14 +24,6 @@ use stele_types::{ErrorKind, TabletId};
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
 /// Most probes for tablets to split that are skipped while no file is made: a schema may have changed.
 const PROBES_SKIPPED_MAX: u32 = 20;
-
-/// A split between its halves.
-struct PreparedSplit {
-    /// The two tablets, not served yet.
-    halves: [Arc<Tablet>; 2],
-    /// Keeps writers out of the tablet.
-    _gate: Shut,
-}
 
 /// The outcome of a check of all tablets for those to split. There may be ten thousand, and two checks a second.
 #[derive(Default)]
@@ -66,7 +53,7 @@ impl SplitCheck {
     }
 }
 
-/// Splits tablets: finds those that are too large, and makes and serves their halves.
+/// Splits tablets: finds those that are too large, and makes their halves.
 pub(crate) struct Splitter {
     env: Env,
     /// Counts the bytes of files made: while it stays the same, so do sizes.
@@ -75,11 +62,9 @@ pub(crate) struct Splitter {
     tablet_bytes_max: u64,
     tablets: Arc<Tablets>,
     lifecycle: Arc<Lifecycle>,
-    unread: Arc<UnreadFiles>,
-    flushes: Arc<FlushDemand>,
+    replacements: Arc<Replacements>,
+    compactions: Arc<Compactions>,
     splits: IntCounter,
-    /// Splits between their halves.
-    prepared: Mutex<BTreeMap<TabletId, PreparedSplit>>,
     /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
     indivisible: Mutex<BTreeMap<TabletId, u64>>,
     /// Tablets of which a split failed, and until when they are left alone.
@@ -89,18 +74,17 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// Of the tablets of a server. Files of halves that could not be opened are left to `unread`.
-    pub(crate) fn new(parts: &Parts, lifecycle: Arc<Lifecycle>, unread: Arc<UnreadFiles>) -> Self {
+    /// Of the tablets of a server.
+    pub(crate) fn new(parts: &Parts, lifecycle: Arc<Lifecycle>, replacements: Arc<Replacements>) -> Self {
         Splitter {
             env: parts.context.env.clone(),
             made: parts.context.metrics.clone(),
             tablet_bytes_max: parts.options.tablet_bytes_max,
             tablets: parts.tablets.clone(),
             lifecycle,
-            unread,
-            flushes: parts.flushes.clone(),
+            replacements,
+            compactions: parts.compactions.clone(),
             splits: parts.metrics.splits.clone(),
-            prepared: Mutex::default(),
             indivisible: Mutex::default(),
             failed: Mutex::default(),
             looked: Mutex::default(),
@@ -148,10 +132,10 @@ impl Splitter {
     pub(crate) async fn prepare(
         &self,
         tablet: TabletId,
-        left: TabletId,
-        right: TabletId,
+        halves: (TabletId, TabletId),
+        at: Option<Bytes>,
     ) -> ServiceResult<Option<Bytes>> {
-        let prepared = self.try_prepare(tablet, left, right).await;
+        let prepared = self.try_prepare(tablet, halves, at).await;
         if prepared.is_err() {
             let until = self.env.now() + AFTER_FAILED_SPLIT;
             self.failed.lock().insert(tablet, until);
@@ -159,7 +143,12 @@ impl Splitter {
         prepared
     }
 
-    async fn try_prepare(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
+    async fn try_prepare(
+        &self,
+        tablet: TabletId,
+        (left, right): (TabletId, TabletId),
+        at: Option<Bytes>,
+    ) -> ServiceResult<Option<Bytes>> {
         assert!(
             left != right && tablet != left && tablet != right,
             "the halves are new tablets: {left} and {right} of {tablet}"
@@ -167,10 +156,14 @@ impl Splitter {
         let served = self.tablets.served(tablet)?;
         // A compaction would replace the files that the halves are made of. One that runs takes seconds: it is waited for
         // while writes still flow.
+        let _held = self.compactions.hold_majors(tablet);
         let _compacting = served.tablet.stop_compactions().await;
         // Most of the memtable goes before writes are stopped for the rest.
         served.tablet.flush().await.map_err(from_tablet)?;
-        let row = served.tablet.split_row().await;
+        let row = match at {
+            Some(row) => Ok(Some(row)),
+            None => served.tablet.split_row().await,
+        };
         let Some(row) = row.map_err(|error| self.not_divided(&served, error))? else {
             self.note_indivisible(&served);
             return Ok(None);
@@ -188,14 +181,12 @@ impl Splitter {
             .make_halves(&served, &row, left, right)
             .await
             .map_err(|error| self.not_divided(&served, error))?;
-        let former = self
-            .prepared
-            .lock()
-            .insert(tablet, PreparedSplit { halves, _gate: gate });
-        assert!(
-            former.is_none(),
-            "a tablet has one split at a time: its gate is shut until that is finished"
-        );
+        self.replacements.keep(Prepared {
+            old: vec![tablet],
+            new: halves.into(),
+            gates: vec![gate],
+            counter: Some(self.splits.clone()),
+        });
         Ok(Some(row))
     }
 
@@ -240,34 +231,6 @@ impl Splitter {
                 Err(error)
             }
         }
-    }
-
-    pub(crate) async fn finish(&self, tablet: TabletId, committed: bool) {
-        // The master may ask again after an answer was lost.
-        let Some(prepared) = self.prepared.lock().remove(&tablet) else {
-            return;
-        };
-        if committed {
-            // The halves first: between the two a row is found in either.
-            let schema = self.tablets.served(tablet).map(|served| served.tablet.schema());
-            for half in &prepared.halves {
-                if let Ok(schema) = &schema {
-                    half.set_schema(schema.clone());
-                }
-                self.tablets.serve(half.clone());
-                self.unread.note_unopened(half);
-            }
-            if let Some(served) = self.tablets.unserve(tablet) {
-                self.lifecycle.forget(&served.tablet).await;
-            }
-            self.splits.inc();
-        } else {
-            for half in prepared.halves {
-                half.close();
-                self.lifecycle.forget(&half).await;
-            }
-        }
-        self.flushes.wake();
     }
 }
 

@@ -27,8 +27,14 @@ pub const MUTATIONS_PER_REQUEST_MAX: usize = 100_000;
 /// trailer (see `key`).
 pub const CELL_KEY_BYTES_MAX: usize = 2 * ROW_KEY_BYTES_MAX + 2 * QUALIFIER_BYTES_MAX + 64;
 
-/// Family name bytes (Bigtable documents 64).
-pub const FAMILY_NAME_BYTES_MAX: usize = 64;
+/// Family name bytes: HBase has their number in a signed byte. Bigtable documents 64, which its front end enforces.
+pub const FAMILY_NAME_BYTES_MAX: usize = 127;
+
+/// Family name bytes through the Bigtable API.
+pub const BIGTABLE_FAMILY_NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of a locality group's name, which only administrators see.
+pub const GROUP_NAME_BYTES_MAX: usize = 64;
 
 /// Table name bytes (Bigtable: 50; HBase has none, 255 keeps file and metric names sane).
 pub const TABLE_NAME_BYTES_MAX: usize = 255;

@@ -131,6 +131,8 @@ pub struct TableSchema {
     pub durability: Option<Durability>,
     /// Whether dropping the table or a family is refused.
     pub deletion_protection: bool,
+    /// Whether rows are read and written. A disabled table keeps its rows, and can be administered.
+    pub enabled: bool,
     /// The families by id. Ids of dropped families are not reused.
     pub families: BTreeMap<FamilyId, Family>,
     /// The next family id.

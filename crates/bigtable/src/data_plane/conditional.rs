@@ -13,8 +13,7 @@ use crate::times::TableTime;
 use crate::wire;
 use prost::Message as _;
 use std::sync::Arc;
-use stele_client::{CheckAndMutate, ReadModifyWrite};
-use stele_types::RowMutation;
+use stele_client::{Condition, RowOperation};
 use tonic::Status;
 
 /// Serves a CheckAndMutateRow call.
@@ -31,25 +30,21 @@ pub(crate) async fn check_and_mutate_row(
     }
     let schema = context.schema(&table)?;
     let resolver = resolver(context, &schema);
-    let branch = |mutations: Vec<wire::Mutation>| -> Result<Option<RowMutation>, Status> {
-        if mutations.is_empty() {
-            return Ok(None);
-        }
-        resolver.row(request.row_key.clone(), mutations).map(Some)
-    };
     let predicate = filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new);
     call.charge(predicate.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
-    let check = CheckAndMutate {
-        predicate,
-        on_match: branch(request.true_mutations)?,
-        otherwise: branch(request.false_mutations)?,
-        row: request.row_key.clone(),
+    let operation = RowOperation {
+        condition: Some(Condition::any_cell(predicate)),
+        steps: resolver.steps(request.true_mutations)?,
+        otherwise: resolver.steps(request.false_mutations)?,
+        row: request.row_key,
         table: table.name,
         id: Some(schema.id),
         durability: None,
     };
-    let predicate_matched = context.service.check_and_mutate(check).await.map_err(status)?;
-    Ok(v2::CheckAndMutateRowResponse { predicate_matched })
+    let outcome = context.service.row_operation(operation).await.map_err(status)?;
+    Ok(v2::CheckAndMutateRowResponse {
+        predicate_matched: outcome.matched,
+    })
 }
 
 /// Serves a ReadModifyWriteRow call.
@@ -61,15 +56,17 @@ pub(crate) async fn read_modify_write_row(
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     let schema = context.schema(&table)?;
     let resolver = resolver(context, &schema);
-    let operation = ReadModifyWrite {
-        rules: rmw::rules(&resolver, &request.row_key, request.rules)?,
+    let operation = RowOperation {
+        condition: None,
+        steps: rmw::steps(&resolver, &request.row_key, request.rules)?,
+        otherwise: Vec::new(),
         row: request.row_key.clone(),
         table: table.name,
         id: Some(schema.id),
         durability: None,
     };
-    let cells = context.service.read_modify_write(operation).await.map_err(status)?;
-    let row = rmw::row(&schema, request.row_key, cells)?;
+    let outcome = context.service.row_operation(operation).await.map_err(status)?;
+    let row = rmw::row(&schema, request.row_key, outcome.written)?;
     // Appending one byte may return a hundred megabytes, and their reservation below ended with the write.
     call.charge_response(row.encoded_len());
     Ok(v2::ReadModifyWriteRowResponse { row: Some(row) })

@@ -7,16 +7,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_client::{
-    CheckAndMutate, FamilyChange, GroupChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
-    RmwOperation, RowSample, RowStream, ServiceError, ServiceResult, TableAdmin, TableGroups, TableService,
-    TableUpdate, TabletInfo,
+    CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewTable, ReadRows,
+    RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, ServiceError, ServiceResult, Step,
+    TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
 };
 use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
     Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId,
-    TableName, TableSchema, Timestamp, ValueType,
+    TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -125,6 +125,41 @@ impl FakeTable {
         Ok(())
     }
 
+    fn holds(&self, key: &Bytes, condition: &Condition) -> ServiceResult<bool> {
+        let cells = self.filtered(key, condition.reads.as_deref())?;
+        match &condition.test {
+            ConditionTest::AnyCell => Ok(!cells.is_empty()),
+            ConditionTest::Cells(test) => test(&cells),
+        }
+    }
+
+    fn modify(&mut self, key: &Bytes, rule: &RmwRule) -> ServiceResult<Cell> {
+        let row = self.rows.entry(key.clone()).or_default();
+        let newest = row
+            .iter()
+            .find(|((f, q, _), _)| *f == rule.family && *q == rule.qualifier);
+        let (at, old) = newest.map_or((1_000, Bytes::new()), |(key, value)| (key.2.0.0, value.clone()));
+        let new: Bytes = match &rule.operation {
+            RmwOperation::Append(more) => [&old[..], &more[..]].concat().into(),
+            RmwOperation::Increment(by) => {
+                let old = if old.is_empty() {
+                    Bytes::from_static(&[0; 8])
+                } else {
+                    old
+                };
+                let old: [u8; 8] = old[..]
+                    .try_into()
+                    .map_err(|_| ServiceError::invalid("increment of a value that is not 8 bytes"))?;
+                Bytes::copy_from_slice(&i64::from_be_bytes(old).wrapping_add(*by).to_be_bytes())
+            }
+        };
+        row.insert(
+            (rule.family, rule.qualifier.clone(), Reverse(Timestamp(at))),
+            new.clone(),
+        );
+        Ok(Cell::put(rule.family, rule.qualifier.clone(), Timestamp(at), new))
+    }
+
     fn filtered(&self, key: &Bytes, filter: Option<&Filter>) -> ServiceResult<Vec<Cell>> {
         let row = self.rows.get(key).cloned().unwrap_or_default();
         let cells: Vec<Cell> = row
@@ -217,49 +252,32 @@ impl TableService for Fake {
         })
     }
 
-    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
+    async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
             table.check(request.id)?;
-            let matched = !table.filtered(&request.row, request.predicate.as_deref())?.is_empty();
-            let branch = if matched { &request.on_match } else { &request.otherwise };
-            branch.iter().try_for_each(|change| table.apply(change))?;
-            Ok(matched)
-        })
-    }
-
-    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
-        self.with_table(&request.table, |table| {
-            table.check(request.id)?;
+            let matched = match &request.condition {
+                None => true,
+                Some(condition) => table.holds(&request.row, condition)?,
+            };
+            let steps = if matched { &request.steps } else { &request.otherwise };
             let mut written = BTreeMap::new();
-            for rule in &request.rules {
-                let row = table.rows.entry(request.row.clone()).or_default();
-                let newest = row
-                    .iter()
-                    .find(|((f, q, _), _)| *f == rule.family && *q == rule.qualifier);
-                let (at, old) = newest.map_or((1_000, Bytes::new()), |(key, value)| (key.2.0.0, value.clone()));
-                let new: Bytes = match &rule.operation {
-                    RmwOperation::Append(more) => [&old[..], &more[..]].concat().into(),
-                    RmwOperation::Increment(by) => {
-                        let old = if old.is_empty() {
-                            Bytes::from_static(&[0; 8])
-                        } else {
-                            old
-                        };
-                        let old: [u8; 8] = old[..]
-                            .try_into()
-                            .map_err(|_| ServiceError::invalid("increment of a value that is not 8 bytes"))?;
-                        Bytes::copy_from_slice(&i64::from_be_bytes(old).wrapping_add(*by).to_be_bytes())
+            for step in steps {
+                match step {
+                    Step::Mutate(mutation) => table.apply(&RowMutation {
+                        row: request.row.clone(),
+                        mutations: vec![mutation.clone()],
+                    })?,
+                    Step::Modify(rule) => {
+                        let cell = table.modify(&request.row, rule)?;
+                        written.insert((cell.family, cell.qualifier.clone()), cell);
                     }
-                };
-                row.insert(
-                    (rule.family, rule.qualifier.clone(), Reverse(Timestamp(at))),
-                    new.clone(),
-                );
-                let cell = Cell::put(rule.family, rule.qualifier.clone(), Timestamp(at), new);
-                written.insert((rule.family, rule.qualifier.clone()), cell);
+                    // The front end has none, and no option of a rule besides its operation.
+                    Step::DeleteNewest { .. } => return Err(ServiceError::invalid("not a step of this front end")),
+                }
             }
-            Ok(written.into_values().collect())
+            let written = written.into_values().collect();
+            Ok(RowOutcome { matched, written })
         })
     }
 
@@ -273,6 +291,18 @@ impl TableService for Fake {
             });
             Ok(samples)
         })
+    }
+
+    fn place_of(&self, table: &TableName, _: &[u8]) -> ServiceResult<TabletPlace> {
+        self.schema(table)?;
+        Ok(TabletPlace {
+            id: TabletId(1),
+            range: RowRange::all(),
+        })
+    }
+
+    fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
+        Ok(vec![self.place_of(table, b"")?])
     }
 
     async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
@@ -359,6 +389,7 @@ impl TableAdmin for Fake {
         self.with_table(name, |table| {
             let mut schema = TableSchema::clone(&table.schema);
             schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
+            schema.enabled = update.enabled.unwrap_or(schema.enabled);
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
@@ -378,12 +409,14 @@ impl TableAdmin for Fake {
                         name,
                         gc_rule,
                         value_type,
+                        front_end_data,
                     } => {
                         let id = id_of(&schema, &name)?;
                         let family = schema.families.get_mut(&id).unwrap();
                         family.gc_rule = gc_rule.unwrap_or(family.gc_rule.take());
-                        if let Some((value_type, data)) = value_type {
-                            (family.value_type, family.front_end_data) = (value_type, data);
+                        family.value_type = value_type.unwrap_or(family.value_type);
+                        if let Some(data) = front_end_data {
+                            family.front_end_data = data;
                         }
                     }
                     FamilyChange::Drop { .. } if schema.deletion_protection => {
@@ -452,6 +485,33 @@ impl TableAdmin for Fake {
     async fn drop_row_range(&self, name: &TableName, range: RowRange) -> ServiceResult<()> {
         self.with_table(name, |table| {
             table.rows.retain(|key, _| !range.contains(key));
+            Ok(())
+        })
+    }
+
+    async fn flush(&self, _: &TableName, _: Option<TabletId>) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    async fn compact(&self, _: &TableName, _: Option<TabletId>, _: bool) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    async fn compactions(&self, _: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        Ok(Vec::new())
+    }
+
+    async fn split(&self, name: &TableName, _: TabletId, _: Option<Bytes>) -> ServiceResult<(TabletId, TabletId)> {
+        Err(ServiceError::not_found(format!("table {name} has no tablets")))
+    }
+
+    async fn merge(&self, name: &TableName, _: Vec<TabletId>) -> ServiceResult<TabletId> {
+        Err(ServiceError::not_found(format!("table {name} has no tablets")))
+    }
+
+    async fn truncate(&self, name: &TableName, _: bool) -> ServiceResult<()> {
+        self.with_table(name, |table| {
+            table.rows.clear();
             Ok(())
         })
     }

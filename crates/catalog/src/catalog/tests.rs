@@ -69,6 +69,7 @@ fn schema(id: u64, version: u64) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
@@ -122,12 +123,15 @@ async fn a_table_does_not_take_the_place_of_one_made_meanwhile() {
 async fn a_tablet_is_replaced_once() {
     let (coord, first, second) = two().await;
     let name = TableName::new("n", "t");
-    first.replace_tablet(&name, TabletId(1), halves(2, 3)).await.unwrap();
+    first
+        .replace_tablets(&name, &[TabletId(1)], halves(2, 3))
+        .await
+        .unwrap();
     assert!(is_conflict(
-        second.replace_tablet(&name, TabletId(1), halves(4, 5)).await
+        second.replace_tablets(&name, &[TabletId(1)], halves(4, 5)).await
     ));
     assert!(is_conflict(
-        first.replace_tablet(&name, TabletId(1), halves(4, 5)).await
+        first.replace_tablets(&name, &[TabletId(1)], halves(4, 5)).await
     ));
     assert_eq!(tablets(&coord).await, [2, 3]);
 }
@@ -244,4 +248,75 @@ async fn a_table_that_is_refused_leaves_no_records_of_its_tablets() {
     assert_eq!(refused.kind(), stele_types::ErrorKind::InvalidArgument);
     assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 0);
     assert!(catalog.view().table(&TableName::new("n", "t")).is_none());
+}
+
+/// The tablets of a table, and records of tablets in all.
+async fn tablets_and_records(coord: &Arc<dyn Coord>) -> (Vec<u64>, usize) {
+    let records = coord.list(record::TABLETS).await.unwrap().len();
+    (tablets(coord).await, records)
+}
+
+#[tokio::test]
+async fn neighbours_are_replaced_by_one() {
+    let (coord, first, second) = two().await;
+    let name = TableName::new("n", "t");
+    first
+        .replace_tablets(&name, &[TabletId(1)], halves(2, 3))
+        .await
+        .unwrap();
+    let whole = || vec![(TabletId(4), RowRange::all())];
+    let both = [TabletId(2), TabletId(3)];
+    assert!(is_conflict(second.replace_tablets(&name, &both, whole()).await));
+    first.replace_tablets(&name, &both, whole()).await.unwrap();
+    assert!(is_conflict(first.replace_tablets(&name, &both, whole()).await));
+    assert_eq!(tablets_and_records(&coord).await, (vec![4], 1));
+}
+
+#[tokio::test]
+async fn all_tablets_of_a_table_are_replaced_together() {
+    let (coord, first, second) = two().await;
+    let name = TableName::new("n", "t");
+    let table = (&name, TableId(1));
+    // More than one transaction takes.
+    let row = |n: usize| Bytes::from(format!("{n:04}"));
+    let many = |count: usize, from: u64| -> Vec<(TabletId, RowRange)> {
+        let start = |n: usize| if n == 0 { Bytes::new() } else { row(n) };
+        let end = |n: usize| (n + 1 < count).then(|| row(n + 1));
+        let range = |n| RowRange {
+            start: start(n),
+            end: end(n),
+        };
+        (0..count).map(|n| (TabletId(from + n as u64), range(n))).collect()
+    };
+    first
+        .replace_all_tablets(table, TableId(90), many(300, 100))
+        .await
+        .unwrap();
+    let (found, records) = tablets_and_records(&coord).await;
+    assert_eq!((found.len(), records), (300, 300));
+    let refused = second.replace_all_tablets(table, TableId(91), many(2, 500)).await;
+    assert!(is_conflict(refused), "it has not seen the change");
+    let other = first.replace_all_tablets((&name, TableId(7)), TableId(92), many(2, 500));
+    assert!(is_conflict(other.await), "another table had the name");
+    assert_eq!(tablets_and_records(&coord).await.1, 300);
+    // Changes of the schema and of single tablets go on with them.
+    first.update_schema(schema(1, 2), |_| async {}).await.unwrap();
+    let two = [TabletId(100), TabletId(101)];
+    let one = vec![(
+        TabletId(600),
+        RowRange {
+            start: Bytes::new(),
+            end: Some(row(2)),
+        },
+    )];
+    first.replace_tablets(&name, &two, one).await.unwrap();
+    let (found, records) = tablets_and_records(&coord).await;
+    assert_eq!((found[0], found.len(), records), (600, 299, 299));
+    first
+        .replace_all_tablets(table, TableId(93), many(1, 700))
+        .await
+        .unwrap();
+    assert_eq!(tablets_and_records(&coord).await, (vec![700], 1));
+    first.delete_table(&name).await.unwrap();
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 0);
 }

@@ -16,6 +16,12 @@ const TABLE_2: &[u8] =
     \x03 \x09(\x80\x80\x020\x80\x80\x048\x00@\x01H\x80\x80\x80\x04h\x80\x80\x80\x80\x04r\x02\x01\xff\
     x\x01";
 
+/// The field behind [`TABLE_1`] of a disabled table.
+const DISABLED: &[u8] = b"\x80\x01\x01";
+
+/// The field behind [`TABLE_1`], in version 3, of a table whose tablets were replaced together.
+const TABLET_SET: &[u8] = b"\x88\x01\x80\x02";
+
 const TABLET: &[u8] = b"\x01\x0a\x02b\x00\x12\x01m";
 const NAMESPACE: &[u8] = b"\x01\x0a\x01i\x10\x01";
 
@@ -45,6 +51,7 @@ fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: Some(Durability::Sync),
         deletion_protection: true,
+        enabled: true,
         families: BTreeMap::from([(FamilyId(1), text), (FamilyId(4), number)]),
         next_family: FamilyId(6),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
@@ -77,13 +84,31 @@ fn schema_of_groups() -> TableSchema {
 
 #[test]
 fn tables_are_as_they_were() {
-    for (bytes, schema) in [(TABLE_1, schema()), (TABLE_2, schema_of_groups())] {
+    let disabled = TableSchema {
+        enabled: false,
+        ..schema()
+    };
+    for (bytes, schema) in [
+        (TABLE_1, schema()),
+        (&[TABLE_1, DISABLED].concat()[..], disabled),
+        (TABLE_2, schema_of_groups()),
+    ] {
         assert_eq!(decode_schema(bytes).as_ref(), Ok(&schema));
         assert_eq!(
             encode_schema(&schema).escape_ascii().to_string(),
             bytes.escape_ascii().to_string()
         );
     }
+}
+
+#[test]
+fn a_table_names_the_set_of_its_tablets() {
+    let bytes = [&[3], &TABLE_1[1..], TABLET_SET].concat();
+    assert_eq!(decode_table(&bytes), Ok((schema(), TableId(0x100))));
+    assert_eq!(
+        encode_table(&schema(), TableId(0x100)).escape_ascii().to_string(),
+        bytes.escape_ascii().to_string()
+    );
 }
 
 #[test]

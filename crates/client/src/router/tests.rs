@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "retries wait by the real clock")]
 
 use super::*;
-use crate::request::RmwRule;
+use crate::row_operation::{Condition, Step};
 use crate::tablets::TabletSample;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,17 +40,7 @@ impl TabletService for Replaces {
         self.refuse().await
     }
 
-    async fn check_and_mutate(&self, _: TabletId, _: TabletCheckAndMutate) -> ServiceResult<bool> {
-        self.refuse().await
-    }
-
-    async fn read_modify_write(
-        &self,
-        _: TabletId,
-        _: Bytes,
-        _: Vec<RmwRule>,
-        _: Option<Durability>,
-    ) -> ServiceResult<Vec<Cell>> {
+    async fn row_operation(&self, _: TabletId, _: TabletRowOperation) -> ServiceResult<RowOutcome> {
         self.refuse().await
     }
 
@@ -76,6 +66,7 @@ fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
@@ -136,16 +127,122 @@ async fn a_request_is_for_the_table_that_its_families_are_of() {
         .await;
     assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
     let refused = router
-        .check_and_mutate(CheckAndMutate {
+        .row_operation(RowOperation {
             table,
             id: Some(TableId(1)),
-            row: row.row.clone(),
-            predicate: None,
-            on_match: None,
-            otherwise: Some(row),
+            row: row.row,
+            condition: Some(Condition::any_cell(None)),
+            steps: Vec::new(),
+            otherwise: row.mutations.into_iter().map(Step::Mutate).collect(),
             durability: None,
         })
         .await;
     assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
     assert_eq!(server.calls.load(Ordering::Relaxed), 0);
+}
+
+/// Serves batches of one row each, for ever.
+struct Rows;
+
+#[async_trait]
+impl RowStream for Rows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        Ok(Some(RowBatch::default()))
+    }
+}
+
+/// A server that carries out every call.
+struct Willing;
+
+#[async_trait]
+impl TabletService for Willing {
+    async fn read(&self, _: TabletId, _: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        Ok(Box::new(Rows))
+    }
+
+    async fn mutate(&self, _: TabletId, _: RowWrites, _: Option<Durability>) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    async fn row_operation(&self, _: TabletId, _: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        Ok(RowOutcome {
+            matched: true,
+            written: Vec::new(),
+        })
+    }
+
+    async fn sample(&self, _: TabletId, _: u64) -> ServiceResult<TabletSample> {
+        Ok(TabletSample::default())
+    }
+}
+
+/// The outcome of every data call to a table, and of the lookups that a disabled table answers, too.
+async fn calls(router: &Router, table: &TableName) -> (Vec<Option<ErrorKind>>, bool) {
+    let kind = |error: Option<ServiceError>| error.map(|error| error.kind);
+    let row = Bytes::from_static(b"r");
+    let one_row = RowSet::new(vec![RowRange::single(&row)]);
+    let read = ReadRows::new(table.clone(), RowSet::all());
+    let point = ReadRows::new(table.clone(), one_row);
+    let write = MutateRows {
+        table: table.clone(),
+        id: None,
+        rows: vec![RowMutation {
+            row: row.clone(),
+            mutations: vec![Mutation::DeleteRow { up_to: Timestamp::MAX }],
+        }]
+        .into(),
+        durability: None,
+    };
+    let operation = RowOperation {
+        table: table.clone(),
+        id: None,
+        row,
+        condition: None,
+        steps: Vec::new(),
+        otherwise: Vec::new(),
+        durability: None,
+    };
+    let outcomes = vec![
+        kind(router.read_rows(read).await.err()),
+        kind(router.try_read_row(&point).err()),
+        kind(router.mutate_rows(write).await.err()),
+        kind(router.row_operation(operation).await.err()),
+        kind(router.sample_row_keys(table, RowRange::all()).await.err()),
+    ];
+    (
+        outcomes,
+        router.schema(table).is_ok() && router.tablets(table).await.is_ok(),
+    )
+}
+
+#[tokio::test]
+async fn a_disabled_table_answers_no_data_calls_and_ends_running_reads() {
+    let env = TokioRuntime::current();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+    let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
+    create(&catalog, &schema(), 1).await;
+    let router = Router::new(env, catalog.clone(), Arc::new(Willing));
+    let set_enabled = async |enabled| {
+        let mut next = TableSchema::clone(&catalog.table(&schema().name).unwrap().schema);
+        (next.version, next.enabled) = (next.version + 1, enabled);
+        catalog.update_schema(next, |_| async {}).await.unwrap();
+    };
+    let table = schema().name;
+    let mut running = router
+        .read_rows(ReadRows::new(table.clone(), RowSet::all()))
+        .await
+        .unwrap();
+    assert!(running.next().await.unwrap().is_some());
+    assert_eq!(calls(&router, &table).await, (vec![None; 5], true));
+
+    set_enabled(false).await;
+    let refused = vec![Some(ErrorKind::FailedPrecondition); 5];
+    assert_eq!(calls(&router, &table).await, (refused, true));
+    let ended = running.next().await.expect_err("the table is disabled");
+    assert_eq!(
+        (ended.kind, &ended.message[..]),
+        (ErrorKind::FailedPrecondition, "table n/t is disabled")
+    );
+    set_enabled(true).await;
+    assert_eq!(calls(&router, &table).await, (vec![None; 5], true));
 }

@@ -20,6 +20,9 @@ use stele_types::{Compression, DeleteRule, TimeUnit, ValueType};
 struct Noting {
     made: parking_lot::Mutex<Vec<TabletId>>,
     dropped: parking_lot::Mutex<Vec<TabletId>>,
+    flushed: parking_lot::Mutex<Vec<TabletId>>,
+    /// No tablet has a middle.
+    is_small: AtomicBool,
     /// Divided at `m` when it is asked for.
     large: parking_lot::Mutex<Option<TabletId>>,
     /// Splits that ended, and whether the halves are served.
@@ -59,15 +62,47 @@ impl TabletControl for Noting {
         Ok(())
     }
 
+    async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {
+        self.flushed.lock().push(tablet);
+        Ok(())
+    }
+
+    fn compact(&self, _: TabletId, _: bool) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    fn compaction(&self, _: TabletId) -> ServiceResult<CompactionState> {
+        Ok(CompactionState::None)
+    }
+
     fn split_candidates(&self) -> Vec<TabletId> {
         self.large.lock().iter().copied().collect()
     }
 
-    async fn prepare_split(&self, _: TabletId, _: TabletId, _: TabletId) -> ServiceResult<Option<Bytes>> {
-        Ok(Some(Bytes::from_static(b"m")))
+    async fn prepare_split(
+        &self,
+        _: TabletId,
+        _: (TabletId, TabletId),
+        at: Option<Bytes>,
+    ) -> ServiceResult<Option<Bytes>> {
+        let middle = (!self.is_small.load(Ordering::Relaxed)).then(|| Bytes::from_static(b"m"));
+        Ok(at.or(middle))
     }
 
-    async fn finish_split(&self, tablet: TabletId, committed: bool) {
+    async fn prepare_merge(&self, _: Vec<TabletId>, _: TabletId) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    async fn prepare_truncation(
+        &self,
+        _: Arc<TableSchema>,
+        _: Vec<TabletId>,
+        _: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        Ok(())
+    }
+
+    async fn finish_replacement(&self, tablet: TabletId, committed: bool) {
         self.ended.lock().push((tablet, committed));
     }
 }
@@ -361,6 +396,130 @@ async fn a_table_of_unknown_outcome_goes_with_its_namespace() {
     assert!(view.table(&name).is_none() && !view.namespaces.contains_key("n"));
     let made = tablets.made.lock().clone();
     assert_eq!(*tablets.dropped.lock(), made);
+}
+
+/// The tablets of a table, and where each but the first begins.
+fn tablets_of(catalog: &Catalog, name: &TableName) -> (Vec<TabletId>, Vec<Bytes>) {
+    let entry = catalog.table(name).unwrap();
+    let starts = entry.tablets().iter().skip(1).map(|tablet| tablet.range.start.clone());
+    (
+        entry.tablets().iter().map(|tablet| tablet.id).collect(),
+        starts.collect(),
+    )
+}
+
+#[tokio::test]
+async fn a_client_splits_merges_and_truncates() {
+    let (_, catalog, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let (ids, _) = tablets_of(&catalog, &name);
+    let kind = |outcome: ServiceResult<(TabletId, TabletId)>| outcome.map_err(|error| error.kind);
+    let row = |row: &'static str| Some(Bytes::from_static(row.as_bytes()));
+
+    let (left, right) = master.split(&name, ids[0], row("d")).await.unwrap();
+    for (tablet, at) in [(left, "d"), (left, "x"), (right, "d"), (right, "a"), (left, "")] {
+        let refused = kind(master.split(&name, tablet, row(at)).await);
+        assert_eq!(refused, Err(ErrorKind::InvalidArgument), "{tablet} at {at:?}");
+    }
+    assert_eq!(kind(master.split(&name, ids[0], None).await), Err(ErrorKind::NotFound));
+    tablets.is_small.store(true, Ordering::Relaxed);
+    let refused = kind(master.split(&name, right, None).await);
+    assert_eq!(refused, Err(ErrorKind::FailedPrecondition));
+    tablets.is_small.store(false, Ordering::Relaxed);
+    let (middle, last) = master.split(&name, right, None).await.unwrap();
+    assert_eq!(
+        tablets_of(&catalog, &name),
+        (vec![left, middle, last], vec!["d".into(), "m".into()])
+    );
+
+    master.truncate(&name, true).await.unwrap();
+    let (kept, starts) = tablets_of(&catalog, &name);
+    assert_eq!((kept.len(), starts), (3, vec!["d".into(), "m".into()]));
+    assert!(!kept.contains(&left), "others replace them");
+    let merged = master.merge(&name, vec![kept[2], kept[1]]).await.unwrap();
+    assert_eq!(tablets_of(&catalog, &name), (vec![kept[0], merged], vec!["d".into()]));
+    master.truncate(&name, false).await.unwrap();
+    assert_eq!(tablets_of(&catalog, &name).1, Vec::<Bytes>::new());
+    let firsts: Vec<TabletId> = tablets.ended.lock().iter().map(|(first, _)| *first).collect();
+    assert_eq!(firsts, [ids[0], right, left, kept[1], kept[0]]);
+}
+
+/// Nor does any other replacement happen in the meantime.
+#[tokio::test]
+async fn a_truncation_of_unknown_outcome_is_asked_again() {
+    let (coord, catalog, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let (old, _) = tablets_of(&catalog, &name);
+    coord.fails.store(true, Ordering::Relaxed);
+    master.truncate(&name, false).await.unwrap_err();
+    assert!(master.merge(&name, old.clone()).await.is_err());
+    assert!(tablets.ended.lock().is_empty(), "it is not known yet");
+    coord.fails.store(false, Ordering::Relaxed);
+    assert_eq!(master.split_due().await.unwrap(), 1);
+    assert_eq!(*tablets.ended.lock(), [(old[0], true)]);
+    assert_ne!(tablets_of(&catalog, &name).0, old);
+    assert_eq!(coord.list("catalog/tablet/").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_flush_is_of_all_tablets_or_of_one_that_is_there() {
+    let (_, _, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    let new = NewTable {
+        initial_splits: vec![Bytes::from_static(b"m")],
+        ..new_table(&name)
+    };
+    master.create_table(new).await.unwrap();
+    let made = tablets.made.lock().clone();
+    master.flush(&name, None).await.unwrap();
+    master.flush(&name, Some(made[1])).await.unwrap();
+    assert_eq!(*tablets.flushed.lock(), [made[0], made[1], made[1]]);
+    let stranger = Some(TabletId(7));
+    let refused = [
+        master.flush(&name, stranger).await.unwrap_err().kind,
+        master.compact(&name, stranger, true).await.unwrap_err().kind,
+        master.flush(&TableName::new("n", "u"), None).await.unwrap_err().kind,
+    ];
+    assert_eq!(refused, [ErrorKind::NotFound; 3]);
+    let states = master.compactions(&name).await.unwrap();
+    assert_eq!(
+        states,
+        [(made[0], CompactionState::None), (made[1], CompactionState::None)]
+    );
+}
+
+#[tokio::test]
+async fn an_update_changes_the_state_and_the_front_ends_data_alone() {
+    let (_, _, _, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    let family = NewFamily {
+        value_type: ValueType::Aggregate(stele_types::AggregateKind::Sum),
+        ..new_family()
+    };
+    let new = NewTable {
+        families: vec![family],
+        ..new_table(&name)
+    };
+    assert!(master.create_table(new).await.unwrap().enabled);
+    let disable = TableUpdate {
+        enabled: Some(false),
+        ..TableUpdate::default()
+    };
+    assert!(!master.update_table(&name, disable).await.unwrap().enabled);
+    let change = FamilyChange::Update {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: None,
+        front_end_data: Some(b"data".to_vec()),
+    };
+    let changed = master.modify_families(&name, vec![change]).await.unwrap();
+    let (_, family) = changed.family_named("f").unwrap();
+    assert_eq!(family.front_end_data, b"data");
+    assert_eq!(family.value_type, ValueType::Aggregate(stele_types::AggregateKind::Sum));
+    assert!(!changed.enabled);
+    master.delete_table(&name).await.unwrap();
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub fn change_groups(
 }
 
 fn create(schema: &mut TableSchema, name: String, options: &GroupUpdate) -> ServiceResult<()> {
-    check_name("locality group", &name, limits::FAMILY_NAME_BYTES_MAX)?;
+    check_name("locality group", &name, limits::GROUP_NAME_BYTES_MAX)?;
     if schema.delete_rule == DeleteRule::ByTimestamp {
         // Each group drops the tombstone of a row at a time of its own, and a read would depend on the groups that it
         // reads.

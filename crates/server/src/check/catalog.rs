@@ -72,8 +72,8 @@ async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Resul
     }
     let mut named = BTreeMap::new();
     for (key, versioned) in coord.list(record::TABLES).await? {
-        let schema = match record::decode_schema(&versioned.value) {
-            Ok(schema) => Arc::new(schema),
+        let (schema, tablet_set) = match record::decode_table(&versioned.value) {
+            Ok((schema, tablet_set)) => (Arc::new(schema), tablet_set),
             Err(why) => {
                 report.damage(&key, None, why, Vec::new());
                 continue;
@@ -83,7 +83,7 @@ async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Resul
         if record::table_key(&schema.name) != key {
             report.damage(&key, None, format!("describes table {}", schema.name), Vec::new());
         }
-        let of_table = tablets.remove(&schema.id).unwrap_or_default();
+        let of_table = tablets.remove(&tablet_set).unwrap_or_default();
         if let Err(why) = TableEntry::new(schema.clone(), versioned.version, of_table.clone()) {
             report.damage(&key, None, why, Vec::new());
         }

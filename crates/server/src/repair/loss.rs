@@ -178,7 +178,8 @@ async fn split_again(storage: &Arc<dyn Storage>, env: &Env, splits: &[LostSplit]
         .context("coordination")?;
     let catalog = Catalog::load(coord).await.context("catalog")?;
     for split in splits {
-        let replaced = catalog.replace_tablet(&split.table, split.tablet, split.parts.clone());
+        let old = [split.tablet];
+        let replaced = catalog.replace_tablets(&split.table, &old, split.parts.clone());
         replaced.await.context("catalog")?;
     }
     Ok(())

@@ -25,6 +25,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         delete_rule: rule,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: families.into(),
         next_family: FamilyId(3),
         groups: vec![group],

@@ -14,7 +14,7 @@ use stele_client::{
 };
 use stele_master::Master;
 use stele_types::{
-    Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType,
+    Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, TabletId, Timestamp, ValueType,
 };
 
 /// Attempts at one step. With a pause of some milliseconds each, this is longer than any fault lasts.
@@ -95,10 +95,11 @@ impl Workload {
             self.put_until_done(name, row).await?;
         }
         self.expect(name, Some(&["a", "z"])).await?;
-        match self.below(4) {
+        match self.below(5) {
             0 => self.replace_family(name).await?,
             1 => self.drop_rows(name).await?,
             2 => self.move_family(name).await?,
+            3 => self.replace_tablets(name).await?,
             _ => {}
         }
         let drop_table = |master: Arc<Master>| {
@@ -163,6 +164,46 @@ impl Workload {
         self.expect(name, Some(&["a", "z"])).await?;
         self.put_until_done(name, "m").await?;
         self.expect(name, Some(&["a", "m", "z"])).await
+    }
+
+    /// Tablets are merged and divided, and keep their rows; then empty ones replace them.
+    async fn replace_tablets(&self, name: &TableName) -> Result<(), String> {
+        let merge = |master: Arc<Master>| {
+            let name = name.clone();
+            async move {
+                match tablets_of(&master, &name).await?.as_slice() {
+                    // Merged by a former attempt.
+                    [_] => Ok(()),
+                    tablets => master.merge(&name, tablets.to_vec()).await.map(drop),
+                }
+            }
+        };
+        self.until_done("merge", None, merge).await?;
+        self.expect(name, Some(&["a", "z"])).await?;
+        self.put_until_done(name, "m").await?;
+        let split = |master: Arc<Master>| {
+            let name = name.clone();
+            async move {
+                match tablets_of(&master, &name).await?.as_slice() {
+                    [tablet] => {
+                        let at = Some(Bytes::from_static(b"c"));
+                        master.split(&name, *tablet, at).await.map(drop)
+                    }
+                    _ => Ok(()),
+                }
+            }
+        };
+        self.until_done("split", None, split).await?;
+        self.expect(name, Some(&["a", "m", "z"])).await?;
+        let keep_tablets = self.below(2) == 0;
+        let truncate = |master: Arc<Master>| {
+            let name = name.clone();
+            async move { master.truncate(&name, keep_tablets).await }
+        };
+        self.until_done("truncate", None, truncate).await?;
+        self.expect(name, Some(&[])).await?;
+        self.put_until_done(name, "b").await?;
+        self.expect(name, Some(&["b"])).await
     }
 
     async fn drop_rows(&self, name: &TableName) -> Result<(), String> {
@@ -261,6 +302,11 @@ impl Workload {
         self.rested().await;
         self.running_node().await
     }
+}
+
+async fn tablets_of(master: &Master, name: &TableName) -> ServiceResult<Vec<TabletId>> {
+    let states = master.compactions(name).await?;
+    Ok(states.into_iter().map(|(tablet, _)| tablet).collect())
 }
 
 async fn read_keys(workload: &Workload, node: &Node, name: &TableName) -> Option<ServiceResult<Vec<String>>> {

@@ -13,7 +13,7 @@ use crate::possible::{Change, Row};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_client::{CheckAndMutate, ReadRows, TableService};
+use stele_client::{Condition, ReadRows, RowOperation, Step, TableService};
 use stele_filter::Filter;
 use stele_types::{Cell, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, Timestamp};
 
@@ -81,27 +81,25 @@ impl Workload {
         condition: &View,
         change: &Change,
     ) -> (Outcome, Option<bool>) {
-        let unless_empty = |mutations: &[Mutation]| (!mutations.is_empty()).then(|| write_of(row, mutations));
-        let request = CheckAndMutate {
+        let steps = |mutations: &[Mutation]| mutations.iter().cloned().map(Step::Mutate).collect();
+        let request = RowOperation {
             id: None,
             table: table(),
             row: row.clone(),
-            predicate: filter_of(condition),
-            on_match: unless_empty(&change.on_match),
-            otherwise: unless_empty(&change.otherwise),
+            condition: Some(Condition::any_cell(filter_of(condition))),
+            steps: steps(&change.on_match),
+            otherwise: steps(&change.otherwise),
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = self
-            .ask(node, async move { router.check_and_mutate(request).await })
-            .await;
+        let answer = self.ask(node, async move { router.row_operation(request).await }).await;
         if let Ok(Err(error)) = &answer
             && error.kind == ErrorKind::InvalidArgument
         {
             self.violate(format!("a conditional write was taken for a mistake: {error}"));
         }
         match answer {
-            Ok(answer) => (outcome(&answer), answer.ok()),
+            Ok(answer) => (outcome(&answer), answer.ok().map(|done| done.matched)),
             Err(_) => (Outcome::Unknown, None),
         }
     }

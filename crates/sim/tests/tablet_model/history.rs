@@ -198,6 +198,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         delete_rule,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: (0..)
             .zip(types.into_iter().zip(rules))
             .map(family)

@@ -346,7 +346,10 @@ fn the_size_of_a_write_counts_what_memtables_repeat() {
     };
     let delete = || Mutation::DeleteRow { up_to: Timestamp::MAX };
     let sizes = |rows: Vec<RowMutation>| {
+        let mutations = rows[0].mutations.iter().map(|m| m.map(|bytes| &bytes[..]));
+        let of_row = WriteSize::of_row(&rows[0].row, mutations);
         let size = WriteSize::of(&rows.into());
+        assert_eq!(size, of_row);
         let sizes = [
             size.batch(),
             size.without_apart(1),

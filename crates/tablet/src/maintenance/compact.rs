@@ -67,6 +67,37 @@ impl SpaceLimit {
     };
 }
 
+/// Bounds of a compaction of everything, asked for before each of its parts.
+pub struct MajorBounds<'a> {
+    /// Bytes that the next part may write.
+    pub space: &'a (dyn Fn() -> SpaceLimit + Send + Sync),
+    /// Whether it goes on. Others may wait for its end.
+    pub goes_on: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
+/// How a compaction of everything ended. Parts that it has committed stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MajorEnd {
+    /// Each group is one run.
+    Done,
+    /// It was not to go on.
+    Stopped,
+    /// The next part needs more space than there is.
+    NoSpace,
+}
+
+impl MajorBounds<'_> {
+    /// Why a part that writes this many bytes, into the bottom level or not, is not begun.
+    fn end_before(&self, needs: u64, into_bottom: bool) -> Option<MajorEnd> {
+        if !(self.goes_on)() {
+            return Some(MajorEnd::Stopped);
+        }
+        let space = (self.space)();
+        let most = if into_bottom { space.into_bottom } else { space.any };
+        (needs > most).then_some(MajorEnd::NoSpace)
+    }
+}
+
 impl Tablet {
     /// Runs the compaction that is most due, or a part of it; whether one was.
     pub async fn compact_if_due(&self) -> Result<bool> {
@@ -259,8 +290,26 @@ impl Tablet {
     /// becomes garbage by that is freed immediately.
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
+        let bounds = MajorBounds {
+            space: &|| SpaceLimit::UNLIMITED,
+            goes_on: &|| true,
+        };
+        let end = self.compact_files(&bounds).await?;
+        assert_eq!(end, MajorEnd::Done, "nothing bounds it");
+        Ok(())
+    }
+
+    /// As [`Tablet::compact_all`] without the flush, within bounds. Keeps other compactions of the tablet out.
+    pub async fn compact_files(&self, bounds: &MajorBounds<'_>) -> Result<MajorEnd> {
         let _alone = self.compacting.write().await;
-        while self.migrate_next().await?.is_some() {}
+        while let Some(bytes) = self.with_state(State::movable_bytes) {
+            if let Some(end) = bounds.end_before(bytes, false) {
+                return Ok(end);
+            }
+            if self.migrate_next().await?.is_none() {
+                break;
+            }
+        }
         for collects in [false, true] {
             let state = self.with_state(|state| state.of_files(&self.context.memory));
             let collected = match collects {
@@ -271,15 +320,23 @@ impl Tablet {
             for group in state.groups.iter().filter(free) {
                 let links = || group.files.iter().flat_map(|file| &file.reference.values);
                 if !collects || links().any(|link| collected.contains(&link.id())) {
-                    self.rewrite_all(group, &collected).await?;
+                    let end = self.rewrite_all(group, &collected, bounds).await?;
+                    if end != MajorEnd::Done {
+                        return Ok(end);
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(MajorEnd::Done)
     }
 
     /// Rewrites a group; no compaction runs meanwhile.
-    async fn rewrite_all(&self, group: &GroupState, collected: &BTreeSet<FileId>) -> Result<()> {
+    async fn rewrite_all(
+        &self,
+        group: &GroupState,
+        collected: &BTreeSet<FileId>,
+        bounds: &MajorBounds<'_>,
+    ) -> Result<MajorEnd> {
         let context = CompactionContext::of(self);
         // Files that are flushed meanwhile have rows that the loop has passed.
         let ids = |files: &[HeldFile]| files.iter().map(|file| file.reference.id()).collect::<Vec<FileId>>();
@@ -288,13 +345,17 @@ impl Tablet {
         loop {
             let state = self.state();
             let Some(group) = state.group(group.id).map(|group| group.of_files(&self.context.memory)) else {
-                return Ok(());
+                return Ok(MajorEnd::Done);
             };
+            let space = (bounds.space)();
             // Of a damaged file nobody may know which rows it has.
             if state.is_above_misplaced(group.id) || group.files.iter().any(HeldFile::is_damaged) {
                 let plan = context.plan_all(&state, &group, collected.clone());
-                let weighed = context.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
-                return self.carry_out(&group, weighed).await.map(drop);
+                let weighed = context.weigh(&group, plan, space.any).await?;
+                return match bounds.end_before(weighed.needs, weighed.plan.bottom) {
+                    Some(end) => Ok(end),
+                    None => self.carry_out(&group, weighed).await.map(|_| MajorEnd::Done),
+                };
             }
             let (_, runs) = context.summaries(&state, &group);
             let is_known = |run: &&Range<usize>| {
@@ -307,19 +368,24 @@ impl Tablet {
             };
             let has_bottom = true;
             let due = Due { pick, runs, has_bottom };
-            let part = context
-                .plan_bottom(&group, &due, SpaceLimit::UNLIMITED, Some(&from))
-                .await?;
-            let Some(mut plan) = part else { return Ok(()) };
+            let part = context.plan_bottom(&group, &due, space, Some(&from)).await?;
+            let Some(mut plan) = part else {
+                return Ok(MajorEnd::Done);
+            };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
             debug_assert!(
                 upper.as_ref().is_none_or(|upper| *upper > from),
                 "each part begins behind the one before"
             );
-            let weighed = context.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
+            let weighed = context.weigh(&group, plan, space.any).await?;
+            if let Some(end) = bounds.end_before(weighed.needs, true) {
+                return Ok(end);
+            }
             self.carry_out(&group, weighed).await?;
-            let Some(upper) = upper else { return Ok(()) };
+            let Some(upper) = upper else {
+                return Ok(MajorEnd::Done);
+            };
             from = upper;
         }
     }

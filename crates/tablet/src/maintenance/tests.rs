@@ -199,6 +199,7 @@ fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -15,6 +15,7 @@ fn schema() -> Arc<TableSchema> {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: Default::default(),
         next_family: FamilyId(3),
         groups: vec![group],

@@ -140,6 +140,7 @@ async fn server() -> Arc<TabletServer> {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

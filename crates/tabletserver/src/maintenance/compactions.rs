@@ -13,9 +13,10 @@ use crate::work::Compactions;
 use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
+use stele_client::{CompactionState, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
-use stele_tablet::TabletError;
+use stele_tablet::{MajorBounds, MajorEnd, Tablet, TabletError};
 use stele_types::{ErrorKind, TabletId};
 
 /// Tablets checked every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
@@ -78,7 +79,10 @@ impl Compactor {
                 Some((tablet, is_second)) => {
                     match self.tablets.served(tablet) {
                         Ok(served) => self.compact_tablet(&served, is_second).await,
-                        Err(_) => self.compactions.forget_failures(tablet),
+                        Err(_) => {
+                            self.compactions.forget_failures(tablet);
+                            self.compactions.forget_requests(tablet);
+                        }
                     }
                     self.compactions.end(tablet);
                 }
@@ -91,6 +95,11 @@ impl Compactor {
 
     async fn compact_tablet(&self, served: &Served, is_second: bool) {
         let tablet = &served.tablet;
+        if !is_second && self.compactions.begin_major(tablet.id()) {
+            let end = self.compact_everything(tablet).await;
+            self.compactions.end_major(tablet.id(), end == Some(MajorEnd::Stopped));
+            return;
+        }
         if !is_second {
             // One file at a time; an error of the device is one that readers of the file meet, too.
             match tablet.warm_next().await {
@@ -121,6 +130,49 @@ impl Compactor {
                 self.env.sleep(AFTER_FAILURE).await;
             }
         }
+    }
+
+    /// Carries out a requested compaction of everything. One that fails, or has too little space, is not tried again: the
+    /// first part may be all that it ever gets done.
+    async fn compact_everything(&self, tablet: &Tablet) -> Option<MajorEnd> {
+        let id = tablet.id();
+        let bounds = MajorBounds {
+            space: &|| self.admission.reservation(self.compactions_max),
+            goes_on: &|| !self.stopping.is_stopping() && self.compactions.major_goes_on(id),
+        };
+        match tablet.compact_files(&bounds).await {
+            Ok(end) => {
+                if end == MajorEnd::NoSpace {
+                    tracing::warn!(tablet = %id, "too little disk space for the requested major compaction");
+                }
+                Some(end)
+            }
+            Err(error) => {
+                if !matches!(error, TabletError::Closed { .. }) {
+                    self.failures.inc();
+                    tracing::error!(tablet = %id, %error, "the requested major compaction failed");
+                }
+                self.env.sleep(AFTER_FAILURE).await;
+                None
+            }
+        }
+    }
+
+    /// Notes a client's request for a compaction; a worker takes it up.
+    pub(crate) fn request(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
+        self.tablets.served(tablet)?;
+        if major && self.admission.is_disk_full() {
+            let message = "the disk is full: only compactions that free space are run";
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
+        self.compactions.request(tablet, major);
+        Ok(())
+    }
+
+    /// The compactions of a tablet that run or were requested.
+    pub(crate) fn state(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
+        self.tablets.served(tablet)?;
+        Ok(self.compactions.state(tablet))
     }
 
     /// While the disk is full, announces everything that may shrink.

@@ -6,6 +6,7 @@
 use super::pinned::PinnedMemtables;
 use super::{AFTER_FAILURE, FlushCandidate, FlushPressure, FlushView, IDLE, note_failure};
 use crate::admission::Admission;
+use crate::error::from_tablet;
 use crate::log::CommitLog;
 use crate::options::MemtableLimits;
 use crate::parts::Parts;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_client::ServiceResult;
 use stele_env::metrics::{IntCounter, IntGauge};
 use stele_env::{Env, Priority};
 use stele_tablet::{MemoryAccount, TabletError};
@@ -274,6 +276,16 @@ impl Flusher {
         });
         self.admission.unflushable.set_memory(bytes);
         unflushable
+    }
+
+    /// Flushes a tablet at a client's request; its files are durable then.
+    pub(crate) async fn flush_now(&self, tablet: TabletId) -> ServiceResult<()> {
+        let served = self.tablets.served(tablet)?;
+        served.tablet.flush().await.map_err(from_tablet)?;
+        self.admission.memory_freed();
+        self.tidy.notify_one();
+        self.compactions.announce(tablet);
+        Ok(())
     }
 
     async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {

@@ -4,6 +4,7 @@
 
 mod outage;
 mod parts;
+mod replaced;
 mod takeover;
 
 use super::*;
@@ -150,6 +151,7 @@ fn schema(durability: Option<Durability>) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
@@ -561,11 +563,11 @@ async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
     let halves = [TabletId(11), TabletId(12)];
     let row = new
         .splitter
-        .prepare(TABLETS[0], halves[0], halves[1])
+        .prepare(TABLETS[0], halves.into(), None)
         .await
         .unwrap()
         .unwrap();
-    new.splitter.finish(TABLETS[0], true).await;
+    new.replacements.finish(TABLETS[0], true).await;
 
     old_storage.taken_over.store(true, Ordering::Relaxed);
     let compacted = old.served(TABLETS[0]).unwrap().tablet.compact_all().await;
@@ -601,7 +603,7 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
     let halves = [TabletId(11), TabletId(12)];
     server
         .splitter
-        .prepare(TABLETS[0], halves[0], halves[1])
+        .prepare(TABLETS[0], halves.into(), None)
         .await
         .unwrap_err();
     assert!(server.splitter.candidates().is_empty());
@@ -624,11 +626,11 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
     let halves = [TabletId(11), TabletId(12)];
     let row = server
         .splitter
-        .prepare(TABLETS[0], halves[0], halves[1])
+        .prepare(TABLETS[0], halves.into(), None)
         .await
         .unwrap()
         .unwrap();
-    server.splitter.finish(TABLETS[0], true).await;
+    server.replacements.finish(TABLETS[0], true).await;
     write(&server, halves[0], "a", "acknowledged").await;
     drop(server);
 

@@ -63,6 +63,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

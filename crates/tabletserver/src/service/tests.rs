@@ -1,16 +1,21 @@
 //! Requests of a caller whose view of the catalog is old.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod requested;
+
 use super::*;
 use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
+use futures::FutureExt as _;
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{BatchReservation, RmwOperation, ServiceError};
+use stele_client::{BatchReservation, Condition, RmwOperation, RmwRule, ServiceError, Step};
+use stele_env::tokio_env::TokioRuntime;
 use stele_memory::{Part, Pool};
+use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
-use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
+use stele_types::{Cell, Durability, ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
 
 fn put(row: &Bytes) -> RowMutation {
     let mutation = Mutation::Put {
@@ -25,24 +30,44 @@ fn put(row: &Bytes) -> RowMutation {
     }
 }
 
-async fn check_and_mutate(server: &TabletServer, tablet: TabletId, row: &Bytes) -> ServiceResult<bool> {
-    let request = TabletCheckAndMutate {
+/// Applies steps if the row has a cell that the filter lets through.
+fn conditional(row: &Bytes, reads: Option<Filter>, steps: Vec<Step>, otherwise: Vec<Step>) -> TabletRowOperation {
+    TabletRowOperation {
         row: row.clone(),
-        predicate: None,
-        on_match: None,
-        otherwise: Some(put(row)),
+        condition: Some(Condition::any_cell(reads.map(Arc::new))),
+        steps,
+        otherwise,
         durability: None,
-    };
-    TabletService::check_and_mutate(server, tablet, request).await
+    }
+}
+
+fn unconditional(row: &Bytes, steps: Vec<Step>) -> TabletRowOperation {
+    TabletRowOperation {
+        row: row.clone(),
+        condition: None,
+        steps,
+        otherwise: Vec::new(),
+        durability: None,
+    }
+}
+
+fn steps(row: RowMutation) -> Vec<Step> {
+    row.mutations.into_iter().map(Step::Mutate).collect()
+}
+
+fn append_to(qualifier: impl Into<Bytes>, value: impl Into<Bytes>) -> Step {
+    let operation = RmwOperation::Append(value.into());
+    Step::Modify(RmwRule::new(FamilyId(1), qualifier.into(), operation))
+}
+
+async fn check_and_mutate(server: &TabletServer, tablet: TabletId, row: &Bytes) -> ServiceResult<bool> {
+    let operation = conditional(row, None, Vec::new(), steps(put(row)));
+    Ok(server.row_operation(tablet, operation).await?.matched)
 }
 
 async fn append(server: &TabletServer, tablet: TabletId, row: &Bytes) -> ServiceResult<Vec<Cell>> {
-    let rule = RmwRule {
-        family: FamilyId(1),
-        qualifier: Bytes::from_static(b"q"),
-        operation: RmwOperation::Append(Bytes::from_static(b"v")),
-    };
-    server.read_modify_write(tablet, row.clone(), vec![rule], None).await
+    let operation = unconditional(row, vec![append_to("q", "v")]);
+    Ok(server.row_operation(tablet, operation).await?.written)
 }
 
 /// All rows that a tablet has of those asked for.
@@ -296,20 +321,10 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
         let row = Bytes::from_static(b"a row");
         let latched = server.writer.latches.own(&row).await;
         let put = |qualifier| put_column(&row, qualifier, value_bytes);
-        let request = TabletCheckAndMutate {
-            row: row.clone(),
-            predicate: None,
-            on_match: None,
-            otherwise: Some(put("conditional")),
-            durability: None,
-        };
-        let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
-        let rules = vec![RmwRule {
-            family: FamilyId(1),
-            qualifier: Bytes::from_static(b"rule"),
-            operation: RmwOperation::Append(Bytes::from(vec![7; value_bytes])),
-        }];
-        let modify = server.read_modify_write(TABLETS[0], row.clone(), rules, None);
+        let request = conditional(&row, None, Vec::new(), steps(put("conditional")));
+        let conditional = server.row_operation(TABLETS[0], request);
+        let rule = append_to("rule", vec![7; value_bytes]);
+        let modify = server.row_operation(TABLETS[0], unconditional(&row, vec![rule]));
         let plain = server.mutate(TABLETS[0], vec![put("plain")].into(), None);
         let release = async {
             for _ in 0..10 {
@@ -318,7 +333,7 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
             drop(latched);
         };
         let (conditional, modify, plain, ()) = tokio::join!(conditional, modify, plain, release);
-        assert!(!conditional.unwrap());
+        assert!(!conditional.unwrap().matched);
         modify.unwrap();
         plain.unwrap();
         server.shut_down().await;
@@ -349,14 +364,9 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
         on_false: None,
     };
     let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
-    let request = TabletCheckAndMutate {
-        row: row.clone(),
-        predicate: Some(Arc::new(Filter::Chain(vec![whole, copies.clone(), copies]))),
-        on_match: Some(put(&row)),
-        otherwise: None,
-        durability: None,
-    };
-    let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
+    let reads = Filter::Chain(vec![whole, copies.clone(), copies]);
+    let request = conditional(&row, Some(reads), steps(put(&row)), Vec::new());
+    let conditional = server.row_operation(TABLETS[0], request);
     let plain = async {
         while pool.overdraft_waiters() == 0 {
             tokio::task::yield_now().await;
@@ -367,7 +377,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
         plain.expect("it waits for the conditional write").unwrap();
     };
     let (conditional, ()) = tokio::join!(conditional, plain);
-    assert!(conditional.unwrap());
+    assert!(conditional.unwrap().matched);
     assert_eq!((server.parts.admission.rows.taken(), pool.is_overdrawn()), (0, false));
     // 200 columns, one that was written meanwhile, and the cell that the condition wrote.
     assert_eq!(cells_in_partial_rows(&server, TABLETS[0], &row, None).await, 202);
@@ -401,18 +411,11 @@ async fn a_condition_samples_once_for_a_row() {
     };
     let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
     let sample = Filter::Chain(vec![Filter::RowSample(0.5), whole, copies.clone(), copies]);
-    let predicate = Arc::new(sample);
     let mut matched = 0;
     for n in 0..ROWS {
-        let request = TabletCheckAndMutate {
-            row: row(n),
-            predicate: Some(predicate.clone()),
-            on_match: None,
-            otherwise: None,
-            durability: None,
-        };
-        let is_match = TabletService::check_and_mutate(&*server, TABLETS[0], request).await;
-        matched += usize::from(is_match.unwrap());
+        let request = conditional(&row(n), Some(sample.clone()), Vec::new(), Vec::new());
+        let outcome = server.row_operation(TABLETS[0], request).await;
+        matched += usize::from(outcome.unwrap().matched);
     }
     // Drawn twice it would be a quarter of them.
     assert!((150..=250).contains(&matched), "{matched} of {ROWS}");
@@ -437,13 +440,10 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     served.tablet.flush().await.unwrap();
     // Enough columns that no filter leaves out the cells of others.
     let others = (0..40).map(|n| format!("n{n:02}"));
-    let rule = |qualifier: String| RmwRule {
-        family: FamilyId(1),
-        qualifier: Bytes::from(qualifier),
-        operation: RmwOperation::Append(Bytes::from_static(b"v")),
-    };
-    let rules = std::iter::once("a".to_owned()).chain(others).map(rule).collect();
-    let written = server.read_modify_write(TABLETS[0], row, rules, None).await.unwrap();
+    let rules = std::iter::once("a".to_owned()).chain(others);
+    let rules = rules.map(|qualifier| append_to(qualifier, "v")).collect();
+    let outcome = server.row_operation(TABLETS[0], unconditional(&row, rules)).await;
+    let written = outcome.unwrap().written;
     assert_eq!(written.len(), 41);
     assert_eq!(written[0].value.len(), (5 << 19) + 1);
 }
@@ -489,14 +489,12 @@ async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
         (admission.rows.taken() > 0, admission.expected_bytes() > 0)
     };
     assert_eq!(is_counted(), (false, false));
-    let rule = RmwRule {
-        family: FamilyId(1),
-        qualifier: Bytes::from_static(b"q"),
-        operation: RmwOperation::Append(Bytes::from_static(b"v")),
-    };
     // With a sync, it queues for the log's task.
-    let sync = Some(Durability::Sync);
-    let mut appended = Box::pin(server.read_modify_write(TABLETS[0], row.clone(), vec![rule], sync));
+    let operation = TabletRowOperation {
+        durability: Some(Durability::Sync),
+        ..unconditional(&row, vec![append_to("q", "v")])
+    };
+    let mut appended = Box::pin(server.row_operation(TABLETS[0], operation));
     loop {
         assert!(futures::poll!(&mut appended).is_pending());
         if server.parts.admission.expected_bytes() > 0 {
@@ -565,4 +563,31 @@ async fn answers_that_wait_do_not_stop_writes() {
     let lie: usize = answers.iter().flatten().map(|cell| cell.value.len()).sum();
     let kept = server.parts.context.memory.bytes();
     assert!(lie > 5 << 20 && kept < 4 * lie as u64, "{kept} for {lie}");
+}
+
+/// A connection polls its requests one after the other. Those of them that write share one append, and need no task.
+#[tokio::test]
+async fn writes_that_are_polled_together_share_an_append() {
+    let faulty = FaultyStorage::new(TokioRuntime::current());
+    let server = first(&Watched::over(faulty.clone()), None).await;
+    let row = |n: usize| Bytes::from(format!("a{n:04}"));
+    let write = |n| server.mutate(TABLETS[0], vec![put(&row(n))].into(), Some(Durability::Flush));
+    // Begins a segment, for which it needs the task of the log.
+    write(0).await.unwrap();
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let before = faulty.counts().appends;
+    let mut writes: Vec<_> = (1..=20).map(|n| Box::pin(write(n))).collect();
+    for write in &mut writes {
+        assert!(write.now_or_never().is_none(), "they let each other queue");
+    }
+    // Its client goes away; the others do not notice.
+    drop(writes.remove(0));
+    for write in writes {
+        write.now_or_never().expect("all are applied").unwrap();
+    }
+    assert_eq!(faulty.counts().appends, before + 1);
+    assert_eq!(scan(&server, TABLETS[0], RowSet::all()).await, 21);
+    server.shut_down().await;
 }

@@ -8,13 +8,20 @@
 //! A tablet whose compaction fails is left alone for a time, longer each time. It may be the most urgent of all and stay so,
 //! and each attempt reads and writes until it comes to the place that fails. The others are not to wait for that.
 //!
+//! A client may request a compaction of a tablet. A minor one is a check as any other. A major one rewrites all files of the
+//! tablet; it has the tablet for itself, and one worker. It is stopped after a part while somebody waits for the tablet's
+//! compactions to end, and begins again later.
+//!
 //! Invariants:
 //! * Each set has a tablet at most once, so all are bounded by the number of tablets.
+//! * A tablet has at most one requested major compaction, waiting or running, and no second job meanwhile.
 //! * A tablet has between one and two jobs while it is among the running ones, and every job that began ends once.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
+use stele_client::CompactionState;
 use stele_types::TabletId;
 use tokio::sync::Notify;
 
@@ -42,6 +49,19 @@ struct Inner {
     running: BTreeMap<TabletId, usize>,
     /// Those of which the last compaction failed.
     failed: BTreeMap<TabletId, Failed>,
+    /// Those of which a check was requested that has not begun.
+    requested: BTreeSet<TabletId>,
+    /// Requested compactions of everything.
+    majors: BTreeMap<TabletId, Major>,
+    /// How many wait for the compactions of a tablet to end, or need that they have ended; never 0.
+    held: BTreeMap<TabletId, usize>,
+}
+
+/// How far a requested compaction of everything is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Major {
+    Waiting,
+    Running,
 }
 
 /// That a tablet is left alone because its compaction failed.
@@ -64,11 +84,34 @@ impl Inner {
     fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
         let may_begin = |tablet: &&TabletId| !self.is_backing_off(**tablet, now);
         let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
-        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
+        let may_have = |tablet: &&TabletId| {
+            (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet)) && !self.majors.contains_key(*tablet)
+        };
         let busy = self.waiting.union(&self.beside).filter(may_have);
         let most =
             |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
         most(&mut idle.filter(may_begin)).or_else(|| most(&mut busy.filter(may_begin)))
+    }
+}
+
+/// No compaction of everything of a tablet begins, and one that runs ends soon.
+pub(crate) struct MajorsHeld {
+    compactions: Arc<Compactions>,
+    tablet: TabletId,
+}
+
+impl Drop for MajorsHeld {
+    fn drop(&mut self) {
+        let mut inner = self.compactions.inner.lock();
+        if let Some(holders) = inner.held.get_mut(&self.tablet).filter(|holders| **holders > 1) {
+            *holders -= 1;
+            return;
+        }
+        inner.held.remove(&self.tablet);
+        if inner.majors.contains_key(&self.tablet) {
+            inner.waiting.insert(self.tablet);
+            self.compactions.wanted.notify_one();
+        }
     }
 }
 
@@ -78,6 +121,87 @@ impl Compactions {
         if self.inner.lock().waiting.insert(tablet) {
             self.wanted.notify_one();
         }
+    }
+
+    /// A client requests a compaction of a tablet: of everything if it is `major`.
+    pub(crate) fn request(&self, tablet: TabletId, major: bool) {
+        let mut inner = self.inner.lock();
+        if major {
+            inner.majors.entry(tablet).or_insert(Major::Waiting);
+        } else {
+            inner.requested.insert(tablet);
+        }
+        // The client may know that it succeeds now.
+        inner.failed.remove(&tablet);
+        inner.waiting.insert(tablet);
+        self.wanted.notify_one();
+    }
+
+    /// The compactions of a tablet that run or were requested.
+    pub(crate) fn state(&self, tablet: TabletId) -> CompactionState {
+        let inner = self.inner.lock();
+        let major = inner.majors.get(&tablet);
+        let of_major = usize::from(major == Some(&Major::Running));
+        let is_minor = inner.requested.contains(&tablet) || inner.jobs(tablet) > of_major;
+        match (major.is_some(), is_minor) {
+            (false, false) => CompactionState::None,
+            (false, true) => CompactionState::Minor,
+            (true, false) => CompactionState::Major,
+            (true, true) => CompactionState::MajorAndMinor,
+        }
+    }
+
+    /// Begins the requested compaction of everything of a tablet of which a job has begun; whether there is one. It is the
+    /// tablet's only job.
+    pub(crate) fn begin_major(&self, tablet: TabletId) -> bool {
+        let mut inner = self.inner.lock();
+        let may_begin = inner.jobs(tablet) == 1 && !inner.held.contains_key(&tablet);
+        match inner.majors.get_mut(&tablet) {
+            Some(major) if may_begin => {
+                assert_eq!(
+                    *major,
+                    Major::Waiting,
+                    "a compaction of everything is its tablet's only job"
+                );
+                *major = Major::Running;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the running compaction of everything of a tablet goes on: nobody waits for its end.
+    pub(crate) fn major_goes_on(&self, tablet: TabletId) -> bool {
+        !self.inner.lock().held.contains_key(&tablet)
+    }
+
+    /// A compaction of everything has ended. One that was stopped waits to begin `again`.
+    pub(crate) fn end_major(&self, tablet: TabletId, again: bool) {
+        let mut inner = self.inner.lock();
+        let ended = inner.majors.remove(&tablet);
+        assert_eq!(ended, Some(Major::Running), "a compaction of everything ends once");
+        if again {
+            inner.majors.insert(tablet, Major::Waiting);
+        }
+        // Something may have come up meanwhile.
+        inner.waiting.insert(tablet);
+    }
+
+    /// Has a running compaction of everything of a tablet end after its present part, and begins none, while the guard
+    /// lives: for a caller who waits for the compactions of the tablet to end.
+    pub(crate) fn hold_majors(self: &Arc<Self>, tablet: TabletId) -> MajorsHeld {
+        *self.inner.lock().held.entry(tablet).or_default() += 1;
+        MajorsHeld {
+            compactions: self.clone(),
+            tablet,
+        }
+    }
+
+    /// Forgets the requests for a tablet, which is no more.
+    pub(crate) fn forget_requests(&self, tablet: TabletId) {
+        let mut inner = self.inner.lock();
+        inner.requested.remove(&tablet);
+        inner.majors.remove(&tablet);
     }
 
     /// A compaction of a tablet failed: it waits for another, and is left alone for a time. That does not grow where it failed
@@ -123,6 +247,7 @@ impl Compactions {
         let tablet = inner.next(now, urgency)?;
         inner.waiting.remove(&tablet);
         inner.beside.remove(&tablet);
+        inner.requested.remove(&tablet);
         let is_second = inner.jobs(tablet) > 0;
         *inner.running.entry(tablet).or_default() += 1;
         assert!(
@@ -233,5 +358,49 @@ mod tests {
         assert_eq!(begin(210_000), Some(2));
         fail(220_000, false);
         assert_eq!([begin(221_499), begin(221_500)], [None, Some(2)]);
+    }
+
+    #[test]
+    fn a_compaction_of_everything_has_its_tablet_for_itself() {
+        let compactions = Arc::new(Compactions::default());
+        let tablet = TabletId(1);
+        let begin = || {
+            compactions
+                .begin(false, Duration::ZERO, |_| 0)
+                .map(|(_, is_second)| is_second)
+        };
+        // Requested while a job runs: no second job begins, or the two might never both have ended.
+        compactions.announce(tablet);
+        assert_eq!(begin(), Some(false));
+        compactions.request(tablet, true);
+        compactions.request(tablet, true);
+        assert_eq!(
+            (begin(), compactions.state(tablet)),
+            (None, CompactionState::MajorAndMinor)
+        );
+        compactions.end(tablet);
+        assert_eq!(begin(), Some(false));
+        assert!(compactions.begin_major(tablet) && compactions.major_goes_on(tablet));
+        compactions.announce(tablet);
+        assert_eq!((begin(), compactions.state(tablet)), (None, CompactionState::Major));
+        // Somebody waits for its end: it begins again after that.
+        let held = [compactions.hold_majors(tablet), compactions.hold_majors(tablet)];
+        assert!(!compactions.major_goes_on(tablet));
+        compactions.end_major(tablet, true);
+        compactions.end(tablet);
+        assert_eq!((begin(), compactions.begin_major(tablet)), (Some(false), false));
+        compactions.end(tablet);
+        let [first, second] = held;
+        drop(first);
+        assert_eq!(begin(), None, "a check has found nothing");
+        drop(second);
+        assert_eq!((begin(), compactions.begin_major(tablet)), (Some(false), true));
+        compactions.end_major(tablet, false);
+        compactions.end(tablet);
+        assert_eq!(compactions.state(tablet), CompactionState::None);
+        compactions.request(tablet, true);
+        compactions.request(tablet, false);
+        compactions.forget_requests(tablet);
+        assert_eq!(compactions.state(tablet), CompactionState::None);
     }
 }

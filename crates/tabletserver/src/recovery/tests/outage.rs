@@ -106,7 +106,7 @@ async fn halves_take_up_what_was_opened_before_they_were_served() {
     let halves = [TabletId(11), TabletId(12)];
     server
         .splitter
-        .prepare(TABLETS[0], halves[0], halves[1])
+        .prepare(TABLETS[0], halves.into(), None)
         .await
         .unwrap()
         .unwrap();
@@ -114,7 +114,7 @@ async fn halves_take_up_what_was_opened_before_they_were_served() {
     memory.make_readable(values);
     server.upkeep.unread.read_again().await;
     assert!(!server.served(TABLETS[0]).unwrap().tablet.holds_unopened());
-    server.splitter.finish(TABLETS[0], true).await;
+    server.replacements.finish(TABLETS[0], true).await;
     server.upkeep.unread.read_again().await;
     for half in halves {
         assert!(!server.served(half).unwrap().tablet.holds_unopened(), "{half}");

@@ -1,0 +1,143 @@
+//! One atomic operation on one row: an optional condition, and the steps of either outcome.
+//!
+//! Conditional writes, increments, appends, deletes of the newest version and combinations of these are all row operations.
+//! The condition and the steps see the row as it was before the operation. A rule also sees earlier rules of the same column.
+
+use crate::error::ServiceResult;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use stele_filter::Filter;
+use stele_types::{Cell, Durability, FamilyId, Mutation, TableId, TableName, Timestamp};
+
+/// An operation on one row, atomic over its reads and its writes.
+#[derive(Clone, Debug)]
+pub struct RowOperation {
+    /// Which table.
+    pub table: TableName,
+    /// As in [`MutateRows`](crate::MutateRows).
+    pub id: Option<TableId>,
+    /// Which row.
+    pub row: Bytes,
+    /// `None` applies `steps`.
+    pub condition: Option<Condition>,
+    /// Applied in order if the condition holds; may be empty.
+    pub steps: Vec<Step>,
+    /// Applied in order if it does not; may be empty.
+    pub otherwise: Vec<Step>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
+/// A condition on one row.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// The cells that the condition checks: visible ones, in the order of a read. `None` for all.
+    pub reads: Option<Arc<Filter>>,
+    /// When it holds.
+    pub test: ConditionTest,
+}
+
+impl Condition {
+    /// Holds when the filter lets any cell of the row through; `None` lets all cells through.
+    pub fn any_cell(reads: Option<Arc<Filter>>) -> Self {
+        Condition {
+            reads,
+            test: ConditionTest::AnyCell,
+        }
+    }
+}
+
+/// When a condition holds.
+#[derive(Clone)]
+pub enum ConditionTest {
+    /// When `reads` yields any cell. The values of the cells may not be read.
+    AnyCell,
+    /// Decides over all cells that `reads` yields, of which the row may have none. It is called under the row's latch, and more
+    /// than once if the operation has to wait for memory. Its error ends the operation, which writes nothing then. Cells that
+    /// take more memory than one write may read are `ResourceExhausted`.
+    Cells(Arc<CellsTest>),
+}
+
+/// A decision over the cells of one row.
+pub type CellsTest = dyn Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync;
+
+impl fmt::Debug for ConditionTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConditionTest::AnyCell => "AnyCell",
+            ConditionTest::Cells(_) => "Cells(..)",
+        })
+    }
+}
+
+/// One step of a row operation.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A plain change.
+    Mutate(Mutation),
+    /// Deletes the newest version that a column has before the operation; nothing when there is none. `NotFound` when the
+    /// schema lacks the family.
+    DeleteNewest {
+        /// Which family.
+        family: FamilyId,
+        /// Which column.
+        qualifier: Bytes,
+    },
+    /// An increment or append on the newest cell of a column.
+    Modify(RmwRule),
+}
+
+/// An increment or append on one column. `NotFound` when the schema lacks the family.
+///
+/// The new cell is never older than the newest one of the column, unless `timestamp` says so. Where several rules of an
+/// operation change one column, each continues with the cell of the one before it. The column is then written once, at the place of the
+/// last of them.
+#[derive(Clone, Debug)]
+pub struct RmwRule {
+    /// Which family.
+    pub family: FamilyId,
+    /// Which column.
+    pub qualifier: Bytes,
+    /// What to do with its newest cell.
+    pub operation: RmwOperation,
+    /// The first timestamp of the cells to choose the newest from, and the one behind the last, in the table's unit. `None` for
+    /// all cells.
+    pub times: Option<(i64, i64)>,
+    /// The timestamp of the new cell. `None` for the server's time or that of the column's newest cell, the later of both.
+    pub timestamp: Option<Timestamp>,
+    /// The new cell is later than the column's newest one, so that it never replaces it: HBase's increments and appends.
+    pub is_new_version: bool,
+}
+
+impl RmwRule {
+    /// A rule on the newest cell of a column, with the server's timestamp.
+    pub fn new(family: FamilyId, qualifier: Bytes, operation: RmwOperation) -> Self {
+        RmwRule {
+            family,
+            qualifier,
+            operation,
+            times: None,
+            timestamp: None,
+            is_new_version: false,
+        }
+    }
+}
+
+/// The change that a rule makes to a value.
+#[derive(Clone, Debug)]
+pub enum RmwOperation {
+    /// Appends bytes; a missing cell counts as empty.
+    Append(Bytes),
+    /// Adds to a big-endian signed 64-bit value, wrapping; a missing cell counts as 0; any other length is an error.
+    Increment(i64),
+}
+
+/// The outcome of a row operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowOutcome {
+    /// Whether the condition held; true without a condition.
+    pub matched: bool,
+    /// The cells that [`Step::Modify`] wrote: one per column, ascending by family and qualifier.
+    pub written: Vec<Cell>,
+}

@@ -1,0 +1,110 @@
+//! Flushes and compactions that clients ask for.
+//!
+//! They change no catalog, so they do not take turns with changes. A tablet may be split or merged meanwhile. Its memtables
+//! were flushed for that, and its successors are found in the catalog.
+
+use crate::error::from_catalog;
+use crate::master::Master;
+use futures::StreamExt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stele_catalog::TableEntry;
+use stele_client::{CompactionState, ServiceError, ServiceResult};
+use stele_env::Priority;
+use stele_types::{ErrorKind, TableName, TabletId};
+
+/// Tablets flushed concurrently, as many as the server flushes by itself.
+const FLUSHES_MAX: usize = 4;
+/// How often successors of tablets that went away during a call are looked up. Each time is another split in the moment
+/// between a lookup and a call.
+const LOOKUPS_MAX: usize = 10;
+
+/// The tablets of a table that a request is for.
+fn wanted(entry: &TableEntry, tablet: Option<TabletId>) -> ServiceResult<Vec<TabletId>> {
+    let ids = entry.tablets().iter().map(|entry| entry.id);
+    let wanted: Vec<TabletId> = ids.filter(|id| tablet.is_none_or(|tablet| tablet == *id)).collect();
+    match (tablet, wanted.is_empty()) {
+        (Some(tablet), true) => Err(no_tablet(&entry.schema.name, tablet)),
+        _ => Ok(wanted),
+    }
+}
+
+/// The error for a tablet that is not the table's, or not any more.
+pub(crate) fn no_tablet(table: &TableName, tablet: TabletId) -> ServiceError {
+    ServiceError::not_found(format!("table {table} has no tablet {tablet}"))
+}
+
+impl Master {
+    /// Flushes tablets, in a task of its own: a flush is not stopped half-way when its caller goes away.
+    pub(crate) async fn flush_tablets(&self, table: &TableName, tablet: Option<TabletId>) -> ServiceResult<()> {
+        let ids = wanted(&*self.entry(table)?, tablet)?;
+        let (tablets, catalog, table) = (self.tablets.clone(), self.catalog.clone(), table.clone());
+        let flush_all = async move {
+            let flush = |id| {
+                let tablets = tablets.clone();
+                async move { (id, tablets.flush(id).await) }
+            };
+            let mut flushing = futures::stream::iter(ids.into_iter().map(flush)).buffer_unordered(FLUSHES_MAX);
+            let mut outcome = Ok(());
+            while let Some((id, flushed)) = flushing.next().await {
+                let is_there = || {
+                    let entry = catalog.table(&table).map_err(from_catalog)?;
+                    Ok(entry.tablets().iter().any(|entry| entry.id == id))
+                };
+                match flushed {
+                    // It was replaced, and flushed for that; or the table was dropped.
+                    Err(error) if error.kind == ErrorKind::Unavailable => match is_there() {
+                        Ok(true) => outcome = Err(error),
+                        Ok(false) => {}
+                        Err(error) => outcome = Err(error),
+                    },
+                    Err(error) => outcome = Err(error),
+                    Ok(()) => {}
+                }
+            }
+            outcome
+        };
+        let task = self.env.spawn_join(Priority::Background, "requested flush", flush_all);
+        let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the flush");
+        task.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Requests a compaction of each tablet.
+    pub(crate) fn request_compactions(
+        &self,
+        table: &TableName,
+        tablet: Option<TabletId>,
+        major: bool,
+    ) -> ServiceResult<()> {
+        let mut asked = BTreeSet::new();
+        for _ in 0..LOOKUPS_MAX {
+            let mut gone = None;
+            for id in wanted(&*self.entry(table)?, tablet)? {
+                if asked.contains(&id) {
+                    continue;
+                }
+                match self.tablets.compact(id, major) {
+                    Ok(()) => drop(asked.insert(id)),
+                    Err(error) if error.kind == ErrorKind::Unavailable => gone = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
+            match gone {
+                None => return Ok(()),
+                Some(error) if tablet.is_some() => return Err(error),
+                Some(_) => {}
+            }
+        }
+        Err(ServiceError::new(
+            ErrorKind::Busy,
+            format!("tablets of table {table} are being replaced: try again"),
+        ))
+    }
+
+    /// The compactions of each tablet; of one that is not served none runs.
+    pub(crate) fn compaction_states(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        let entry: Arc<TableEntry> = self.entry(table)?;
+        let state = |id| (id, self.tablets.compaction(id).unwrap_or_default());
+        Ok(entry.tablets().iter().map(|entry| state(entry.id)).collect())
+    }
+}

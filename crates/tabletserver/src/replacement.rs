@@ -1,0 +1,167 @@
+//! Replacements of tablets run on the server here; the master decides them in the catalog.
+//!
+//! A replacement has two halves, between which the catalog changes. The first shuts the old tablets to writers and makes the
+//! new ones: two over the files of one (`split`), one over the files of several, or empty ones. The second,
+//! [`Replacements::finish`], serves the new tablets, or drops them and opens the old ones again.
+//!
+//! Invariants:
+//! * A tablet has at most one prepared replacement, and its gate is shut as long as that exists.
+//! * The new tablets of a replacement have the rows of the old ones, each row once.
+
+use crate::error::from_tablet;
+use crate::lifecycle::Lifecycle;
+use crate::maintenance::UnreadFiles;
+use crate::parts::Parts;
+use crate::tablets::{Served, Shut, Tablets};
+use crate::work::{Compactions, FlushDemand};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_client::ServiceResult;
+use stele_env::metrics::IntCounter;
+use stele_tablet::Tablet;
+use stele_types::{RowRange, TableSchema, TabletId};
+
+/// A replacement between its halves.
+pub(crate) struct Prepared {
+    /// The tablets that are replaced.
+    pub(crate) old: Vec<TabletId>,
+    /// Those that replace them, not served yet.
+    pub(crate) new: Vec<Arc<Tablet>>,
+    /// Keep writers out of the old ones.
+    pub(crate) gates: Vec<Shut>,
+    /// Counts it when it is done.
+    pub(crate) counter: Option<IntCounter>,
+}
+
+/// The prepared replacements, and how they end.
+pub(crate) struct Replacements {
+    tablets: Arc<Tablets>,
+    lifecycle: Arc<Lifecycle>,
+    unread: Arc<UnreadFiles>,
+    flushes: Arc<FlushDemand>,
+    compactions: Arc<Compactions>,
+    merges: IntCounter,
+    /// By the first of the old tablets.
+    prepared: Mutex<BTreeMap<TabletId, Prepared>>,
+}
+
+impl Replacements {
+    /// Of the tablets of a server. Files of new tablets that could not be opened are left to `unread`.
+    pub(crate) fn new(parts: &Parts, lifecycle: Arc<Lifecycle>, unread: Arc<UnreadFiles>) -> Self {
+        Replacements {
+            tablets: parts.tablets.clone(),
+            lifecycle,
+            unread,
+            flushes: parts.flushes.clone(),
+            compactions: parts.compactions.clone(),
+            merges: parts.metrics.merges.clone(),
+            prepared: Mutex::default(),
+        }
+    }
+
+    /// Keeps a replacement until its outcome is known.
+    pub(crate) fn keep(&self, prepared: Prepared) {
+        let first = *prepared.old.first().expect("a replacement replaces a tablet at least");
+        let former = self.prepared.lock().insert(first, prepared);
+        assert!(
+            former.is_none(),
+            "a tablet has one replacement at a time: its gate is shut until that is finished"
+        );
+    }
+
+    /// Makes one tablet over the files of neighbours, in row order.
+    pub(crate) async fn prepare_merge(&self, old: Vec<TabletId>, merged: TabletId) -> ServiceResult<()> {
+        let served: Vec<Arc<Served>> = old
+            .iter()
+            .map(|id| self.tablets.served(*id))
+            .collect::<ServiceResult<_>>()?;
+        // In the order of a split, and for its reasons: compactions, most of the memtables, writers, the rest.
+        let _held: Vec<_> = old.iter().map(|id| self.compactions.hold_majors(*id)).collect();
+        let mut stopped = Vec::with_capacity(served.len());
+        for part in &served {
+            stopped.push(part.tablet.stop_compactions().await);
+        }
+        for part in &served {
+            part.tablet.flush().await.map_err(from_tablet)?;
+        }
+        let mut gates = Vec::with_capacity(served.len());
+        for part in &served {
+            gates.push(Shut::shut(part).await);
+            part.tablet.check_open().map_err(from_tablet)?;
+            part.tablet.flush().await.map_err(from_tablet)?;
+        }
+        let parts: Vec<&Tablet> = served.iter().map(|part| &*part.tablet).collect();
+        let manifest = Tablet::join(&parts, merged).await.map_err(from_tablet)?;
+        let schema = parts.first().map(|part| part.schema()).expect("several are merged");
+        let tablet = self.lifecycle.create(schema, manifest).await.map_err(from_tablet)?;
+        tablet.learn_from_parts(&parts);
+        drop(stopped);
+        self.keep(Prepared {
+            old,
+            new: vec![tablet],
+            gates,
+            counter: Some(self.merges.clone()),
+        });
+        Ok(())
+    }
+
+    /// Makes empty tablets for all rows of a table. Damaged tablets are replaced, too.
+    pub(crate) async fn prepare_truncation(
+        &self,
+        schema: Arc<TableSchema>,
+        old: Vec<TabletId>,
+        empty: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        let (new, made) = self.lifecycle.make_empty(schema, empty).await;
+        if let Err(error) = made {
+            self.lifecycle.discard(new).await;
+            return Err(error);
+        }
+        let mut gates = Vec::with_capacity(old.len());
+        for served in old.iter().filter_map(|id| self.tablets.served(*id).ok()) {
+            gates.push(Shut::shut(&served).await);
+        }
+        self.keep(Prepared {
+            old,
+            new,
+            gates,
+            counter: None,
+        });
+        Ok(())
+    }
+
+    /// Serves the new tablets of a replacement that is `committed`, and the old ones otherwise; removes the others.
+    pub(crate) async fn finish(&self, first: TabletId, committed: bool) {
+        // The master may ask again after an answer was lost.
+        let Some(prepared) = self.prepared.lock().remove(&first) else {
+            return;
+        };
+        let Prepared {
+            old,
+            new,
+            gates,
+            counter,
+        } = prepared;
+        if committed {
+            // The new ones first: between the two a row is found in either.
+            let served = old.iter().find_map(|id| self.tablets.served(*id).ok());
+            let schema = served.map(|served| served.tablet.schema());
+            for tablet in &new {
+                if let Some(schema) = &schema {
+                    tablet.set_schema(schema.clone());
+                }
+                self.tablets.serve(tablet.clone());
+                self.unread.note_unopened(tablet);
+            }
+            self.lifecycle.drop_all(old).await;
+            if let Some(counter) = counter {
+                counter.inc();
+            }
+        } else {
+            self.lifecycle.discard(new).await;
+        }
+        drop(gates);
+        self.flushes.wake();
+    }
+}

@@ -1,0 +1,196 @@
+//! Row operations read and write one row under its latch. They are conditional writes, increments, appends, and combinations
+//! of these.
+//!
+//! An operation has two reads. The first is of the cells that its condition checks, the second of the columns that its steps
+//! change. Both see the row before the operation, because the latch is exclusive.
+//!
+//! A row that is not small is read in partial rows, and only the cells that the operation must know are kept. For a condition
+//! that is all that its test decides over, or one cell without its value where any cell does. For steps it is the newest
+//! cell of each column. The bytes that rules write are checked against the memory for such rows before any of them is made.
+//!
+//! Invariant: a writer that holds a row's latch, or has passed a tablet's gate, never waits for anything that a plain write may
+//! hold while it waits for the latch or the gate. So the reservation for its batch and its turn as a large write are taken
+//! first, for the bytes that are known then. The bytes that a rule's cell has already are not known; the memory reserved for
+//! the row covers them until they are written.
+//!
+//! How much memory a row takes shows when it is read. Under the latch only free memory is reserved, never the overdraft, which a
+//! large plain write has from its arrival. Where free memory is too little, latch, gate and reservations are released, the
+//! write waits, and the row is latched and read again with the memory reserved.
+
+mod columns;
+mod condition;
+mod modify;
+mod steps;
+
+use crate::commit::{Held, Reserved};
+use crate::error::not_here;
+use crate::memory::WriteMemory;
+use crate::read_for_write::{Begun, NeedsReservation, RowCells};
+use crate::write::WritePath;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::request::server_timestamp;
+use stele_client::{Condition, RowOutcome, ServiceResult, Step, TabletRowOperation};
+use stele_tablet::{BatchBuilder, WriteSize};
+use stele_types::{Durability, RowMutation, TableSchema, TabletId};
+
+/// The least size of such a write for admission: the bytes that it writes may not be known yet.
+const WRITE_BYTES: usize = 256;
+
+/// Row operations of a server.
+pub(crate) struct RowOperations {
+    /// They latch and commit like all writes.
+    write: Arc<WritePath>,
+}
+
+/// The state of a row before an operation, as far as the operation must know it.
+struct Found {
+    /// Whether the condition held.
+    matched: bool,
+    schema: Arc<TableSchema>,
+    /// Cells of the columns that the steps change; absent if they change none.
+    columns: Option<RowCells>,
+}
+
+impl RowOperations {
+    /// Commits through a write path.
+    pub(crate) fn new(write: Arc<WritePath>) -> Self {
+        RowOperations { write }
+    }
+
+    /// Applies an operation; returns when it is as durable as asked.
+    pub(crate) async fn apply(&self, tablet: TabletId, operation: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        let TabletRowOperation {
+            row,
+            condition,
+            steps,
+            otherwise,
+            durability,
+        } = operation;
+        let sizes = [&steps, &otherwise].map(|steps| steps::least_size(&row, steps));
+        let mut begun = Begun::default();
+        let (held, reserved, found) = loop {
+            let (held, reserved) = self.own_row(tablet, &row, &sizes).await?;
+            let branches = [&steps[..], &otherwise[..]];
+            match self.read(&held, &row, condition.as_ref(), branches, begun).await? {
+                Ok(found) => break (held, reserved, found),
+                Err(lacks) => {
+                    drop((held, reserved));
+                    begun = lacks.wait(&self.write.admission.rows).await?;
+                }
+            }
+        };
+        let Found {
+            matched,
+            schema,
+            columns,
+        } = found;
+        let steps = if matched { steps } else { otherwise };
+        let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let cells = columns.as_ref().map_or(&[][..], |columns| &columns.cells);
+        let (mutations, written) = steps::resolve(&schema, cells, steps, now, self.write.admission.rows.all_bytes())?;
+        if !mutations.is_empty() {
+            let mutation = RowMutation { row, mutations };
+            let reserved = Reserved {
+                row: columns.map(RowCells::without_cells),
+                ..reserved
+            };
+            self.commit_row(mutation, durability, held, reserved).await?;
+        }
+        Ok(RowOutcome { matched, written })
+    }
+
+    /// Tests the condition, and reads the columns that the steps of its branch change: the first branch if it holds.
+    async fn read(
+        &self,
+        held: &Held,
+        row: &Bytes,
+        condition: Option<&Condition>,
+        [steps, otherwise]: [&[Step]; 2],
+        begun: Begun,
+    ) -> ServiceResult<Result<Found, NeedsReservation>> {
+        let tablet = &held.entered.tablet;
+        let (schema, memory) = (tablet.schema(), &self.write.admission.rows);
+        let (matched, begun) = match condition {
+            None => (true, begun),
+            Some(condition) => match condition::test(tablet, &schema, row, condition, memory, begun).await? {
+                Ok(tested) => tested,
+                Err(lacks) => return Ok(Err(lacks)),
+            },
+        };
+        let steps = if matched { steps } else { otherwise };
+        let columns = columns::read(tablet, &schema, row, steps, memory, begun).await?;
+        Ok(columns.map(|columns| Found {
+            matched,
+            schema,
+            columns,
+        }))
+    }
+
+    /// Logs and applies the result of such a write.
+    async fn commit_row(
+        &self,
+        mutation: RowMutation,
+        durability: Option<Durability>,
+        mut held: Held,
+        mut reserved: Reserved,
+    ) -> ServiceResult<()> {
+        let rows = vec![mutation].into();
+        let size = WriteSize::of(&rows);
+        let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
+        let excess = extent.applied.saturating_sub(reserved.applied);
+        assert!(
+            reserved.excess.is_none(),
+            "a write is counted beyond its reservation once"
+        );
+        reserved.excess = self
+            .write
+            .admission
+            .is_large(excess)
+            .then(|| self.write.admission.count_in(excess));
+        held.keep(reserved);
+        let mut builder = BatchBuilder::default();
+        builder.push_rows_within(&rows, size.batch());
+        self.write.commit(builder.finish(), durability, held).await
+    }
+
+    /// Latches a row for a write, with reservations for the largest of these sizes.
+    async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
+        let (mut copied, mut applied) = (0, WRITE_BYTES);
+        for size in sizes {
+            let extent = self.write.extent_of(tablet, size)?;
+            copied = copied.max(extent.copied);
+            applied = applied.max(extent.applied);
+        }
+        let reservation = match WriteMemory::is_needed(copied) {
+            true => Some(self.write.reserve_batch(copied).await?),
+            false => None,
+        };
+        let served = self.write.admit(tablet, applied).await?;
+        let coming = match self.write.admission.is_large(applied) {
+            true => Some(self.write.let_in(applied).await?),
+            false => None,
+        };
+        let entered = self.write.enter(served).await?;
+        if !entered.tablet.range().contains(row) {
+            return Err(not_here(tablet));
+        }
+        let latched = self.write.latches.own(row).await;
+        let held = Held::new(
+            entered,
+            latched,
+            self.write.row_cache.keys(tablet, [&row[..]].into_iter()),
+        );
+        let reserved = Reserved {
+            reservation,
+            coming,
+            applied,
+            excess: None,
+            row: None,
+        };
+        Ok((held, reserved))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The steps of a row operation, and the mutations that they come to.
+
+use super::columns::versions;
+use super::modify::modify;
+use stele_client::{RmwOperation, ServiceResult, Step};
+use stele_tablet::WriteSize;
+use stele_types::{Cell, Mutation, TableSchema, Timestamp};
+
+/// The least that steps write: the bytes that columns have already are not known.
+pub(super) fn least_size(row: &[u8], steps: &[Step]) -> WriteSize {
+    match steps {
+        [] => WriteSize::default(),
+        steps => WriteSize::of_row(row, steps.iter().map(least)),
+    }
+}
+
+fn least(step: &Step) -> Mutation<&[u8]> {
+    match step {
+        Step::Mutate(mutation) => mutation.map(|bytes| &bytes[..]),
+        Step::DeleteNewest { family, qualifier } => Mutation::DeleteVersion {
+            family: *family,
+            qualifier,
+            timestamp: Timestamp(0),
+        },
+        Step::Modify(rule) => Mutation::Put {
+            family: rule.family,
+            qualifier: &rule.qualifier,
+            timestamp: Timestamp(0),
+            value: match &rule.operation {
+                RmwOperation::Append(suffix) => suffix,
+                RmwOperation::Increment(_) => &[0; size_of::<i64>()],
+            },
+        },
+    }
+}
+
+/// The mutations of steps, in their order, on a row that has these cells in their columns; and the cells that rules write, one
+/// per column. `now` is the least timestamp that a rule gives on its own. Rules that write more than `bytes_max` are refused.
+pub(super) fn resolve(
+    schema: &TableSchema,
+    cells: &[Cell],
+    steps: Vec<Step>,
+    now: Timestamp,
+    bytes_max: usize,
+) -> ServiceResult<(Vec<Mutation>, Vec<Cell>)> {
+    debug_assert!(
+        cells.is_sorted_by_key(|cell| (cell.family, &cell.qualifier[..], std::cmp::Reverse(cell.timestamp))),
+        "cells are in the order of a row"
+    );
+    let modified = modify(schema, cells, &steps, now, bytes_max)?;
+    let mut mutations = Vec::with_capacity(steps.len());
+    for (place, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Mutate(mutation) => mutations.push(mutation),
+            Step::DeleteNewest { family, qualifier } => {
+                if let Some(newest) = versions(cells, family, &qualifier).first() {
+                    mutations.push(Mutation::DeleteVersion {
+                        family,
+                        qualifier,
+                        timestamp: newest.timestamp,
+                    });
+                }
+            }
+            Step::Modify(rule) => mutations.extend(modified.put_at(place, rule)),
+        }
+    }
+    let written = modified.into_cells();
+    assert!(
+        written.len() <= mutations.len(),
+        "each cell that rules write is put by the last rule of its column"
+    );
+    Ok((mutations, written))
+}
