@@ -54,6 +54,7 @@ fn main() -> io::Result<()> {
     catalog(&mut seeds);
     requests(&mut seeds);
     hbase(&mut seeds);
+    hbase_filters(&mut seeds)?;
     texts(&mut seeds);
     instance(&mut seeds);
     remote_files(&mut seeds);
@@ -411,6 +412,23 @@ fn hbase(seeds: &mut Seeds) {
     };
     hbase_frame::encode_response(&mut response, header, Some(&scanned), &cells).expect("it fits");
     add(seeds, "hbase_frame", response);
+}
+
+/// Some of the filters that are recorded with HBase's answers, behind a byte of flags.
+fn hbase_filters(seeds: &mut Seeds) -> io::Result<()> {
+    const PACKAGE: &str = "6f72672e6170616368652e6861646f6f702e68626173652e66696c7465722e";
+    let recorded = golden_file("hbase", "filters.txt")?;
+    let recorded = String::from_utf8_lossy(&recorded);
+    let cases = recorded.lines().filter_map(|line| line.strip_prefix("case "));
+    for (number, case) in cases.enumerate().step_by(11) {
+        let hex = case.split(' ').nth(5).unwrap_or_default().replace('@', PACKAGE);
+        let digits: Vec<_> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        let (pairs, _) = digits.as_chunks::<2>();
+        let message = pairs.iter().map(|[high, low]| (high * 16 + low) as u8);
+        let flags = (number / 11 % 4) as u8;
+        add(seeds, "hbase_filter", [flags].into_iter().chain(message).collect::<Vec<_>>());
+    }
+    Ok(())
 }
 
 /// Messages of the Bigtable API; the numbers are those of its data.proto and bigtable.proto.

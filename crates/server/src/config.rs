@@ -35,6 +35,12 @@ pub struct StartArgs {
     /// Address of the Bigtable API [default: 127.0.0.1:8086]
     #[arg(long, env = "STELE_BIGTABLE", value_name = "ADDR")]
     bigtable: Option<String>,
+    /// Address of the HBase API, or off [default: 127.0.0.1:16020]
+    #[arg(long, env = "STELE_HBASE", value_name = "ADDR|off")]
+    hbase: Option<String>,
+    /// Host that HBase clients are told [default: the one of the address, or of the machine if that is any]
+    #[arg(long, env = "STELE_HBASE_HOST", value_name = "HOST")]
+    hbase_host: Option<String>,
     /// Address of health checks and metrics [default: 127.0.0.1:8088]
     #[arg(long, env = "STELE_HTTP", value_name = "ADDR")]
     http: Option<String>,
@@ -74,7 +80,7 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 13] = [
+const SETTINGS: [Setting; 15] = [
     Setting {
         key: "data",
         meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
@@ -113,6 +119,21 @@ const SETTINGS: [Setting; 13] = [
         unit: "address:port",
         default: "127.0.0.1:8086",
         range: "any local address; port 0 takes a free one",
+    },
+    Setting {
+        key: "hbase",
+        meaning: "Address of the HBase API. If it is not given and the default is taken by another process, the server \
+                  starts without it and warns.",
+        unit: "address:port",
+        default: HBASE_DEFAULT,
+        range: "any local address; port 0 takes a free one; off",
+    },
+    Setting {
+        key: "hbase_host",
+        meaning: "Host that HBase clients are told to reach this server at.",
+        unit: "name or address",
+        default: "",
+        range: "empty for the address of hbase, or the machine's name if that is 0.0.0.0 or [::]",
     },
     Setting {
         key: "http",
@@ -176,6 +197,9 @@ const SETTINGS: [Setting; 13] = [
     },
 ];
 
+/// Where the HBase API is served if the settings do not say.
+const HBASE_DEFAULT: &str = "127.0.0.1:16020";
+
 /// The smallest budget that covers the fixed costs and leaves memory for requests.
 const MEMORY_MIN: u64 = 64 << 20;
 
@@ -209,6 +233,12 @@ pub struct Config {
     pub cache: Option<CacheOptions>,
     /// Address of the Bigtable API.
     pub bigtable: SocketAddr,
+    /// Address of the HBase API; `None` if it is off.
+    pub hbase: Option<SocketAddr>,
+    /// Whether the settings name that address, and not the default one.
+    pub hbase_is_given: bool,
+    /// Host that HBase clients are told; empty for that of the address.
+    pub hbase_host: String,
     /// Address of health checks and metrics.
     pub http: SocketAddr,
     /// Memory budget in bytes.
@@ -313,6 +343,12 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             bytes: cache_bytes,
         }),
         bigtable: address("bigtable", &args.bigtable)?,
+        hbase: match text("hbase", &args.hbase).as_str() {
+            "off" => None,
+            _ => Some(address("hbase", &args.hbase)?),
+        },
+        hbase_is_given: text("hbase", &args.hbase) != HBASE_DEFAULT,
+        hbase_host: text("hbase_host", &args.hbase_host),
         http: address("http", &args.http)?,
         memory: memory.map_err(|e| anyhow::anyhow!("memory: {e}"))?,
         durability: match text("durability", &args.durability).as_str() {
@@ -336,6 +372,10 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
 }
 
 fn check(config: &Config) -> anyhow::Result<()> {
+    let taken = |other: SocketAddr| config.hbase.is_some_and(|hbase| hbase == other && hbase.port() != 0);
+    if taken(config.bigtable) || taken(config.http) {
+        bail!("hbase is at the address of bigtable or http: give one of them another port");
+    }
     if config.bigtable == config.http && config.http.port() != 0 {
         bail!(
             "bigtable and http are both {}: give one of them another port",

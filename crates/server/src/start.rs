@@ -12,7 +12,7 @@
 use crate::config::Config;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
-use crate::{data_dir, logging, open_files, sizes};
+use crate::{data_dir, hbase, listen, logging, open_files, sizes};
 use anyhow::Context;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -51,8 +51,9 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let files = open_files::raise_limit();
-    let bigtable = bind("bigtable", config.bigtable).await?;
-    let http = bind("http", config.http).await?;
+    let bigtable = listen::bind("bigtable", config.bigtable).await?;
+    let http = listen::bind("http", config.http).await?;
+    let hbase = hbase::Port::bind(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
     let data = tokio::select! {
@@ -75,7 +76,9 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     };
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
-    announce(config, &node, bigtable_at, http_at);
+    let hbase = hbase.listener();
+    let hbase_at = hbase.as_ref().map(TcpListener::local_addr).transpose()?;
+    announce(config, &node, bigtable_at, hbase_at, http_at);
 
     let limits = CallLimits::for_memory(config.memory);
     let front_end = BigtableFrontEnd::with_limits(
@@ -87,9 +90,14 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
         node.server.pool().clone(),
     );
     pages.set_front_end(front_end.gauges());
+    let hbase_front_end = match hbase_at {
+        Some(at) => Some(hbase::front_end(config, &node, env.clone(), at, &metrics).await?),
+        None => None,
+    };
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
     let service = front_end.into_service();
+    let serve_hbase = hbase::accept(&acceptor, hbase.as_ref().zip(hbase_front_end), loops, stopped.clone());
     let serve_connection = {
         let env = env.clone();
         move |socket: TcpStream| {
@@ -108,13 +116,14 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     tokio::select! {
         () = signals.next() => {}
         () = acceptor.accept(&bigtable, loops, serve_connection) => {}
+        () = serve_hbase => {}
         // Nothing is left to save: the new owner has all acknowledged writes, and no others will be acknowledged.
         by = data.replaced() => return Err(replaced(config, &by)),
     }
     tracing::info!("stopping");
     pages.set_stage(Stage::Stopping);
     // New connections are refused from here on.
-    drop(bigtable);
+    drop((bigtable, hbase));
     let _ = stop.send(true);
     let down = async {
         if env.timeout(config.drain_timeout, acceptor.all_ended()).await.is_err() {
@@ -140,12 +149,6 @@ fn replaced(config: &Config, by: &str) -> anyhow::Error {
     anyhow::anyhow!("{} was taken over by another server ({by}); this one ends", config.data)
 }
 
-async fn bind(what: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("{what}: cannot listen on {address}"))
-}
-
 /// SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
@@ -168,11 +171,12 @@ impl Signals {
 }
 
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
-fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr) {
+fn announce(config: &Config, node: &Node, bigtable: SocketAddr, hbase: Option<SocketAddr>, http: SocketAddr) {
     let report = &node.recovery;
+    let hbase = hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

@@ -15,6 +15,7 @@ mod support {
 
 mod families;
 mod full_disk;
+mod hbase;
 mod hostile;
 mod hostile_rows;
 mod large_values;

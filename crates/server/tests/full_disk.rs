@@ -309,6 +309,7 @@ fn schema() -> Arc<TableSchema> {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        enabled: true,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

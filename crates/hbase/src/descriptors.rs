@@ -1,0 +1,105 @@
+//! Descriptors: tables as HBase describes them, as attributes of text.
+//!
+//! A table that was made through HBase keeps its descriptor, unchanged and with the attributes that nothing here acts
+//! on, in the front end's data of the table. Attributes that act become properties of the table (`properties`). Others
+//! may change these properties, so a descriptor that is shown ([`shown`]) is compared with them. Attributes that are no
+//! longer true are replaced, and so are those of families that came or went.
+//!
+//! A table of another front end has no descriptor, so one is made from its properties.
+
+mod attributes;
+mod defaults;
+mod files;
+mod meta;
+mod names;
+mod properties;
+mod rules;
+
+pub(crate) use attributes::is_false;
+use attributes::{get, set};
+pub(crate) use files::FileOptions;
+pub(crate) use meta::meta_table;
+pub(crate) use names::check_table;
+pub(crate) use properties::{Properties, delete_rule_of};
+
+use bytes::Bytes;
+use prost::Message;
+use stele_types::{DeleteRule, Family, GroupId, TableSchema};
+use stele_wire::messages::{self, ColumnFamilySchema};
+
+/// Adds the attributes that a server gives to tables when it stores them, and sorts the families.
+pub(crate) fn complete(table: &mut messages::TableSchema, rule: Option<DeleteRule>) {
+    defaults::add_to_table(table);
+    for family in &mut table.column_families {
+        defaults::add_to_family(family);
+        let decides = get(&family.attributes, attributes::NEW_VERSION_BEHAVIOR).is_some();
+        if rule == Some(DeleteRule::BySequence) && !decides {
+            set(&mut family.attributes, attributes::NEW_VERSION_BEHAVIOR, "true");
+        }
+    }
+    table.column_families.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// The bytes that the service keeps of a descriptor. The name is the table's.
+pub(crate) fn stored(table: &messages::TableSchema) -> Vec<u8> {
+    let nameless = messages::TableSchema {
+        table_name: None,
+        ..table.clone()
+    };
+    nameless.encode_to_vec()
+}
+
+/// The descriptor of a table.
+pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
+    let bytes = Bytes::copy_from_slice(&schema.front_end_data);
+    // Data that is no descriptor is another front end's.
+    let kept = messages::TableSchema::decode(bytes).unwrap_or_default();
+    let is_own = !schema.front_end_data.is_empty();
+    let mut table = messages::TableSchema {
+        table_name: Some(crate::names::to_message(&schema.name)),
+        attributes: kept.attributes,
+        configuration: kept.configuration,
+        column_families: Vec::new(),
+    };
+    defaults::add_to_table(&mut table);
+    properties::correct_table(&mut table.attributes, schema);
+    for family in schema.families.values() {
+        let before = kept
+            .column_families
+            .iter()
+            .find(|kept| kept.name == family.name.as_bytes());
+        table.column_families.push(match before {
+            Some(before) => corrected(before.clone(), family),
+            None => made(family, schema, is_own),
+        });
+    }
+    table.column_families.sort_by(|a, b| a.name.cmp(&b.name));
+    table
+}
+
+/// The descriptor of a family, unless its rule was changed through another interface.
+fn corrected(mut kept: ColumnFamilySchema, family: &Family) -> ColumnFamilySchema {
+    if rules::rule(&kept).ok().as_ref() != Some(&family.gc_rule) {
+        rules::show(&mut kept.attributes, family.gc_rule.as_ref());
+    }
+    kept
+}
+
+/// A descriptor of a family that has none.
+fn made(family: &Family, schema: &TableSchema, is_own: bool) -> ColumnFamilySchema {
+    let mut made = ColumnFamilySchema {
+        name: Bytes::copy_from_slice(family.name.as_bytes()),
+        ..ColumnFamilySchema::default()
+    };
+    defaults::add_to_family(&mut made);
+    rules::show(&mut made.attributes, family.gc_rule.as_ref());
+    let group = if is_own { GroupId(0) } else { family.group };
+    FileOptions::of_group(&schema.group_options(group)).show(&mut made.attributes);
+    if schema.delete_rule == DeleteRule::BySequence {
+        set(&mut made.attributes, attributes::NEW_VERSION_BEHAVIOR, "true");
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests;

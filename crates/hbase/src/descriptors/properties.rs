@@ -1,0 +1,200 @@
+//! The properties of a table that a descriptor asks for.
+//!
+//! An attribute acts, or is kept for its reader, or is refused. Refused are those whose absence a user would notice in
+//! results: cells that outlive their deletion, tables that are not written, replicas, encryption, code on the server.
+
+use super::attributes::{self, get, is_false, is_true, number, remove, set};
+use super::files::FileOptions;
+use super::{names, rules};
+use crate::failure::{Failure, Outcome};
+use stele_client::NewFamily;
+use stele_types::limits::TABLET_BYTES;
+use stele_types::{DeleteRule, Durability, TableSchema, ValueType};
+use stele_wire::messages::{self, BytesBytesPair, ColumnFamilySchema};
+
+/// A smaller file size makes too many regions, says HBase.
+const FILE_BYTES_MIN: i64 = 2 << 20;
+/// And smaller memtables, too many flushes.
+const MEMTABLE_BYTES_MIN: i64 = 1 << 20;
+
+/// Names of split policies begin with this.
+const POLICIES: &str = "org.apache.hadoop.hbase.regionserver.";
+/// Policies that split by size, as the server here does.
+const POLICIES_BY_SIZE: [&str; 4] = [
+    "ConstantSizeRegionSplitPolicy",
+    "IncreasingToUpperBoundRegionSplitPolicy",
+    "SteppingSplitPolicy",
+    "BusyRegionSplitPolicy",
+];
+/// The policy of tables that are not split.
+const NO_SPLITS: &str = "DisabledRegionSplitPolicy";
+
+/// The properties that a descriptor asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Properties {
+    pub families: Vec<NewFamily>,
+    pub durability: Option<Durability>,
+    /// 0 for the server's.
+    pub tablet_bytes_max: u64,
+    pub files: FileOptions,
+}
+
+impl Properties {
+    /// Reads and checks a descriptor.
+    pub fn of(table: &messages::TableSchema) -> Outcome<Self> {
+        check_table(table)?;
+        let files = FileOptions::of_families(&table.column_families)?;
+        let Some(files) = files else {
+            return Err(Failure::do_not_retry("Table should have at least one column family."));
+        };
+        let mut families = Vec::with_capacity(table.column_families.len());
+        for family in &table.column_families {
+            check_family(family)?;
+            families.push(NewFamily {
+                name: names::check_family(&family.name)?.to_owned(),
+                gc_rule: rules::rule(family)?,
+                value_type: ValueType::Bytes,
+                front_end_data: Vec::new(),
+            });
+        }
+        families.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some([twice, ..]) = families.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(Failure::do_not_retry(format!("Family {:?} is there twice", twice.name)));
+        }
+        Ok(Properties {
+            families,
+            durability: durability(&table.attributes)?,
+            tablet_bytes_max: tablet_bytes_max(&table.attributes)?,
+            files,
+        })
+    }
+}
+
+/// The delete rule that families ask for; `None` if they leave it open. It is one for the table.
+pub(crate) fn delete_rule_of(families: &[ColumnFamilySchema]) -> Outcome<Option<DeleteRule>> {
+    let asks = |family: &ColumnFamilySchema| {
+        let decides = get(&family.attributes, attributes::NEW_VERSION_BEHAVIOR).is_some();
+        decides.then(|| is_true(&family.attributes, attributes::NEW_VERSION_BEHAVIOR))
+    };
+    let by_sequence = families.iter().any(|family| asks(family) == Some(true));
+    let by_timestamp = families.iter().any(|family| asks(family) == Some(false));
+    match (by_sequence, by_timestamp) {
+        (true, true) => Err(Failure::do_not_retry(
+            "NEW_VERSION_BEHAVIOR must be the same for all families of a table",
+        )),
+        (true, false) => Ok(Some(DeleteRule::BySequence)),
+        (false, true) => Ok(Some(DeleteRule::ByTimestamp)),
+        (false, false) => Ok(None),
+    }
+}
+
+fn check_table(table: &messages::TableSchema) -> Outcome<()> {
+    let attributes = &table.attributes;
+    let refused = |name: &str, value: &str| {
+        let message = format!("{name} => {value} is not supported by this server");
+        Err(Failure::do_not_retry(message))
+    };
+    if number::<i64>(attributes, attributes::MAX_FILESIZE)?.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
+        let message = "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" is too small, which might \
+                       cause over splitting into unmanageable number of regions.";
+        return Err(Failure::do_not_retry(message));
+    }
+    if number::<i64>(attributes, attributes::MEMSTORE_FLUSHSIZE)?.is_some_and(|bytes| bytes < MEMTABLE_BYTES_MIN) {
+        let message = "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" is too small, \
+                       which might cause very frequent flushing.";
+        return Err(Failure::do_not_retry(message));
+    }
+    match number::<i32>(attributes, attributes::REGION_REPLICATION)? {
+        None | Some(1) => {}
+        Some(..=0) => {
+            return Err(Failure::do_not_retry(
+                "Table region replication should be at least one.",
+            ));
+        }
+        Some(replicas) => return refused(attributes::REGION_REPLICATION, &replicas.to_string()),
+    }
+    if is_true(attributes, attributes::READONLY) {
+        return refused(attributes::READONLY, "true");
+    }
+    if let Some(policy) = get(attributes, attributes::ERASURE_CODING_POLICY).filter(|policy| !policy.is_empty()) {
+        return refused(attributes::ERASURE_CODING_POLICY, policy);
+    }
+    let code = attributes
+        .iter()
+        .find(|pair| pair.first.to_ascii_lowercase().starts_with(b"coprocessor$"));
+    match code {
+        Some(code) => refused(
+            &code.first.escape_ascii().to_string(),
+            &code.second.escape_ascii().to_string(),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn check_family(family: &ColumnFamilySchema) -> Outcome<()> {
+    let attributes = &family.attributes;
+    let kept = get(attributes, attributes::KEEP_DELETED_CELLS).unwrap_or("FALSE");
+    let encrypted = get(attributes, attributes::ENCRYPTION).unwrap_or_default();
+    let (name, value) = if !kept.eq_ignore_ascii_case("FALSE") {
+        (attributes::KEEP_DELETED_CELLS, kept)
+    } else if !encrypted.is_empty() {
+        (attributes::ENCRYPTION, encrypted)
+    } else {
+        return Ok(());
+    };
+    let family = family.name.escape_ascii();
+    let message = format!("{name} => {value} of column family {family} is not supported by this server");
+    Err(Failure::do_not_retry(message))
+}
+
+fn durability(attributes: &[BytesBytesPair]) -> Outcome<Option<Durability>> {
+    Ok(match get(attributes, attributes::DURABILITY).unwrap_or("USE_DEFAULT") {
+        "USE_DEFAULT" => None,
+        "SKIP_WAL" => Some(Durability::None),
+        // HBase's replicas have such a write in their memory: it survives the process, not a loss of power.
+        "ASYNC_WAL" | "SYNC_WAL" => Some(Durability::Flush),
+        "FSYNC_WAL" => Some(Durability::Sync),
+        other => return Err(Failure::do_not_retry(format!("DURABILITY {other:?} does not exist"))),
+    })
+}
+
+/// The size at which tablets are split: 0 for the server's, the largest for tables that are not to be split.
+fn tablet_bytes_max(attributes: &[BytesBytesPair]) -> Outcome<u64> {
+    let policy = get(attributes, attributes::SPLIT_POLICY).unwrap_or_default();
+    let name = policy.strip_prefix(POLICIES);
+    let known = policy.is_empty() || name.is_some_and(|name| name == NO_SPLITS || POLICIES_BY_SIZE.contains(&name));
+    if !known {
+        let message = format!("Unable to load configured region split policy '{policy}'");
+        return Err(Failure::do_not_retry(message));
+    }
+    let never = name == Some(NO_SPLITS) || is_false(attributes, "SPLIT_ENABLED");
+    if never {
+        return Ok(*TABLET_BYTES.end());
+    }
+    let bytes = number::<i64>(attributes, attributes::MAX_FILESIZE)?.and_then(|bytes| u64::try_from(bytes).ok());
+    Ok(bytes.map_or(0, |bytes| bytes.clamp(*TABLET_BYTES.start(), *TABLET_BYTES.end())))
+}
+
+/// Corrects attributes of a table that are not true, because it was changed through another interface.
+pub(super) fn correct_table(attributes: &mut Vec<BytesBytesPair>, schema: &TableSchema) {
+    if durability(attributes).ok() != Some(schema.durability) {
+        match schema.durability {
+            None => remove(attributes, attributes::DURABILITY),
+            Some(Durability::None) => set(attributes, attributes::DURABILITY, "SKIP_WAL"),
+            Some(Durability::Flush) => set(attributes, attributes::DURABILITY, "SYNC_WAL"),
+            Some(Durability::Sync) => set(attributes, attributes::DURABILITY, "FSYNC_WAL"),
+        }
+    }
+    if tablet_bytes_max(attributes).ok() != Some(schema.tablet_bytes_max) {
+        for name in [attributes::SPLIT_POLICY, "SPLIT_ENABLED", attributes::MAX_FILESIZE] {
+            remove(attributes, name);
+        }
+        if schema.tablet_bytes_max > 0 {
+            set(
+                attributes,
+                attributes::MAX_FILESIZE,
+                schema.tablet_bytes_max.to_string(),
+            );
+        }
+    }
+}

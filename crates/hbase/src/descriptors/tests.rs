@@ -1,0 +1,275 @@
+//! Tests of descriptors: stored descriptors come back, and attributes that act become properties.
+
+use super::attributes::{self, get, set};
+use super::*;
+use stele_types::limits::TABLET_BYTES;
+use stele_types::{Compression, Durability, FamilyId, GcRule, LocalityGroup, TableId, TableName, TimeUnit, ValueType};
+use stele_wire::messages::BytesBytesPair;
+
+fn pairs(pairs: &[(&'static str, &str)]) -> Vec<BytesBytesPair> {
+    let mut attributes = Vec::new();
+    for (name, value) in pairs {
+        set(&mut attributes, name, (*value).to_owned());
+    }
+    attributes
+}
+
+fn family(name: &'static str, attributes: &[(&'static str, &str)]) -> ColumnFamilySchema {
+    ColumnFamilySchema {
+        name: name.into(),
+        attributes: pairs(attributes),
+        configuration: Vec::new(),
+    }
+}
+
+fn table(attributes: &[(&'static str, &str)], families: Vec<ColumnFamilySchema>) -> messages::TableSchema {
+    messages::TableSchema {
+        table_name: Some(crate::names::to_message(&TableName::new("default", "t"))),
+        attributes: pairs(attributes),
+        column_families: families,
+        configuration: Vec::new(),
+    }
+}
+
+/// The schema of the table that a descriptor makes.
+fn made(mut wanted: messages::TableSchema) -> TableSchema {
+    let rule = delete_rule_of(&wanted.column_families).unwrap();
+    complete(&mut wanted, rule);
+    let properties = Properties::of(&wanted).unwrap();
+    let family = |(id, new): (usize, stele_client::NewFamily)| {
+        let family = stele_types::Family {
+            name: new.name,
+            gc_rule: new.gc_rule,
+            value_type: ValueType::Bytes,
+            group: GroupId(0),
+            front_end_data: Vec::new(),
+        };
+        (FamilyId(u32::try_from(id).unwrap()), family)
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("default", "t"),
+        version: 1,
+        time_unit: TimeUnit::Millis,
+        granularity: 1,
+        delete_rule: rule.unwrap_or(DeleteRule::ByTimestamp),
+        durability: properties.durability,
+        deletion_protection: false,
+        enabled: true,
+        families: properties.families.into_iter().enumerate().map(family).collect(),
+        next_family: FamilyId(9),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", properties.files.compression)],
+        tablet_bytes_max: properties.tablet_bytes_max,
+        row_cache: true,
+        front_end_data: stored(&wanted),
+    }
+}
+
+fn rule_of(attributes: &[(&'static str, &str)]) -> Option<GcRule> {
+    rules::rule(&family("f", attributes)).unwrap()
+}
+
+fn refusal(wanted: messages::TableSchema) -> String {
+    let mut wanted = wanted;
+    complete(&mut wanted, None);
+    Properties::of(&wanted).unwrap_err().message.into_owned()
+}
+
+#[test]
+fn a_descriptor_comes_back_as_it_was_stored() {
+    let mut g = family("g", &[("VERSIONS", "3"), ("own", "attribute")]);
+    g.configuration.push(messages::NameStringPair {
+        name: "own.setting".into(),
+        value: "v".into(),
+    });
+    let mut wanted = table(
+        &[("of-an-application", "kept"), ("DURABILITY", "ASYNC_WAL")],
+        vec![g, family("f", &[])],
+    );
+    wanted.attributes.push(BytesBytesPair {
+        first: b"\0binary"[..].into(),
+        second: b"\xff\xfe"[..].into(),
+    });
+    let schema = made(wanted.clone());
+    complete(&mut wanted, None);
+    assert_eq!(shown(&schema), wanted);
+    assert_eq!(wanted.column_families[0].name, "f");
+    assert_eq!(
+        get(&wanted.attributes, "hbase.store.file-tracker.impl"),
+        Some("DEFAULT")
+    );
+    assert_eq!(get(&wanted.column_families[0].attributes, "TTL"), Some("2147483647"));
+}
+
+#[test]
+fn versions_and_ages_become_rules() {
+    use GcRule::{Intersection, MaxAgeMicros, MaxVersions, Union};
+    let hour = MaxAgeMicros(3_600_000_000);
+    assert_eq!(rule_of(&[]), Some(MaxVersions(1)));
+    assert_eq!(rule_of(&[("VERSIONS", "2147483647")]), None);
+    assert_eq!(rule_of(&[("VERSIONS", "7"), ("TTL", "FOREVER")]), Some(MaxVersions(7)));
+    let aged = [("VERSIONS", "2147483647"), ("TTL", "3600")];
+    assert_eq!(rule_of(&aged), Some(hour.clone()));
+    let both = [("VERSIONS", "5"), ("TTL", "3600"), ("MIN_VERSIONS", "2")];
+    let spared = Intersection(vec![hour, MaxVersions(2)]);
+    assert_eq!(rule_of(&both), Some(Union(vec![MaxVersions(5), spared])));
+}
+
+#[test]
+fn attributes_that_are_no_longer_true_are_replaced() {
+    let wanted = table(
+        &[],
+        vec![family("f", &[("VERSIONS", "3"), ("own", "1")]), family("gone", &[])],
+    );
+    let mut schema = made(wanted);
+    schema.families.retain(|_, family| family.name == "f");
+    let f = schema.families.values_mut().next().unwrap();
+    f.gc_rule = Some(GcRule::Union(vec![
+        GcRule::MaxVersions(4),
+        GcRule::MaxAgeMicros(1_500_000),
+    ]));
+    let mut added = f.clone();
+    added.name = "added".into();
+    added.gc_rule = None;
+    schema.families.insert(FamilyId(8), added);
+    (schema.durability, schema.tablet_bytes_max) = (Some(Durability::Sync), 5 << 30);
+    let shown = shown(&schema);
+    let names: Vec<_> = shown.column_families.iter().map(|family| &family.name[..]).collect();
+    assert_eq!(names, [&b"added"[..], b"f"]);
+    let of = |family: usize, name: &str| get(&shown.column_families[family].attributes, name);
+    assert_eq!(
+        (of(1, "VERSIONS"), of(1, "TTL"), of(1, "own")),
+        (Some("4"), Some("2"), Some("1"))
+    );
+    assert_eq!(
+        (of(0, "VERSIONS"), of(0, "TTL")),
+        (Some("2147483647"), Some("2147483647"))
+    );
+    assert_eq!(get(&shown.attributes, "DURABILITY"), Some("FSYNC_WAL"));
+    assert_eq!(get(&shown.attributes, "MAX_FILESIZE"), Some("5368709120"));
+}
+
+#[test]
+fn a_table_of_another_front_end_has_a_descriptor() {
+    let mut schema = made(table(&[], vec![family("f", &[])]));
+    schema.front_end_data.clear();
+    schema.delete_rule = DeleteRule::BySequence;
+    schema.groups = vec![LocalityGroup::new(GroupId(0), "default", Compression::Zstd)];
+    let table = shown(&schema);
+    let of = |name: &str| get(&table.column_families[0].attributes, name);
+    assert_eq!(
+        (of("COMPRESSION"), of("NEW_VERSION_BEHAVIOR")),
+        (Some("ZSTD"), Some("true"))
+    );
+    assert_eq!(
+        (of("VERSIONS"), of("BLOOMFILTER"), of("BLOCKSIZE")),
+        (Some("1"), Some("ROW"), Some("65536"))
+    );
+    assert!(Properties::of(&table).is_ok(), "a client may send it back");
+}
+
+#[test]
+fn the_default_group_has_the_strongest_wishes() {
+    let families = [
+        family(
+            "a",
+            &[
+                ("COMPRESSION", "SNAPPY"),
+                ("BLOCKSIZE", "8192"),
+                ("BLOOMFILTER", "NONE"),
+            ],
+        ),
+        family(
+            "b",
+            &[("COMPRESSION", "GZ"), ("BLOOMFILTER", "NONE"), ("IN_MEMORY", "true")],
+        ),
+    ];
+    let files = FileOptions::of_families(&families).unwrap().unwrap();
+    let strongest = FileOptions {
+        compression: Compression::Zstd,
+        block_bytes: Some(8192),
+        has_filter: false,
+        in_memory: true,
+    };
+    assert_eq!(files, strongest);
+    let mut group = stele_types::GroupOptions::default();
+    strongest.update(&group).unwrap().apply(&mut group);
+    assert_eq!(
+        (FileOptions::of_group(&group), strongest.update(&group)),
+        (strongest, None)
+    );
+    let large = family("c", &[("BLOCKSIZE", "16777216")]);
+    assert_eq!(FileOptions::of_family(&large).unwrap().block_bytes, Some(1 << 20));
+}
+
+#[test]
+fn settings_of_tables_act() {
+    let of = |attributes: &[(&'static str, &str)]| Properties::of(&table(attributes, vec![family("f", &[])])).unwrap();
+    let skips = of(&[("DURABILITY", "SKIP_WAL"), ("MAX_FILESIZE", "3000000")]);
+    assert_eq!(
+        (skips.durability, skips.tablet_bytes_max),
+        (Some(Durability::None), 3_000_000)
+    );
+    assert_eq!(of(&[]).tablet_bytes_max, 0);
+    let never = "org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy";
+    assert_eq!(of(&[("SPLIT_POLICY", never)]).tablet_bytes_max, *TABLET_BYTES.end());
+    assert_eq!(
+        of(&[("MAX_FILESIZE", "9223372036854775807")]).tablet_bytes_max,
+        *TABLET_BYTES.end()
+    );
+}
+
+#[test]
+fn descriptors_that_nothing_can_keep_are_refused() {
+    let of_table = |name: &'static str, value: &str| refusal(table(&[(name, value)], vec![family("f", &[])]));
+    let of_family = |name: &'static str, value: &str| refusal(table(&[], vec![family("f", &[(name, value)])]));
+    for (message, part) in [
+        (refusal(table(&[], vec![])), "at least one column family"),
+        (refusal(table(&[], vec![family("f", &[]), family("f", &[])])), "twice"),
+        (refusal(table(&[], vec![family("a:b", &[])])), "Illegal family name"),
+        (of_table("MAX_FILESIZE", "1000"), "MAX_FILESIZE"),
+        (of_table("MAX_FILESIZE", "1e9"), "is not a number"),
+        (of_table("MEMSTORE_FLUSHSIZE", "1000"), "MEMSTORE_FLUSHSIZE"),
+        (of_table("READONLY", "true"), "READONLY"),
+        (of_table("REGION_REPLICATION", "2"), "REGION_REPLICATION"),
+        (of_table("coprocessor$1", "|none.Such|1|"), "coprocessor$1"),
+        (of_table("SPLIT_POLICY", "none.Such"), "split policy"),
+        (of_table("DURABILITY", "MAYBE"), "DURABILITY"),
+        (of_family("TTL", "0"), "TTL"),
+        (of_family("TTL", "-1"), "TTL"),
+        (of_family("VERSIONS", "0"), "versions"),
+        (of_family("MIN_VERSIONS", "2"), "Min versions"),
+        (of_family("BLOCKSIZE", "10"), "Block size"),
+        (of_family("COMPRESSION", "LZO"), "COMPRESSION"),
+        (of_family("BLOOMFILTER", "X"), "BLOOMFILTER"),
+        (of_family("KEEP_DELETED_CELLS", "TTL"), "KEEP_DELETED_CELLS"),
+        (of_family("ENCRYPTION", "AES"), "ENCRYPTION"),
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[test]
+fn families_agree_about_deletes() {
+    let (new, old, open) = (
+        family("a", &[(attributes::NEW_VERSION_BEHAVIOR, "true")]),
+        family("b", &[(attributes::NEW_VERSION_BEHAVIOR, "false")]),
+        family("c", &[]),
+    );
+    assert_eq!(
+        delete_rule_of(&[new.clone(), open.clone()]).unwrap(),
+        Some(DeleteRule::BySequence)
+    );
+    assert_eq!(
+        delete_rule_of(&[old.clone(), open.clone()]).unwrap(),
+        Some(DeleteRule::ByTimestamp)
+    );
+    assert_eq!(delete_rule_of(std::slice::from_ref(&open)).unwrap(), None);
+    assert!(delete_rule_of(&[new, old]).is_err());
+    let mut wanted = table(&[], vec![open]);
+    complete(&mut wanted, Some(DeleteRule::BySequence));
+    assert_eq!(
+        get(&wanted.column_families[0].attributes, attributes::NEW_VERSION_BEHAVIOR),
+        Some("true")
+    );
+}

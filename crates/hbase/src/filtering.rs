@@ -1,0 +1,116 @@
+//! Applies HBase's filters to rows of the data model.
+
+use crate::cells::{cell_type, family_name};
+use crate::failure::{Failure, Outcome};
+use crate::filters::{FilterCell, FilterError, RowBounds, ScanFilter, ScanShape};
+use crate::selection::family;
+use crate::times;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_env::Env;
+use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
+use stele_wire::messages::Filter;
+
+impl From<FilterError> for Failure {
+    fn from(error: FilterError) -> Self {
+        Failure::do_not_retry(error.to_string())
+    }
+}
+
+/// The filter of one Get, condition or scanner, over rows of a table.
+pub(crate) struct RowFilter {
+    filter: ScanFilter,
+    /// Names of families, each shared by its cells.
+    names: BTreeMap<FamilyId, Bytes>,
+}
+
+impl RowFilter {
+    /// Decodes a filter for a read of this shape.
+    pub fn decode(filter: &Filter, schema: &TableSchema, shape: &ScanShape, env: &Env) -> Outcome<Self> {
+        let env = env.clone();
+        let random: crate::filters::Random = Arc::new(move || env.random_u64());
+        let name = |family: &stele_types::Family| Bytes::copy_from_slice(family.name.as_bytes());
+        Ok(RowFilter {
+            filter: ScanFilter::decode(filter, shape, &random)?,
+            names: schema.families.iter().map(|(id, family)| (*id, name(family))).collect(),
+        })
+    }
+
+    /// Filters the cells of a row.
+    pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<()> {
+        let mut filtered: Vec<FilterCell> = cells.drain(..).map(|cell| self.to_filter(schema, cell)).collect();
+        self.filter.row(row, &mut filtered)?;
+        for cell in filtered {
+            cells.push(from_filter(schema, cell)?);
+        }
+        Ok(())
+    }
+
+    fn to_filter(&self, schema: &TableSchema, cell: Cell) -> FilterCell {
+        let name = self.names.get(&cell.family).cloned();
+        FilterCell {
+            family: name.unwrap_or_else(|| Bytes::copy_from_slice(family_name(schema, &cell))),
+            qualifier: cell.qualifier,
+            timestamp: times::shown(schema.time_unit, cell.timestamp),
+            kind: cell_type(cell.kind),
+            value: cell.value,
+        }
+    }
+
+    /// Whether no later row can pass.
+    pub fn is_over(&self) -> bool {
+        self.filter.all_remaining_filtered()
+    }
+
+    /// Whether the filter itself ended the scan: the client is told that all of it is over.
+    pub fn is_done(&self) -> bool {
+        self.filter.is_done()
+    }
+
+    /// Whether it decides over whole rows, so that rows cannot be cut.
+    pub fn needs_whole_rows(&self) -> bool {
+        self.filter.has_filter_row()
+    }
+
+    /// The row at which the scan may go on.
+    pub fn next_row(&self) -> Option<Bytes> {
+        self.filter.next_row()
+    }
+
+    /// Whether the answer depends on values.
+    pub fn needs_values(&self) -> bool {
+        self.filter.needs().values
+    }
+
+    /// The rows of a range that can pass.
+    pub fn rows_within(&self, range: &RowRange) -> Vec<RowRange> {
+        let Some(ranges) = self.filter.row_ranges() else {
+            return vec![range.clone()];
+        };
+        let of = |RowBounds { start, stop }: RowBounds| RowRange::from_bounds(start, stop).intersect(range);
+        ranges.into_iter().map(of).collect()
+    }
+}
+
+/// The kind of a cell that a filter has kept.
+fn kind_of(kind: stele_wire::cell::CellType) -> CellKind {
+    use stele_wire::cell::CellType;
+    match kind {
+        CellType::Put => CellKind::Put,
+        CellType::Delete => CellKind::DeleteVersion,
+        CellType::DeleteFamilyVersion => CellKind::DeleteFamilyVersion,
+        CellType::DeleteColumn => CellKind::DeleteColumn,
+        CellType::DeleteFamily => CellKind::DeleteFamily,
+    }
+}
+
+fn from_filter(schema: &TableSchema, cell: FilterCell) -> Outcome<Cell> {
+    let id = family(schema, &cell.family)?;
+    let timestamp = times::stored(schema, cell.timestamp)?;
+    let kind = kind_of(cell.kind);
+    Ok(Cell {
+        kind,
+        ..Cell::put(id, cell.qualifier, timestamp, cell.value)
+    })
+}

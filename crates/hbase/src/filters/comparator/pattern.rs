@@ -1,0 +1,121 @@
+//! `RegexStringComparator`: finds a Java pattern anywhere in stored text.
+//!
+//! Stored bytes become text by the comparator's character set, as in Java: malformed bytes become U+FFFD. The engine
+//! `JONI` always reads UTF-8.
+
+use super::java::{Dialect, Flags, translate};
+use crate::filters::error::FilterError;
+use regex::{Regex, RegexBuilder};
+use std::borrow::Cow;
+use stele_wire::messages::RegexStringComparator;
+
+/// Longest pattern. Patterns of people are shorter than a kilobyte.
+const PATTERN_BYTES_MAX: usize = 16 * 1024;
+
+/// Most memory of a compiled pattern, and of its lazily built automaton.
+const PATTERN_MEMORY_MAX: usize = 1 << 20;
+
+const LITERAL: i32 = 16;
+
+/// A compiled pattern.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    regex: Regex,
+    charset: Charset,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Charset {
+    Utf8,
+    Ascii,
+    Latin1,
+    /// The bytes decide, big-endian without a mark.
+    Utf16,
+    Utf16Be,
+    Utf16Le,
+}
+
+impl Pattern {
+    pub(super) fn compile(message: &RegexStringComparator) -> Result<Self, FilterError> {
+        let pattern = message.pattern.as_str();
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(FilterError::TooLarge("a pattern has at most 16 KiB"));
+        }
+        let refused = |cause: &str| FilterError::argument(format!("pattern {pattern:?}: {cause}"));
+        let dialect = match message.engine.as_deref() {
+            None | Some("JAVA") => Dialect::Java,
+            Some("JONI") => Dialect::Joni,
+            Some(other) => return Err(FilterError::argument(format!("no regex engine {other:?}"))),
+        };
+        let flags = Flags::from_java(message.pattern_flags, dialect).map_err(refused)?;
+        let literal = dialect == Dialect::Java && message.pattern_flags & LITERAL != 0;
+        let translated = translate(pattern, flags, literal).map_err(refused)?;
+        let regex = RegexBuilder::new(&translated)
+            .size_limit(PATTERN_MEMORY_MAX)
+            .dfa_size_limit(PATTERN_MEMORY_MAX)
+            .build()
+            .map_err(|e| refused(&e.to_string()))?;
+        let charset = match dialect {
+            Dialect::Java => Charset::named(&message.charset)?,
+            Dialect::Joni => Charset::Utf8,
+        };
+        Ok(Self { regex, charset })
+    }
+
+    /// Whether the pattern occurs in stored bytes.
+    pub(super) fn finds(&self, stored: &[u8]) -> bool {
+        self.regex.is_match(&self.charset.text(stored))
+    }
+}
+
+impl Charset {
+    fn named(name: &str) -> Result<Self, FilterError> {
+        Ok(match name.to_ascii_uppercase().as_str() {
+            "" | "UTF-8" | "UTF8" => Self::Utf8,
+            "US-ASCII" | "ASCII" => Self::Ascii,
+            "ISO-8859-1" | "ISO8859_1" | "ISO8859-1" | "LATIN1" => Self::Latin1,
+            "UTF-16" => Self::Utf16,
+            "UTF-16BE" => Self::Utf16Be,
+            "UTF-16LE" => Self::Utf16Le,
+            _ => {
+                return Err(FilterError::argument(format!(
+                    "character set {name:?} is not supported"
+                )));
+            }
+        })
+    }
+
+    fn text(self, bytes: &[u8]) -> Cow<'_, str> {
+        let one_by_one = |last: u8| {
+            let char = |&byte| {
+                if byte <= last {
+                    char::from(byte)
+                } else {
+                    char::REPLACEMENT_CHARACTER
+                }
+            };
+            bytes.iter().map(char).collect::<String>()
+        };
+        match self {
+            Self::Utf8 => String::from_utf8_lossy(bytes),
+            Self::Ascii => one_by_one(0x7F).into(),
+            Self::Latin1 => one_by_one(0xFF).into(),
+            Self::Utf16 => match bytes {
+                [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes).into(),
+                [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes).into(),
+                _ => utf16(bytes, u16::from_be_bytes).into(),
+            },
+            Self::Utf16Be => utf16(bytes, u16::from_be_bytes).into(),
+            Self::Utf16Le => utf16(bytes, u16::from_le_bytes).into(),
+        }
+    }
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let (units, rest) = bytes.as_chunks::<2>();
+    let units = units.iter().map(|&bytes| unit(bytes));
+    let chars = char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER));
+    chars
+        .chain((!rest.is_empty()).then_some(char::REPLACEMENT_CHARACTER))
+        .collect()
+}

@@ -1,0 +1,112 @@
+//! Filters that are refused, and their limits.
+
+use super::*;
+
+fn refused(filter: &messages::Filter) -> String {
+    decoded(filter, &shape()).unwrap_err().to_string()
+}
+
+fn pattern(pattern: &str) -> messages::Filter {
+    let message = messages::RegexStringComparator {
+        pattern: pattern.to_owned(),
+        pattern_flags: 32,
+        charset: "UTF-8".to_owned(),
+        engine: None,
+    };
+    let comparator = messages::Comparator {
+        name: format!("{PACKAGE}RegexStringComparator").into(),
+        serialized_comparator: Some(message.encode_to_vec().into()),
+    };
+    let compare_filter = messages::CompareFilter {
+        compare_op: CompareType::Equal as i32,
+        comparator: Some(comparator),
+    };
+    filter("ValueFilter", &messages::ComparingFilter { compare_filter })
+}
+
+#[test]
+fn unknown_classes_are_refused() {
+    let unknown = filter("NoFilter", &());
+    assert!(refused(&unknown).contains("NoFilter"));
+    let elsewhere = messages::Filter {
+        name: "java.lang.Runtime".into(),
+        serialized_filter: None,
+    };
+    assert!(refused(&elsewhere).contains("java.lang.Runtime"));
+    assert!(refused(&wrapping("SkipFilter", unknown)).contains("NoFilter"));
+}
+
+#[test]
+fn depth_is_bounded() {
+    let nested = |levels| (1..levels).fold(first_key(), |inner, _| wrapping("SkipFilter", inner));
+    assert!(decoded(&nested(64), &shape()).is_ok());
+    assert!(refused(&nested(65)).contains("64 levels"));
+    assert!(refused(&nested(5000)).contains("64 levels"));
+}
+
+#[test]
+fn the_number_of_filters_is_bounded() {
+    let many = |count| one(&vec![first_key(); count]);
+    assert!(decoded(&many(16_383), &shape()).is_ok());
+    assert!(refused(&many(16_384)).contains("16384 filters"));
+    let patterns = |count| one(&vec![pattern("a"); count]);
+    assert!(decoded(&patterns(32), &shape()).is_ok());
+    assert!(refused(&patterns(33)).contains("32 patterns"));
+}
+
+#[test]
+fn patterns_that_need_backtracking_are_refused() {
+    for (text, cause) in [
+        ("a(?=b)", "look-around"),
+        ("(?<!a)b", "look-around"),
+        (r"(a)\1", "back references"),
+        ("a*+", "possessive"),
+        ("(?>a)", "atomic"),
+        ("$a", "at the end"),
+        ("(a", "not closed"),
+        ("a)", "not open"),
+        ("*", "nothing to repeat"),
+        ("[a", "not closed"),
+        (&"[".repeat(100), "too deeply"),
+        ("a{1000}{1000}", "nothing to repeat"),
+        ("(?:a{1000}){1000}", "size"),
+    ] {
+        assert!(
+            refused(&pattern(text)).contains(cause),
+            "{text}: {}",
+            refused(&pattern(text))
+        );
+    }
+}
+
+#[test]
+fn arguments_are_checked() {
+    let no_comparator = messages::ComparingFilter {
+        compare_filter: messages::CompareFilter {
+            compare_op: CompareType::Equal as i32,
+            comparator: None,
+        },
+    };
+    refused(&filter("RowFilter", &no_comparator));
+    refused(&page(-1));
+    refused(&filter("MultiRowRangeFilter", &()));
+    refused(&filter("FuzzyRowFilter", &()));
+    refused(&filter("InclusiveStopFilter", &()));
+    refused(&filter(
+        "ColumnCountGetFilter",
+        &messages::ColumnCountGetFilter { limit: -1 },
+    ));
+    let not_a_message = messages::Filter {
+        name: format!("{PACKAGE}PageFilter").into(),
+        serialized_filter: Some("\u{ff}".into()),
+    };
+    refused(&not_a_message);
+}
+
+#[test]
+fn filters_that_judge_whole_rows_say_so() {
+    let whole = |filter: &messages::Filter| decoded(filter, &shape()).unwrap().has_filter_row();
+    assert!(whole(&page(1)));
+    assert!(whole(&all(&[first_key(), wrapping("SkipFilter", first_key())])));
+    assert!(!whole(&one(&[first_key(), prefix("a")])));
+}

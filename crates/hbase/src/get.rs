@@ -1,0 +1,179 @@
+//! Reads of single rows: Get, alone and in batches.
+
+use crate::call::{Call, Reply};
+use crate::cells::{ResultRow, RowsBlock};
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::filtering::RowFilter;
+use crate::meta_table;
+use crate::regions::{self, Region};
+use crate::row_memory::RowMemory;
+use crate::selection::{Selection, Wanted};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::ReadRows;
+use stele_filter::Filter;
+use stele_types::{Cell, RowRange, RowSet, TableSchema, limits};
+use stele_wire::exception;
+use stele_wire::messages::{Get, GetRequest, GetResponse, RowResult};
+
+/// Reservation for a row that must be read from storage.
+const ROW_BYTES: usize = 1 << 20;
+
+/// A Get, checked.
+pub(crate) struct Lookup {
+    pub schema: Arc<TableSchema>,
+    row: Bytes,
+    selection: Selection,
+    filter: Option<RowFilter>,
+    existence_only: bool,
+}
+
+/// The result of a Get.
+pub(crate) struct Found {
+    pub row: ResultRow,
+    existence_only: bool,
+}
+
+impl Lookup {
+    /// Checks a Get against its table.
+    pub fn new(shared: &Context, schema: Arc<TableSchema>, get: &Get) -> Outcome<Self> {
+        if get.closest_row_before() {
+            let message = "Is this a pre HBase-1.0.0 or asynchbase client? Client is invoking getClosestRowBefore removed in 2.0.0";
+            return Err(Failure::new(exception::UNKNOWN_PROTOCOL, message));
+        }
+        if get.row.is_empty() || get.row.len() > limits::ROW_KEY_BYTES_MAX {
+            return Err(Failure::do_not_retry(format!("a row key of {} bytes", get.row.len())));
+        }
+        let mut selection = Selection::new(
+            &schema,
+            &Wanted {
+                columns: &get.column,
+                times: get.time_range.as_ref(),
+                family_times: &get.cf_time_range,
+                versions: Some(get.max_versions.unwrap_or(1)),
+                store_limit: get.store_limit,
+                store_offset: get.store_offset.unwrap_or(0),
+                raw: false,
+            },
+        )?;
+        selection.is_filtered = get.filter.is_some();
+        let filter = match &get.filter {
+            Some(filter) => {
+                let shape = selection.shape(&schema, false, false);
+                Some(RowFilter::decode(filter, &schema, &shape, &shared.env)?)
+            }
+            None => None,
+        };
+        Ok(Lookup {
+            schema,
+            row: get.row.clone(),
+            selection,
+            filter,
+            existence_only: get.existence_only(),
+        })
+    }
+
+    fn read(&self) -> ReadRows {
+        let mut read = ReadRows::new(self.schema.name.clone(), RowSet::new(vec![RowRange::single(&self.row)]));
+        read.filter = self.selection.pushdown(&self.schema);
+        if self.existence_only && self.selection.is_pushed_down() {
+            let first = vec![Filter::CellsPerRow(1), Filter::StripValue];
+            read.filter = Some(Arc::new(match read.filter.take() {
+                Some(filter) => Filter::Chain([vec![Filter::clone(&filter)], first].concat()),
+                None => Filter::Chain(first),
+            }));
+        }
+        read
+    }
+
+    /// The result, if the row is in memory.
+    pub fn try_now(&mut self, shared: &Context) -> Outcome<Option<Found>> {
+        let batch = shared.service.try_read_row(&self.read())?;
+        batch.map(|batch| self.found(batch.into_cells())).transpose()
+    }
+
+    /// The result, from wherever the row is.
+    pub async fn wait(&mut self, shared: &Context, memory: &mut RowMemory) -> Outcome<Found> {
+        let mut read = self.read();
+        read.waits = true;
+        let mut rows = shared.service.read_rows(read).await?;
+        let mut cells: Vec<Cell> = Vec::new();
+        while let Some(batch) = rows.next_within(memory).await? {
+            cells.extend(batch.into_cells());
+        }
+        self.found(cells)
+    }
+
+    fn found(&mut self, mut cells: Vec<Cell>) -> Outcome<Found> {
+        self.selection.apply(&self.schema, &mut cells);
+        if let Some(filter) = &mut self.filter {
+            filter.apply(&self.schema, &self.row, &mut cells)?;
+        }
+        Ok(Found {
+            row: ResultRow {
+                row: self.row.clone(),
+                cells,
+            },
+            existence_only: self.existence_only,
+        })
+    }
+}
+
+impl Found {
+    /// The result's message. The cells of an existence check are left out.
+    pub fn result(&mut self, call: &Call, schema: &TableSchema) -> RowResult {
+        if self.existence_only {
+            let exists = !self.row.cells.is_empty();
+            self.row.cells.clear();
+            return RowResult {
+                associated_cell_count: Some(0),
+                exists: Some(exists),
+                ..RowResult::default()
+            };
+        }
+        RowResult {
+            stale: Some(false),
+            ..call.client.cells.result(schema, &self.row)
+        }
+    }
+}
+
+/// The region of a request, and the schema of its table.
+pub(crate) fn region_and_schema(
+    shared: &Context,
+    specifier: &stele_wire::messages::RegionSpecifier,
+) -> Outcome<(Region, Arc<TableSchema>)> {
+    let region = regions::find(&*shared.service, specifier)?;
+    let schema = shared.schema(&region.table)?;
+    Ok((region, schema))
+}
+
+/// Serves `Get`.
+pub(crate) async fn get(shared: &Context, call: &Call) -> Outcome<Reply> {
+    let request: GetRequest = call.message("GetRequest")?;
+    if regions::is_meta(&request.region) {
+        return meta_table::get(shared, call, &request.get).await;
+    }
+    let (region, schema) = region_and_schema(shared, &request.region)?;
+    region.check_row(&request.get.row, "get")?;
+    let mut lookup = Lookup::new(shared, schema, &request.get)?;
+    if let Some(found) = lookup.try_now(shared)? {
+        return reply(call, &lookup.schema, found);
+    }
+    let mut memory = RowMemory::new(&shared.responses, &shared.env);
+    memory.reserve(ROW_BYTES).await?;
+    let found = lookup.wait(shared, &mut memory).await?;
+    let mut reply = reply(call, &lookup.schema, found)?;
+    reply.memory = memory.into_reserved();
+    Ok(reply)
+}
+
+/// The response of a Get.
+pub(crate) fn reply(call: &Call, schema: &TableSchema, mut found: Found) -> Outcome<Reply> {
+    let response = GetResponse {
+        result: Some(found.result(call, schema)),
+    };
+    let rows = std::slice::from_ref(&found.row);
+    call.reply_with(&response, &RowsBlock { schema, rows })
+}

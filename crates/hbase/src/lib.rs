@@ -1,0 +1,55 @@
+//! The HBase RPC front end.
+//!
+//! It serves unmodified HBase clients on the tables of the service interface. The crate translates: messages of the
+//! protocol ([`stele_wire`]) become requests of [`stele_client::TableService`] and [`stele_client::TableAdmin`], and rows
+//! become cell blocks.
+//!
+//! A connection ([`connection`]) is for one service, and `services` finds the handler of a call. Reads share `selection`,
+//! which says which cells are wanted, and `cells`, which encodes them. A tablet is a region (`regions`), and the table in
+//! which clients look regions up is made when it is read (`meta_table`).
+//!
+//! Invariant: cells of a request's cell block are consumed in the order of its actions, also by those that fail.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod call;
+mod cells;
+mod cluster_id;
+mod compression;
+mod condition;
+mod connection;
+mod context;
+mod descriptors;
+mod failure;
+mod filtering;
+pub mod filters;
+mod front_end;
+mod get;
+mod master;
+mod meta_scan;
+mod meta_table;
+mod metrics;
+mod multi;
+mod mutate;
+mod mutations;
+mod names;
+mod namespace_data;
+mod procedures;
+mod region_loads;
+mod region_scan;
+mod region_search;
+mod regions;
+mod registry;
+mod row_memory;
+mod scan;
+mod scan_batch;
+mod scanners;
+mod selection;
+mod services;
+mod switches;
+mod times;
+
+pub use cluster_id::cluster_id;
+pub use connection::ConnectionError;
+pub use context::Identity;
+pub use front_end::HBaseFrontEnd;

@@ -1,0 +1,94 @@
+//! The status of the cluster: one server, which is the master too.
+
+use crate::call::{Call, Reply};
+use crate::failure::Outcome;
+use crate::front_end::Shared;
+use crate::names;
+use crate::{meta_table, region_loads};
+use stele_wire::messages::{
+    ClusterOption, ClusterStatus, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, OneText,
+    RegionLoad, RegionSpecifier, RegionStatesCount, TableRegionStatesCount,
+};
+use stele_wire::region;
+
+/// The version of the protocol that is spoken.
+const HBASE_VERSION: &str = "2.6.4";
+
+/// Serves `GetClusterStatus`. Parts that are not asked for cost nothing.
+pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: GetClusterStatusRequest = call.message("GetClusterStatusRequest")?;
+    let asks = |option: ClusterOption| request.options.is_empty() || request.options.contains(&(option as i32));
+    let text = |text: &str| Some(OneText { text: text.to_owned() });
+    let server = shared.server_name();
+    let mut status = ClusterStatus::default();
+    if asks(ClusterOption::HbaseVersion) {
+        status.hbase_version = text(HBASE_VERSION);
+    }
+    if asks(ClusterOption::ClusterId) {
+        status.cluster_id = text(&shared.identity.cluster_id);
+    }
+    if asks(ClusterOption::Master) {
+        status.master = Some(server.clone());
+    }
+    if asks(ClusterOption::BalancerOn) {
+        status.balancer_on = Some(shared.switches.balancer.is_on());
+    }
+    if asks(ClusterOption::MasterInfoPort) {
+        status.master_info_port = Some(-1);
+    }
+    if asks(ClusterOption::ServersName) {
+        status.servers_name.push(server.clone());
+    }
+    if asks(ClusterOption::LiveServers) {
+        let regions = regions(shared).await?;
+        status.live_servers.push(LiveServerInfo {
+            server,
+            server_load: region_loads::of_server(shared, regions),
+        });
+    }
+    if asks(ClusterOption::TableToRegionsCount) {
+        status.table_region_states_count = counts(shared).await?;
+    }
+    call.reply(&GetClusterStatusResponse { cluster_status: status })
+}
+
+/// The load of all regions, with that of `hbase:meta`.
+async fn regions(shared: &Shared) -> Outcome<Vec<RegionLoad>> {
+    let mut loads = vec![RegionLoad {
+        region_specifier: RegionSpecifier::named(region::META_REGION.into()),
+        ..RegionLoad::default()
+    }];
+    for schema in meta_table::all_tables(shared).await? {
+        if schema.enabled {
+            // A table that is dropped meanwhile has no regions.
+            loads.extend(region_loads::of_table(shared, &schema).await.unwrap_or_default());
+        }
+    }
+    Ok(loads)
+}
+
+async fn counts(shared: &Shared) -> Outcome<Vec<TableRegionStatesCount>> {
+    let mut counts = vec![TableRegionStatesCount {
+        table_name: region::table_name(&region::META_TABLE.into()),
+        region_states_count: states(1, true),
+    }];
+    for schema in meta_table::all_tables(shared).await? {
+        let places = shared.service.places(&schema.name).unwrap_or_default();
+        counts.push(TableRegionStatesCount {
+            table_name: names::to_message(&schema.name),
+            region_states_count: states(places.len(), schema.enabled),
+        });
+    }
+    Ok(counts)
+}
+
+fn states(regions: usize, enabled: bool) -> RegionStatesCount {
+    let regions = u32::try_from(regions).unwrap_or(u32::MAX);
+    let (open_regions, closed_regions) = if enabled { (regions, 0) } else { (0, regions) };
+    RegionStatesCount {
+        open_regions,
+        closed_regions,
+        total_regions: regions,
+        ..RegionStatesCount::default()
+    }
+}

@@ -1,0 +1,158 @@
+//! Calls about regions: splits, merges, places.
+
+use super::changes::existing;
+use crate::call::{Call, Reply};
+use crate::failure::{Failure, Outcome};
+use crate::front_end::Shared;
+use crate::regions::Region;
+use crate::{descriptors, region_search};
+use std::collections::BTreeSet;
+use stele_types::{ErrorKind, TabletId};
+use stele_wire::messages::{
+    Empty, MajorCompactionTimestampResponse, MergeTableRegionsRequest, MoveRegionRequest, OneRegion, OneTable,
+    RegionSpecifier, SplitRegionRequest,
+};
+use stele_wire::{exception, region};
+
+/// Regions of one merge: the service takes no more.
+const REGIONS_MAX: usize = 16;
+
+/// Serves `SplitRegion`.
+pub(super) async fn split(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: SplitRegionRequest = call.message("SplitTableRegionRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    if let Some(earlier) = shared.procedures.earlier(nonce) {
+        return call.reply(&earlier);
+    }
+    let name = region::name(&request.region_info);
+    let show = || String::from_utf8_lossy(&name).into_owned();
+    if !shared.switches.splits.is_on() {
+        let message = format!("Split region {} failed due to split switch off", show());
+        return Err(Failure::do_not_retry(message));
+    }
+    let region = region_search::find_known(shared, &RegionSpecifier::named(name.clone())).await?;
+    let schema = shared.schema(&region.table)?;
+    if descriptors::is_false(&descriptors::shown(&schema).attributes, "SPLIT_ENABLED") {
+        let message = format!(
+            "Split region {} failed as region split is disabled for the table",
+            show()
+        );
+        return Err(Failure::do_not_retry(message));
+    }
+    let row = request.split_row.filter(|row| !row.is_empty());
+    if let Some(row) = &row {
+        check_split_row(&region, row)?;
+    }
+    let split = shared.admin.split(&region.table, region.tablet, row).await;
+    split.map_err(|error| match error.kind {
+        ErrorKind::NotFound => region_search::unknown(&name),
+        _ => Failure::from(error),
+    })?;
+    call.reply(&shared.procedures.finished(nonce))
+}
+
+fn check_split_row(region: &Region, row: &[u8]) -> Outcome<()> {
+    let row_text = row.escape_ascii();
+    if row == region.range.start {
+        let message = format!("Split row is equal to startkey: {row_text}");
+        return Err(Failure::do_not_retry(message));
+    }
+    if !region.range.contains(row) {
+        let name = region.name();
+        let message = format!(
+            "Split row is not inside region key range splitKey:{row_text} region: {}",
+            String::from_utf8_lossy(&name)
+        );
+        return Err(Failure::do_not_retry(message));
+    }
+    Ok(())
+}
+
+/// Serves `MergeTableRegions`. Only neighbours are merged, also when the client would have others too.
+pub(super) async fn merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: MergeTableRegionsRequest = call.message("MergeTableRegionsRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    if let Some(earlier) = shared.procedures.earlier(nonce) {
+        return call.reply(&earlier);
+    }
+    let refused = |message: &str| Err(Failure::new(exception::MERGE_REGION, message.to_owned()));
+    if request.region.len() > REGIONS_MAX {
+        return refused("Too many regions to merge at once");
+    }
+    let mut regions: Vec<Region> = Vec::with_capacity(request.region.len());
+    for specifier in &request.region {
+        regions.push(region_search::find_known(shared, specifier).await?);
+    }
+    if !shared.switches.merges.is_on() {
+        return Err(Failure::do_not_retry(
+            "Merge of regions failed because merge switch is off",
+        ));
+    }
+    let tablets: BTreeSet<TabletId> = regions.iter().map(|region| region.tablet).collect();
+    let Some(first) = regions.first().filter(|_| tablets.len() > 1) else {
+        return refused("Need two Regions at least to run a Merge");
+    };
+    if tablets.len() < regions.len() {
+        return refused("Duplicate regions specified; cannot merge a region to itself");
+    }
+    if regions.iter().any(|region| region.table != first.table) {
+        return refused("Can't merge regions from two different tables");
+    }
+    let schema = shared.schema(&first.table)?;
+    if descriptors::is_false(&descriptors::shown(&schema).attributes, "MERGE_ENABLED") {
+        let message = "Merge of regions failed as region merge is disabled for the table";
+        return Err(Failure::do_not_retry(message));
+    }
+    let merged = shared.admin.merge(&first.table, tablets.into_iter().collect()).await;
+    merged.map_err(|error| match error.kind {
+        ErrorKind::InvalidArgument => Failure::new(exception::MERGE_REGION, error.message),
+        ErrorKind::NotFound => Failure::new(exception::UNKNOWN_REGION, error.message),
+        _ => Failure::from(error),
+    })?;
+    call.reply(&shared.procedures.finished(nonce))
+}
+
+/// Serves `MoveRegion`. All regions are on this server, and stay.
+pub(super) async fn move_to(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: MoveRegionRequest = call.message("MoveRegionRequest")?;
+    known(shared, &request.region).await?;
+    let own = shared.server_name();
+    match request.dest_server_name {
+        Some(server) if server != own => {
+            let port = server.port.unwrap_or(0);
+            let start_code = server.start_code.unwrap_or(0);
+            let message = format!("Server {},{port},{start_code} is not online", server.host_name);
+            Err(Failure::do_not_retry(message))
+        }
+        _ => call.reply(&Empty {}),
+    }
+}
+
+/// Serves `AssignRegion` and `UnassignRegion`. A region that is taken off its server is given to a server again, which is
+/// the same.
+pub(super) async fn assign(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: OneRegion = call.message("AssignRegionRequest")?;
+    known(shared, &request.region).await?;
+    call.reply(&Empty {})
+}
+
+async fn known(shared: &Shared, region: &RegionSpecifier) -> Outcome<()> {
+    if crate::regions::is_meta(region) {
+        return Ok(());
+    }
+    region_search::find_known(shared, region).await.map(drop)
+}
+
+/// Serves the calls for the time of the last major compaction. It is not recorded, and unknown is 0.
+pub(super) async fn last_major_compaction(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
+    if method == b"getLastMajorCompactionTimestamp" {
+        let request: OneTable = call.message("MajorCompactionTimestampRequest")?;
+        existing(shared, &request.table_name)?;
+    } else {
+        let request: OneRegion = call.message("MajorCompactionTimestampForRegionRequest")?;
+        known(shared, &request.region).await?;
+    }
+    call.reply(&MajorCompactionTimestampResponse {
+        compaction_timestamp: 0,
+    })
+}

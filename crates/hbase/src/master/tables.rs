@@ -1,0 +1,181 @@
+//! Tables as wholes: made, dropped, enabled and disabled, flushed.
+
+use super::changes::{change, check_disabled, existing, failure, state_text};
+use super::namespaces;
+use crate::call::{Call, Reply};
+use crate::context::table_not_enabled;
+use crate::descriptors::{self, Properties};
+use crate::failure::{Failure, Outcome};
+use crate::front_end::Shared;
+use crate::names;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use stele_client::{GroupChange, NewTable, TableUpdate};
+use stele_types::{DeleteRule, GroupId, TimeUnit};
+use stele_wire::messages::{CreateTableRequest, FlushTableRequest, TableName, TableRequest, TruncateTableRequest};
+use stele_wire::{exception, region};
+
+/// Serves `CreateTable`.
+pub(super) async fn create(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: CreateTableRequest = call.message("CreateTableRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    change(shared, call, nonce, create_table(shared, request)).await
+}
+
+async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<()> {
+    let mut table = request.table_schema;
+    let name = table
+        .table_name
+        .as_ref()
+        .ok_or_else(|| Failure::do_not_retry("a table without a name"))?;
+    let name = names::from_message(name)?;
+    descriptors::check_table(&name)?;
+    namespaces::check_exists(shared, &name.namespace).await?;
+    if shared.service.schema(&name).is_ok() || names::to_text(&name) == region::META_TABLE {
+        return Err(Failure::new(exception::TABLE_EXISTS, names::to_text(&name)));
+    }
+    let rule = descriptors::delete_rule_of(&table.column_families)?;
+    descriptors::complete(&mut table, rule);
+    let properties = Properties::of(&table)?;
+    check_splits(&request.split_keys)?;
+    let new = NewTable {
+        name: name.clone(),
+        time_unit: TimeUnit::Millis,
+        granularity: 1,
+        delete_rule: rule.unwrap_or(DeleteRule::ByTimestamp),
+        durability: properties.durability,
+        deletion_protection: false,
+        families: properties.families,
+        initial_splits: request.split_keys,
+        compression: properties.files.compression,
+        front_end_data: descriptors::stored(&table),
+    };
+    let made = shared
+        .admin
+        .create_table(new)
+        .await
+        .map_err(|error| failure(&name, error))?;
+    if properties.tablet_bytes_max > 0 {
+        let update = TableUpdate {
+            tablet_bytes_max: Some(properties.tablet_bytes_max),
+            ..TableUpdate::default()
+        };
+        shared.admin.update_table(&name, update).await?;
+    }
+    if let Some(options) = properties.files.update(&made.group_options(GroupId(0)))
+        && let Some(group) = made.groups.first()
+    {
+        let name_of_group = group.name.clone();
+        let alter = GroupChange::Alter {
+            name: name_of_group,
+            options,
+        };
+        shared.admin.modify_groups(&name, vec![alter]).await?;
+    }
+    Ok(())
+}
+
+/// The rules that HBase's own client checks before it sends split keys.
+fn check_splits(keys: &[Bytes]) -> Outcome<()> {
+    let mut seen = BTreeSet::new();
+    for key in keys {
+        if key.is_empty() {
+            return Err(Failure::do_not_retry(
+                "Empty split key must not be passed in the split keys.",
+            ));
+        }
+        if !seen.insert(key) {
+            let message = format!("All split keys must be unique, found duplicate: {}", key.escape_ascii());
+            return Err(Failure::do_not_retry(message));
+        }
+    }
+    Ok(())
+}
+
+/// Serves `DeleteTable`.
+pub(super) async fn delete(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: TableRequest = call.message("DeleteTableRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    let work = async {
+        let schema = existing(shared, &request.table_name)?;
+        check_disabled(&schema)?;
+        let deleted = shared.admin.delete_table(&schema.name).await;
+        deleted.map_err(|error| failure(&schema.name, error))
+    };
+    change(shared, call, nonce, work).await
+}
+
+/// Serves `EnableTable` and `DisableTable`.
+pub(super) async fn set_enabled(shared: &Shared, call: &Call, enabled: bool) -> Outcome<Reply> {
+    let request: TableRequest = call.message("EnableTableRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    if !enabled && names::to_text(&names::from_message(&request.table_name)?) == region::META_TABLE {
+        return Err(Failure::new(exception::CONSTRAINT, "Cannot disable hbase:meta"));
+    }
+    let work = async {
+        let schema = existing(shared, &request.table_name)?;
+        if schema.enabled == enabled {
+            let class = if enabled {
+                exception::TABLE_NOT_DISABLED
+            } else {
+                exception::TABLE_NOT_ENABLED
+            };
+            return Err(Failure::new(class, state_text(&schema)));
+        }
+        let update = TableUpdate {
+            enabled: Some(enabled),
+            ..TableUpdate::default()
+        };
+        let updated = shared.admin.update_table(&schema.name, update).await;
+        updated.map(drop).map_err(|error| failure(&schema.name, error))
+    };
+    change(shared, call, nonce, work).await
+}
+
+/// Serves `truncateTable`, after which the table is enabled.
+pub(super) async fn truncate(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: TruncateTableRequest = call.message("TruncateTableRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    let work = async {
+        let schema = existing(shared, &request.table_name)?;
+        check_disabled(&schema)?;
+        let of_table = |error| failure(&schema.name, error);
+        let keeps = request.preserve_splits.unwrap_or(false);
+        shared.admin.truncate(&schema.name, keeps).await.map_err(of_table)?;
+        let update = TableUpdate {
+            enabled: Some(true),
+            ..TableUpdate::default()
+        };
+        let enabled = shared.admin.update_table(&schema.name, update).await;
+        enabled.map(drop).map_err(of_table)
+    };
+    change(shared, call, nonce, work).await
+}
+
+/// Serves `FlushTable`.
+pub(super) async fn flush(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: FlushTableRequest = call.message("FlushTableRequest")?;
+    flush_now(shared, &request.table_name, &request.column_family).await?;
+    call.reply(&shared.procedures.finished((request.nonce_group, request.nonce)))
+}
+
+/// Flushes a table. All families are flushed when one is to be: they share memtables.
+pub(super) async fn flush_now(shared: &Shared, table: &TableName, families: &[Bytes]) -> Outcome<()> {
+    let schema = existing(shared, table)?;
+    if !schema.enabled {
+        return Err(table_not_enabled(&schema.name));
+    }
+    for family in families {
+        if !schema
+            .families
+            .values()
+            .any(|known| known.name.as_bytes() == &family[..])
+        {
+            let (family, table) = (family.escape_ascii(), names::to_text(&schema.name));
+            let message = format!("Column families [{family}] don't exist in table {table}");
+            return Err(Failure::new(exception::NO_SUCH_FAMILY, message));
+        }
+    }
+    let flushed = shared.admin.flush(&schema.name, None).await;
+    flushed.map_err(|error| failure(&schema.name, error))
+}

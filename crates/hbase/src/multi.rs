@@ -1,0 +1,359 @@
+//! Serves `Multi`: reads and changes of many rows.
+//!
+//! Actions come by region. Those of one region are independent, unless they are atomic or have a condition: then they
+//! are one operation on one row. Every action has its own result; only a region that is not here fails as a whole.
+
+use crate::call::{Call, Reply};
+use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
+use crate::condition::condition;
+use crate::failure::{Failure, Outcome};
+use crate::front_end::Shared;
+use crate::get::{Found, Lookup, region_and_schema};
+use crate::meta_table;
+use crate::mutate::{converter, is_plain, operate, plain, write, written};
+use crate::mutations::RowChange;
+use crate::regions::{self, Region};
+use crate::row_memory::{BATCH_BYTES, RowMemory};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::Step;
+use stele_types::{Durability, FamilyId, RowMutation, TableSchema};
+use stele_wire::cell::CellReader;
+use stele_wire::exception;
+use stele_wire::frame::CellBlock;
+use stele_wire::messages::{
+    Action, MultiRequest, MultiResponse, RegionAction, RegionActionResult, ResultOrException, RowResult,
+};
+
+/// Bytes of the results of a call. A client repeats the actions that have none immediately.
+const RESULT_BYTES_MAX: usize = 16 << 20;
+
+/// Actions of a call at most: a client that sends more must split its batch.
+const ACTIONS_MAX: usize = 1_000_000;
+
+/// The rows of a response by table, in the order in which its results mention them.
+#[derive(Default)]
+struct Results {
+    blocks: Vec<(Arc<TableSchema>, Vec<ResultRow>)>,
+    bytes: usize,
+}
+
+impl Results {
+    /// Whether another result fits.
+    fn has_space(&self) -> bool {
+        self.bytes < RESULT_BYTES_MAX
+    }
+
+    /// Adds a row whose cells go to the cell block.
+    fn add(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) -> Outcome<()> {
+        let bytes = row.encoded_len(schema);
+        call.memory.grow(bytes).map_err(|_| too_large())?;
+        self.bytes += bytes;
+        match self.blocks.last_mut() {
+            Some((of, rows)) if Arc::ptr_eq(of, schema) => rows.push(row),
+            _ => self.blocks.push((Arc::clone(schema), vec![row])),
+        }
+        Ok(())
+    }
+}
+
+fn too_large() -> Failure {
+    Failure::new(
+        exception::MULTI_TOO_LARGE,
+        "the results of the batch are too large for one response",
+    )
+}
+
+/// Serves a call.
+pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
+    let request: MultiRequest = call.message("MultiRequest")?;
+    let actions: usize = request.region_action.iter().map(|region| region.action.len()).sum();
+    if actions > ACTIONS_MAX {
+        return Err(Failure::do_not_retry(format!(
+            "a batch of {actions} actions; at most {ACTIONS_MAX} are served"
+        )));
+    }
+    let mut cells = CellReader::new(call.cells());
+    let mut results = Results::default();
+    let mut response = MultiResponse::default();
+    for actions in request.region_action {
+        let is_atomic = actions.atomic() || actions.condition.is_some();
+        let result = match open_region(shared, &actions) {
+            Err(failure) => {
+                skip_cells(&actions, &mut cells)?;
+                Err(failure)
+            }
+            Ok((region, schema)) if is_atomic => atomic(shared, &region, &schema, actions, &mut cells).await,
+            Ok((region, schema)) => {
+                let mut part = Part {
+                    shared,
+                    call,
+                    region,
+                    schema,
+                    results: &mut results,
+                };
+                Ok(part.independent(actions, &mut cells).await?)
+            }
+        };
+        if is_atomic && result.is_ok() {
+            response.processed = Some(true);
+        }
+        response
+            .region_action_result
+            .push(result.unwrap_or_else(|failure| RegionActionResult {
+                exception: Some(failure.in_batch()),
+                ..RegionActionResult::default()
+            }));
+    }
+    let blocks = results
+        .blocks
+        .iter()
+        .map(|(schema, rows)| RowsBlock { schema, rows })
+        .collect();
+    let blocks = Blocks(blocks);
+    debug_assert!(
+        blocks.encoded_len() <= results.bytes,
+        "results are counted when they are added"
+    );
+    call.reply_with(&response, &blocks)
+}
+
+fn open_region(shared: &Shared, actions: &RegionAction) -> Outcome<(Region, Arc<TableSchema>)> {
+    if regions::is_meta(&actions.region) {
+        return Err(meta_table::read_only());
+    }
+    region_and_schema(shared, &actions.region)
+}
+
+/// Passes over the cells of actions that are not carried out.
+fn skip_cells(actions: &RegionAction, cells: &mut CellReader) -> Outcome<()> {
+    let mutations = actions.action.iter().filter_map(|action| action.mutation.as_ref());
+    for _ in mutations.flat_map(|mutation| 0..mutation.associated_cell_count.unwrap_or(0)) {
+        cells.read()?;
+    }
+    Ok(())
+}
+
+/// Carries out actions on one row as one operation.
+async fn atomic(
+    shared: &Arc<Shared>,
+    region: &Region,
+    schema: &Arc<TableSchema>,
+    actions: RegionAction,
+    cells: &mut CellReader,
+) -> Outcome<RegionActionResult> {
+    let converter = converter(shared, schema);
+    let count = actions.action.len();
+    // All mutations are converted before one may fail, since their cells must leave the block.
+    let converted: Vec<Outcome<RowChange>> = actions
+        .action
+        .into_iter()
+        .map(|action| match action.mutation {
+            Some(mutation) => converter.convert(mutation, cells),
+            None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
+        })
+        .collect();
+    let changes = converted.into_iter().collect::<Outcome<Vec<RowChange>>>()?;
+    let first = changes
+        .first()
+        .ok_or_else(|| Failure::do_not_retry("an atomic batch without mutations"))?;
+    let (row, durability) = (first.row.clone(), first.durability);
+    region.check_row(&row, "mutation")?;
+    if changes.iter().any(|change| change.row != row) {
+        return Err(Failure::do_not_retry(
+            "the mutations of an atomic batch are of several rows",
+        ));
+    }
+    let condition = match &actions.condition {
+        Some(given) if given.row != row => {
+            return Err(Failure::do_not_retry(
+                "the condition is about another row than its mutations",
+            ));
+        }
+        Some(given) => Some(condition(shared, schema, given)?),
+        None => None,
+    };
+    let returned = returned_columns(&changes);
+    let steps = changes.into_iter().flat_map(|change| change.steps).collect();
+    let outcome = operate(shared, schema, row.clone(), condition, steps, durability).await?;
+    let processed = outcome.matched;
+    let of_column = |(family, qualifier): &(FamilyId, Bytes)| {
+        let mut cells = outcome.written.iter();
+        cells
+            .find(|cell| cell.family == *family && cell.qualifier == *qualifier)
+            .cloned()
+    };
+    let written = ResultRow {
+        cells: returned.iter().filter_map(of_column).collect(),
+        row,
+    };
+    let mut result = RegionActionResult {
+        processed: Some(processed),
+        ..RegionActionResult::default()
+    };
+    // A client counts the results, also where the condition did not hold.
+    for index in 0..count {
+        // The cells of all increments and appends are in the first result, and always in its message.
+        let is_first = index == 0 && !written.cells.is_empty();
+        result.result_or_exception.push(ResultOrException {
+            index: u32::try_from(index).ok(),
+            result: is_first.then(|| CellPlace::Message.result(schema, &written)),
+            exception: None,
+        });
+    }
+    Ok(result)
+}
+
+/// The columns of increments and appends whose results the client wants, in the order of the batch.
+fn returned_columns(changes: &[RowChange]) -> Vec<(FamilyId, Bytes)> {
+    let wanted = changes.iter().filter(|change| change.returns);
+    let column = |step: &Step| match step {
+        Step::Modify(rule) => Some((rule.family, rule.qualifier.clone())),
+        _ => None,
+    };
+    wanted
+        .flat_map(|change| change.steps.iter().filter_map(column))
+        .collect()
+}
+
+/// The independent actions of one region.
+struct Part<'a> {
+    shared: &'a Arc<Shared>,
+    call: &'a Call,
+    region: Region,
+    schema: Arc<TableSchema>,
+    results: &'a mut Results,
+}
+
+impl Part<'_> {
+    async fn independent(&mut self, actions: RegionAction, cells: &mut CellReader) -> Outcome<RegionActionResult> {
+        let mut result = RegionActionResult::default();
+        let mut writes = Writes::default();
+        for action in actions.action {
+            let index = action.index;
+            let outcome = match self.one(action, cells, &mut writes).await {
+                Ok(None) => continue,
+                Ok(Some(row)) => Ok(row),
+                Err(failure) => Err(failure),
+            };
+            result.result_or_exception.push(of_action(index, outcome));
+        }
+        self.write_all(writes, &mut result).await;
+        Ok(result)
+    }
+
+    /// Carries out one action, or adds it to the writes: then it has no result yet.
+    async fn one(&mut self, action: Action, cells: &mut CellReader, writes: &mut Writes) -> Outcome<Option<RowResult>> {
+        if let Some(get) = &action.get {
+            return self.get(get).await.map(Some);
+        }
+        let Some(mutation) = action.mutation else {
+            return Err(Failure::not_served("a coprocessor call within a batch"));
+        };
+        let change = converter(self.shared, &self.schema).convert(mutation, cells)?;
+        self.region.check_row(&change.row, "batch")?;
+        if is_plain(&change) {
+            writes.add(action.index, change);
+            return Ok(None);
+        }
+        let (row, returns) = (change.row.clone(), change.returns);
+        let outcome = operate(
+            self.shared,
+            &self.schema,
+            change.row,
+            None,
+            change.steps,
+            change.durability,
+        )
+        .await?;
+        let mut written = written(&self.schema, row, outcome);
+        if !returns {
+            written.cells.clear();
+        }
+        let result = self.call.client.cells.result(&self.schema, &written);
+        self.results.add(self.call, &self.schema, written)?;
+        Ok(Some(result))
+    }
+
+    async fn get(&mut self, get: &stele_wire::messages::Get) -> Outcome<RowResult> {
+        self.region.check_row(&get.row, "get")?;
+        if !self.results.has_space() {
+            return Err(too_large());
+        }
+        let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
+        let mut found: Found = match lookup.try_now(self.shared)? {
+            Some(found) => found,
+            None => {
+                let mut memory = RowMemory::new(&self.shared.responses, &self.shared.env);
+                memory.reserve(BATCH_BYTES / 2).await?;
+                lookup.wait(self.shared, &mut memory).await?
+            }
+        };
+        let result = found.result(self.call, &self.schema);
+        self.results.add(self.call, &self.schema, found.row)?;
+        Ok(result)
+    }
+
+    /// Carries out the writes of the region, one request for each group.
+    async fn write_all(&mut self, writes: Writes, result: &mut RegionActionResult) {
+        for WriteGroup {
+            durability,
+            indexes,
+            rows,
+        } in writes.0
+        {
+            let outcomes = match write(self.shared, &self.schema, rows, durability).await {
+                Ok(outcomes) => outcomes,
+                Err(failure) => vec![Err(failure); indexes.len()],
+            };
+            for (index, outcome) in indexes.into_iter().zip(outcomes) {
+                let outcome = outcome.map(|()| RowResult::default());
+                result.result_or_exception.push(of_action(index, outcome));
+            }
+        }
+    }
+}
+
+/// Changes that are carried out together, with the indexes of their actions: consecutive ones of one durability.
+#[derive(Default)]
+struct Writes(Vec<WriteGroup>);
+
+struct WriteGroup {
+    durability: Option<Durability>,
+    /// Of the rows' actions.
+    indexes: Vec<Option<u32>>,
+    rows: Vec<RowMutation>,
+}
+
+impl Writes {
+    fn add(&mut self, index: Option<u32>, change: RowChange) {
+        let durability = change.durability;
+        let row = plain(change);
+        match self.0.last_mut() {
+            Some(group) if group.durability == durability => {
+                group.indexes.push(index);
+                group.rows.push(row);
+            }
+            _ => self.0.push(WriteGroup {
+                durability,
+                indexes: vec![index],
+                rows: vec![row],
+            }),
+        }
+    }
+}
+
+fn of_action(index: Option<u32>, outcome: Outcome<RowResult>) -> ResultOrException {
+    match outcome {
+        Ok(result) => ResultOrException {
+            index,
+            result: Some(result),
+            exception: None,
+        },
+        Err(failure) => ResultOrException {
+            index,
+            result: None,
+            exception: Some(failure.in_batch()),
+        },
+    }
+}

@@ -1,0 +1,143 @@
+//! Serves `Mutate`: one change of one row, with or without a condition.
+
+use crate::call::{Call, Reply};
+use crate::cells::{ResultRow, RowsBlock};
+use crate::condition::condition;
+use crate::failure::{Failure, Outcome};
+use crate::front_end::Shared;
+use crate::get::region_and_schema;
+use crate::meta_table;
+use crate::mutations::{Converter, RowChange};
+use crate::regions;
+use crate::times;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::{Condition, MutateRows, RowOperation, RowOutcome, Step};
+use stele_types::{Durability, Mutation, RowMutation, TableSchema};
+use stele_wire::cell::CellReader;
+use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
+
+/// Whether the change reads nothing: then it need not latch its row.
+pub(crate) fn is_plain(change: &RowChange) -> bool {
+    change.steps.iter().all(|step| matches!(step, Step::Mutate(_)))
+}
+
+/// The plain form of a change.
+pub(crate) fn plain(change: RowChange) -> RowMutation {
+    let mutation = |step| match step {
+        Step::Mutate(mutation) => Some(mutation),
+        _ => None,
+    };
+    let mutations: Vec<Mutation> = change.steps.into_iter().filter_map(mutation).collect();
+    RowMutation {
+        row: change.row,
+        mutations,
+    }
+}
+
+/// A converter whose time is now.
+pub(crate) fn converter<'a>(shared: &Shared, schema: &'a TableSchema) -> Converter<'a> {
+    Converter {
+        schema,
+        now: times::now(schema, shared.env.wall_micros()),
+    }
+}
+
+/// Applies steps to a row as one operation.
+pub(crate) async fn operate(
+    shared: &Shared,
+    schema: &TableSchema,
+    row: Bytes,
+    condition: Option<Condition>,
+    steps: Vec<Step>,
+    durability: Option<Durability>,
+) -> Outcome<RowOutcome> {
+    let operation = RowOperation {
+        table: schema.name.clone(),
+        id: Some(schema.id),
+        row,
+        condition,
+        steps,
+        otherwise: Vec::new(),
+        durability,
+    };
+    Ok(shared.service.row_operation(operation).await?)
+}
+
+/// Writes rows that nothing has to be read for. One result for each.
+pub(crate) async fn write(
+    shared: &Shared,
+    schema: &TableSchema,
+    rows: Vec<RowMutation>,
+    durability: Option<Durability>,
+) -> Outcome<Vec<Outcome<()>>> {
+    let request = MutateRows {
+        table: schema.name.clone(),
+        id: Some(schema.id),
+        rows: rows.into(),
+        durability,
+    };
+    let results = shared.service.mutate_rows(request).await?;
+    Ok(results
+        .into_iter()
+        .map(|result| result.map_err(Failure::from))
+        .collect())
+}
+
+/// Serves a call.
+pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
+    let request: MutateRequest = call.message("MutateRequest")?;
+    if regions::is_meta(&request.region) {
+        return Err(meta_table::read_only());
+    }
+    let (region, schema) = region_and_schema(shared, &request.region)?;
+    let mut cells = CellReader::new(call.cells());
+    let change = converter(shared, &schema).convert(request.mutation, &mut cells)?;
+    region.check_row(&change.row, "mutation")?;
+    let condition = match &request.condition {
+        Some(given) => Some(condition(shared, &schema, given)?),
+        None => None,
+    };
+    let (kind, returns, row) = (change.kind, change.returns, change.row.clone());
+    let is_rule = matches!(kind, MutationType::Increment | MutationType::Append);
+    if condition.is_none() && is_plain(&change) {
+        let durability = change.durability;
+        let results = write(shared, &schema, vec![plain(change)], durability).await?;
+        results.into_iter().collect::<Outcome<Vec<()>>>()?;
+        return call.reply(&processed(true));
+    }
+    let outcome = operate(shared, &schema, change.row, condition, change.steps, change.durability).await?;
+    if !is_rule || !outcome.matched {
+        return call.reply(&processed(outcome.matched));
+    }
+    let mut written = written(&schema, row, outcome);
+    if !returns {
+        written.cells.clear();
+    }
+    let response = MutateResponse {
+        result: Some(call.client.cells.result(&schema, &written)),
+        processed: Some(true),
+    };
+    let rows = [written];
+    call.reply_with(
+        &response,
+        &RowsBlock {
+            schema: &schema,
+            rows: &rows,
+        },
+    )
+}
+
+fn processed(processed: bool) -> MutateResponse {
+    MutateResponse {
+        result: None,
+        processed: Some(processed),
+    }
+}
+
+/// The cells that an operation wrote, in HBase's order.
+pub(crate) fn written(schema: &TableSchema, row: Bytes, outcome: RowOutcome) -> ResultRow {
+    let mut cells = outcome.written;
+    crate::cells::sort(schema, &mut cells, false);
+    ResultRow { row, cells }
+}

@@ -1,0 +1,229 @@
+//! From a mutation of the protocol to steps of a row operation.
+//!
+//! The cells of a mutation are in its message or in the request's cell block. Both become the same steps.
+
+use crate::failure::{Failure, Outcome};
+use crate::selection::{family, times as times_of};
+use crate::times;
+use bytes::Bytes;
+use stele_client::{RmwOperation, RmwRule, Step};
+use stele_types::{Durability, FamilyId, Mutation, TableSchema, Timestamp, limits};
+use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
+use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
+
+/// Attribute of an increment or append: whether its result is returned.
+const RETURN_RESULTS: &str = "_rr_";
+/// Attribute: the time after which the cells of the mutation expire.
+const CELL_TTL: &str = "_ttl";
+
+/// One mutation of one row.
+pub(crate) struct RowChange {
+    pub row: Bytes,
+    pub kind: MutationType,
+    pub steps: Vec<Step>,
+    /// Whether the client wants the cells that were written.
+    pub returns: bool,
+    pub durability: Option<Durability>,
+}
+
+/// Converts mutations for one table.
+pub(crate) struct Converter<'a> {
+    pub schema: &'a TableSchema,
+    /// The server's time for cells without one of their own. One call has one time.
+    pub now: Timestamp,
+}
+
+/// A cell of a mutation, wherever it was.
+struct Part {
+    family: FamilyId,
+    qualifier: Bytes,
+    /// `None` for the server's time, or the newest version.
+    timestamp: Option<Timestamp>,
+    kind: CellType,
+    value: Bytes,
+}
+
+/// Whether a mutation with these attributes returns its result.
+fn returns_results(attributes: &[NameBytesPair]) -> bool {
+    let given = attributes.iter().find(|pair| pair.name == RETURN_RESULTS);
+    given.is_none_or(|pair| pair.value.as_deref() != Some(&[0]))
+}
+
+fn durability(given: Option<i32>) -> Option<Durability> {
+    let given = given.and_then(|number| messages::Durability::try_from(number).ok());
+    match given.unwrap_or(messages::Durability::UseDefault) {
+        messages::Durability::UseDefault => None,
+        messages::Durability::SkipWal => Some(Durability::None),
+        messages::Durability::AsyncWal | messages::Durability::SyncWal => Some(Durability::Flush),
+        messages::Durability::FsyncWal => Some(Durability::Sync),
+    }
+}
+
+impl Converter<'_> {
+    /// Converts a mutation. Its cells are taken from `cells` if it says that they are there.
+    pub fn convert(&self, proto: MutationProto, cells: &mut CellReader) -> Outcome<RowChange> {
+        let parts = self.parts(&proto, cells)?;
+        let kind = proto.mutate_type.and_then(|number| MutationType::try_from(number).ok());
+        let kind = kind.ok_or_else(|| Failure::do_not_retry("a mutation without a type"))?;
+        let row = proto.row.clone().unwrap_or_default();
+        if row.is_empty() || row.len() > limits::ROW_KEY_BYTES_MAX {
+            return Err(Failure::do_not_retry(format!("a row key of {} bytes", row.len())));
+        }
+        if proto.attribute.iter().any(|pair| pair.name == CELL_TTL) {
+            return Err(Failure::not_served("the TTL of a mutation"));
+        }
+        let steps = match kind {
+            MutationType::Put => self.puts(parts),
+            MutationType::Delete => self.deletes(&proto, parts)?,
+            MutationType::Increment | MutationType::Append => self.rules(&proto, kind, parts)?,
+        };
+        if steps.is_empty() {
+            return Err(Failure::do_not_retry("No columns to insert"));
+        }
+        Ok(RowChange {
+            row,
+            kind,
+            steps,
+            returns: returns_results(&proto.attribute),
+            durability: durability(proto.durability),
+        })
+    }
+
+    fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {
+        let count = usize::try_from(proto.associated_cell_count.unwrap_or(0)).unwrap_or(0);
+        let mut parts = Vec::new();
+        // All cells of the mutation leave the block, so that the next mutation finds its own.
+        let mut of_block: Vec<Cell> = Vec::new();
+        for _ in 0..count {
+            of_block.push(cells.read()?);
+        }
+        for cell in of_block {
+            if proto.row.as_ref().is_some_and(|row| *row != cell.row) {
+                return Err(Failure::do_not_retry("a cell of another row than its mutation"));
+            }
+            parts.push(Part {
+                family: family(self.schema, &cell.family)?,
+                timestamp: self.time(Some(cell.timestamp), None)?,
+                qualifier: cell.qualifier,
+                kind: cell.kind,
+                value: cell.value,
+            });
+        }
+        let is_delete = proto.mutate_type == Some(MutationType::Delete as i32);
+        for column in &proto.column_value {
+            let family = family(self.schema, &column.family)?;
+            for value in &column.qualifier_value {
+                if value.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
+                    return Err(Failure::not_served("a cell with tags"));
+                }
+                parts.push(Part {
+                    family,
+                    qualifier: value.qualifier.clone().unwrap_or_default(),
+                    timestamp: self.time(value.timestamp.map(|t| t as i64), proto.timestamp.map(|t| t as i64))?,
+                    kind: kind_of(value.delete_type, is_delete),
+                    value: value.value.clone().unwrap_or_default(),
+                });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The timestamp of a cell: its own, or its mutation's.
+    fn time(&self, own: Option<i64>, of_mutation: Option<i64>) -> Outcome<Option<Timestamp>> {
+        match own.or(of_mutation) {
+            None | Some(LATEST) => Ok(None),
+            Some(given) => times::stored(self.schema, given).map(Some),
+        }
+    }
+
+    fn puts(&self, parts: Vec<Part>) -> Vec<Step> {
+        parts.into_iter().map(|part| self.write(part)).collect()
+    }
+
+    /// A put, or the tombstone that the part is: HBase lets a put carry some.
+    fn write(&self, part: Part) -> Step {
+        let Part {
+            family,
+            qualifier,
+            timestamp,
+            kind,
+            value,
+        } = part;
+        let at = timestamp.unwrap_or(self.now);
+        Step::Mutate(match kind {
+            CellType::Put => Mutation::Put {
+                family,
+                qualifier,
+                timestamp: at,
+                value,
+            },
+            CellType::Delete => match timestamp {
+                None => return Step::DeleteNewest { family, qualifier },
+                Some(timestamp) => Mutation::DeleteVersion {
+                    family,
+                    qualifier,
+                    timestamp,
+                },
+            },
+            CellType::DeleteColumn => Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from: Timestamp::MIN,
+                to: at,
+            },
+            CellType::DeleteFamily => Mutation::DeleteFamily { family, up_to: at },
+            CellType::DeleteFamilyVersion => Mutation::DeleteFamilyVersion { family, timestamp: at },
+        })
+    }
+
+    fn deletes(&self, proto: &MutationProto, parts: Vec<Part>) -> Outcome<Vec<Step>> {
+        if !parts.is_empty() {
+            return Ok(parts.into_iter().map(|part| self.write(part)).collect());
+        }
+        // A delete of the row is one of each family: HBase has no tombstones of rows.
+        let up_to = self.time(None, proto.timestamp.map(|t| t as i64))?.unwrap_or(self.now);
+        let families = self.schema.families.keys();
+        Ok(families
+            .map(|family| Step::Mutate(Mutation::DeleteFamily { family: *family, up_to }))
+            .collect())
+    }
+
+    fn rules(&self, proto: &MutationProto, kind: MutationType, parts: Vec<Part>) -> Outcome<Vec<Step>> {
+        let range = proto.time_range.as_ref().and_then(|range| times_of(self.schema, range));
+        let rule = |part: Part| {
+            let operation = match kind {
+                MutationType::Append => RmwOperation::Append(part.value),
+                _ => RmwOperation::Increment(amount(&part.value)?),
+            };
+            Ok(Step::Modify(RmwRule {
+                family: part.family,
+                qualifier: part.qualifier,
+                operation,
+                times: range.map(|(from, to)| (from, to.unwrap_or(i64::MAX))),
+                timestamp: part.timestamp,
+                is_new_version: true,
+            }))
+        };
+        parts.into_iter().map(rule).collect()
+    }
+}
+
+/// The kind of a cell in a message: only deletes say more than that they are puts.
+fn kind_of(delete_type: Option<i32>, is_delete: bool) -> CellType {
+    match delete_type.and_then(|number| DeleteType::try_from(number).ok()) {
+        Some(DeleteType::OneVersion) => CellType::Delete,
+        Some(DeleteType::MultipleVersions) => CellType::DeleteColumn,
+        Some(DeleteType::Family) => CellType::DeleteFamily,
+        Some(DeleteType::FamilyVersion) => CellType::DeleteFamilyVersion,
+        None if is_delete => CellType::Delete,
+        None => CellType::Put,
+    }
+}
+
+/// The amount of an increment.
+fn amount(value: &[u8]) -> Outcome<i64> {
+    let bytes: [u8; 8] = value
+        .try_into()
+        .map_err(|_| Failure::do_not_retry(format!("Field is not a long, it's {} bytes wide", value.len())))?;
+    Ok(i64::from_be_bytes(bytes))
+}

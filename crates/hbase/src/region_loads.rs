@@ -1,0 +1,79 @@
+//! The load of regions and of the server, as clients ask for it.
+
+use crate::failure::Outcome;
+use crate::front_end::Shared;
+use crate::regions;
+use std::collections::BTreeMap;
+use stele_client::{CompactionState, TabletPlace};
+use stele_types::{TableSchema, TabletId};
+use stele_wire::messages::{CompactionStateKind, RegionLoad, RegionSpecifier, ServerLoad};
+use stele_wire::region;
+
+const MEGABYTE: u64 = 1 << 20;
+
+/// The load of the regions of a table. Requests are not counted by region.
+pub(crate) async fn of_table(shared: &Shared, schema: &TableSchema) -> Outcome<Vec<RegionLoad>> {
+    let tablets = shared.service.tablets(&schema.name).await?;
+    let compactions: BTreeMap<TabletId, CompactionState> =
+        shared.admin.compactions(&schema.name).await?.into_iter().collect();
+    let families = u32::try_from(schema.families.len()).unwrap_or(u32::MAX);
+    let load = |tablet: stele_client::TabletInfo| {
+        let state = compactions.get(&tablet.id).copied().unwrap_or_default();
+        let place = TabletPlace {
+            id: tablet.id,
+            range: tablet.range,
+        };
+        let size = megabytes(tablet.bytes);
+        RegionLoad {
+            region_specifier: RegionSpecifier::named(region::name(&regions::info(&schema.name, &place))),
+            stores: Some(families),
+            // The service does not tell the number of files, only whether there are any.
+            storefiles: Some(u32::from(tablet.bytes > 0)),
+            store_uncompressed_size_mb: Some(size),
+            storefile_size_mb: Some(size),
+            mem_store_size_mb: Some(0),
+            read_requests_count: Some(0),
+            write_requests_count: Some(0),
+            complete_sequence_id: None,
+            data_locality: Some(1.0),
+            last_major_compaction_ts: Some(0),
+            compaction_state: Some(compaction_kind(state) as i32),
+            region_size_mb: Some(size),
+        }
+    };
+    Ok(tablets.into_iter().map(load).collect())
+}
+
+/// The load of this server with these regions.
+pub(crate) fn of_server(shared: &Shared, region_loads: Vec<RegionLoad>) -> ServerLoad {
+    let consumers = [&shared.requests, &shared.responses];
+    let used: usize = consumers.iter().map(|consumer| consumer.used()).sum();
+    let limit: usize = consumers.iter().map(|consumer| consumer.limit()).sum();
+    let requests = shared.metrics.calls();
+    let now = u64::try_from(shared.env.wall_micros() / 1_000).unwrap_or(0);
+    ServerLoad {
+        number_of_requests: Some(requests),
+        total_number_of_requests: Some(requests),
+        used_heap_mb: Some(megabytes(used as u64)),
+        max_heap_mb: Some(megabytes(limit as u64)),
+        region_loads,
+        report_start_time: Some(shared.identity.start_code),
+        report_end_time: Some(now),
+        info_server_port: None,
+    }
+}
+
+/// A state of compactions in messages.
+pub(crate) fn compaction_kind(state: CompactionState) -> CompactionStateKind {
+    match state {
+        CompactionState::None => CompactionStateKind::None,
+        CompactionState::Minor => CompactionStateKind::Minor,
+        CompactionState::Major => CompactionStateKind::Major,
+        CompactionState::MajorAndMinor => CompactionStateKind::MajorAndMinor,
+    }
+}
+
+/// Whole megabytes, rounded up, so that a little does not look like nothing.
+fn megabytes(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(MEGABYTE)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,366 @@
+//! A scan of one region.
+//!
+//! Rows come in batches from the service interface. Those that a call does not return wait in the scanner for the next
+//! one, with the memory that is reserved for them. If others need that memory, they are dropped and read again.
+
+use crate::cells::ResultRow;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::filtering::RowFilter;
+use crate::regions::Region;
+use crate::row_memory::{BATCH_BYTES, RowMemory};
+use crate::scan_batch::{Batch, CallLimits};
+use crate::selection::{Selection, Wanted};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+use stele_client::{ReadRows, RowStream};
+use stele_filter::Filter;
+use stele_memory::Reservation;
+use stele_types::{RowBatch, RowRange, RowSet, TableSchema};
+use stele_wire::exception;
+use stele_wire::messages::{NameBytesPair, Scan};
+
+/// Attribute: tombstones and hidden cells are returned, too.
+const RAW: &str = "_raw_";
+
+/// A scan of one region.
+pub(crate) struct RegionScanner {
+    pub schema: Arc<TableSchema>,
+    /// Bytes of a response that the client asks for.
+    pub result_bytes: Option<u64>,
+    pub wants_cursor: bool,
+    selection: Selection,
+    filter: Option<RowFilter>,
+    reversed: bool,
+    /// Cells of a result at most.
+    cells_max: Option<usize>,
+    /// Rows of the scan at most, if nothing below must read more.
+    rows_limit: u64,
+    /// Rows that were not read, or that must be read again.
+    left: RowRange,
+    stream: Option<Box<dyn RowStream>>,
+    /// The stream has ended.
+    at_end: bool,
+    /// Rows that were read and not returned. Of the first, some cells may have been returned.
+    waiting: VecDeque<ResultRow>,
+    is_first_begun: bool,
+    /// Memory of the rows that wait.
+    memory: Option<Reservation>,
+}
+
+/// The rows of a scan within a region.
+fn rows_of(scan: &Scan, region: &RowRange) -> RowRange {
+    let bound = |row: &Option<Bytes>, included: bool| match row.clone().filter(|row| !row.is_empty()) {
+        None => Bound::Unbounded,
+        Some(row) if included => Bound::Included(row),
+        Some(row) => Bound::Excluded(row),
+    };
+    let start = bound(&scan.start_row, scan.include_start_row.unwrap_or(true));
+    let stop = bound(&scan.stop_row, scan.include_stop_row.unwrap_or(false));
+    let range = match scan.reversed() {
+        false => RowRange::from_bounds(start, stop),
+        true => RowRange::from_bounds(stop, start),
+    };
+    range.intersect(region)
+}
+
+fn is_set(attributes: &[NameBytesPair], name: &str) -> bool {
+    let given = attributes.iter().find(|pair| pair.name == name);
+    given.is_some_and(|pair| pair.value.as_deref().is_some_and(|value| value != [0]))
+}
+
+impl RegionScanner {
+    /// Checks a scan. `rows_max` is known if the client limits its rows.
+    pub fn new(
+        shared: &Context,
+        region: Region,
+        schema: Arc<TableSchema>,
+        scan: &Scan,
+        rows_max: Option<u64>,
+    ) -> Outcome<Self> {
+        let mut selection = Selection::new(
+            &schema,
+            &Wanted {
+                columns: &scan.column,
+                times: scan.time_range.as_ref(),
+                family_times: &scan.cf_time_range,
+                versions: Some(scan.max_versions.unwrap_or(1)),
+                store_limit: scan.store_limit,
+                store_offset: scan.store_offset.unwrap_or(0),
+                raw: is_set(&scan.attribute, RAW),
+            },
+        )?;
+        selection.is_filtered = scan.filter.is_some();
+        let filter = match &scan.filter {
+            Some(filter) => {
+                let shape = selection.shape(&schema, scan.reversed(), scan.load_column_families_on_demand());
+                Some(RowFilter::decode(filter, &schema, &shape, &shared.env)?)
+            }
+            None => None,
+        };
+        let cells_max = scan.batch_size.filter(|cells| *cells > 0 && *cells < i32::MAX as u32);
+        if cells_max.is_some() && filter.as_ref().is_some_and(RowFilter::needs_whole_rows) {
+            let message = "Cannot set batch on a scan using a filter that returns true for filter.hasFilterRow";
+            return Err(Failure::new(exception::INCOMPATIBLE_FILTER, message));
+        }
+        Ok(RegionScanner {
+            result_bytes: scan.max_result_size,
+            wants_cursor: scan.need_cursor_result(),
+            reversed: scan.reversed(),
+            cells_max: cells_max.map(|cells| cells as usize),
+            rows_limit: rows_max.filter(|_| selection.is_pushed_down()).unwrap_or(0),
+            left: rows_of(scan, &region.range),
+            schema,
+            selection,
+            filter,
+            stream: None,
+            at_end: false,
+            waiting: VecDeque::new(),
+            is_first_begun: false,
+            memory: None,
+        })
+    }
+
+    /// The results of a call.
+    pub async fn next(&mut self, shared: &Context, limits: &CallLimits) -> Outcome<Batch> {
+        let mut batch = Batch {
+            more_in_region: true,
+            ..Batch::default()
+        };
+        if limits.results == 0 {
+            return Ok(batch);
+        }
+        self.memory = None;
+        let mut memory = RowMemory::new(&shared.responses, &shared.env);
+        memory.reserve(BATCH_BYTES + limits.bytes).await?;
+        memory.set_aside(limits.bytes);
+        let deadline = limits.heartbeat.map(|time| shared.env.now() + time);
+        let mut filling = Filling {
+            limits,
+            bytes: 0,
+            rows: 0,
+        };
+        loop {
+            if self.take_waiting(&mut batch, &mut filling) {
+                break;
+            }
+            if self.at_end || self.filter.as_ref().is_some_and(RowFilter::is_over) {
+                batch.more_in_region = false;
+                // A client ignores the rows of a response that ends the scan like this.
+                let filter_is_done = self.filter.as_ref().is_some_and(RowFilter::is_done);
+                batch.is_over |= filter_is_done && batch.rows.is_empty();
+                break;
+            }
+            memory.keeps_rows = !batch.rows.is_empty();
+            match self.read_on(shared, &mut memory).await {
+                Ok(seen) => batch.rows_seen += seen,
+                Err(_) if memory.was_too_small => {
+                    // The rows so far are returned. The next call reads on behind them.
+                    self.stream = None;
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            }
+            if self.waiting.is_empty() && deadline.is_some_and(|deadline| shared.env.now() >= deadline) {
+                batch.is_heartbeat = true;
+                batch.reached = self.reached();
+                break;
+            }
+            shared.env.yield_now().await;
+        }
+        let reserved = memory.into_parts();
+        batch.memory = reserved.0;
+        self.keep_or_drop_waiting(shared, reserved.1);
+        Ok(batch)
+    }
+
+    /// Moves rows that wait to the results. Whether the call has enough.
+    fn take_waiting(&mut self, batch: &mut Batch, filling: &mut Filling<'_>) -> bool {
+        while let Some(row) = self.waiting.front_mut() {
+            if batch.rows.len() >= filling.limits.results || filling.bytes >= filling.limits.bytes {
+                return true;
+            }
+            let cells = filling.cells_that_fit(&self.schema, row, self.cells_max);
+            let is_cut = cells < row.cells.len();
+            let part = match is_cut {
+                true => ResultRow {
+                    row: row.row.clone(),
+                    cells: row.cells.drain(..cells).collect(),
+                },
+                false => std::mem::replace(
+                    row,
+                    ResultRow {
+                        row: Bytes::new(),
+                        cells: Vec::new(),
+                    },
+                ),
+            };
+            filling.bytes += part.encoded_len(&self.schema);
+            self.is_first_begun = is_cut;
+            batch.rows.push(part);
+            batch.partial.push(is_cut);
+            if !is_cut {
+                self.waiting.pop_front();
+                filling.rows += 1;
+                if filling.limits.rows_left == Some(filling.rows) {
+                    batch.is_over = true;
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Reads the next batch of rows; returns how many were seen.
+    async fn read_on(&mut self, shared: &Context, memory: &mut RowMemory) -> Outcome<u64> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            None => {
+                let rows = match &self.filter {
+                    Some(filter) => filter.rows_within(&self.left),
+                    None => vec![self.left.clone()],
+                };
+                let mut read = ReadRows::new(self.schema.name.clone(), RowSet::new(rows));
+                read.filter = self.pushdown();
+                read.rows_limit = self.rows_limit;
+                read.reversed = self.reversed;
+                read.raw = self.selection.raw;
+                self.stream.insert(shared.service.read_rows(read).await?)
+            }
+        };
+        let Some(batch) = stream.next_within(memory).await? else {
+            self.at_end = true;
+            self.stream = None;
+            return Ok(0);
+        };
+        if let Some(through) = batch.scanned_through.clone() {
+            self.pass(through);
+        }
+        let seen = batch.seen.rows;
+        self.filter_rows(batch)?;
+        self.skip_rows();
+        Ok(seen)
+    }
+
+    /// The filter below. Values that no filter reads are not fetched.
+    fn pushdown(&self) -> Option<Arc<Filter>> {
+        let selected = self.selection.pushdown(&self.schema);
+        if self.selection.raw || self.filter.as_ref().is_none_or(RowFilter::needs_values) {
+            return selected;
+        }
+        Some(Arc::new(match selected {
+            Some(selected) => Filter::Chain(vec![Filter::clone(&selected), Filter::StripValue]),
+            None => Filter::StripValue,
+        }))
+    }
+
+    /// Reads on at the row that the filter asks for, if that is farther than the read has come.
+    fn skip_rows(&mut self) {
+        let Some(next) = self.filter.as_ref().and_then(RowFilter::next_row) else {
+            return;
+        };
+        let mut left = self.left.clone();
+        match self.reversed {
+            false => left.start = next,
+            true => left.end = Some(stele_types::range::successor(&next)),
+        }
+        // Only rows that are left out are progress: the filter repeats its wish until the row has come.
+        let is_farther = match self.reversed {
+            false => left.start > self.left.start,
+            true => self
+                .left
+                .end
+                .as_ref()
+                .is_none_or(|end| left.end.as_ref().is_some_and(|to| to < end)),
+        };
+        if is_farther {
+            self.left = left;
+            self.at_end |= self.left.is_empty();
+            self.stream = None;
+        }
+    }
+
+    /// Applies the selection and the filter to the rows of a batch.
+    fn filter_rows(&mut self, mut batch: RowBatch) -> Outcome<()> {
+        batch.seal();
+        for (row, cells) in batch.shared_rows() {
+            if self.filter.as_ref().is_some_and(RowFilter::is_over) {
+                break;
+            }
+            let mut cells = cells.to_vec();
+            self.selection.apply(&self.schema, &mut cells);
+            if let Some(filter) = &mut self.filter {
+                filter.apply(&self.schema, &row, &mut cells)?;
+            }
+            if !cells.is_empty() {
+                self.waiting.push_back(ResultRow { row, cells });
+            }
+        }
+        Ok(())
+    }
+
+    /// All rows up to this one have been read.
+    fn pass(&mut self, row: Bytes) {
+        match self.reversed {
+            false => self.left.start = stele_types::range::successor(&row),
+            true => self.left.end = Some(row),
+        }
+    }
+
+    /// The row that the scan has reached, for a cursor.
+    fn reached(&self) -> Option<Bytes> {
+        match self.reversed {
+            false => self.left.start.strip_suffix(&[0]).map(Bytes::copy_from_slice),
+            true => self.left.end.clone(),
+        }
+    }
+
+    /// Keeps the rows that wait, unless responses have taken half of their memory. Then they are read again, except when
+    /// a part of one has been returned.
+    fn keep_or_drop_waiting(&mut self, shared: &Context, memory: Option<Reservation>) {
+        let Some(first) = self.waiting.front() else {
+            return;
+        };
+        let is_scarce = shared.responses.used() > shared.responses.limit() / 2;
+        if is_scarce && !self.is_first_begun && self.filter.is_none() {
+            match self.reversed {
+                false => self.left.start = first.row.clone(),
+                true => self.left.end = Some(stele_types::range::successor(&first.row)),
+            }
+            (self.stream, self.at_end) = (None, false);
+            self.waiting.clear();
+        } else {
+            self.memory = memory;
+        }
+    }
+}
+
+/// The results of a call so far.
+struct Filling<'a> {
+    limits: &'a CallLimits,
+    /// Encoded.
+    bytes: usize,
+    /// Complete.
+    rows: u64,
+}
+
+impl Filling<'_> {
+    /// How many cells of a row go to the next result.
+    fn cells_that_fit(&self, schema: &TableSchema, row: &ResultRow, cells_max: Option<usize>) -> usize {
+        let most = cells_max.unwrap_or(usize::MAX).min(row.cells.len());
+        if !self.limits.partials {
+            return most;
+        }
+        let mut bytes = self.bytes;
+        for (n, len) in row.encoded_lens(schema).enumerate().take(most) {
+            // At least one cell goes, or the scan would make no progress.
+            if n > 0 && bytes >= self.limits.bytes {
+                return n;
+            }
+            bytes += len;
+        }
+        most
+    }
+}

@@ -1,0 +1,94 @@
+//! Memory of rows, reserved before they are read.
+
+use async_trait::async_trait;
+use std::time::Duration;
+use stele_client::{BatchReservation, ServiceError, ServiceResult};
+use stele_env::Env;
+use stele_memory::{Consumer, Reservation};
+use stele_types::ErrorKind;
+
+/// Reservation for a batch of rows: rows up to about a megabyte, and as much again for one more row.
+pub(crate) const BATCH_BYTES: usize = 2 << 20;
+
+/// How long a read waits for its reservation.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The reservation of one read.
+pub(crate) struct RowMemory {
+    consumer: Consumer,
+    env: Env,
+    reserved: Option<Reservation>,
+    /// Memory of the response.
+    aside: Option<Reservation>,
+    /// The reservation covers rows that must stay. Then it is not replaced by a larger one: no one may wait for memory
+    /// and hold some.
+    pub keeps_rows: bool,
+    /// A row did not fit because rows had to stay.
+    pub was_too_small: bool,
+}
+
+impl RowMemory {
+    /// No memory yet.
+    pub fn new(consumer: &Consumer, env: &Env) -> Self {
+        RowMemory {
+            consumer: consumer.clone(),
+            env: env.clone(),
+            reserved: None,
+            aside: None,
+            keeps_rows: false,
+            was_too_small: false,
+        }
+    }
+
+    /// Waits for this many bytes.
+    pub async fn reserve(&mut self, bytes: usize) -> ServiceResult<()> {
+        self.reserved = None;
+        let reserved = self.consumer.reserve_large(&self.env, bytes, WAIT).await;
+        self.reserved = Some(reserved.map_err(|_| {
+            ServiceError::new(
+                ErrorKind::Busy,
+                "Too many responses wait for memory; retry after backing off",
+            )
+        })?);
+        Ok(())
+    }
+
+    /// Sets a part of the reservation aside for the response; batches are read within the rest.
+    pub fn set_aside(&mut self, bytes: usize) {
+        let half = self.bytes() / 2;
+        self.aside = self.reserved.as_ref().map(|reserved| reserved.split(bytes.min(half)));
+    }
+
+    /// The part for the response, and the rest.
+    pub fn into_parts(self) -> (Option<Reservation>, Option<Reservation>) {
+        (self.aside, self.reserved)
+    }
+
+    /// The reservation, for the response.
+    pub fn into_reserved(self) -> Option<Reservation> {
+        self.reserved
+    }
+}
+
+#[async_trait]
+impl BatchReservation for RowMemory {
+    fn bytes(&self) -> usize {
+        self.reserved.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
+        if self.keeps_rows {
+            self.was_too_small = true;
+            return Err(ServiceError::new(ErrorKind::Busy, "the next row needs more memory"));
+        }
+        // Nothing may be held during the wait.
+        match self.aside.take().map(|aside| aside.counted()) {
+            None => self.reserve(bytes).await,
+            Some(aside) => {
+                self.reserve(bytes.saturating_add(aside)).await?;
+                self.set_aside(aside);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Switches of the cluster that administrators set.
+//!
+//! They are of this process, and are on when it starts. Those of splits and merges act on requests for one. The others
+//! are of work that does not exist here: nothing is balanced over one server, and nothing is cleaned up by a chore.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One switch.
+#[derive(Debug)]
+pub(crate) struct Switch(AtomicBool);
+
+impl Default for Switch {
+    fn default() -> Self {
+        Switch(AtomicBool::new(true))
+    }
+}
+
+impl Switch {
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets it, and returns its position before.
+    pub fn set(&self, on: bool) -> bool {
+        self.0.swap(on, Ordering::Relaxed)
+    }
+}
+
+/// All switches.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    pub balancer: Switch,
+    pub splits: Switch,
+    pub merges: Switch,
+    pub normalizer: Switch,
+    pub catalog_janitor: Switch,
+    pub cleaner: Switch,
+    pub snapshot_cleanup: Switch,
+}
