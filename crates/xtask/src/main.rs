@@ -2,7 +2,7 @@
 //!
 //! * `test` is the one command before a commit, and `ci` another name for it. It ends with `N passed, N failed`.
 //! * `test --all` is everything there is, for nights and releases.
-//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`) are commands of their own.
+//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`, `hbase`) are commands of their own.
 //! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
@@ -24,6 +24,7 @@ mod crash;
 mod debian;
 mod deny;
 mod fuzz;
+mod hbase;
 mod hdfs;
 mod jobs;
 mod launch;
@@ -170,6 +171,8 @@ enum Task {
         #[command(subcommand)]
         task: rival::RivalTask,
     },
+    /// Runs unmodified HBase clients against Stele, and compares with the transcript of a real HBase.
+    Hbase(hbase::Arguments),
     /// Fetches the descriptions of Debian's packages for the bench to cut values from, and prints the file's path.
     Corpus,
     /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
@@ -236,6 +239,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Measure(arguments) => measure::run(&arguments),
         Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),
+        Task::Hbase(arguments) => hbase::run(&arguments),
         Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),
     }

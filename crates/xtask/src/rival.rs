@@ -28,8 +28,10 @@ mod settings;
 pub mod site;
 mod stele;
 
+pub use hbase::finished_rows;
 pub use place::Place;
 
+use crate::shell::Run;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use party::Party;
@@ -166,6 +168,15 @@ pub fn run(task: RivalTask) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// A program of HBase, such as its benchmark, that reads its configuration from this place and logs on standard output.
+pub fn hbase_tool(place: &Place, heap: &str, main: &str) -> Result<Run> {
+    let own = Rival::Hbase.place();
+    let runs = hbase::parts()
+        .iter()
+        .any(|part| process::running(&own, part.name).is_some());
+    hbase::tool(place, heap, main, runs)
 }
 
 /// Starts a rival unless it runs already as asked for; its URL.

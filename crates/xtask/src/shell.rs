@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -81,6 +82,12 @@ impl Run {
     /// Runs in this directory instead of the workspace root.
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Run {
         self.command.current_dir(dir);
+        self
+    }
+
+    /// Writes standard error to a file instead of showing it.
+    pub fn errors_to(mut self, file: File) -> Run {
+        self.command.stderr(file);
         self
     }
 

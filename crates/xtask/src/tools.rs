@@ -111,11 +111,20 @@ pub fn hadoop_jars() -> Result<PathBuf> {
 
 /// The load program of the Java client with all its jars: the folder that holds them.
 pub fn java_load() -> Result<PathBuf> {
-    let project = root().join("tests/clients/java");
-    let dir = tools_dir()?.join("java");
-    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
-    let wanted = read(project.join("pom.xml"))? + &read(project.join("src/main/java/Measure.java"))?;
-    if !stamped("java", &wanted)? || !dir.exists() {
+    java_program("java", "tests/clients/java")
+}
+
+/// The cases for HBase's client with all its jars: the folder that holds them.
+pub fn hbase_cases() -> Result<PathBuf> {
+    java_program("java-hbase", "tests/clients/java-hbase")
+}
+
+/// Compiles a Maven project and fetches its jars, unless that was done for its files as they are.
+fn java_program(name: &str, project: &str) -> Result<PathBuf> {
+    let project = root().join(project);
+    let dir = tools_dir()?.join(name);
+    let wanted = maven_inputs(&project)?;
+    if !stamped(name, &wanted)? || !dir.exists() {
         // Jars of other versions must not stay on the class path.
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
@@ -125,10 +134,29 @@ pub fn java_load() -> Result<PathBuf> {
             .args([format!("-Djava.build={}", dir.display())])
             .dir(project)
             .check()
-            .context("Maven and a JDK of version 17 or later are needed for the Java client")?;
-        stamp("java", &wanted)?;
+            .context("Maven and a JDK of version 17 or later are needed for Java clients")?;
+        stamp(name, &wanted)?;
     }
     Ok(dir.join("lib"))
+}
+
+/// The text of every file that a build of a Maven project reads.
+fn maven_inputs(project: &Path) -> Result<String> {
+    let mut files = vec![project.join("pom.xml")];
+    let mut dirs = vec![project.join("src")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
+    files.into_iter().map(read).collect()
 }
 
 /// A Python with the packages of `tests/clients/python/requirements.txt`.

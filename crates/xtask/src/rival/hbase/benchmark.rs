@@ -6,10 +6,12 @@ use super::java::Java;
 use super::{REGION_SERVER, cpu_seconds, running};
 use crate::proc_stat::ProcStat;
 use crate::rival::Place;
+use crate::shell::Run;
 use anyhow::{Context, Result};
 use std::time::Instant;
 
-const EVALUATION: &str = "org.apache.hadoop.hbase.PerformanceEvaluation";
+/// HBase's own benchmark.
+pub const EVALUATION: &str = "org.apache.hadoop.hbase.PerformanceEvaluation";
 
 /// Runs PerformanceEvaluation and compares its operations with the CPU time that the servers spent on them.
 pub fn evaluate(place: &Place, arguments: &[String]) -> Result<bool> {
@@ -71,9 +73,17 @@ impl Tally {
     }
 }
 
-fn finished_rows(line: &str) -> Option<u64> {
+/// The number of rows in the line with which a client thread of PerformanceEvaluation ends.
+pub fn finished_rows(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("Finished ")?.1.split_once("ms over ")?;
     rest.split_whitespace().next()?.parse().ok()
+}
+
+/// A program of HBase that reads its configuration from this place, which need not be that of the running HBase. It logs
+/// on standard output. `runs` says that parts of HBase run, whose jars must stay.
+pub fn tool(place: &Place, heap: &str, main: &str, runs: bool) -> Result<Run> {
+    let java = if runs { Java::built()? } else { Java::build()? };
+    Ok(java.talkative_client(place, heap, main))
 }
 
 /// Prints the rows that HBase's own client finds in a table.
