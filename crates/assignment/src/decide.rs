@@ -1,0 +1,322 @@
+//! The decision: from a view of the cluster to orders.
+//!
+//! | a tablet | gets |
+//! |---|---|
+//! | without an owner | a home |
+//! | of a dead owner | a home once the owner's log is sealed; the log is then one of those to replay |
+//! | that moves, and its owner has closed it | its target, or a home if that is dead or drains |
+//! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains |
+//! | of a draining owner | a move to a home |
+//! | that its owner does not report under the epoch of the assignment | `Open` |
+//! | with former logs whose records are in files | `Forget` |
+//! | that a server reports, and another one owns | `Abandon`, for that server |
+
+use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
+use crate::cost::{Costs, Totals};
+use crate::homes;
+use crate::order::Order;
+use crate::view::{Assignment, Owner, Report, ServedState, ServerId, Session, TabletView, View};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use stele_types::TabletId;
+
+/// The orders for a view. `dead` are the servers that count as dead ([`crate::Suspicions::condemned`]).
+pub fn decide(view: &View, dead: &BTreeSet<ServerId>) -> Vec<Order> {
+    let mut decision = Decision::new(view, dead);
+    for tablet in view.tablets() {
+        decision.tablet(tablet);
+    }
+    decision.find_homes();
+    decision.logs();
+    decision.drain();
+    decision.balance();
+    decision.abandon();
+    decision.orders
+}
+
+/// A decision under way.
+struct Decision<'a> {
+    view: &'a View,
+    dead: &'a BTreeSet<ServerId>,
+    totals: Totals,
+    /// Of the servers that may get tablets.
+    costs: Costs,
+    /// Tablets that need a server now.
+    homeless: Vec<(u64, &'a TabletView)>,
+    /// Tablets of servers that drain.
+    leaving: Vec<(u64, Owner, &'a TabletView)>,
+    /// Tablets that may move for balance, by owner.
+    movable: BTreeMap<ServerId, Vec<Movable>>,
+    /// Moves by server, as a source or as a target.
+    moves: BTreeMap<ServerId, usize>,
+    owners: BTreeMap<TabletId, Owner>,
+    /// Servers whose log some tablet needs, or may need.
+    needed_logs: BTreeSet<ServerId>,
+    orders: Vec<Order>,
+}
+
+impl<'a> Decision<'a> {
+    fn new(view: &'a View, dead: &'a BTreeSet<ServerId>) -> Self {
+        let eligible = view
+            .servers
+            .iter()
+            .filter(|(id, server)| !dead.contains(id) && server.session == Session::Alive && !server.draining);
+        Decision {
+            view,
+            dead,
+            totals: Totals::of(view),
+            costs: Costs::none(eligible.map(|(id, _)| *id)),
+            homeless: Vec::new(),
+            leaving: Vec::new(),
+            movable: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            needed_logs: BTreeSet::new(),
+            orders: Vec::new(),
+        }
+    }
+
+    fn is_eligible(&self, server: ServerId) -> bool {
+        self.costs.of(server).is_some()
+    }
+
+    fn tablet(&mut self, tablet: &'a TabletView) {
+        let assignment = &tablet.assignment;
+        self.needed_logs.extend(&assignment.logs);
+        let cost = self.totals.cost(tablet);
+        let Some(owner) = assignment.owner else {
+            return self.homeless.push((cost, tablet));
+        };
+        self.owners.insert(tablet.id, owner);
+        self.needed_logs.insert(owner.server);
+        if self.dead.contains(&owner.server) || !self.view.servers.contains_key(&owner.server) {
+            // Before its log is sealed, the dead owner may still acknowledge writes.
+            let is_sealed = self
+                .view
+                .servers
+                .get(&owner.server)
+                .is_none_or(|server| server.is_sealed());
+            if is_sealed {
+                self.homeless.push((cost, tablet));
+            }
+            return;
+        }
+        if self
+            .view
+            .servers
+            .get(&owner.server)
+            .is_some_and(|server| server.session != Session::Alive)
+        {
+            // Its session has ended together with too many others: it serves nothing, and may come back.
+            return;
+        }
+        match assignment.moving_to {
+            Some(to) => self.moving(tablet, owner, to, cost),
+            None => self.resting(tablet, owner, cost),
+        }
+    }
+
+    /// A tablet of a living owner that moves.
+    fn moving(&mut self, tablet: &'a TabletView, owner: Owner, to: ServerId, cost: u64) {
+        let report = self
+            .view
+            .report(owner.server, tablet.id)
+            .filter(|report| report.epoch == owner.epoch);
+        let is_eligible = self.is_eligible(to);
+        match report.map(|report| report.state) {
+            Some(ServedState::Closed) if is_eligible => {
+                self.costs.add(to, cost);
+                self.assign(tablet, to);
+            }
+            Some(ServedState::Closed) => self.homeless.push((cost, tablet)),
+            Some(_) if is_eligible => {
+                self.costs.add(to, cost);
+                for server in [owner.server, to] {
+                    *self.moves.entry(server).or_default() += 1;
+                }
+                self.orders.push(Order::Close {
+                    tablet: tablet.id,
+                    owner,
+                });
+            }
+            Some(_) => {
+                self.costs.add(owner.server, cost);
+                self.orders.push(Order::Stay {
+                    tablet: tablet.id,
+                    seen: tablet.assignment.clone(),
+                });
+            }
+            None => {
+                self.costs.add(owner.server, cost);
+                self.open(tablet, owner);
+            }
+        }
+    }
+
+    /// A tablet of a living owner that does not move.
+    fn resting(&mut self, tablet: &'a TabletView, owner: Owner, cost: u64) {
+        self.costs.add(owner.server, cost);
+        let report = self
+            .view
+            .report(owner.server, tablet.id)
+            .filter(|report| report.epoch == owner.epoch);
+        match report.map(|report| report.state) {
+            // It was closed for a move that is called off.
+            Some(ServedState::Closed) => self.homeless.push((cost, tablet)),
+            None => self.open(tablet, owner),
+            Some(ServedState::Opening | ServedState::Replayed) => {}
+            Some(ServedState::Serving) => {
+                if !tablet.assignment.logs.is_empty() {
+                    self.orders.push(Order::Forget {
+                        tablet: tablet.id,
+                        seen: tablet.assignment.clone(),
+                    });
+                }
+                if !self.is_eligible(owner.server) {
+                    self.leaving.push((cost, owner, tablet));
+                } else if tablet.unchanged_for >= SETTLED && tablet.assignment.logs.is_empty() {
+                    let movable = Movable {
+                        tablet: tablet.id,
+                        cost,
+                    };
+                    self.movable.entry(owner.server).or_default().push(movable);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, tablet: &TabletView, owner: Owner) {
+        self.orders.push(Order::Open {
+            tablet: tablet.id,
+            owner,
+            logs: tablet.assignment.logs.clone(),
+        });
+    }
+
+    fn assign(&mut self, tablet: &TabletView, to: ServerId) {
+        let mut logs = tablet.assignment.logs.clone();
+        if let Some(owner) = tablet.assignment.owner {
+            let report = self.view.report(owner.server, tablet.id);
+            let closed = |report: Report| report.epoch == owner.epoch && report.state == ServedState::Closed;
+            match self.view.servers.get(&owner.server) {
+                // Its files have everything, and its owner's log may still be open.
+                _ if report.is_some_and(closed) => logs.clear(),
+                Some(server) => {
+                    assert!(
+                        server.is_sealed(),
+                        "a tablet that its owner has not closed waits until the owner's log is sealed"
+                    );
+                    logs.push(owner.server);
+                }
+                // A late order gave it to a server that was dead and never opened it.
+                None => {}
+            }
+        }
+        logs.sort_unstable();
+        logs.dedup();
+        self.needed_logs.extend(&logs);
+        self.orders.push(Order::Assign {
+            tablet: tablet.id,
+            seen: tablet.assignment.clone(),
+            to,
+            logs,
+        });
+    }
+
+    fn find_homes(&mut self) {
+        let homeless = std::mem::take(&mut self.homeless);
+        let by_id: BTreeMap<TabletId, &TabletView> = homeless.iter().map(|(_, tablet)| (tablet.id, *tablet)).collect();
+        let wanted = homeless.iter().map(|(cost, tablet)| (*cost, tablet.id)).collect();
+        for (tablet, to) in homes::find(wanted, &mut self.costs) {
+            if let Some(tablet) = by_id.get(&tablet) {
+                self.assign(tablet, to);
+            }
+        }
+    }
+
+    /// Moves tablets off servers that drain, a few at a time.
+    fn drain(&mut self) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        // The costliest first, while the targets still differ.
+        leaving.sort_by_key(|&(cost, _, tablet)| (Reverse(cost), tablet.id));
+        for (cost, owner, tablet) in leaving {
+            let is_busy = |id: &ServerId| self.moves.get(id).copied().unwrap_or(0) >= MOVES_PER_SERVER_MAX;
+            if is_busy(&owner.server) {
+                continue;
+            }
+            let target = self
+                .costs
+                .iter()
+                .filter(|(id, _)| !is_busy(id))
+                .min_by_key(|(id, cost)| (*cost, *id));
+            let Some((to, _)) = target else { return };
+            self.costs.add(to, cost);
+            for server in [owner.server, to] {
+                *self.moves.entry(server).or_default() += 1;
+            }
+            self.orders.push(Order::Move {
+                tablet: tablet.id,
+                seen: tablet.assignment.clone(),
+                to,
+            });
+        }
+    }
+
+    fn balance(&mut self) {
+        // The tablets of a server that has just died are in no cost yet.
+        let changes_costs = |order: &Order| matches!(order, Order::Assign { .. } | Order::Seal(_));
+        if self.orders.iter().any(changes_costs) {
+            return;
+        }
+        let movable = std::mem::take(&mut self.movable);
+        for chosen in balance::choose(movable, &mut self.costs, &mut self.moves) {
+            if let Some(owner) = self.owners.get(&chosen.tablet) {
+                // Only tablets that do not move and need no log are movable.
+                let seen = Assignment {
+                    owner: Some(*owner),
+                    ..Assignment::default()
+                };
+                self.orders.push(Order::Move {
+                    tablet: chosen.tablet,
+                    seen,
+                    to: chosen.to,
+                });
+            }
+        }
+    }
+
+    /// Tablets that servers report and do not own.
+    fn abandon(&mut self) {
+        for (id, server) in &self.view.servers {
+            if self.dead.contains(id) {
+                continue;
+            }
+            for (tablet, report) in &server.report {
+                let is_its_own = self
+                    .owners
+                    .get(tablet)
+                    .is_some_and(|owner| owner.server == *id && owner.epoch == report.epoch);
+                if !is_its_own && report.state != ServedState::Closed {
+                    self.orders.push(Order::Abandon {
+                        tablet: *tablet,
+                        server: *id,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Logs of dead servers: to be sealed, or to be deleted when no tablet needs them.
+    fn logs(&mut self) {
+        for (id, server) in self.view.servers.iter().filter(|(id, _)| self.dead.contains(id)) {
+            if !server.is_sealed() {
+                self.orders.push(Order::Seal(*id));
+            } else if !self.needed_logs.contains(id) {
+                self.orders.push(Order::DeleteLog(*id));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

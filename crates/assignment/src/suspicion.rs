@@ -1,0 +1,212 @@
+//! Evidence that a server's process is gone, before its session ends.
+//!
+//! A host that refuses a connection to a server's port has no process that listens there, so nobody can read stale rows from
+//! it. The server's log is sealed in storage before its tablets get another owner, so a wrong suspicion costs a restart and no
+//! write. Silence is no evidence: a silent server may still serve others, and its lease decides.
+//!
+//! A network that lies looks like many deaths at one time. So evidence condemns no server if the dead would be more than half of
+//! all. A session that ends counts as a death. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
+//! the servers mostly come back sooner than fewer than half of them could replay all logs.
+
+use crate::view::{ServerId, Session, View};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A refusal counts for this long. The servers probe a suspect several times a second.
+const EVIDENCE_AGE: Duration = Duration::from_secs(2);
+
+/// Servers that must have been refused, if there are as many others. One alone may sit behind a broken link.
+const WITNESSES: usize = 2;
+
+/// How long more than half of the servers may be without a session before their tablets are divided over the rest.
+pub(crate) const MASS_FAILURE_WAIT: Duration = Duration::from_secs(60);
+
+/// Refused connections between servers, as the leader hears of them.
+#[derive(Clone, Debug, Default)]
+pub struct Suspicions {
+    /// By suspect: the servers that were refused, and when last.
+    refusals: BTreeMap<ServerId, BTreeMap<ServerId, Duration>>,
+}
+
+/// The servers that count as dead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condemned {
+    /// Which servers.
+    pub dead: BTreeSet<ServerId>,
+    /// Servers that look dead, but would make more than half of all dead.
+    pub held_back: BTreeSet<ServerId>,
+}
+
+impl Suspicions {
+    /// A server was refused or reset a connection by another.
+    pub fn refused(&mut self, witness: ServerId, suspect: ServerId, now: Duration) {
+        if witness != suspect {
+            self.refusals.entry(suspect).or_default().insert(witness, now);
+        }
+    }
+
+    /// A server has answered: earlier refusals are void.
+    pub fn answered(&mut self, server: ServerId) {
+        self.refusals.remove(&server);
+    }
+
+    /// Forgets refusals that no longer count, and those of servers that are gone.
+    pub fn expire(&mut self, view: &View, now: Duration) {
+        self.refusals.retain(|suspect, witnesses| {
+            witnesses.retain(|_, at| now.saturating_sub(*at) <= EVIDENCE_AGE);
+            view.servers.contains_key(suspect) && !witnesses.is_empty()
+        });
+    }
+
+    /// The servers that count as dead now. A server whose session has ended stays dead; one that was condemned on evidence stays
+    /// condemned only once its log is sealed, so the caller acts on it.
+    pub fn condemned(&self, view: &View, now: Duration) -> Condemned {
+        let ended = |wait: Duration| {
+            view.servers
+                .iter()
+                .filter(move |(_, server)| matches!(server.session, Session::Ended(ago) if ago >= wait))
+                .map(|(id, _)| *id)
+        };
+        // A server whose log is sealed was condemned before.
+        let sealed = view.servers.iter().filter(|(_, server)| server.is_sealed());
+        let mut dead: BTreeSet<ServerId> = sealed.map(|(id, _)| *id).collect();
+        // Dead and done: they neither vote nor count as victims of a present failure.
+        let known = view.servers.len() - dead.len();
+        let present = |id: &ServerId| !dead.contains(id);
+        let gone: BTreeSet<ServerId> = ended(Duration::ZERO).filter(present).collect();
+        let suspected: BTreeSet<ServerId> = view
+            .servers
+            .keys()
+            .filter(|id| present(id) && !gone.contains(id) && self.is_suspected(view, **id, now))
+            .copied()
+            .collect();
+        let mut held_back = BTreeSet::new();
+        let at_most_half = |count: usize| count * 2 <= known;
+        if at_most_half(gone.len()) {
+            dead.extend(&gone);
+            match at_most_half(gone.len() + suspected.len()) {
+                true => dead.extend(&suspected),
+                false => held_back.extend(&suspected),
+            }
+        } else {
+            held_back.extend(suspected);
+            held_back.extend(&gone);
+            let waited: Vec<ServerId> = ended(MASS_FAILURE_WAIT).filter(|id| held_back.contains(id)).collect();
+            for id in waited {
+                held_back.remove(&id);
+                dead.insert(id);
+            }
+        }
+        Condemned { dead, held_back }
+    }
+
+    fn is_suspected(&self, view: &View, suspect: ServerId, now: Duration) -> bool {
+        let is_witness = |id: &ServerId| {
+            view.servers
+                .get(id)
+                .is_some_and(|server| server.session == Session::Alive && !server.is_sealed())
+        };
+        let others = view
+            .servers
+            .keys()
+            .filter(|id| **id != suspect && is_witness(id))
+            .count();
+        let needed = others.clamp(1, WITNESSES);
+        let refusals = self.refusals.get(&suspect).into_iter().flatten();
+        refusals
+            .filter(|(witness, at)| is_witness(witness) && now.saturating_sub(**at) <= EVIDENCE_AGE)
+            .count()
+            >= needed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{LogState, ServerView};
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn servers(count: u64) -> View {
+        let server = ServerView {
+            session: Session::Alive,
+            log: LogState::Open,
+            draining: false,
+            report: BTreeMap::new(),
+        };
+        View {
+            servers: (1..=count).map(|id| (ServerId(id), server.clone())).collect(),
+            tables: Vec::new(),
+        }
+    }
+
+    fn set(ids: &[u64]) -> BTreeSet<ServerId> {
+        ids.iter().map(|id| ServerId(*id)).collect()
+    }
+
+    fn end(view: &mut View, id: u64, ago: Duration) {
+        view.servers.get_mut(&ServerId(id)).expect("it is known").session = Session::Ended(ago);
+    }
+
+    #[test]
+    fn two_witnesses_condemn_and_one_does_not() {
+        let (view, mut suspicions) = (servers(4), Suspicions::default());
+        suspicions.refused(ServerId(1), ServerId(4), NOW);
+        suspicions.refused(ServerId(4), ServerId(4), NOW);
+        assert_eq!(suspicions.condemned(&view, NOW), Condemned::default());
+        suspicions.refused(ServerId(2), ServerId(4), NOW);
+        assert_eq!(suspicions.condemned(&view, NOW).dead, set(&[4]));
+        suspicions.answered(ServerId(4));
+        assert_eq!(suspicions.condemned(&view, NOW), Condemned::default());
+    }
+
+    #[test]
+    fn refusals_expire() {
+        let (view, mut suspicions) = (servers(3), Suspicions::default());
+        suspicions.refused(ServerId(1), ServerId(3), NOW);
+        suspicions.refused(ServerId(2), ServerId(3), NOW);
+        let later = NOW + EVIDENCE_AGE + Duration::from_millis(1);
+        assert_eq!(suspicions.condemned(&view, later), Condemned::default());
+        suspicions.expire(&view, later);
+        assert!(suspicions.refusals.is_empty());
+    }
+
+    #[test]
+    fn of_two_servers_one_witness_is_enough() {
+        let (view, mut suspicions) = (servers(2), Suspicions::default());
+        suspicions.refused(ServerId(1), ServerId(2), NOW);
+        assert_eq!(suspicions.condemned(&view, NOW).dead, set(&[2]));
+    }
+
+    #[test]
+    fn evidence_against_more_than_half_is_held_back() {
+        let (view, mut suspicions) = (servers(5), Suspicions::default());
+        for suspect in [3, 4, 5] {
+            suspicions.refused(ServerId(1), ServerId(suspect), NOW);
+            suspicions.refused(ServerId(2), ServerId(suspect), NOW);
+        }
+        let condemned = suspicions.condemned(&view, NOW);
+        assert_eq!((condemned.dead, condemned.held_back), (set(&[]), set(&[3, 4, 5])));
+    }
+
+    #[test]
+    fn ended_sessions_count_unless_they_are_most_of_all() {
+        let (mut view, suspicions) = (servers(4), Suspicions::default());
+        end(&mut view, 1, Duration::ZERO);
+        end(&mut view, 2, Duration::ZERO);
+        assert_eq!(suspicions.condemned(&view, NOW).dead, set(&[1, 2]));
+        end(&mut view, 3, MASS_FAILURE_WAIT);
+        let condemned = suspicions.condemned(&view, NOW);
+        assert_eq!((condemned.dead, condemned.held_back), (set(&[3]), set(&[1, 2])));
+    }
+
+    #[test]
+    fn a_server_whose_log_is_sealed_stays_dead_and_frees_the_guard() {
+        let (mut view, mut suspicions) = (servers(4), Suspicions::default());
+        for id in [3, 4] {
+            view.servers.get_mut(&ServerId(id)).expect("it is known").log = LogState::Sealed;
+        }
+        suspicions.refused(ServerId(1), ServerId(2), NOW);
+        assert_eq!(suspicions.condemned(&view, NOW).dead, set(&[2, 3, 4]));
+    }
+}

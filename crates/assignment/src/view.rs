@@ -1,0 +1,141 @@
+//! The input of a decision: the catalog, the sessions, and the reports of the servers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+use stele_types::{Epoch, TableId, TabletId};
+
+/// One life of a server's process, numbered by the coordinator. Its commit log has the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u64);
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The cluster at one moment. The catalog in it is at least as new as the reports.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Servers that the coordinator knows, dead ones until their log is deleted.
+    pub servers: BTreeMap<ServerId, ServerView>,
+    /// All tables.
+    pub tables: Vec<TableView>,
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub struct ServerView {
+    /// Its session with the coordinator.
+    pub session: Session,
+    /// The record of its commit log.
+    pub log: LogState,
+    /// It is about to stop: its tablets move away, and it gets no others.
+    pub draining: bool,
+    /// Its newest report by tablet; empty until the first one.
+    pub report: BTreeMap<TabletId, Report>,
+}
+
+/// A server's session with the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Session {
+    /// Its lease is kept alive.
+    Alive,
+    /// It has ended, this long ago. The server knows that by its own clock and serves nothing any more.
+    Ended(Duration),
+}
+
+/// The record of a commit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogState {
+    /// Its server may append to it.
+    Open,
+    /// Storage refuses every further append; the records in it are complete.
+    Sealed,
+}
+
+/// A server's word on one tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The epoch under which it has or had the tablet.
+    pub epoch: Epoch,
+    /// The tablet's state there.
+    pub state: ServedState,
+}
+
+/// The state of a tablet on its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedState {
+    /// It replays logs; the tablet is not served yet.
+    Opening,
+    /// The tablet is served, and memtables may hold records of former logs that its files lack.
+    Replayed,
+    /// The tablet is served, and its files have all records of former logs.
+    Serving,
+    /// The tablet is not served any more, and its files have everything.
+    Closed,
+}
+
+/// One table.
+#[derive(Clone, Debug)]
+pub struct TableView {
+    /// Which table.
+    pub id: TableId,
+    /// Its tablets in row order.
+    pub tablets: Vec<TabletView>,
+}
+
+/// One tablet.
+#[derive(Clone, Debug)]
+pub struct TabletView {
+    /// Which tablet.
+    pub id: TabletId,
+    /// Bytes of its files and memtables, as reported last.
+    pub bytes: u64,
+    /// Requests per second, reads and writes, as reported last.
+    pub requests: u64,
+    /// How long its owner and its range have been the same.
+    pub unchanged_for: Duration,
+    /// Its assignment in the catalog.
+    pub assignment: Assignment,
+}
+
+/// A tablet's assignment in the catalog: the one source of truth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assignment {
+    /// `None` before the first assignment.
+    pub owner: Option<Owner>,
+    /// The owner shall close it, and this server shall have it then.
+    pub moving_to: Option<ServerId>,
+    /// Sealed logs that may hold records which the tablet's files lack, ascending.
+    pub logs: Vec<ServerId>,
+}
+
+/// The server that serves a tablet, or that is to open it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Which server.
+    pub server: ServerId,
+    /// The epoch of this assignment. It grows with each assignment of the tablet.
+    pub epoch: Epoch,
+}
+
+impl View {
+    /// All tablets.
+    pub fn tablets(&self) -> impl Iterator<Item = &TabletView> {
+        self.tables.iter().flat_map(|table| &table.tablets)
+    }
+
+    /// A server's word on a tablet.
+    pub(crate) fn report(&self, server: ServerId, tablet: TabletId) -> Option<Report> {
+        self.servers.get(&server)?.report.get(&tablet).copied()
+    }
+}
+
+impl ServerView {
+    /// Whether its log is sealed, after which it acknowledges no write.
+    pub fn is_sealed(&self) -> bool {
+        self.log == LogState::Sealed
+    }
+}
