@@ -63,8 +63,14 @@ impl<'s> Resolver<'s> {
 
     /// The changes of one outcome of a conditional write; there may be none.
     pub fn steps(&self, mutations: Vec<WireMutation>) -> Result<Vec<Step>, Status> {
-        let steps = mutations.into_iter().map(|m| self.mutation(m).map(Step::Mutate));
-        steps.collect()
+        let step = |mutation: WireMutation| {
+            let step = match &mutation.mutation {
+                Some(Kind::SetCell(set)) if set.timestamp_micros == SERVER_TIME => Step::MutateNow,
+                _ => Step::Mutate,
+            };
+            self.mutation(mutation).map(step)
+        };
+        mutations.into_iter().map(step).collect()
     }
 
     fn mutation(&self, mutation: WireMutation) -> Result<Mutation, Status> {

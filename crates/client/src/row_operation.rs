@@ -76,6 +76,10 @@ impl fmt::Debug for ConditionTest {
 pub enum Step {
     /// A plain change.
     Mutate(Mutation),
+    /// A plain change at the time of the operation, which replaces its own ([`Mutation::at`]). That is the server's time under the
+    /// row's latch. It is never before the first cell that [`ConditionTest::Cells`] has tested, or else the change could hide
+    /// behind that cell.
+    MutateNow(Mutation),
     /// Deletes the newest version that a column has before the operation; nothing when there is none. `NotFound` when the
     /// schema lacks the family.
     DeleteNewest {

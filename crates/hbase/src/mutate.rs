@@ -19,13 +19,16 @@ use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
 
 /// Whether the change reads nothing: then it need not latch its row.
 pub(crate) fn is_plain(change: &RowChange) -> bool {
-    change.steps.iter().all(|step| matches!(step, Step::Mutate(_)))
+    change
+        .steps
+        .iter()
+        .all(|step| matches!(step, Step::Mutate(_) | Step::MutateNow(_)))
 }
 
 /// The plain form of a change.
 pub(crate) fn plain(change: RowChange) -> RowMutation {
     let mutation = |step| match step {
-        Step::Mutate(mutation) => Some(mutation),
+        Step::Mutate(mutation) | Step::MutateNow(mutation) => Some(mutation),
         _ => None,
     };
     let mutations: Vec<Mutation> = change.steps.into_iter().filter_map(mutation).collect();

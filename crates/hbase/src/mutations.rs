@@ -29,7 +29,8 @@ pub(crate) struct RowChange {
 /// Converts mutations for one table.
 pub(crate) struct Converter<'a> {
     pub schema: &'a TableSchema,
-    /// The server's time for cells without one of their own. One call has one time.
+    /// The server's time for cells without one of their own. One call has one time, unless it is a row operation: that has the
+    /// time at which it holds the row's latch.
     pub now: Timestamp,
 }
 
@@ -150,7 +151,7 @@ impl Converter<'_> {
             value,
         } = part;
         let at = timestamp.unwrap_or(self.now);
-        Step::Mutate(match kind {
+        let mutation = match kind {
             CellType::Put => Mutation::Put {
                 family,
                 qualifier,
@@ -173,7 +174,11 @@ impl Converter<'_> {
             },
             CellType::DeleteFamily => Mutation::DeleteFamily { family, up_to: at },
             CellType::DeleteFamilyVersion => Mutation::DeleteFamilyVersion { family, timestamp: at },
-        })
+        };
+        match timestamp {
+            None => Step::MutateNow(mutation),
+            Some(_) => Step::Mutate(mutation),
+        }
     }
 
     fn deletes(&self, proto: &MutationProto, parts: Vec<Part>) -> Outcome<Vec<Step>> {
@@ -181,11 +186,16 @@ impl Converter<'_> {
             return Ok(parts.into_iter().map(|part| self.write(part)).collect());
         }
         // A delete of the row is one of each family: HBase has no tombstones of rows.
-        let up_to = self.time(None, proto.timestamp.map(|t| t as i64))?.unwrap_or(self.now);
-        let families = self.schema.families.keys();
-        Ok(families
-            .map(|family| Step::Mutate(Mutation::DeleteFamily { family: *family, up_to }))
-            .collect())
+        let given = self.time(None, proto.timestamp.map(|t| t as i64))?;
+        let delete = |family: &FamilyId| {
+            let (family, up_to) = (*family, given.unwrap_or(self.now));
+            let delete = Mutation::DeleteFamily { family, up_to };
+            match given {
+                None => Step::MutateNow(delete),
+                Some(_) => Step::Mutate(delete),
+            }
+        };
+        Ok(self.schema.families.keys().map(delete).collect())
     }
 
     fn rules(&self, proto: &MutationProto, kind: MutationType, parts: Vec<Part>) -> Outcome<Vec<Step>> {

@@ -28,11 +28,13 @@ use crate::memory::WriteMemory;
 use crate::read_for_write::{Begun, NeedsReservation, RowCells};
 use crate::write::WritePath;
 use bytes::Bytes;
+use condition::Tested;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{Condition, RowOutcome, ServiceResult, Step, TabletRowOperation};
 use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{Durability, RowMutation, TableSchema, TabletId};
+use steps::Times;
 
 /// The least size of such a write for admission: the bytes that it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
@@ -45,8 +47,8 @@ pub(crate) struct RowOperations {
 
 /// The state of a row before an operation, as far as the operation must know it.
 struct Found {
-    /// Whether the condition held.
-    matched: bool,
+    /// The result of the condition; one that holds if there is none.
+    tested: Tested,
     schema: Arc<TableSchema>,
     /// Cells of the columns that the steps change; absent if they change none.
     columns: Option<RowCells>,
@@ -81,14 +83,17 @@ impl RowOperations {
             }
         };
         let Found {
-            matched,
+            tested: Tested { holds: matched, first },
             schema,
             columns,
         } = found;
         let steps = if matched { steps } else { otherwise };
+        // Under the latch: a time from before it could be before that of a write which this operation has seen.
         let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let plain = first.map_or(now, |first| first.max(now));
+        let times = Times { now, plain };
         let cells = columns.as_ref().map_or(&[][..], |columns| &columns.cells);
-        let (mutations, written) = steps::resolve(&schema, cells, steps, now, self.write.admission.rows.all_bytes())?;
+        let (mutations, written) = steps::resolve(&schema, cells, steps, times, self.write.admission.rows.all_bytes())?;
         if !mutations.is_empty() {
             let mutation = RowMutation { row, mutations };
             let reserved = Reserved {
@@ -111,17 +116,20 @@ impl RowOperations {
     ) -> ServiceResult<Result<Found, NeedsReservation>> {
         let tablet = &held.entered.tablet;
         let (schema, memory) = (tablet.schema(), &self.write.admission.rows);
-        let (matched, begun) = match condition {
-            None => (true, begun),
+        let (tested, begun) = match condition {
+            None => {
+                let (holds, first) = (true, None);
+                (Tested { holds, first }, begun)
+            }
             Some(condition) => match condition::test(tablet, &schema, row, condition, memory, begun).await? {
                 Ok(tested) => tested,
                 Err(lacks) => return Ok(Err(lacks)),
             },
         };
-        let steps = if matched { steps } else { otherwise };
+        let steps = if tested.holds { steps } else { otherwise };
         let columns = columns::read(tablet, &schema, row, steps, memory, begun).await?;
         Ok(columns.map(|columns| Found {
-            matched,
+            tested,
             schema,
             columns,
         }))

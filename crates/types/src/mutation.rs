@@ -115,6 +115,20 @@ impl RowMutation {
 }
 
 impl<B> Mutation<B> {
+    /// The same mutation at another time: of the cell that it writes, or the last time that it deletes.
+    #[must_use]
+    pub fn at(mut self, time: Timestamp) -> Self {
+        match &mut self {
+            Mutation::Put { timestamp, .. }
+            | Mutation::Merge { timestamp, .. }
+            | Mutation::DeleteFamilyVersion { timestamp, .. }
+            | Mutation::DeleteVersion { timestamp, .. } => *timestamp = time,
+            Mutation::DeleteRow { up_to } | Mutation::DeleteFamily { up_to, .. } => *up_to = time,
+            Mutation::DeleteColumn { to, .. } => *to = time,
+        }
+        self
+    }
+
     /// The same mutation over other bytes.
     #[inline]
     pub fn map<'m, C>(&'m self, bytes: impl Fn(&'m B) -> C) -> Mutation<C> {

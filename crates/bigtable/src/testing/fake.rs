@@ -264,7 +264,7 @@ impl TableService for Fake {
             let mut written = BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::Mutate(mutation) => table.apply(&RowMutation {
+                    Step::Mutate(mutation) | Step::MutateNow(mutation) => table.apply(&RowMutation {
                         row: request.row.clone(),
                         mutations: vec![mutation.clone()],
                     })?,

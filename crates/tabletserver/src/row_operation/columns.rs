@@ -94,7 +94,7 @@ pub(super) fn of_cell(cell: &Cell) -> (FamilyId, &[u8]) {
 /// The column that a step reads.
 fn column_of(step: &Step) -> Option<(FamilyId, &[u8])> {
     match step {
-        Step::Mutate(_) => None,
+        Step::Mutate(_) | Step::MutateNow(_) => None,
         Step::DeleteNewest { family, qualifier } => Some((*family, qualifier)),
         Step::Modify(rule) => Some((rule.family, &rule.qualifier)),
     }

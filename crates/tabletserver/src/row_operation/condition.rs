@@ -7,9 +7,17 @@ use std::sync::Arc;
 use stele_client::{Condition, ConditionTest, ServiceResult};
 use stele_filter::{CompiledFilter, Filter};
 use stele_tablet::Tablet;
-use stele_types::{Cell, TableSchema};
+use stele_types::{Cell, TableSchema, Timestamp};
 
-/// Whether a condition holds, and the memory with which the next read of the row begins.
+/// The result of a condition.
+#[derive(Clone, Copy)]
+pub(super) struct Tested {
+    pub(super) holds: bool,
+    /// The time of the first cell that its test was about.
+    pub(super) first: Option<Timestamp>,
+}
+
+/// Tests a condition. Returns also the memory with which the next read of the row begins.
 pub(super) async fn test(
     tablet: &Arc<Tablet>,
     schema: &Arc<TableSchema>,
@@ -17,10 +25,10 @@ pub(super) async fn test(
     condition: &Condition,
     memory: &RowMemory,
     begun: Begun,
-) -> ServiceResult<Result<(bool, Begun), NeedsReservation>> {
+) -> ServiceResult<Result<(Tested, Begun), NeedsReservation>> {
     let filter = compile(condition.reads.as_ref(), schema)?;
     if let Some(read) = read_small_row(tablet, row, filter.as_ref())? {
-        return Ok(Ok((holds(&condition.test, &read.cells)?, begun.for_next_read())));
+        return Ok(Ok((tested(&condition.test, &read.cells)?, begun.for_next_read())));
     }
     let wanted = match condition.test {
         ConditionTest::AnyCell => Wanted {
@@ -40,17 +48,23 @@ pub(super) async fn test(
                 !wanted.any || read.cells.len() <= 1,
                 "where any cell will do, no second one is kept"
             );
-            Ok((holds(&condition.test, &read.cells)?, read.into_begun()))
+            Ok((tested(&condition.test, &read.cells)?, read.into_begun()))
         }
         Err(lacks) => Err(lacks),
     })
 }
 
-fn holds(test: &ConditionTest, cells: &[Cell]) -> ServiceResult<bool> {
-    match test {
-        ConditionTest::AnyCell => Ok(!cells.is_empty()),
-        ConditionTest::Cells(test) => test(cells),
-    }
+fn tested(test: &ConditionTest, cells: &[Cell]) -> ServiceResult<Tested> {
+    Ok(match test {
+        ConditionTest::AnyCell => Tested {
+            holds: !cells.is_empty(),
+            first: None,
+        },
+        ConditionTest::Cells(test) => Tested {
+            holds: test(cells)?,
+            first: cells.first().map(|cell| cell.timestamp),
+        },
+    })
 }
 
 /// The filter, with which no value is fetched that it does not look at. `None` where that would be too much of a filter.

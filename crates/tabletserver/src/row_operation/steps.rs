@@ -6,6 +6,15 @@ use stele_client::{RmwOperation, ServiceResult, Step};
 use stele_tablet::WriteSize;
 use stele_types::{Cell, Mutation, TableSchema, Timestamp};
 
+/// The times of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// The server's time under the latch.
+    pub(super) now: Timestamp,
+    /// That of plain changes: not before a cell that the condition has tested.
+    pub(super) plain: Timestamp,
+}
+
 /// The least that steps write: the bytes that columns have already are not known.
 pub(super) fn least_size(row: &[u8], steps: &[Step]) -> WriteSize {
     match steps {
@@ -16,7 +25,7 @@ pub(super) fn least_size(row: &[u8], steps: &[Step]) -> WriteSize {
 
 fn least(step: &Step) -> Mutation<&[u8]> {
     match step {
-        Step::Mutate(mutation) => mutation.map(|bytes| &bytes[..]),
+        Step::Mutate(mutation) | Step::MutateNow(mutation) => mutation.map(|bytes| &bytes[..]),
         Step::DeleteNewest { family, qualifier } => Mutation::DeleteVersion {
             family: *family,
             qualifier,
@@ -35,12 +44,13 @@ fn least(step: &Step) -> Mutation<&[u8]> {
 }
 
 /// The mutations of steps, in their order, on a row that has these cells in their columns; and the cells that rules write, one
-/// per column. `now` is the least timestamp that a rule gives on its own. Rules that write more than `bytes_max` are refused.
+/// per column. The server's time is the least timestamp that a rule gives on its own. Rules that write more than `bytes_max`
+/// are refused.
 pub(super) fn resolve(
     schema: &TableSchema,
     cells: &[Cell],
     steps: Vec<Step>,
-    now: Timestamp,
+    Times { now, plain }: Times,
     bytes_max: usize,
 ) -> ServiceResult<(Vec<Mutation>, Vec<Cell>)> {
     debug_assert!(
@@ -52,6 +62,7 @@ pub(super) fn resolve(
     for (place, step) in steps.into_iter().enumerate() {
         match step {
             Step::Mutate(mutation) => mutations.push(mutation),
+            Step::MutateNow(mutation) => mutations.push(mutation.at(plain)),
             Step::DeleteNewest { family, qualifier } => {
                 if let Some(newest) = versions(cells, family, &qualifier).first() {
                     mutations.push(Mutation::DeleteVersion {

@@ -397,3 +397,28 @@ async fn operations_on_a_row_exclude_each_other() {
     assert_eq!(row.versions("n").await[0].1, number(3));
     assert_eq!(row.versions("refused").await, [(100, number(7))]);
 }
+
+#[tokio::test]
+async fn a_change_at_the_time_of_the_operation_is_not_before_the_cell_that_was_tested() {
+    let far = i64::MAX / 2;
+    let row = Row::with(vec![put("tested", far, "free")]).await;
+    let stale = |qualifier: &str| match put(qualifier, 5, "taken") {
+        Step::Mutate(mutation) => Step::MutateNow(mutation),
+        other => other,
+    };
+    // Without a condition it is the server's time, and never that of the caller.
+    row.apply(vec![stale("other")]).await.unwrap();
+    let written = row.versions("other").await;
+    assert!(written.iter().all(|(at, _)| *at > 5 && *at < far), "{written:?}");
+    let is_free = |cells: &[Cell]| Ok(cells.first().is_some_and(|cell| cell.value == "free"));
+    let take = || {
+        row.apply_if(
+            Some(condition(Some(column("tested")), is_free)),
+            vec![stale("tested")],
+            Vec::new(),
+        )
+    };
+    assert!(take().await.unwrap().matched);
+    assert_eq!(row.versions("tested").await.first(), Some(&(far, bytes("taken"))));
+    assert!(!take().await.unwrap().matched, "a second caller takes it as well");
+}
