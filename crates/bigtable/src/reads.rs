@@ -78,6 +78,7 @@ pub(crate) fn read(
     };
     let read = ReadRows {
         table,
+        id: None,
         rows,
         filter,
         rows_limit,

@@ -15,6 +15,8 @@ use stele_types::{
 pub struct ReadRows {
     /// Which table.
     pub table: TableName,
+    /// As in [`MutateRows`]: a caller that reads on must not read another table that has taken the name.
+    pub id: Option<TableId>,
     /// Which rows.
     pub rows: RowSet,
     /// What to return of each row; `None` returns everything.
@@ -43,6 +45,7 @@ impl ReadRows {
     pub fn new(table: TableName, rows: RowSet) -> Self {
         ReadRows {
             table,
+            id: None,
             rows,
             filter: None,
             rows_limit: 0,

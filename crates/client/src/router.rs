@@ -214,7 +214,7 @@ impl TableService for Router {
     }
 
     async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
-        let schema = self.shared.enabled_table(&request.table)?.schema.clone();
+        let schema = self.shared.addressed(&request.table, request.id)?.schema.clone();
         if let Some(filter) = &request.filter {
             filter
                 .compile_shared(&schema)
@@ -242,7 +242,7 @@ impl TableService for Router {
         let Some(row) = request.one_row() else {
             return Ok(None);
         };
-        let table = self.shared.enabled_table(&request.table)?;
+        let table = self.shared.addressed(&request.table, request.id)?;
         let tablet = table.tablet_of(row).id;
         match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
             // It splits or moves: a caller that can wait repeats the lookup.

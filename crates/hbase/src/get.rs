@@ -76,6 +76,7 @@ impl Lookup {
 
     fn read(&self) -> ReadRows {
         let mut read = ReadRows::new(self.schema.name.clone(), RowSet::new(vec![RowRange::single(&self.row)]));
+        read.id = Some(self.schema.id);
         read.filter = self.selection.pushdown(&self.schema);
         if self.existence_only && self.selection.is_pushed_down() {
             let first = vec![Filter::CellsPerRow(1), Filter::StripValue];

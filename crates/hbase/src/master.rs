@@ -17,6 +17,7 @@ mod tables;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use std::sync::Arc;
 use stele_wire::exception;
 use stele_wire::messages::{
     Empty, GetProcedureResultRequest, IsMasterRunningResponse, OneBool, SecurityCapabilitiesResponse,
@@ -24,7 +25,7 @@ use stele_wire::messages::{
 };
 
 /// Serves a call.
-pub(crate) async fn master(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
+pub(crate) async fn master(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Outcome<Reply> {
     match method {
         b"IsMasterRunning" => call.reply(&IsMasterRunningResponse {
             is_master_running: true,

@@ -15,6 +15,7 @@ use crate::mutations::RowChange;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::Step;
 use stele_types::{Durability, FamilyId, RowMutation, TableSchema};
@@ -48,12 +49,26 @@ impl Results {
     fn add(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) -> Outcome<()> {
         let bytes = row.encoded_len(schema);
         call.memory.grow(bytes).map_err(|_| too_large())?;
+        self.push(schema, row, bytes);
+        Ok(())
+    }
+
+    /// Adds the cells that a change wrote. The change is committed, and a client would repeat it after an error. So the cells are
+    /// added also if no memory can be reserved for them: they were in the memory of the write.
+    fn add_written(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) {
+        let bytes = row.encoded_len(schema);
+        if call.memory.grow(bytes).is_err() {
+            tracing::debug!(bytes, "the result of a committed change is not reserved");
+        }
+        self.push(schema, row, bytes);
+    }
+
+    fn push(&mut self, schema: &Arc<TableSchema>, row: ResultRow, bytes: usize) {
         self.bytes += bytes;
         match self.blocks.last_mut() {
             Some((of, rows)) if Arc::ptr_eq(of, schema) => rows.push(row),
             _ => self.blocks.push((Arc::clone(schema), vec![row])),
         }
-        Ok(())
     }
 }
 
@@ -76,7 +91,8 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let mut cells = CellReader::new(call.cells());
     let mut results = Results::default();
     let mut response = MultiResponse::default();
-    for actions in request.region_action {
+    let of_request = request.condition.is_some();
+    for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
         let result = match open_region(shared, &actions) {
             Err(failure) => {
@@ -95,8 +111,9 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                 Ok(part.independent(actions, &mut cells).await?)
             }
         };
-        if is_atomic && result.is_ok() {
-            response.processed = Some(true);
+        if is_atomic && let Ok(result) = &result {
+            // A client that sends the condition with the request reads its outcome here.
+            response.processed = if of_request { result.processed } else { Some(true) };
         }
         response
             .region_action_result
@@ -116,6 +133,18 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
         "results are counted when they are added"
     );
     call.reply_with(&response, &blocks)
+}
+
+/// The actions by region, with a condition of the request among those of the only region.
+fn with_condition(request: MultiRequest) -> Outcome<Vec<RegionAction>> {
+    let mut actions = request.region_action;
+    if let Some(condition) = request.condition {
+        let [only] = &mut actions[..] else {
+            return Err(Failure::do_not_retry("a condition on the actions of several regions"));
+        };
+        only.condition.get_or_insert(condition);
+    }
+    Ok(actions)
 }
 
 fn open_region(shared: &Shared, actions: &RegionAction) -> Outcome<(Region, Arc<TableSchema>)> {
@@ -157,7 +186,7 @@ async fn atomic(
     let first = changes
         .first()
         .ok_or_else(|| Failure::do_not_retry("an atomic batch without mutations"))?;
-    let (row, durability) = (first.row.clone(), first.durability);
+    let (row, durability) = (first.row.clone(), strongest(&changes, schema));
     region.check_row(&row, "mutation")?;
     if changes.iter().any(|change| change.row != row) {
         return Err(Failure::do_not_retry(
@@ -202,6 +231,17 @@ async fn atomic(
         });
     }
     Ok(result)
+}
+
+/// The durability that satisfies all changes. The server's default is not known here, so where it is one of several wishes, the
+/// strongest durability is taken.
+fn strongest(changes: &[RowChange], schema: &TableSchema) -> Option<Durability> {
+    let wishes: BTreeSet<Option<Durability>> = changes.iter().map(|change| change.durability).collect();
+    if wishes.len() == 1 {
+        return wishes.first().copied().flatten();
+    }
+    let known = |wish: Option<Durability>| wish.or(schema.durability).unwrap_or(Durability::Sync);
+    wishes.into_iter().map(known).max()
 }
 
 /// The columns of increments and appends whose results the client wants, in the order of the batch.
@@ -256,6 +296,9 @@ impl Part<'_> {
             writes.add(action.index, change);
             return Ok(None);
         }
+        if !self.results.has_space() {
+            return Err(too_large());
+        }
         let (row, returns) = (change.row.clone(), change.returns);
         let outcome = operate(
             self.shared,
@@ -271,7 +314,7 @@ impl Part<'_> {
             written.cells.clear();
         }
         let result = self.call.client.cells.result(&self.schema, &written);
-        self.results.add(self.call, &self.schema, written)?;
+        self.results.add_written(self.call, &self.schema, written);
         Ok(Some(result))
     }
 

@@ -7,6 +7,7 @@ use crate::cells::ResultRow;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
+use crate::names;
 use crate::regions::Region;
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::scan_batch::{Batch, CallLimits};
@@ -129,6 +130,7 @@ impl RegionScanner {
             more_in_region: true,
             ..Batch::default()
         };
+        self.check_unchanged(shared)?;
         if limits.results == 0 {
             return Ok(batch);
         }
@@ -151,6 +153,10 @@ impl RegionScanner {
                 // A client ignores the rows of a response that ends the scan like this.
                 let filter_is_done = self.filter.as_ref().is_some_and(RowFilter::is_done);
                 batch.is_over |= filter_is_done && batch.rows.is_empty();
+                break;
+            }
+            // The next row that passes may be far away.
+            if filling.is_full(&batch) {
                 break;
             }
             memory.keeps_rows = !batch.rows.is_empty();
@@ -176,10 +182,20 @@ impl RegionScanner {
         Ok(batch)
     }
 
+    /// Fails if the table has been changed since the scan began. The client opens the scanner again behind its last row.
+    fn check_unchanged(&self, shared: &Context) -> Outcome<()> {
+        let now = shared.schema(&self.schema.name)?;
+        if (now.id, now.version) == (self.schema.id, self.schema.version) {
+            return Ok(());
+        }
+        let message = format!("table {} was changed during the scan", names::to_text(&now.name));
+        Err(Failure::new(exception::UNKNOWN_SCANNER, message))
+    }
+
     /// Moves rows that wait to the results. Whether the call has enough.
     fn take_waiting(&mut self, batch: &mut Batch, filling: &mut Filling<'_>) -> bool {
         while let Some(row) = self.waiting.front_mut() {
-            if batch.rows.len() >= filling.limits.results || filling.bytes >= filling.limits.bytes {
+            if filling.is_full(batch) {
                 return true;
             }
             let cells = filling.cells_that_fit(&self.schema, row, self.cells_max);
@@ -223,6 +239,7 @@ impl RegionScanner {
                     None => vec![self.left.clone()],
                 };
                 let mut read = ReadRows::new(self.schema.name.clone(), RowSet::new(rows));
+                read.id = Some(self.schema.id);
                 read.filter = self.pushdown();
                 read.rows_limit = self.rows_limit;
                 read.reversed = self.reversed;
@@ -347,6 +364,11 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
+    /// Whether the call takes no more results.
+    fn is_full(&self, batch: &Batch) -> bool {
+        batch.rows.len() >= self.limits.results || self.bytes >= self.limits.bytes
+    }
+
     /// How many cells of a row go to the next result.
     fn cells_that_fit(&self, schema: &TableSchema, row: &ResultRow, cells_max: Option<usize>) -> usize {
         let most = cells_max.unwrap_or(usize::MAX).min(row.cells.len());

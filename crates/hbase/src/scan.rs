@@ -12,7 +12,7 @@ use crate::meta_scan::MetaScanner;
 use crate::region_scan::RegionScanner;
 use crate::regions;
 use crate::scan_batch::{Batch, CallLimits};
-use crate::scanners::{LEASE, Scanner};
+use crate::scanners::{InUse, LEASE, Scanner};
 use std::time::Duration;
 use stele_types::TableSchema;
 use stele_wire::exception;
@@ -51,12 +51,8 @@ async fn open(shared: &Shared, call: &Call, request: &ScanRequest) -> Outcome<Re
         let rows_max = rows_limit(request);
         Scanner::Region(Box::new(RegionScanner::new(shared, region, schema, scan, rows_max)?))
     };
-    let number = shared.scanners.open()?;
-    let outcome = serve(shared, call, request, number, scanner).await;
-    if outcome.is_err() {
-        shared.scanners.close(number);
-    }
-    outcome
+    let in_use = shared.scanners.open(matches!(scanner, Scanner::Meta(_)))?;
+    serve(shared, call, request, in_use, scanner).await
 }
 
 /// Rows that the scan returns at most, if that is known from its beginning.
@@ -87,10 +83,9 @@ async fn resume(shared: &Shared, call: &Call, request: &ScanRequest, number: u64
             ..ScanResponse::default()
         });
     }
-    let scanner = shared.scanners.take(number, request.next_call_seq)?;
-    let outcome = serve(shared, call, request, number, scanner).await;
+    let (in_use, scanner) = shared.scanners.take(number, request.next_call_seq)?;
+    let outcome = serve(shared, call, request, in_use, scanner).await;
     outcome.map_err(|failure| {
-        shared.scanners.close(number);
         // The client opens the scanner again behind the last row that it has.
         match failure.class {
             exception::REGION_TOO_BUSY => Failure::new(exception::SCANNER_RESET, failure.message),
@@ -99,12 +94,12 @@ async fn resume(shared: &Shared, call: &Call, request: &ScanRequest, number: u64
     })
 }
 
-/// Reads the rows of a call, and puts the scanner back unless it is over.
+/// Reads the rows of a call, and puts the scanner back unless it is over or failed.
 async fn serve(
     shared: &Shared,
     call: &Call,
     request: &ScanRequest,
-    number: u64,
+    in_use: InUse<'_>,
     mut scanner: Scanner,
 ) -> Outcome<Reply> {
     let limits = limits(call, request, scanner.result_bytes());
@@ -113,13 +108,12 @@ async fn serve(
         Scanner::Meta(scanner) => scanner.next(shared, &limits).await?,
     };
     let schema = scanner.schema().clone();
-    let reply = reply(call, request, number, &schema, batch, scanner.wants_cursor())?;
-    if reply.1 {
-        shared.scanners.put_back(number, scanner);
-    } else {
-        shared.scanners.close(number);
+    let number = in_use.number();
+    let (reply, stays_open) = reply(call, request, number, &schema, batch, scanner.wants_cursor())?;
+    if stays_open {
+        in_use.put_back(scanner);
     }
-    Ok(reply.0)
+    Ok(reply)
 }
 
 fn limits(call: &Call, request: &ScanRequest, result_bytes: Option<u64>) -> CallLimits {

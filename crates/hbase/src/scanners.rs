@@ -15,7 +15,7 @@ use stele_wire::exception;
 /// How long a scanner may be unused: HBase's default.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// Open scanners at most. Each holds the files that it reads, and at most a batch of rows.
+/// Open scanners of regions at most, and of `hbase:meta`. Each holds the files that it reads, and at most a batch of rows.
 const SCANNERS_MAX: usize = 4096;
 
 /// How often expired scanners are looked for.
@@ -39,8 +39,9 @@ struct Open {
 }
 
 struct Entry {
-    /// Absent while a call uses it.
+    /// Absent while a call uses it: that call has an [`InUse`].
     scanner: Option<Scanner>,
+    is_meta: bool,
     /// Number that the next call must have.
     next_call: u64,
     expires: Duration,
@@ -59,26 +60,29 @@ impl Scanners {
         }
     }
 
-    /// Registers a scanner, which its first call uses. Returns its number.
-    pub fn open(&self) -> Outcome<u64> {
+    /// Registers a scanner, which its first call uses. Clients look regions up with scanners of `hbase:meta`, so those have a
+    /// bound of their own.
+    pub fn open(&self, is_meta: bool) -> Outcome<InUse<'_>> {
         let expires = self.env.now() + LEASE;
         let mut open = self.open.lock();
-        if open.scanners.len() >= SCANNERS_MAX {
+        let of_kind = || open.scanners.values().filter(|entry| entry.is_meta == is_meta).count();
+        if open.scanners.len() >= SCANNERS_MAX && of_kind() >= SCANNERS_MAX {
             return Err(Failure::overloaded(format!("{SCANNERS_MAX} scanners are open")));
         }
         open.next += 1;
         let number = open.next;
         let entry = Entry {
             scanner: None,
+            is_meta,
             next_call: 0,
             expires,
         };
         open.scanners.insert(number, entry);
-        Ok(number)
+        Ok(InUse { scanners: self, number })
     }
 
     /// Takes a scanner for a call. `call` is the number that the call has among those of the scanner.
-    pub fn take(&self, number: u64, call: Option<u64>) -> Outcome<Scanner> {
+    pub fn take(&self, number: u64, call: Option<u64>) -> Outcome<(InUse<'_>, Scanner)> {
         let expires = self.env.now() + LEASE;
         let mut open = self.open.lock();
         let entry = open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?;
@@ -97,16 +101,7 @@ impl Scanners {
         })?;
         entry.expires = expires;
         entry.next_call += u64::from(call.is_some());
-        Ok(scanner)
-    }
-
-    /// Puts a scanner back after a call. Should it have been closed meanwhile, it ends here.
-    pub fn put_back(&self, number: u64, scanner: Scanner) {
-        let expires = self.env.now() + LEASE;
-        if let Some(entry) = self.open.lock().scanners.get_mut(&number) {
-            entry.scanner = Some(scanner);
-            entry.expires = expires;
-        }
+        Ok((InUse { scanners: self, number }, scanner))
     }
 
     /// Extends the lease.
@@ -135,7 +130,82 @@ impl Scanners {
     }
 }
 
+/// The right of a call to a scanner. The scanner is closed when this is dropped, as when the connection ends during the call.
+#[must_use]
+pub(crate) struct InUse<'a> {
+    scanners: &'a Scanners,
+    number: u64,
+}
+
+impl InUse<'_> {
+    /// The scanner's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Puts the scanner back after the call. Should it have been closed meanwhile, it ends here.
+    pub fn put_back(self, scanner: Scanner) {
+        let expires = self.scanners.env.now() + LEASE;
+        if let Some(entry) = self.scanners.open.lock().scanners.get_mut(&self.number) {
+            entry.scanner = Some(scanner);
+            entry.expires = expires;
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.scanners.close(self.number);
+    }
+}
+
 fn unknown(number: u64) -> Failure {
     let message = format!("Unknown scanner '{number}': its lease has run out, or the server was restarted");
     Failure::new(exception::UNKNOWN_SCANNER, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta_scan::MetaScanner;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_wire::messages::Scan;
+
+    fn scanner() -> Scanner {
+        Scanner::Meta(Box::new(
+            MetaScanner::new(&Scan::default()).expect("a scan of all rows"),
+        ))
+    }
+
+    fn open_count(scanners: &Scanners) -> usize {
+        scanners.open.lock().scanners.len()
+    }
+
+    #[tokio::test]
+    async fn a_call_that_ends_early_closes_its_scanner() {
+        let handle = tokio::runtime::Handle::current();
+        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle));
+        for _ in 0..=SCANNERS_MAX {
+            drop(scanners.open(false).expect("none is left over"));
+        }
+        let in_use = scanners.open(false).expect("none is open");
+        let number = in_use.number();
+        in_use.put_back(scanner());
+        assert_eq!(open_count(&scanners), 1);
+        drop(scanners.take(number, Some(0)).expect("it is there"));
+        assert_eq!(open_count(&scanners), 0);
+        assert!(scanners.take(number, Some(1)).is_err());
+    }
+
+    #[tokio::test]
+    async fn clients_find_regions_while_all_scanners_are_open() {
+        let handle = tokio::runtime::Handle::current();
+        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle));
+        for _ in 0..SCANNERS_MAX {
+            scanners.open(false).expect("there are fewer").put_back(scanner());
+        }
+        assert!(scanners.open(false).is_err());
+        assert!(scanners.open(true).is_ok());
+    }
 }

@@ -147,6 +147,17 @@ fn region_of(client: &mut Connection, row: &[u8]) -> RegionSpecifier {
 }
 
 fn put(client: &mut Connection, region: &RegionSpecifier, row: &'static str, value: &'static str) -> Response {
+    put_if(client, region, row, value, None)
+}
+
+/// The same with a condition as clients before 2.4 send it.
+fn put_if(
+    client: &mut Connection,
+    region: &RegionSpecifier,
+    row: &'static str,
+    value: &'static str,
+    condition: Option<Condition>,
+) -> Response {
     let action = Action {
         index: Some(0),
         mutation: Some(MutationProto {
@@ -164,6 +175,7 @@ fn put(client: &mut Connection, region: &RegionSpecifier, row: &'static str, val
             ..RegionAction::default()
         }],
         nonce_group: None,
+        condition,
     };
     let mut cells = BytesMut::new();
     let cell = CellRef {
@@ -237,6 +249,71 @@ fn a_table_is_made_written_and_read() {
         Some(exception::UNKNOWN_SCANNER)
     );
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
+
+#[test]
+fn a_condition_of_a_whole_batch_decides() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let _server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    put(&mut client, &region, "a", "first");
+    let mut put_if_value_is = |expected: &'static str, value: &'static str| {
+        let comparable = ByteArrayComparable {
+            value: Some(expected.into()),
+        };
+        let comparator = BinaryComparator { comparable };
+        let comparator = Comparator {
+            name: BINARY_COMPARATOR.into(),
+            serialized_comparator: Some(prost::Message::encode_to_vec(&comparator).into()),
+        };
+        let condition = Condition {
+            row: "a".into(),
+            family: Some("f".into()),
+            qualifier: Some("q".into()),
+            compare_type: Some(CompareType::Equal as i32),
+            comparator: Some(comparator),
+            ..Condition::default()
+        };
+        let response = put_if(&mut client, &region, "a", value, Some(condition));
+        let response: MultiResponse = decode("MultiResponse", response.message).unwrap();
+        response.processed
+    };
+    assert_eq!(put_if_value_is("other", "second"), Some(false));
+    assert_eq!(put_if_value_is("first", "third"), Some(true));
+    assert_eq!(put_if_value_is("second", "fourth"), Some(false));
+}
+
+#[test]
+fn a_scan_returns_full_results_without_a_search_for_more_and_ends_when_its_table_changes() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    for row in ["a", "b"] {
+        put(&mut client, &region, row, row);
+    }
+    let scan = ScanRequest {
+        region: Some(region),
+        scan: Some(Scan::default()),
+        number_of_rows: Some(2),
+        ..ScanRequest::default()
+    };
+    let (opened, cells) = client.ask::<ScanResponse>("Scan", &scan);
+    assert_eq!((opened.more_results_in_region, cells.len()), (Some(true), 2));
+    server.client(&["alter-table", "default/t", "--row-cache", "false"]);
+    let next = ScanRequest {
+        scanner_id: opened.scanner_id,
+        number_of_rows: Some(2),
+        next_call_seq: Some(0),
+        ..ScanRequest::default()
+    };
+    let failed = client.call("Scan", &next, &()).header.exception.unwrap();
+    assert_eq!(failed.exception_class_name.as_deref(), Some(exception::UNKNOWN_SCANNER));
 }
 
 #[test]

@@ -8,22 +8,37 @@ use crate::procedures::Nonce;
 use std::future::Future;
 use std::sync::Arc;
 use stele_client::ServiceError;
+use stele_env::Priority;
 use stele_types::{ErrorKind, TableName, TableSchema};
 use stele_wire::{exception, messages, region};
 
-/// Makes a change, unless an earlier call with the same nonce has made it.
-pub(super) async fn change(
-    shared: &Shared,
+/// Makes a change, unless an earlier call with the same nonce has made it. The change has several steps, so a task of its own
+/// carries it to its end also if the client goes away.
+pub(super) async fn change<F>(
+    shared: &Arc<Shared>,
     call: &Call,
     nonce: Nonce,
-    work: impl Future<Output = Outcome<()>>,
-) -> Outcome<Reply> {
-    let _turn = shared.changes.lock().await;
-    if let Some(earlier) = shared.procedures.earlier(nonce) {
-        return call.reply(&earlier);
-    }
-    work.await?;
-    call.reply(&shared.procedures.finished(nonce))
+    work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+) -> Outcome<Reply>
+where
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    let task = {
+        let shared = Arc::clone(shared);
+        async move {
+            let _turn = shared.changes.lock().await;
+            match shared.procedures.earlier(nonce) {
+                Some(earlier) => Outcome::Ok(earlier),
+                None => {
+                    work(Arc::clone(&shared)).await?;
+                    Ok(shared.procedures.finished(nonce))
+                }
+            }
+        }
+    };
+    let changed = shared.env.spawn_join(Priority::Foreground, "hbase change", task).await;
+    let stopped = |_| Failure::new(exception::HBASE_IO, "the server stopped during the change");
+    call.reply(&changed.map_err(stopped)??)
 }
 
 /// A table that may be changed.

@@ -8,6 +8,7 @@ use crate::call::{Call, Reply};
 use crate::descriptors::{self, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use std::sync::Arc;
 use stele_client::{FamilyChange, GroupChange, NewFamily, TableUpdate};
 use stele_types::{GroupId, TableSchema};
 use stele_wire::exception;
@@ -16,10 +17,11 @@ use stele_wire::messages::{
 };
 
 /// Serves `ModifyTable`.
-pub(super) async fn table(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn table(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: ModifyTableRequest = call.message("ModifyTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         replace(shared, &schema, request.table_schema).await
     };
@@ -27,10 +29,11 @@ pub(super) async fn table(shared: &Shared, call: &Call) -> Outcome<Reply> {
 }
 
 /// Serves `AddColumn`.
-pub(super) async fn add_family(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn add_family(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: FamilyRequest = call.message("AddColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         let mut table = descriptors::shown(&schema);
         let name = &request.column_families.name;
@@ -48,10 +51,11 @@ pub(super) async fn add_family(shared: &Shared, call: &Call) -> Outcome<Reply> {
 }
 
 /// Serves `ModifyColumn`.
-pub(super) async fn modify_family(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn modify_family(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: FamilyRequest = call.message("ModifyColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         let mut table = descriptors::shown(&schema);
         let name = request.column_families.name.clone();
@@ -70,10 +74,11 @@ pub(super) async fn modify_family(shared: &Shared, call: &Call) -> Outcome<Reply
 }
 
 /// Serves `DeleteColumn`.
-pub(super) async fn delete_family(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn delete_family(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: DeleteColumnRequest = call.message("DeleteColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         let mut table = descriptors::shown(&schema);
         let families = table.column_families.len();

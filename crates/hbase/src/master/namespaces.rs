@@ -11,6 +11,7 @@ use crate::names::{self, SYSTEM_NAMESPACE};
 use crate::namespace_data::NamespaceData;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use stele_types::ErrorKind;
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -49,14 +50,16 @@ fn not_found(name: &str) -> Failure {
 }
 
 /// Serves `CreateNamespace`.
-pub(super) async fn create(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn create(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: NamespaceMessage = call.message("CreateNamespaceRequest")?;
     let (name, data) = parse(&request)?;
-    let exists = || {
-        let message = format!("Namespace {name} already exists");
-        Failure::new(exception::NAMESPACE_EXISTS, message)
-    };
-    let work = async {
+    let nonce = (request.nonce_group, request.nonce);
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
+        let exists = || {
+            let message = format!("Namespace {name} already exists");
+            Failure::new(exception::NAMESPACE_EXISTS, message)
+        };
         if RESERVED.contains(&name.as_str()) || shared.admin.namespace(&name).await?.is_some() {
             return Err(exists());
         }
@@ -67,14 +70,16 @@ pub(super) async fn create(shared: &Shared, call: &Call) -> Outcome<Reply> {
             _ => Failure::from(error),
         })
     };
-    change(shared, call, (request.nonce_group, request.nonce), work).await
+    change(shared, call, nonce, work).await
 }
 
 /// Serves `ModifyNamespace`.
-pub(super) async fn modify(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn modify(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: NamespaceMessage = call.message("ModifyNamespaceRequest")?;
     let (name, data) = parse(&request)?;
-    let work = async {
+    let nonce = (request.nonce_group, request.nonce);
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let before = record(shared, &name).await?;
         let cluster_id = NamespaceData::decode(&name, &before)?.cluster_id;
         let after = NamespaceData { cluster_id, ..data }.put_into(&name, &before)?;
@@ -85,7 +90,7 @@ pub(super) async fn modify(shared: &Shared, call: &Call) -> Outcome<Reply> {
             updated => updated.map_err(Failure::from),
         }
     };
-    change(shared, call, (request.nonce_group, request.nonce), work).await
+    change(shared, call, nonce, work).await
 }
 
 /// The name and the settings of a request.
@@ -119,10 +124,12 @@ fn parse(request: &NamespaceMessage) -> Outcome<(String, NamespaceData)> {
 }
 
 /// Serves `DeleteNamespace`.
-pub(super) async fn delete(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: NamespaceRequest = call.message("DeleteNamespaceRequest")?;
-    let name = &request.namespace_name;
-    let work = async {
+    let nonce = (request.nonce_group, request.nonce);
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
+        let name = &request.namespace_name;
         if RESERVED.contains(&name.as_str()) {
             let message = format!("Reserved namespace {name} cannot be removed.");
             return Err(Failure::new(exception::CONSTRAINT, message));
@@ -139,7 +146,7 @@ pub(super) async fn delete(shared: &Shared, call: &Call) -> Outcome<Reply> {
             _ => Failure::from(error),
         })
     };
-    change(shared, call, (request.nonce_group, request.nonce), work).await
+    change(shared, call, nonce, work).await
 }
 
 /// Serves `GetNamespaceDescriptor`.

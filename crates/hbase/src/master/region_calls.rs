@@ -1,12 +1,13 @@
 //! Calls about regions: splits, merges, places.
 
-use super::changes::existing;
+use super::changes::{change, existing};
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::regions::Region;
 use crate::{descriptors, region_search};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use stele_types::{ErrorKind, TabletId};
 use stele_wire::messages::{
     Empty, MajorCompactionTimestampResponse, MergeTableRegionsRequest, MoveRegionRequest, OneRegion, OneTable,
@@ -18,12 +19,14 @@ use stele_wire::{exception, region};
 const REGIONS_MAX: usize = 16;
 
 /// Serves `SplitRegion`.
-pub(super) async fn split(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn split(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: SplitRegionRequest = call.message("SplitTableRegionRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    if let Some(earlier) = shared.procedures.earlier(nonce) {
-        return call.reply(&earlier);
-    }
+    let work = move |shared: Arc<Shared>| async move { split_region(&shared, request).await };
+    change(shared, call, nonce, work).await
+}
+
+async fn split_region(shared: &Shared, request: SplitRegionRequest) -> Outcome<()> {
     let name = region::name(&request.region_info);
     let show = || String::from_utf8_lossy(&name).into_owned();
     if !shared.switches.splits.is_on() {
@@ -48,7 +51,7 @@ pub(super) async fn split(shared: &Shared, call: &Call) -> Outcome<Reply> {
         ErrorKind::NotFound => region_search::unknown(&name),
         _ => Failure::from(error),
     })?;
-    call.reply(&shared.procedures.finished(nonce))
+    Ok(())
 }
 
 fn check_split_row(region: &Region, row: &[u8]) -> Outcome<()> {
@@ -69,12 +72,14 @@ fn check_split_row(region: &Region, row: &[u8]) -> Outcome<()> {
 }
 
 /// Serves `MergeTableRegions`. Only neighbours are merged, also when the client would have others too.
-pub(super) async fn merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn merge(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: MergeTableRegionsRequest = call.message("MergeTableRegionsRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    if let Some(earlier) = shared.procedures.earlier(nonce) {
-        return call.reply(&earlier);
-    }
+    let work = move |shared: Arc<Shared>| async move { merge_regions(&shared, request).await };
+    change(shared, call, nonce, work).await
+}
+
+async fn merge_regions(shared: &Shared, request: MergeTableRegionsRequest) -> Outcome<()> {
     let refused = |message: &str| Err(Failure::new(exception::MERGE_REGION, message.to_owned()));
     if request.region.len() > REGIONS_MAX {
         return refused("Too many regions to merge at once");
@@ -109,7 +114,7 @@ pub(super) async fn merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
         ErrorKind::NotFound => Failure::new(exception::UNKNOWN_REGION, error.message),
         _ => Failure::from(error),
     })?;
-    call.reply(&shared.procedures.finished(nonce))
+    Ok(())
 }
 
 /// Serves `MoveRegion`. All regions are on this server, and stay.

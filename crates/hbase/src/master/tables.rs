@@ -10,16 +10,18 @@ use crate::front_end::Shared;
 use crate::names;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use stele_client::{GroupChange, NewTable, TableUpdate};
 use stele_types::{DeleteRule, GroupId, TimeUnit};
 use stele_wire::messages::{CreateTableRequest, FlushTableRequest, TableName, TableRequest, TruncateTableRequest};
 use stele_wire::{exception, region};
 
 /// Serves `CreateTable`.
-pub(super) async fn create(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn create(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: CreateTableRequest = call.message("CreateTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    change(shared, call, nonce, create_table(shared, request)).await
+    let work = move |shared: Arc<Shared>| async move { create_table(&shared, request).await };
+    change(shared, call, nonce, work).await
 }
 
 async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<()> {
@@ -93,10 +95,11 @@ fn check_splits(keys: &[Bytes]) -> Outcome<()> {
 }
 
 /// Serves `DeleteTable`.
-pub(super) async fn delete(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: TableRequest = call.message("DeleteTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         check_disabled(&schema)?;
         let deleted = shared.admin.delete_table(&schema.name).await;
@@ -106,13 +109,14 @@ pub(super) async fn delete(shared: &Shared, call: &Call) -> Outcome<Reply> {
 }
 
 /// Serves `EnableTable` and `DisableTable`.
-pub(super) async fn set_enabled(shared: &Shared, call: &Call, enabled: bool) -> Outcome<Reply> {
+pub(super) async fn set_enabled(shared: &Arc<Shared>, call: &Call, enabled: bool) -> Outcome<Reply> {
     let request: TableRequest = call.message("EnableTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     if !enabled && names::to_text(&names::from_message(&request.table_name)?) == region::META_TABLE {
         return Err(Failure::new(exception::CONSTRAINT, "Cannot disable hbase:meta"));
     }
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         if schema.enabled == enabled {
             let class = if enabled {
@@ -133,10 +137,11 @@ pub(super) async fn set_enabled(shared: &Shared, call: &Call, enabled: bool) -> 
 }
 
 /// Serves `truncateTable`, after which the table is enabled.
-pub(super) async fn truncate(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn truncate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: TruncateTableRequest = call.message("TruncateTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = async {
+    let work = move |shared: Arc<Shared>| async move {
+        let shared = &*shared;
         let schema = existing(shared, &request.table_name)?;
         check_disabled(&schema)?;
         let of_table = |error| failure(&schema.name, error);

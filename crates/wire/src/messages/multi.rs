@@ -43,6 +43,9 @@ pub struct MultiRequest {
     /// Names the client, for its nonces.
     #[prost(uint64, optional, tag = "2")]
     pub nonce_group: Option<u64>,
+    /// Condition of the only region's actions, as clients before 2.4 send it; later ones use [`RegionAction::condition`].
+    #[prost(message, optional, tag = "3")]
+    pub condition: Option<Condition>,
 }
 
 /// Outcome of one action: a result, or an exception.

@@ -286,6 +286,7 @@ fn request(puts: &[Put], pieces: &[Piece<'_>]) -> MultiRequest {
     MultiRequest {
         region_action: region_action.collect(),
         nonce_group: None,
+        condition: None,
     }
 }
 
