@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::TXN_OPS_MAX;
 
 const GENERATION: u64 = 7;
 
