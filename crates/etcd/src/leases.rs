@@ -63,7 +63,11 @@ impl Leases {
         let ends_at = sent.lock().saturating_add(ttl);
         let mut live = self.live.lock();
         live.insert(session, Lease { ttl, ends_at });
-        // Sessions that began concurrently passed the check together; there are no more of them than callers.
+        if live.len() > SESSIONS_MAX {
+            // Sessions that began concurrently passed the check together. The lease ends by itself.
+            live.remove(&session);
+            return Err(too_many());
+        }
         Ok(session)
     }
 
@@ -75,9 +79,7 @@ impl Leases {
         }
         match live.len() < SESSIONS_MAX {
             true => Ok(()),
-            false => Err(CoordError::Full {
-                message: format!("{SESSIONS_MAX} sessions"),
-            }),
+            false => Err(too_many()),
         }
     }
 
@@ -112,6 +114,12 @@ impl Leases {
         // Concurrent renewals may be answered in any order.
         lease.ends_at = lease.ends_at.max(ends_at);
         Ok(())
+    }
+}
+
+fn too_many() -> CoordError {
+    CoordError::Full {
+        message: format!("{SESSIONS_MAX} sessions"),
     }
 }
 

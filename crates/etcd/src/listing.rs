@@ -6,7 +6,7 @@ use crate::members::Members;
 use crate::messages::{Headed, KeyValue, RangeRequest, RangeResponse};
 use crate::transaction::{number, unexpected};
 use bytes::Bytes;
-use stele_coord::{CoordError, Result, Versioned};
+use stele_coord::{CoordError, Result, STATE_BYTES_MAX, Versioned};
 
 /// Keys of a page. At a few hundred bytes each, as in the catalog, a page has a fifth of a MiB.
 const PAGE_KEYS: i64 = 512;
@@ -37,7 +37,7 @@ pub(crate) async fn list(members: &Members, keys: &Keys, prefix: &str) -> Result
 /// `None` if the revision was compacted meanwhile.
 async fn list_once(members: &Members, keys: &Keys, prefix: &str) -> Result<Option<Entries>> {
     let (mut start, end) = keys.range(prefix);
-    let mut entries = Entries::new();
+    let (mut entries, mut bytes) = (Entries::new(), 0);
     let (mut revision, mut limit) = (0, PAGE_KEYS);
     loop {
         let request = RangeRequest {
@@ -62,7 +62,13 @@ async fn list_once(members: &Members, keys: &Keys, prefix: &str) -> Result<Optio
             same => same,
         };
         for kv in &page.kvs {
+            bytes += kv.key.len() + kv.value.len();
             entries.push(entry(keys, kv)?);
+        }
+        if bytes > STATE_BYTES_MAX {
+            return Err(CoordError::Full {
+                message: format!("a list of more than {STATE_BYTES_MAX} bytes of keys and values"),
+            });
         }
         match page.kvs.last() {
             Some(last) if page.more => start = after(&last.key),

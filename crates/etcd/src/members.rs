@@ -162,7 +162,9 @@ impl Members {
     }
 
     fn check_cluster(&self, member: usize, answer: &impl Headed) -> std::result::Result<(), Failure> {
-        let found = answer.header().map_or(0, |header| header.cluster_id);
+        let Some(found) = answer.header().map(|header| header.cluster_id) else {
+            return Err(Failure::Lost("an answer without a header".to_owned()));
+        };
         let mut state = self.state.lock();
         let expected = *state.cluster.get_or_insert(found);
         if expected == found {

@@ -81,10 +81,10 @@ pub(crate) fn making(keys: &Keys, id: &str, lease: i64) -> TxnRequest {
 /// The result of [`guarded`] with this revision.
 pub(crate) fn written(txn: &Txn, revision: i64, response: &TxnResponse) -> Result<Written> {
     if response.succeeded {
-        let revision = response.revision();
-        return match revision > 0 {
-            true => Ok(Written::Committed { revision }),
-            false => Err(unexpected("a transaction without a revision")),
+        let now = response.revision();
+        return match now > revision {
+            true => Ok(Written::Committed { revision: now }),
+            false => Err(unexpected("a transaction that did not raise the revision")),
         };
     }
     // The guard was read last, after one key for each condition.

@@ -161,7 +161,7 @@ impl Cluster {
             "/v3/maintenance/alarm",
             &json!({ "action": action, "memberID": member, "alarm": "NOSPACE" }),
         );
-        assert!(done["header"].is_object(), "{done}");
+        assert!(done["alarms"].is_array(), "{done}");
     }
 
     /// Ends a lease, as an operator can.

@@ -15,8 +15,10 @@ const REQUEST_TIME: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Pass,
-    /// Requests do not reach the member before `release`; responses reach nobody.
+    /// Requests do not reach the member before `release`.
     Hold,
+    /// Requests reach the member, and its responses reach nobody. Connections stay so.
+    Mute,
     /// Connections are closed, and new ones as well.
     Cut,
 }
@@ -74,6 +76,11 @@ impl Proxy {
         self.mode.send_replace(Mode::Hold);
     }
 
+    /// From now on responses get lost, also those to later requests of the same connections.
+    pub fn mute(&self) {
+        self.mode.send_replace(Mode::Mute);
+    }
+
     /// New requests pass. Those that were held back stay where they are.
     pub fn pass(&self) {
         self.mode.send_replace(Mode::Pass);
@@ -124,7 +131,7 @@ async fn forward(
         let mode = *modes.borrow();
         match mode {
             Mode::Cut => return,
-            Mode::Pass => {
+            Mode::Pass | Mode::Mute => {
                 if server.write_all(&buffer[..read]).await.is_err() {
                     return;
                 }
@@ -147,6 +154,7 @@ async fn forward(
 
 async fn back(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) {
     let mut buffer = vec![0; 64 << 10];
+    let mut is_mute = false;
     loop {
         let read = tokio::select! {
             read = server.read(&mut buffer) => read.unwrap_or(0),
@@ -155,7 +163,10 @@ async fn back(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, mut modes: 
         if read == 0 {
             return;
         }
+        is_mute |= *modes.borrow() == Mode::Mute;
         // The client may be gone; the member must be able to respond nevertheless.
-        let _ = client.write_all(&buffer[..read]).await;
+        if !is_mute {
+            let _ = client.write_all(&buffer[..read]).await;
+        }
     }
 }
