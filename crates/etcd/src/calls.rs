@@ -115,7 +115,7 @@ impl Connection {
     }
 }
 
-/// A member without a leader refuses such a request at once, and ends such a stream.
+/// A member without a leader refuses such a request immediately, and ends such a stream.
 fn with_leader<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request

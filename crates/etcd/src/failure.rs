@@ -92,10 +92,7 @@ mod tests {
     #[test]
     fn only_known_refusals_mean_that_nothing_happened() {
         let of = |code, message: &str| Failure::from(Status::new(code, message));
-        let full = of(
-            Code::ResourceExhausted,
-            "etcdserver: mvcc: database space exceeded",
-        );
+        let full = of(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
         assert_eq!(full.into_error().kind(), ErrorKind::ResourceExhausted);
         let large = of(Code::InvalidArgument, "etcdserver: request is too large");
         assert_eq!(large.into_error().kind(), ErrorKind::InvalidArgument);

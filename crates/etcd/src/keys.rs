@@ -75,7 +75,11 @@ mod tests {
             let (start, end) = keys.range(prefix);
             for key in ["a", "a/", "a/b", "b", "ä", "äb", "\u{10ffff}x", "\u{7f}", "\u{80}"] {
                 let stored = keys.stored(key);
-                assert_eq!(start <= stored && stored < end, key.starts_with(prefix), "{prefix:?} {key:?}");
+                assert_eq!(
+                    start <= stored && stored < end,
+                    key.starts_with(prefix),
+                    "{prefix:?} {key:?}"
+                );
             }
         }
     }

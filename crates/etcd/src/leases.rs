@@ -1,7 +1,7 @@
 //! Sessions as leases of etcd, and their ends by this process's clock.
 //!
 //! A session ends here its time to live after the request that renewed it was *sent*. etcd counts from the receipt, in
-//! whole seconds and at least two of them, and a new leader counts anew. So a session is over here before etcd removes its
+//! whole seconds and at least two of them, and a new leader counts again. So a session is over here before etcd removes its
 //! keys, also when etcd cannot be reached. Once over it is never renewed.
 
 use crate::failure::Failure;
@@ -149,7 +149,7 @@ impl SessionBackend for Leases {
     }
 
     async fn revoke(&self, session: SessionId) -> Result<()> {
-        // Nobody may rely on it from now on, whatever etcd says.
+        // Nobody may rely on it from now on, also if etcd cannot be reached.
         self.ended(session);
         let revoked = self.members.repeat(self.members.deadline(), |member| async move {
             member.lease_revoke(lease_of(session)).await

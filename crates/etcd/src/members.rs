@@ -178,11 +178,8 @@ impl Members {
     /// Waits for a turn, at most until the deadline. Nothing was sent yet.
     pub(crate) async fn turn<T>(&self, deadline: Duration, turn: impl Future<Output = T>) -> Result<T> {
         let left = deadline.saturating_sub(self.env.now());
-        self.env
-            .timeout(left, turn)
-            .await
-            .map_err(|_| CoordError::Unavailable {
-                message: "earlier transactions of this process got no answer yet".to_owned(),
-            })
+        self.env.timeout(left, turn).await.map_err(|_| CoordError::Unavailable {
+            message: "earlier transactions of this process got no answer yet".to_owned(),
+        })
     }
 }

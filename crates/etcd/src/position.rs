@@ -1,4 +1,4 @@
-//! The position of a watch in the history of etcd: where it continues after a lost connection. Pure.
+//! The revision at which a watch continues after a lost connection. Pure.
 //!
 //! etcd tells the events of a revision together, in the order of the writes, unless a large response comes in pieces. If a
 //! connection ends between pieces, the revision is told again from its beginning, and the events that are known are

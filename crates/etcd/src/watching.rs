@@ -1,6 +1,6 @@
-//! Watches: one stream of etcd for all of them, from the first watch to the end of the coordinator object.
+//! All watches of a coordinator object, over one stream of etcd.
 //!
-//! The stream has all changes below the name. They are few, and one position in the history serves all watches. The stream
+//! The stream runs from the first watch to the end of the object. It has all changes below the name. They are few, and one position in the history serves all watches. The stream
 //! survives its connection: it continues at its position on another member. If etcd has compacted that revision, every
 //! watch is told to list again.
 //!

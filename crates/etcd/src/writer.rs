@@ -34,7 +34,7 @@ pub(crate) struct Writer {
     sent: u64,
 }
 
-/// What became of one attempt.
+/// The result of one attempt.
 enum Attempt {
     Ended(TxnOutcome),
     /// Nothing happened; another attempt may succeed.
@@ -162,9 +162,10 @@ impl Writer {
     }
 
     async fn make(&mut self, deadline: Duration) -> std::result::Result<(), Failure> {
-        let grant = self.members.repeat(deadline, |member| async move {
-            member.lease_grant(GUARD_SECONDS).await
-        });
+        let grant = self.members.repeat(
+            deadline,
+            |member| async move { member.lease_grant(GUARD_SECONDS).await },
+        );
         let request = transaction::making(&self.keys, "begun", grant.await?.id);
         let response = self
             .members
@@ -195,9 +196,9 @@ impl Writer {
         let sessions: Vec<SessionId> = transaction::sessions(txn).collect();
         for session in &sessions {
             let lease = transaction::lease_of(*session);
-            let look = self.members.repeat(deadline, |member| async move {
-                member.lease_time_to_live(lease).await
-            });
+            let look = self
+                .members
+                .repeat(deadline, |member| async move { member.lease_time_to_live(lease).await });
             if look.await.map_err(Failure::into_error)?.ttl <= 0 {
                 self.leases.ended(*session);
                 return Err(CoordError::SessionEnded { session: *session });

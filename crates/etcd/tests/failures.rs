@@ -137,9 +137,7 @@ async fn without_a_majority_errors_come_in_time() {
     fails_in_time(&*coord, limit).await;
     cluster.restart(0);
     cluster.wait_ready();
-    let recovered = async {
-        while coord.txn(put("k", "after")).await.is_err() {}
-    };
+    let recovered = async { while coord.txn(put("k", "after")).await.is_err() {} };
     env.timeout(LONG, recovered).await.expect("it recovers by itself");
     assert_eq!(text(&*coord, "k").await.as_deref(), Some("after"));
     let told = async {
@@ -170,14 +168,16 @@ async fn a_stalled_etcd_is_noticed() {
     let error = session.keep_alive().await.expect_err("etcd does not answer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     env.sleep(ttl).await;
-    assert_eq!(session.ends_at(), None, "the session is over although etcd did not tell");
+    assert_eq!(
+        session.ends_at(),
+        None,
+        "the session is over although etcd did not tell"
+    );
     let ended = Err(CoordError::SessionEnded { session: session.id() });
     assert_eq!(session.keep_alive().await, ended);
     fails_in_time(&*coord, limit).await;
     (0..3).for_each(|i| cluster.resume(i));
-    let recovered = async {
-        while coord.txn(put("k", "after")).await.is_err() {}
-    };
+    let recovered = async { while coord.txn(put("k", "after")).await.is_err() {} };
     env.timeout(LONG, recovered).await.expect("it recovers by itself");
     assert_eq!(text(&*coord, "k").await.as_deref(), Some("after"));
     assert_eq!(session.keep_alive().await, ended, "a session that was over stays so");

@@ -62,7 +62,11 @@ fn the_largest_transactions_are_within_the_limits_of_etcd() {
         for operations in [request.compare.len(), request.success.len(), request.failure.len()] {
             assert!(operations <= ETCD_OPS_MAX, "{operations}");
         }
-        assert!(request.encoded_len() < ETCD_REQUEST_BYTES_MAX, "{}", request.encoded_len());
+        assert!(
+            request.encoded_len() < ETCD_REQUEST_BYTES_MAX,
+            "{}",
+            request.encoded_len()
+        );
     }
 }
 

@@ -1,4 +1,6 @@
-//! An etcd of three members as processes, with empty data, on free ports of the loopback address.
+//! Starts an etcd of three members, with empty data.
+//!
+//! They are processes on free ports of the loopback address.
 
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -230,7 +232,10 @@ fn post(address: &str, path: &str, body: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     let body = body.to_string();
-    let head = format!("POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all((head + &body).as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A request is sent at once. Later bytes of its connection are its cancellation, which is never delivered.
+/// A request is sent in one piece. Later bytes of its connection are its cancellation, which is never delivered.
 const REQUEST_TIME: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
