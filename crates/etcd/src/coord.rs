@@ -31,8 +31,8 @@ pub struct EtcdCoord {
 }
 
 impl EtcdCoord {
-    /// Connects, and checks that a majority of members serves. Needs a tokio runtime that outlives this object: its
-    /// connections live there.
+    /// Connects, and checks that a majority of members serves. Needs a tokio runtime, as do all calls: a connection lives in
+    /// the runtime of the call that made it.
     ///
     /// # Errors
     /// `Unavailable` if no member answers in [`REQUEST_LIMIT`]; `Denied` if etcd wants a user.

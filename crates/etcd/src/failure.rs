@@ -36,6 +36,12 @@ impl From<Status> for Failure {
                 Failure::Refused(CoordError::Full { message: text })
             }
             Code::ResourceExhausted if is("too many requests") => Failure::Busy(text),
+            // By the member's transport, before it knows the request.
+            Code::ResourceExhausted if is("received message larger than max") => {
+                Failure::Refused(CoordError::InvalidArgument { message: text })
+            }
+            // etcd has users, and this client names none.
+            Code::InvalidArgument if is("user name is empty") => Failure::Refused(CoordError::Denied { message: text }),
             Code::NotFound if is("requested lease not found") => Failure::NoLease,
             Code::OutOfRange if is("required revision has been compacted") => Failure::Compacted,
             Code::OutOfRange if is("message length too large") => Failure::TooLarge,
@@ -96,8 +102,18 @@ mod tests {
         assert_eq!(full.into_error().kind(), ErrorKind::ResourceExhausted);
         let large = of(Code::InvalidArgument, "etcdserver: request is too large");
         assert_eq!(large.into_error().kind(), ErrorKind::InvalidArgument);
-        let denied = of(Code::PermissionDenied, "etcdserver: permission denied");
-        assert_eq!(denied.into_error().kind(), ErrorKind::PermissionDenied);
+        let large = of(
+            Code::ResourceExhausted,
+            "grpc: received message larger than max (2097200 vs. 2097152)",
+        );
+        assert_eq!(large.into_error().kind(), ErrorKind::InvalidArgument);
+        for (code, message) in [
+            (Code::PermissionDenied, "etcdserver: permission denied"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::InvalidArgument, "etcdserver: user name is empty"),
+        ] {
+            assert_eq!(of(code, message).into_error().kind(), ErrorKind::PermissionDenied);
+        }
         assert_eq!(
             of(Code::NotFound, "etcdserver: requested lease not found"),
             Failure::NoLease

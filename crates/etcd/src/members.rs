@@ -99,17 +99,19 @@ impl Members {
         Ok((current, connection))
     }
 
-    /// After a failure: the next member is asked, over a new connection to this one later.
-    pub(crate) fn leave(&self, member: usize) {
+    /// After a failure: the next member is asked, and this one over a new connection when its turn comes.
+    pub(crate) fn leave(&self, member: usize, reason: &str) {
         let mut state = self.state.lock();
         state.connections[member] = None;
         if state.current == member {
             state.current = (member + 1) % self.members.len();
+            let (left, next) = (self.name(member), self.name(state.current));
+            tracing::info!(left, next, reason, "another member of etcd is asked");
         }
     }
 
     /// The name of a member, for messages.
-    pub(crate) fn name(&self, member: usize) -> &str {
+    fn name(&self, member: usize) -> &str {
         &self.members[member]
     }
 
@@ -131,7 +133,7 @@ impl Members {
         match outcome {
             Ok(answer) => self.check_cluster(member, &answer).map(|()| answer),
             Err(Failure::Lost(message)) => {
-                self.leave(member);
+                self.leave(member, &message);
                 Err(Failure::Lost(format!("{}: {message}", self.name(member))))
             }
             Err(other) => Err(other),
@@ -181,5 +183,109 @@ impl Members {
         self.env.timeout(left, turn).await.map_err(|_| CoordError::Unavailable {
             message: "earlier transactions of this process got no answer yet".to_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{RangeResponse, ResponseHeader};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_types::ErrorKind;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn members(count: usize, limit: Duration) -> Members {
+        let names = (0..count).map(|i| format!("127.0.0.1:{}", i + 1)).collect();
+        Members::new(TokioRuntime::current(), names, limit)
+    }
+
+    fn answer(cluster_id: u64) -> std::result::Result<RangeResponse, Failure> {
+        let header = ResponseHeader {
+            cluster_id,
+            ..ResponseHeader::default()
+        };
+        Ok(RangeResponse {
+            header: Some(header),
+            ..RangeResponse::default()
+        })
+    }
+
+    fn lost() -> std::result::Result<RangeResponse, Failure> {
+        Err(Failure::Lost("gone".to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_member_is_asked_until_it_fails() {
+        let members = members(3, LIMIT);
+        let first = members.pick().unwrap().0;
+        for _ in 0..3 {
+            members
+                .attempt(members.deadline(), |_| async { answer(1) })
+                .await
+                .unwrap();
+            assert_eq!(members.pick().unwrap().0, first);
+        }
+        let refused = || async { Err::<RangeResponse, _>(Failure::Compacted) };
+        let outcome = members.attempt(members.deadline(), |_| refused()).await;
+        assert_eq!(outcome, Err(Failure::Compacted));
+        assert_eq!(members.pick().unwrap().0, first, "a refusal is an answer");
+        for i in 1..=3 {
+            let outcome = members.attempt(members.deadline(), |_| async { lost() }).await;
+            assert!(matches!(outcome, Err(Failure::Lost(message)) if message.starts_with("127.0.0.1:")));
+            assert_eq!(members.pick().unwrap().0, (first + i) % 3);
+        }
+        // A failure of a member that was left before is none of the current one.
+        members.leave((first + 1) % 3, "late");
+        assert_eq!(members.pick().unwrap().0, first);
+    }
+
+    #[tokio::test]
+    async fn reads_are_repeated_within_their_time() {
+        let calls = AtomicU32::new(0);
+        let members = members(3, LIMIT);
+        let call = |_| async {
+            match calls.fetch_add(1, Ordering::Relaxed) {
+                0 | 1 => lost(),
+                2 => Err(Failure::Busy("later".to_owned())),
+                _ => answer(1),
+            }
+        };
+        members.repeat(members.deadline(), call).await.unwrap();
+        assert_eq!(calls.into_inner(), 4);
+
+        let members = self::members(1, Duration::from_millis(40));
+        let begun = members.env.now();
+        let silent = |_| std::future::pending::<std::result::Result<RangeResponse, Failure>>();
+        let outcome = members.repeat(members.deadline(), silent).await;
+        assert!(matches!(&outcome, Err(Failure::Lost(message)) if message.contains("no answer")));
+        assert!(members.env.now().saturating_sub(begun) >= members.limit);
+    }
+
+    #[tokio::test]
+    async fn another_etcd_is_refused() {
+        let members = members(2, LIMIT);
+        members
+            .attempt(members.deadline(), |_| async { answer(7) })
+            .await
+            .unwrap();
+        let other = members.attempt(members.deadline(), |_| async { answer(8) }).await;
+        let error = other.expect_err("another cluster").into_error();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        members
+            .attempt(members.deadline(), |_| async { answer(7) })
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_not_waited_for_longer() {
+        let members = members(1, Duration::from_millis(20));
+        let turn = members.turn(members.deadline(), std::future::pending::<()>()).await;
+        let error = turn.expect_err("no turn");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(!error.is_ambiguous());
+        assert_eq!(members.turn(members.deadline(), async { 7 }).await, Ok(7));
     }
 }

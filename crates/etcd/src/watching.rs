@@ -167,7 +167,7 @@ async fn follow(watching: Weak<Watching>, env: Env, stop: Arc<Notify>, mut posit
                 Ok(None) => return,
                 Err(error) => tracing::warn!(%error, "a watch cannot continue yet"),
             },
-            End::Failed(reason) => tracing::info!(reason, "a watch continues on another member"),
+            End::Failed(reason) => tracing::debug!(reason, "the connection of the watches ended"),
         }
         // A connection that held for a while was no failed attempt.
         if env.now().saturating_sub(begun) > SILENCE_MAX {
@@ -206,8 +206,8 @@ async fn follow_once(watching: &Weak<Watching>, env: &Env, stop: &Notify, positi
         Some(Ok(Err(failure))) => End::Failed(failure.into_error().to_string()),
         Some(Err(_)) => End::Failed("no answer".to_owned()),
     };
-    if let (End::Failed(_), Some(strong)) = (&end, watching.upgrade()) {
-        strong.members.leave(member);
+    if let (End::Failed(reason), Some(strong)) = (&end, watching.upgrade()) {
+        strong.members.leave(member, reason);
     }
     end
 }

@@ -77,7 +77,10 @@ impl Writer {
         for _ in 0..GUARD_ROUNDS_MAX {
             match self.guard {
                 Guard::Known { revision } => return Ok(revision),
-                Guard::Pending { .. } => drop(self.settle(deadline).await.map_err(Failure::into_error)?),
+                // Its caller is gone or was told that the outcome is unknown.
+                Guard::Pending { .. } => {
+                    let _fate = self.settle(deadline).await.map_err(Failure::into_error)?;
+                }
                 Guard::Absent => self.make(deadline).await.map_err(Failure::into_error)?,
             }
         }
