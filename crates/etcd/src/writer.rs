@@ -71,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// The revision of the guard, once no earlier transaction can take effect any more.
+    /// The revision of the guard when no earlier transaction can take effect any more.
     async fn ready(&mut self, deadline: Duration) -> Result<i64> {
         // Each round either ends or learns the guard's state from etcd; it changes only by its lease's end.
         for _ in 0..GUARD_ROUNDS_MAX {
@@ -93,7 +93,10 @@ impl Writer {
         self.sent += 1;
         let id = self.sent.to_string();
         let request = transaction::guarded(&self.keys, txn, revision, &id);
-        self.guard = Guard::Pending { revision, id };
+        self.guard = Guard::Pending {
+            revision,
+            id: id.clone(),
+        };
         let answer = self
             .members
             .attempt(deadline, |member| async move { member.txn(request).await })
@@ -112,7 +115,12 @@ impl Writer {
                 }
                 Written::GuardChanged { guard } => {
                     self.guard = guard::found(guard.as_ref());
-                    Ok(Attempt::Again)
+                    match guard::fate(&id, guard.as_ref()) {
+                        // Something on the way delivered it twice, and this is the answer to the second time.
+                        Fate::Happened { revision } => committed(revision),
+                        // The guard's lease had ended, or its making took effect twice. The transaction failed.
+                        Fate::Prevented | Fate::Unknown => Ok(Attempt::Again),
+                    }
                 }
             },
             Err(Failure::Lost(message)) => self.recover(message, deadline).await,

@@ -108,13 +108,13 @@ async fn an_abandoned_transaction_is_settled() {
     let Some(cluster) = Cluster::start() else { return };
     let env = TokioRuntime::current();
     let proxy = Proxy::start(cluster.member(0)).await;
-    let coord = connect_with(proxy.address(), "abandoned", LONG).await;
+    let coord = connect_with(proxy.address(), "abandoned", LIMIT * 2).await;
     commit(&*coord, put("k", "1")).await;
     proxy.hold();
     let abandoned = env.timeout(Duration::from_secs(1), coord.txn(put("k", "late"))).await;
     assert!(abandoned.is_err());
     proxy.pass();
-    drop(coord.txn(put("k", "2")).await);
+    commit(&*coord, put("k", "2")).await;
     let held = proxy.held();
     let before = cluster.raft_index();
     proxy.release().await;
