@@ -35,4 +35,4 @@ mod watching;
 mod writer;
 
 pub use address::{AddressError, EtcdAddress};
-pub use coord::EtcdCoord;
+pub use coord::{EtcdCoord, REQUEST_LIMIT};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use stele_coord::{Coord, CoordError, WatchEvent, next_epoch};
 use stele_env::tokio_env::TokioRuntime;
 use stele_env::{Env, Priority};
+use stele_etcd::{EtcdAddress, EtcdCoord};
 use stele_types::ErrorKind;
 
 const CLIENTS: usize = 4;
@@ -121,6 +122,22 @@ async fn fails_in_time(coord: &dyn Coord, limit: Duration) {
     // The second transaction is not sent before the first one is settled.
     assert_eq!(ambiguous, [false, false, false, false, true, false]);
     assert!(begun.elapsed() < limit * 7, "{:?}", begun.elapsed());
+}
+
+/// An address without a server.
+#[tokio::test]
+async fn connecting_to_nothing_fails_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let address = EtcdAddress::parse(&format!("etcd://{free}/nothing")).unwrap();
+    let begun = Instant::now();
+    let connected = EtcdCoord::connect_with(&address, TokioRuntime::current(), Duration::from_millis(300)).await;
+    let error = connected.map(drop).expect_err("nobody listens");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&free), "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it is tried again");
+    assert!(begun.elapsed() < LONG);
 }
 
 /// With two members dead, errors are clear and come in time. Afterwards everything continues by itself.
