@@ -537,6 +537,7 @@ fn texts(seeds: &mut Seeds) {
         "30s",
         "user=stele, replication = 2,dfs.a.b=c=d",
         "hdfs://host:9000/a/b-1/\nuser=stele,replication=2,dfs.a.b=c",
+        "etcd://h1:2379,H2,[::1]:1/prod.1-a_b",
         "s3://bucket/a/b",
         "gs://bucket",
         "./folder",

@@ -15,6 +15,7 @@ use config::Place;
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::time::Duration;
+use stele_etcd::EtcdAddress;
 
 /// The integers that a float represents exactly.
 const EXACT_MAX: u64 = 1 << 53;
@@ -44,6 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     value(text);
     place(text);
+    etcd(text);
     let Ok(values) = config::parse_file(text) else {
         return;
     };
@@ -98,6 +100,15 @@ fn size(text: &str) {
         if let Ok(share) = sizes::parse_share(text, whole) {
             assert!(!trimmed.ends_with('%') || share <= whole, "{text:?} of {whole}");
         }
+    }
+}
+
+/// An address of etcd.
+fn etcd(text: &str) {
+    if let Ok(address) = EtcdAddress::parse(text) {
+        assert!(EtcdAddress::is_one(text));
+        assert!(!address.members().is_empty() && !address.name().is_empty());
+        assert_eq!(EtcdAddress::parse(&address.to_string()), Ok(address));
     }
 }
 

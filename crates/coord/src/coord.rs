@@ -10,7 +10,11 @@ use std::time::Duration;
 /// A coordinator. Object-safe: its users hold `Arc<dyn Coord>`.
 ///
 /// Operations are linearisable. After an error of [`Coord::txn`] that is not about its arguments
-/// ([`CoordError::is_ambiguous`]) the transaction may have happened or may yet happen, until another one succeeds.
+/// ([`CoordError::is_ambiguous`]) the transaction may have happened or may yet happen, until another one that writes
+/// succeeds.
+///
+/// A watch may be told of a transaction after [`Coord::txn`] returned. All watches of one coordinator object are told of
+/// a transaction before any of them is told of a later one.
 #[async_trait]
 pub trait Coord: Send + Sync + 'static {
     /// A key's value.

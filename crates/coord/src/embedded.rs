@@ -317,6 +317,10 @@ impl SessionBackend for Inner {
         self.state.lock().keep_alive(session, self.env.now())
     }
 
+    fn ends_at(&self, session: SessionId) -> Option<Duration> {
+        self.state.lock().ends_at(session, self.env.now())
+    }
+
     async fn revoke(&self, session: SessionId) -> Result<()> {
         self.end_session(session).await;
         Ok(())

@@ -64,6 +64,24 @@ pub enum CoordError {
         /// The file that should not have been there.
         file: String,
     },
+    /// The service that coordinates cannot be reached, or does not answer. Nothing happened.
+    #[error("coordination is not available: {message}")]
+    Unavailable {
+        /// The reason.
+        message: String,
+    },
+    /// The service that coordinates was asked and did not answer.
+    #[error("the outcome of a transaction is unknown: {message}")]
+    OutcomeUnknown {
+        /// The reason.
+        message: String,
+    },
+    /// The service that coordinates does not allow this.
+    #[error("coordination is denied: {message}")]
+    Denied {
+        /// The reason.
+        message: String,
+    },
     /// The storage failed.
     #[error("coordination: {0}")]
     Storage(#[from] StorageError),
@@ -86,12 +104,18 @@ impl CoordError {
                 // A missing or colliding file says nothing about keys.
                 _ => ErrorKind::Internal,
             },
-            CoordError::Closed => ErrorKind::Unavailable,
+            CoordError::Closed | CoordError::Unavailable { .. } | CoordError::OutcomeUnknown { .. } => {
+                ErrorKind::Unavailable
+            }
+            CoordError::Denied { .. } => ErrorKind::PermissionDenied,
         }
     }
 
     /// Whether the transaction that ended so may have happened, or may yet, until another one succeeds.
     pub fn is_ambiguous(&self) -> bool {
-        matches!(self, CoordError::Storage(_) | CoordError::Fenced { .. })
+        matches!(
+            self,
+            CoordError::Storage(_) | CoordError::Fenced { .. } | CoordError::OutcomeUnknown { .. }
+        )
     }
 }

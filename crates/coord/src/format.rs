@@ -17,7 +17,7 @@ mod snapshot;
 pub use inspect::inspect;
 pub use snapshot::{Snapshot, SnapshotEntry, decode_snapshot, encode_snapshot};
 
-use crate::limits::{KEY_BYTES_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
+use crate::limits::{KEY_BYTES_MAX, TXN_BYTES_MAX};
 use crate::session_id::SessionId;
 use crate::txn::Write;
 use bytes::Bytes;
@@ -34,6 +34,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const LOG_HEADER_BYTES: usize = 24;
 /// Bytes before a record's body.
 pub const RECORD_HEADER_BYTES: usize = 16;
+/// Most writes of a record; a transaction once had as many.
+pub const RECORD_WRITES_MAX: u64 = 128;
 /// Longest body. A transaction has at most 1 MiB of keys and values. Besides them it has 8 bytes of revision and 2 of
 /// count. Each write adds at most 1 byte of kind, 10 of session and 2 × 10 of lengths: 3,978 bytes in all. A quarter
 /// MiB is to spare.
@@ -318,8 +320,8 @@ fn decode_body(body: &Bytes, at: usize) -> Result<(u64, Vec<Write>), FormatError
     let mut reader = Reader::new(body, at);
     let revision = reader.u64("revision")?;
     let count = reader.varint("number of writes")?;
-    if !(1..=TXN_OPS_MAX as u64).contains(&count) {
-        let expected = format!("1 to {TXN_OPS_MAX} writes");
+    if !(1..=RECORD_WRITES_MAX).contains(&count) {
+        let expected = format!("1 to {RECORD_WRITES_MAX} writes");
         return Err(FormatError::new(at + 8, expected, count.to_string()));
     }
     let mut writes = Vec::with_capacity(count as usize);

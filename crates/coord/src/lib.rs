@@ -10,7 +10,8 @@
 //! It stands where Bigtable has Chubby (Bigtable §4). Small durable state that several servers decide on lives here: the
 //! catalog, epochs, the election of a master. Nothing large does: see [`limits`].
 //!
-//! Backend: [`embedded`], one process over [`stele_storage::Storage`]. [`conformance`] is one suite over all backends.
+//! Backends: [`embedded`], one process over [`stele_storage::Storage`]; the crate `stele-etcd`, many processes over etcd.
+//! [`conformance`] is one suite over all backends.
 #![forbid(unsafe_code)]
 
 pub mod conformance;

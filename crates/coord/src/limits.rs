@@ -3,8 +3,9 @@
 /// Longest key. A table name, a family of prefixes and a 64-bit id take a quarter of it.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// Most conditions, and most writes, in one transaction; etcd's `--max-txn-ops`.
-pub const TXN_OPS_MAX: usize = 128;
+/// Most conditions, and most writes, in one transaction: etcd's default of `--max-txn-ops`, 128, less the condition and
+/// the write that the backend for etcd adds.
+pub const TXN_OPS_MAX: usize = 127;
 
 /// Most bytes of keys and values in one transaction: below etcd's 1.5 MiB a request, which includes framing.
 pub const TXN_BYTES_MAX: usize = 1 << 20;

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub trait SessionBackend: Send + Sync + 'static {
     /// Renews the lease; `SessionEnded` when it is too late.
     async fn keep_alive(&self, session: SessionId) -> Result<()>;
+    /// The time up to which the session certainly lives, on the environment's clock; `None` once it may have ended.
+    fn ends_at(&self, session: SessionId) -> Option<Duration>;
     /// Ends the session and removes its keys; `Ok` when it has ended already.
     async fn revoke(&self, session: SessionId) -> Result<()>;
 }
@@ -49,6 +51,12 @@ impl Session {
     /// Renews the lease; `SessionEnded` when it is too late.
     pub async fn keep_alive(&self) -> Result<()> {
         self.backend.keep_alive(self.id).await
+    }
+
+    /// The time up to which the session certainly lives, on the environment's clock; `None` once it may have ended. A
+    /// process that cannot reach the coordinator learns so that it has lost its session.
+    pub fn ends_at(&self) -> Option<Duration> {
+        self.backend.ends_at(self.id)
     }
 
     /// Ends the session now; its keys are gone on return.

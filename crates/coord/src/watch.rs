@@ -36,6 +36,15 @@ pub enum WatchEvent {
 }
 
 impl WatchEvent {
+    /// The revision of the change; `None` for `Resync`.
+    pub fn revision(&self) -> Option<u64> {
+        match self {
+            WatchEvent::Put { current, .. } => Some(current.version),
+            WatchEvent::Deleted { revision, .. } => Some(*revision),
+            WatchEvent::Resync => None,
+        }
+    }
+
     /// The key that changed; `None` for `Resync`.
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -48,9 +57,18 @@ impl WatchEvent {
 #[derive(Debug, Default)]
 struct Queue {
     prefix: String,
+    /// Changes up to this revision are older than the watch. Zero where that cannot be.
+    after: u64,
     /// At most `WATCH_EVENTS_MAX`; `closed` once nothing will follow.
     waiting: Mutex<Waiting>,
     changed: Notify,
+}
+
+impl Queue {
+    fn wants(&self, event: &WatchEvent) -> bool {
+        let is_new = event.revision().is_none_or(|revision| revision > self.after);
+        is_new && event.key().is_none_or(|key| key.starts_with(&self.prefix))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +116,11 @@ pub struct Watchers {
 impl Watchers {
     /// A new watch on keys that begin with `prefix`.
     pub fn watch(&mut self, prefix: &str) -> Result<Watch> {
+        self.watch_after(prefix, 0)
+    }
+
+    /// A new watch that is told only of changes after a revision. For backends that learn of changes with a delay.
+    pub fn watch_after(&mut self, prefix: &str, after: u64) -> Result<Watch> {
         self.queues.retain(|queue| queue.strong_count() > 0);
         if self.queues.len() >= WATCHES_MAX {
             return Err(CoordError::Full {
@@ -106,6 +129,7 @@ impl Watchers {
         }
         let queue = Arc::new(Queue {
             prefix: prefix.to_owned(),
+            after,
             ..Queue::default()
         });
         self.queues.push(Arc::downgrade(&queue));
@@ -119,14 +143,17 @@ impl Watchers {
             let Some(queue) = queue.upgrade() else {
                 return false;
             };
-            if event.key().is_none_or(|key| key.starts_with(&queue.prefix)) {
+            if queue.wants(event) {
                 let mut waiting = queue.waiting.lock();
                 assert!(!waiting.closed, "a closed watch gets no events");
                 if waiting.events.len() >= WATCH_EVENTS_MAX {
                     waiting.events.clear();
                     waiting.events.push_back(WatchEvent::Resync);
                 }
-                waiting.events.push_back(event.clone());
+                // One demand to list again suffices for all losses before it is read.
+                if waiting.events.back() != Some(&WatchEvent::Resync) || *event != WatchEvent::Resync {
+                    waiting.events.push_back(event.clone());
+                }
                 assert!(
                     waiting.events.len() <= WATCH_EVENTS_MAX,
                     "the events of a watch are bounded"

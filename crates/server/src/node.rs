@@ -8,7 +8,7 @@ use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::{Router, TableAdmin, TableService};
-use stele_coord::{EmbeddedCoord, next_epoch_above};
+use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_master::Master;
@@ -31,19 +31,29 @@ pub struct Node {
 
 /// An epoch that no server had and that no log has. The counter alone does not suffice: the coordination log may have
 /// lost the last epoch.
-pub async fn next_server_epoch(coord: &EmbeddedCoord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
+pub async fn next_server_epoch(coord: &dyn Coord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
     let used = last_epoch(storage).await.context("commit log")?;
     next_epoch_after(coord, used).await
 }
 
-async fn next_epoch_after(coord: &EmbeddedCoord, used: u64) -> anyhow::Result<Epoch> {
+async fn next_epoch_after(coord: &dyn Coord, used: u64) -> anyhow::Result<Epoch> {
     let epoch = next_epoch_above(coord, "server", used).await.context("coordination")?;
     let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
     epoch.map(Epoch).context("server epochs are used up")
 }
 
+/// The coordinator of a node, and facts that it gave.
+pub struct Coordination {
+    /// The coordinator.
+    pub coord: Arc<dyn Coord>,
+    /// The epoch of this start.
+    pub epoch: Epoch,
+    /// The catalog may lack its last change, so tablets that it does not name must stay.
+    pub catalog_in_doubt: bool,
+}
+
 impl Node {
-    /// Recovers the data in the storage and starts serving it.
+    /// Recovers the data in the storage, with the coordinator that is stored there, and starts serving it.
     pub async fn start(
         env: Env,
         storage: Arc<dyn Storage>,
@@ -53,7 +63,7 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone());
         let (coord, used) = tokio::join!(coord, last_epoch(&*storage));
         let coord = coord.context("coordination")?;
-        let epoch = next_epoch_after(&coord, used.context("commit log")?).await?;
+        let epoch = next_epoch_after(&*coord, used.context("commit log")?).await?;
         let in_doubt = coord.was_torn();
         if in_doubt {
             tracing::warn!(
@@ -61,12 +71,33 @@ impl Node {
                  tablets that it does not name are left for the next start"
             );
         }
+        let coordination = Coordination {
+            coord,
+            epoch,
+            catalog_in_doubt: in_doubt,
+        };
+        Node::start_with(env, storage, coordination, config, metrics).await
+    }
+
+    /// The same with any coordinator.
+    pub async fn start_with(
+        env: Env,
+        storage: Arc<dyn Storage>,
+        coordination: Coordination,
+        config: &Config,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Node> {
+        let Coordination {
+            coord,
+            epoch,
+            catalog_in_doubt,
+        } = coordination;
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let options = ServerOptions {
             durability: config.durability,
-            catalog_in_doubt: in_doubt,
+            catalog_in_doubt,
             tablet_bytes_max: config.tablet_size,
             free_bytes_min: config.free_space_min,
             memory: Some(MemoryBudget {

@@ -246,7 +246,7 @@ async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoc
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
         .context("coordination")?;
-    next_server_epoch(&coord, &**storage).await
+    next_server_epoch(&*coord, &**storage).await
 }
 
 /// The file with the intact cells of a damaged one.

@@ -23,6 +23,7 @@ mod corpus;
 mod crash;
 mod debian;
 mod deny;
+mod etcd;
 mod fuzz;
 mod hbase;
 mod hdfs;
@@ -133,6 +134,8 @@ enum Task {
         #[arg(long, conflicts_with_all = ["survive", "zombie"])]
         lose: bool,
     },
+    /// Runs the coordinator's suite and its failure tests on a real etcd of three members.
+    Etcd,
     /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
     /// acknowledged write is lost.
     Zombie {
@@ -229,6 +232,7 @@ fn run(task: Task) -> Result<bool> {
         } => hdfs::zombie(rounds),
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::Etcd => etcd::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Zombie { rounds } => stores::zombie(Service::S3, rounds),
         Task::Soak {
             megabytes,

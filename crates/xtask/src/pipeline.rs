@@ -20,7 +20,7 @@ use crate::jobs::{self, Done, Job};
 use crate::shell::{Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, fuzz, hdfs, server, soak, tidy};
+use crate::{bench, bench_engine, clients, crash, etcd, fuzz, hdfs, server, soak, tidy};
 use anyhow::Result;
 use report::Report;
 pub use step::Step;
@@ -127,6 +127,11 @@ fn stores_and_decoders(report: &mut Report) {
         report.step("HDFS", hdfs::conformance);
     } else {
         report.leave_out("HDFS", "no Maven or no JVM");
+    }
+    if etcd::available() {
+        report.step("etcd", etcd::conformance);
+    } else {
+        report.leave_out("etcd", "no etcd and no Debian");
     }
 }
 

@@ -74,6 +74,40 @@ pub fn azurite() -> Result<PathBuf> {
     Ok(program)
 }
 
+/// The program of etcd: the machine's own, or Debian's, which apt-get fetches. Nothing is installed into the system, and
+/// no service starts.
+pub fn etcd() -> Result<PathBuf> {
+    if let Some(program) = etcd_on_path() {
+        return Ok(program);
+    }
+    let dir = tools_dir()?.join("etcd");
+    let program = dir.join("usr/bin/etcd");
+    if !program.exists() {
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
+        }
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        Run::new("apt-get")
+            // Else apt's own user would have to be able to write here.
+            .args(["-qq", "download", "-o", "APT::Sandbox::User=root", "etcd-server"])
+            .dir(&dir)
+            .check()
+            .context("this task needs etcd, or a Debian with package lists (apt-get update)")?;
+        let package = fs::read_dir(&dir)?.next().context("apt-get fetched no package")??;
+        Run::new("dpkg-deb")
+            .args(["--extract".as_ref(), package.path().as_os_str(), dir.as_os_str()])
+            .check()?;
+    }
+    Ok(program)
+}
+
+/// The etcd that the machine has.
+pub fn etcd_on_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let programs = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
+    programs.into_iter().find(|program| program.is_file())
+}
+
 fn go_install(name: &str, package: &str) -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join(name);

@@ -241,6 +241,12 @@ impl State {
         }
     }
 
+    /// When a session that lives ends unless kept alive.
+    pub(super) fn ends_at(&self, session: SessionId, now: Duration) -> Option<Duration> {
+        let deadline = self.sessions.get(&session)?.deadline;
+        (now < deadline).then_some(deadline)
+    }
+
     /// Removes a session and its keys. No revision: recovery removes bound keys by itself.
     pub(super) fn end_session(&mut self, session: SessionId) {
         let Some(lease) = self.sessions.remove(&session) else {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::TXN_OPS_MAX;
 
 const GENERATION: u64 = 7;
 
@@ -211,17 +212,18 @@ fn a_future_version_is_not_a_torn_end() {
 #[test]
 fn the_largest_transaction_fits_into_a_record() {
     let key = |i: usize| format!("{i:04}{}", "k".repeat(KEY_BYTES_MAX - 4));
-    let value = Bytes::from(vec![0; TXN_BYTES_MAX / TXN_OPS_MAX - KEY_BYTES_MAX]);
+    let value = Bytes::from(vec![0; TXN_BYTES_MAX / RECORD_WRITES_MAX as usize - KEY_BYTES_MAX]);
     let session = SessionId(u64::MAX);
     let write = |i| Write::PutBound {
         key: key(i),
         value: value.clone(),
         session,
     };
-    let writes: Vec<Write> = (0..TXN_OPS_MAX).map(write).collect();
+    let writes: Vec<Write> = (0..RECORD_WRITES_MAX as usize).map(write).collect();
     let mut bytes = Vec::from(encode_log_header(GENERATION));
     bytes.extend_from_slice(&encode_record(GENERATION, 1, &writes));
     assert!(bytes.len() < TXN_BYTES_MAX + 4_100);
+    assert!(TXN_OPS_MAX as u64 <= RECORD_WRITES_MAX);
     assert_eq!(writes_of(&decode(&bytes).unwrap()), [writes]);
 }
 

@@ -15,6 +15,7 @@ const ORDER: [&str; 28] = [
     "objects",
     "hdfs",
     "coord",
+    "etcd",
     "cache",
     "commitlog",
     "sstable",
