@@ -4,13 +4,18 @@
 //! continues calls, and gathers their responses, in the order in which they are ready. When none of these makes
 //! progress, it writes the gathered output. A call that is ready when it is first polled costs no task.
 //!
-//! Bounds: a connection has at most [`CALLS_MAX`] calls and gathers at most [`OUTPUT_BYTES_MAX`] before it stops to read
-//! and to poll calls. The bytes of a request are charged to the memory of requests before they are received. A request
-//! that does not fit is refused as the protocol has it, and skipped.
+//! Bounds: a connection has at most [`CALLS_MAX`] calls. Once it has gathered [`OUTPUT_BYTES_MAX`] it takes no more
+//! frames. The bytes of a request are charged to the memory of requests before they are received, and those of a
+//! response until they are sent. A request that does not fit is refused as the protocol has it, and skipped. A client
+//! that neither takes its responses nor sends the rest of a frame loses its connection.
+//!
+//! Invariant: a call that has begun is polled until it ends, also if its client takes no responses. It may hold the latch
+//! of a row or a lock, and calls of other connections wait for that.
 
 mod input;
 mod opening;
 mod output;
+mod progress;
 
 use crate::call::{Call, Client, Reply, failed};
 use crate::failure::Failure;
@@ -22,6 +27,7 @@ use futures::stream::FuturesUnordered;
 use input::{Arrived, Input};
 use opening::{Opened, Opening};
 use output::Output;
+use progress::Progress;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -39,6 +45,8 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
 /// Time in which a client must take some of the output.
 const OUTPUT_WAIT: Duration = Duration::from_secs(60);
+/// Time in which a client must send more of a frame that it has begun.
+const INPUT_WAIT: Duration = Duration::from_secs(60);
 
 /// The reason for which a connection ended early.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +57,9 @@ pub enum ConnectionError {
     /// The client takes no responses.
     #[error("the client took no response for {OUTPUT_WAIT:?}")]
     NotTaken,
+    /// The client does not send the rest of a request.
+    #[error("the client sent no more of a request for {INPUT_WAIT:?}")]
+    NotSent,
     /// The client broke the protocol.
     #[error(transparent)]
     Protocol(#[from] WireError),
@@ -87,7 +98,9 @@ impl HBaseFrontEnd {
             calls: FuturesUnordered::new(),
             client,
             service,
-            stalled: None,
+            sends: Progress::within(INPUT_WAIT),
+            takes: Progress::within(OUTPUT_WAIT),
+            pauses: 0,
             shared,
             draining: false,
         };
@@ -111,8 +124,12 @@ struct Connection<T> {
     calls: FuturesUnordered<BoxFuture<'static, Reply>>,
     client: Client,
     service: Service,
+    /// Ends the connection if the client sends no more of a frame.
+    sends: Progress,
     /// Ends the connection if the client takes no output.
-    stalled: Option<(u64, BoxFuture<'static, ()>)>,
+    takes: Progress,
+    /// How often no input was read, because there was too much output or too many calls.
+    pauses: u64,
     shared: Arc<Shared>,
     draining: bool,
 }
@@ -122,9 +139,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             let mut progress = false;
-            while self.output.len() < OUTPUT_BYTES_MAX
-                && let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(cx)
-            {
+            while let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(cx) {
                 self.output.push(reply);
                 progress = true;
             }
@@ -151,7 +166,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         if self.draining && self.calls.is_empty() && self.output.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.poll_stalled(cx)
+        self.poll_stuck(cx)
     }
 
     /// Takes the frames that have arrived and starts their calls. Whether there were any; `false` at the end.
@@ -159,6 +174,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         let mut progress = false;
         loop {
             if self.draining || self.calls.len() >= CALLS_MAX || self.output.len() >= OUTPUT_BYTES_MAX {
+                self.pauses += 1;
                 return if progress { Poll::Ready(Ok(true)) } else { Poll::Pending };
             }
             match self.input.take()? {
@@ -173,7 +189,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 }
                 Some(Arrived::Refused(call_id, failure)) => {
                     progress = true;
-                    self.output.push(failed(call_id, &failure));
+                    self.output.push(failed(Some(call_id), &failure));
                 }
                 None => match self.input.poll_read(&mut self.socket, cx) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(false)),
@@ -200,30 +216,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         match self.output.poll_write(&mut self.socket, cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => self.poll_stalled(cx),
+            Poll::Pending => self.poll_stuck(cx),
         }
     }
 
-    /// Ready when the client has taken none of the output for too long.
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if self.output.is_empty() {
-            self.stalled = None;
-            return Poll::Pending;
+    /// Ready when the client has sent or taken nothing for too long.
+    fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        let env = &self.shared.env;
+        let takes = self
+            .takes
+            .poll_stuck(self.output.sent(), !self.output.is_empty(), env, cx);
+        if takes.is_ready() {
+            return Poll::Ready(Err(ConnectionError::NotTaken));
         }
-        let sent = self.output.sent();
-        let (since, sleep) = match &mut self.stalled {
-            Some((since, sleep)) if *since == sent => (*since, sleep),
-            _ => {
-                let env = self.shared.env.clone();
-                let sleep: BoxFuture<'static, ()> = Box::pin(async move { env.sleep(OUTPUT_WAIT).await });
-                let (since, sleep) = self.stalled.insert((sent, sleep));
-                (*since, sleep)
-            }
-        };
-        match sleep.as_mut().poll(cx) {
-            Poll::Ready(()) if since == sent => Poll::Ready(Err(ConnectionError::NotTaken)),
-            _ => Poll::Pending,
+        // After a pause the client has a whole period again.
+        let received = self.input.taken().wrapping_add(self.pauses);
+        if self.sends.poll_stuck(received, self.input.is_within_frame(), env, cx).is_ready() {
+            return Poll::Ready(Err(ConnectionError::NotSent));
         }
+        Poll::Pending
     }
 }
 
@@ -242,8 +253,9 @@ async fn run(shared: Arc<Shared>, service: Service, mut call: Call) -> Reply {
     let Call { memory, .. } = call;
     match outcome {
         Ok(mut reply) => {
-            // The memory of the request now counts for its response.
-            if reply.memory.is_none() && memory.counted() > 0 {
+            if reply.memory.is_none() {
+                // The memory of the request now counts for its response, which exists already.
+                let _ = memory.grow(reply.frame.len().saturating_sub(memory.counted()));
                 reply.memory = Some(memory);
             }
             reply
@@ -261,3 +273,6 @@ fn no_memory(bytes: usize) -> Failure {
         "Call queue is full, is hbase.ipc.server.max.callqueue.size too small? The request has {bytes} bytes"
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,8 @@ mod scanners;
 mod selection;
 mod services;
 mod switches;
+#[cfg(test)]
+mod test_service;
 mod times;
 
 pub use cluster_id::cluster_id;
