@@ -166,7 +166,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         if self.draining && self.calls.is_empty() && self.output.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.poll_stuck(cx)
+        self.poll_stalled(cx)
     }
 
     /// Takes the frames that have arrived and starts their calls. Whether there were any; `false` at the end.
@@ -216,22 +216,26 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         match self.output.poll_write(&mut self.socket, cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => self.poll_stuck(cx),
+            Poll::Pending => self.poll_stalled(cx),
         }
     }
 
     /// Ready when the client has sent or taken nothing for too long.
-    fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let env = &self.shared.env;
         let takes = self
             .takes
-            .poll_stuck(self.output.sent(), !self.output.is_empty(), env, cx);
+            .poll_stalled(self.output.sent(), !self.output.is_empty(), env, cx);
         if takes.is_ready() {
             return Poll::Ready(Err(ConnectionError::NotTaken));
         }
         // After a pause the client has a whole period again.
         let received = self.input.taken().wrapping_add(self.pauses);
-        if self.sends.poll_stuck(received, self.input.is_within_frame(), env, cx).is_ready() {
+        if self
+            .sends
+            .poll_stalled(received, self.input.is_within_frame(), env, cx)
+            .is_ready()
+        {
             return Poll::Ready(Err(ConnectionError::NotSent));
         }
         Poll::Pending
@@ -242,9 +246,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
 async fn run(shared: Arc<Shared>, service: Service, mut call: Call) -> Reply {
     let started = shared.env.now();
     let call_id = call.request.header.call_id;
-    let unpacked = call.unpack_cells();
-    let outcome = match unpacked {
+    let outcome = match call.unpack_cells(&shared.env).await {
         Ok(()) => services::serve(&shared, service, &call).await,
+        Err(failure) => Err(failure),
+    };
+    let outcome = match outcome {
+        Ok(mut reply) => call.pack_cells(&mut reply, &shared.env).await.map(|()| reply),
         Err(failure) => Err(failure),
     };
     let took = shared.env.now().saturating_sub(started);

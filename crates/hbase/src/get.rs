@@ -61,7 +61,7 @@ impl Lookup {
         let filter = match &get.filter {
             Some(filter) => {
                 let shape = selection.shape(&schema, false, false);
-                Some(RowFilter::decode(filter, &schema, &shape, &shared.env)?)
+                Some(RowFilter::decode(filter, &schema, &shape, shared)?)
             }
             None => None,
         };

@@ -12,6 +12,7 @@ use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, plain, write, written};
 use crate::mutations::RowChange;
+use crate::pace::{Pace, ROW_UNITS};
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use bytes::Bytes;
@@ -229,8 +230,10 @@ impl Part<'_> {
     async fn independent(&mut self, actions: RegionAction, cells: &mut CellReader) -> Outcome<RegionActionResult> {
         let mut result = RegionActionResult::default();
         let mut writes = Writes::default();
+        let mut pace = Pace::new(&self.shared.env);
         for action in actions.action {
             let index = action.index;
+            pace.spend(ROW_UNITS).await;
             let outcome = match self.one(action, cells, &mut writes).await {
                 Ok(None) => continue,
                 Ok(Some(row)) => Ok(row),
@@ -357,3 +360,6 @@ fn of_action(index: Option<u32>, outcome: Outcome<RowResult>) -> ResultOrExcepti
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

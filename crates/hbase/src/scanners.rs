@@ -3,7 +3,10 @@
 //! A client that dies leaves its scanners open. So each has a lease, which every call renews, and a task closes those
 //! whose lease has run out. The number of open scanners is bounded.
 
+mod idle;
+
 use crate::failure::{Failure, Outcome};
+use crate::idle_bytes::IdleBytes;
 use crate::meta_scan::MetaScanner;
 use crate::region_scan::RegionScanner;
 use parking_lot::Mutex;
@@ -15,7 +18,7 @@ use stele_wire::exception;
 /// How long a scanner may be unused: HBase's default.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// Open scanners at most. Each holds the files that it reads, and at most a batch of rows.
+/// Open scanners at most. Each holds the files that it reads, and at most a batch of rows ([`idle`]).
 const SCANNERS_MAX: usize = 4096;
 
 /// How often expired scanners are looked for.
@@ -31,6 +34,9 @@ pub(crate) enum Scanner {
 pub(crate) struct Scanners {
     env: Env,
     open: Mutex<Open>,
+    idle: IdleBytes,
+    /// Bytes that idle scanners may keep.
+    idle_max: usize,
 }
 
 struct Open {
@@ -47,8 +53,9 @@ struct Entry {
 }
 
 impl Scanners {
-    /// No scanners. Numbers begin at a random one, so that a scanner from before a restart is unknown.
-    pub fn new(env: Env) -> Self {
+    /// No scanners. Numbers begin at a random one, so that a scanner from before a restart is unknown. Idle ones keep
+    /// `idle_max` bytes at most.
+    pub fn new(env: Env, idle_max: usize) -> Self {
         let next = env.random_u64() >> 2;
         Scanners {
             env,
@@ -56,12 +63,19 @@ impl Scanners {
                 next,
                 scanners: HashMap::new(),
             }),
+            idle: IdleBytes::default(),
+            idle_max,
         }
+    }
+
+    /// The end of a lease that begins now.
+    fn expiry(&self) -> Duration {
+        self.env.now() + LEASE
     }
 
     /// Registers a scanner, which its first call uses. Returns its number.
     pub fn open(&self) -> Outcome<u64> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         if open.scanners.len() >= SCANNERS_MAX {
             return Err(Failure::overloaded(format!("{SCANNERS_MAX} scanners are open")));
@@ -79,7 +93,7 @@ impl Scanners {
 
     /// Takes a scanner for a call. `call` is the number that the call has among those of the scanner.
     pub fn take(&self, number: u64, call: Option<u64>) -> Outcome<Scanner> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         let entry = open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?;
         if let Some(call) = call.filter(|call| *call != entry.next_call) {
@@ -89,7 +103,7 @@ impl Scanners {
             );
             return Err(Failure::new(exception::OUT_OF_ORDER_SCANNER, message));
         }
-        let scanner = entry.scanner.take().ok_or_else(|| {
+        let mut scanner = entry.scanner.take().ok_or_else(|| {
             Failure::new(
                 exception::OUT_OF_ORDER_SCANNER,
                 format!("scanner {number} is in use by another call"),
@@ -97,21 +111,24 @@ impl Scanners {
         })?;
         entry.expires = expires;
         entry.next_call += u64::from(call.is_some());
+        scanner.set_idle(None);
         Ok(scanner)
     }
 
     /// Puts a scanner back after a call. Should it have been closed meanwhile, it ends here.
-    pub fn put_back(&self, number: u64, scanner: Scanner) {
-        let expires = self.env.now() + LEASE;
+    pub fn put_back(&self, number: u64, mut scanner: Scanner) {
+        scanner.set_idle(Some(&self.idle));
+        let expires = self.expiry();
         if let Some(entry) = self.open.lock().scanners.get_mut(&number) {
             entry.scanner = Some(scanner);
             entry.expires = expires;
         }
+        self.bound_idle();
     }
 
     /// Extends the lease.
     pub fn renew(&self, number: u64) -> Outcome<()> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?.expires = expires;
         Ok(())

@@ -1,23 +1,26 @@
-//! A service of one table in memory, and clients over pipes, for the tests of this crate.
+//! A service of one table in memory, for tests.
+//!
+//! Its clients are connected by pipes, and its time is tokio's.
 
 use crate::HBaseFrontEnd;
 use crate::context::Identity;
 use crate::{meta_table, regions};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use stele_client::*;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
 use stele_memory::Pool;
 use stele_types::*;
 use stele_wire::frame::{self, CellBlock, Response};
-use stele_wire::messages::{
-    CLIENT_SERVICE, ConnectionHeader, KEY_VALUE_CODEC, RegionSpecifier, RequestHeader, RowResult,
-};
+use stele_wire::messages::{CLIENT_SERVICE, ConnectionHeader, KEY_VALUE_CODEC, RegionSpecifier, RequestHeader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
 
@@ -92,7 +95,10 @@ impl Model {
             start_code: 9,
             cluster_id: "c".into(),
         };
-        let env = TokioRuntime::current();
+        let env = Env::new(Arc::new(Clocked {
+            env: TokioRuntime::current(),
+            origin: tokio::time::Instant::now(),
+        }));
         HBaseFrontEnd::new(self.clone(), self.clone(), env, identity, &Metrics::new(), pool)
     }
 
@@ -108,6 +114,39 @@ impl Model {
             found.reverse();
         }
         found
+    }
+}
+
+/// The test's runtime. All of its time passes as the test says.
+struct Clocked {
+    env: Env,
+    origin: tokio::time::Instant,
+}
+
+impl Runtime for Clocked {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall_micros(&self) -> i64 {
+        self.env.wall_micros()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.env.random_u64()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let env = self.env.clone();
+        Box::pin(async move { env.sleep(duration).await })
+    }
+
+    fn spawn(&self, _: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.env.spawn(name, task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
     }
 }
 
@@ -134,7 +173,10 @@ impl RowStream for Rows {
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
-        let first = self.0.front().map_or(0, |(_, cells)| cells.iter().map(Cell::weight).sum());
+        let first = self
+            .0
+            .front()
+            .map_or(0, |(_, cells)| cells.iter().map(Cell::weight).sum());
         if first > room.bytes() {
             room.renew(first).await?;
         }
@@ -363,7 +405,25 @@ pub(crate) fn failure(response: &Response) -> String {
     exception.exception_class_name.unwrap()
 }
 
-/// Whether a result has cells.
-pub(crate) fn cells(result: &RowResult) -> i32 {
-    result.associated_cell_count.unwrap_or(0)
+/// Counts how often another task of the runtime has its turn.
+#[allow(clippy::disallowed_methods, reason = "a task of the test's runtime")]
+pub(crate) fn count_turns() -> Turns {
+    let turns = Turns(Arc::default());
+    let count = Arc::downgrade(&turns.0);
+    tokio::spawn(async move {
+        while let Some(count) = count.upgrade() {
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    turns
+}
+
+/// Counts until it is dropped.
+pub(crate) struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }

@@ -49,7 +49,7 @@ impl Output {
 
     /// Adds a response.
     pub fn push(&mut self, reply: Reply) {
-        let Reply { frame, memory } = reply;
+        let Reply { frame, memory, .. } = reply;
         self.waiting += frame.len();
         let fits = |last: &Buffer| last.bytes.len() + frame.len() <= BUFFER_BYTES;
         match self.buffers.back_mut() {

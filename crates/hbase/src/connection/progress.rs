@@ -1,7 +1,7 @@
 //! Notices that a client makes no progress.
 //!
-//! The watch looks at a counter once per period and not at each change, so a connection that is busy costs no timers.
-//! Hence a client is found stuck after one to two periods.
+//! The watch checks a counter once per period and not at each change, so a connection that is busy costs no timers.
+//! Hence a client is found stalled after one to two periods.
 
 use futures::future::BoxFuture;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ impl Progress {
     }
 
     /// Ready when the counter has not moved for a whole period. It must move, too, when progress is not due any more.
-    pub fn poll_stuck(&mut self, count: u64, is_due: bool, env: &Env, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_stalled(&mut self, count: u64, is_due: bool, env: &Env, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let (began_at, end) = match &mut self.running {
                 Some(running) => running,

@@ -81,9 +81,9 @@ async fn a_client_must_send_the_rest_of_a_frame() {
     let (mut idle, idle_served) = Client::connect(&front_end, 64 << 10, None).await;
     let found: GetResponse = message(&idle.call("Get", &get(&model, "r")).await);
     assert!(found.result.is_some());
-    let (mut stuck, stuck_served) = Client::connect(&front_end, 64 << 10, None).await;
-    stuck.socket.write_all(&[0, 1, 0, 0]).await.unwrap();
-    let ended = stuck_served.await.unwrap();
+    let (mut partial, partial_served) = Client::connect(&front_end, 64 << 10, None).await;
+    partial.socket.write_all(&[0, 1, 0, 0]).await.unwrap();
+    let ended = partial_served.await.unwrap();
     assert!(matches!(ended, Err(ConnectionError::NotSent)), "{ended:?}");
     // A connection without a request in progress may be silent.
     env_passes(10 * INPUT_WAIT).await;

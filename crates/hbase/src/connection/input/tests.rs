@@ -36,7 +36,9 @@ async fn a_length_alone_reserves_and_allocates_nothing() {
     let frame = request(Some(1), 40 << 20);
     let (begin, rest) = frame.split_at(4);
     client.write_all(begin).await.unwrap();
-    std::future::poll_fn(|cx| input.poll_read(&mut server, cx)).await.unwrap();
+    std::future::poll_fn(|cx| input.poll_read(&mut server, cx))
+        .await
+        .unwrap();
     assert!(input.take().unwrap().is_none());
     assert!(input.is_within_frame());
     assert_eq!(requests.used(), 0);
@@ -47,7 +49,9 @@ async fn a_length_alone_reserves_and_allocates_nothing() {
         client.write_all(piece).await.unwrap();
         sent += piece.len();
         while input.taken() < sent as u64 {
-            std::future::poll_fn(|cx| input.poll_read(&mut server, cx)).await.unwrap();
+            std::future::poll_fn(|cx| input.poll_read(&mut server, cx))
+                .await
+                .unwrap();
             if input.taken() == frame.len() as u64 {
                 break;
             }
@@ -61,10 +65,13 @@ async fn a_length_alone_reserves_and_allocates_nothing() {
         Some(Arrived::Request(request, memory)) => {
             assert_eq!((request.cells.len(), memory.counted()), (40 << 20, frame.len()));
         }
-        _ => panic!("the request has arrived"),
+        _ => unreachable!("the request has arrived"),
     }
     assert_eq!(requests.used(), 0);
-    assert!(input.received.capacity() <= READ_BYTES, "the large buffer goes with its frame");
+    assert!(
+        input.received.capacity() <= READ_BYTES,
+        "the large buffer goes with its frame"
+    );
 }
 
 #[tokio::test]
@@ -83,7 +90,7 @@ async fn a_refused_request_is_answered_by_its_number_even_if_its_header_is_long(
     client.write_all(&out).await.unwrap();
     match arrived(&mut input, &mut server).await {
         Arrived::Refused(77, failure) => assert_eq!(failure.class, exception::REQUEST_TOO_BIG),
-        _ => panic!("refused by its number"),
+        _ => unreachable!("refused by its number"),
     }
     // The next request follows it.
     assert!(matches!(arrived(&mut input, &mut server).await, Arrived::Request(..)));
@@ -98,10 +105,12 @@ async fn a_refused_request_without_a_number_ends_the_connection() {
     let error = loop {
         match input.take() {
             Ok(None) => {}
-            Ok(Some(_)) => panic!("nothing to answer to"),
+            Ok(Some(_)) => unreachable!("nothing to answer to"),
             Err(error) => break error,
         }
-        std::future::poll_fn(|cx| input.poll_read(&mut server, cx)).await.unwrap();
+        std::future::poll_fn(|cx| input.poll_read(&mut server, cx))
+            .await
+            .unwrap();
     };
     assert!(error.to_string().contains("the number of the call"), "{error}");
 }
