@@ -5,7 +5,8 @@ use crate::cells::{ResultRow, RowsBlock};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
-use crate::meta_table;
+use crate::meta_rows;
+use crate::meta_table::SCHEMA;
 use crate::regions::{self, Region};
 use crate::row_memory::RowMemory;
 use crate::selection::{Selection, Wanted};
@@ -139,6 +140,14 @@ impl Found {
     }
 }
 
+/// The result of a Get of `hbase:meta`.
+pub(crate) async fn of_meta(shared: &Context, get: &Get) -> Outcome<Found> {
+    let mut lookup = Lookup::new(shared, Arc::clone(&SCHEMA), get)?;
+    lookup.selection = lookup.selection.without_pushdown();
+    let row = meta_rows::row(shared, &get.row).await?;
+    lookup.found(row.map(|row| row.cells).unwrap_or_default())
+}
+
 /// The region of a request, and the schema of its table.
 pub(crate) fn region_and_schema(
     shared: &Context,
@@ -153,7 +162,7 @@ pub(crate) fn region_and_schema(
 pub(crate) async fn get(shared: &Context, call: &Call) -> Outcome<Reply> {
     let request: GetRequest = call.message("GetRequest")?;
     if regions::is_meta(&request.region) {
-        return meta_table::get(shared, call, &request.get).await;
+        return reply(call, &SCHEMA, of_meta(shared, &request.get).await?);
     }
     let (region, schema) = region_and_schema(shared, &request.region)?;
     region.check_row(&request.get.row, "get")?;

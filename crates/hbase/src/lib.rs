@@ -27,6 +27,7 @@ mod front_end;
 mod get;
 mod idle_bytes;
 mod master;
+mod meta_rows;
 mod meta_scan;
 mod meta_table;
 mod metrics;
@@ -53,6 +54,7 @@ mod switches;
 #[cfg(test)]
 mod test_service;
 mod times;
+mod waiting;
 
 pub use cluster_id::cluster_id;
 pub use connection::ConnectionError;

@@ -8,7 +8,7 @@ use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::get::{Found, Lookup, region_and_schema};
+use crate::get::{Found, Lookup, of_meta, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, plain, write, written};
 use crate::mutations::RowChange;
@@ -121,7 +121,11 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
 
 fn open_region(shared: &Shared, actions: &RegionAction) -> Outcome<(Region, Arc<TableSchema>)> {
     if regions::is_meta(&actions.region) {
-        return Err(meta_table::read_only());
+        let is_read = actions.action.iter().all(|action| action.get.is_some());
+        return match is_read && !actions.atomic() && actions.condition.is_none() {
+            true => Ok((meta_table::region(), Arc::clone(&meta_table::SCHEMA))),
+            false => Err(meta_table::read_only()),
+        };
     }
     region_and_schema(shared, &actions.region)
 }
@@ -282,6 +286,12 @@ impl Part<'_> {
         self.region.check_row(&get.row, "get")?;
         if !self.results.has_space() {
             return Err(too_large());
+        }
+        if self.region.table == meta_table::SCHEMA.name {
+            let mut found = of_meta(self.shared, get).await?;
+            let result = found.result(self.call, &self.schema);
+            self.results.add(self.call, &self.schema, found.row)?;
+            return Ok(result);
         }
         let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
         let mut found: Found = match lookup.try_now(self.shared)? {

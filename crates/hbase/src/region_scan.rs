@@ -5,8 +5,6 @@
 //!
 //! Invariant: rows that wait are reserved, also while a call returns a part of the first one.
 
-mod waiting;
-
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
@@ -16,8 +14,8 @@ use crate::regions::Region;
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::scan_batch::{Batch, CallLimits};
 use crate::selection::{Selection, Wanted};
+use crate::waiting::{Filling, Waiting};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{ReadRows, RowStream};
@@ -26,7 +24,6 @@ use stele_memory::Reservation;
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{NameBytesPair, Scan};
-use waiting::{Filling, WaitingRow};
 
 /// Attribute: tombstones and hidden cells are returned, too.
 const RAW: &str = "_raw_";
@@ -50,8 +47,7 @@ pub(crate) struct RegionScanner {
     /// The stream has ended.
     at_end: bool,
     /// Rows that were read and not returned. Of the first, some cells may have been returned.
-    waiting: VecDeque<WaitingRow>,
-    is_first_begun: bool,
+    waiting: Waiting,
     /// Bytes of the batch that the rows are of, before the selection: they share its buffers.
     batch_bytes: usize,
     /// Memory of the rows that wait.
@@ -127,8 +123,7 @@ impl RegionScanner {
             filter,
             stream: None,
             at_end: false,
-            waiting: VecDeque::new(),
-            is_first_begun: false,
+            waiting: Waiting::default(),
             batch_bytes: 0,
             memory: None,
             idle: None,
@@ -147,13 +142,10 @@ impl RegionScanner {
         let mut memory = self.memory_of_call(shared, limits).await?;
         let mut pace = Pace::new(&shared.env);
         let deadline = limits.heartbeat.map(|time| shared.env.now() + time);
-        let mut filling = Filling {
-            limits,
-            bytes: 0,
-            rows: 0,
-        };
+        let mut filling = Filling::new(limits, self.cells_max);
         loop {
-            if self.take_waiting(&mut batch, &mut filling, &mut pace).await {
+            let waiting = &mut self.waiting;
+            if waiting.move_to(&mut batch, &mut filling, &self.schema, &mut pace).await {
                 break;
             }
             if self.at_end || self.filter.as_ref().is_some_and(RowFilter::is_over) {
@@ -206,32 +198,6 @@ impl RegionScanner {
         memory.reserve(BATCH_BYTES + limits.bytes).await?;
         memory.set_aside(limits.bytes);
         Ok(memory)
-    }
-
-    /// Moves rows that wait to the results. Whether the call has enough.
-    async fn take_waiting(&mut self, batch: &mut Batch, filling: &mut Filling<'_>, pace: &mut Pace<'_>) -> bool {
-        while let Some(row) = self.waiting.front_mut() {
-            if batch.rows.len() >= filling.limits.results || filling.bytes >= filling.limits.bytes {
-                return true;
-            }
-            let (cells, bytes) = filling.cells_that_fit(&self.schema, row, self.cells_max);
-            let is_cut = cells < row.left().len();
-            let part = row.take(cells);
-            filling.bytes += bytes;
-            self.is_first_begun = is_cut;
-            batch.rows.push(part);
-            batch.partial.push(is_cut);
-            if !is_cut {
-                self.waiting.pop_front();
-                filling.rows += 1;
-                if filling.limits.rows_left == Some(filling.rows) {
-                    batch.is_over = true;
-                    return true;
-                }
-            }
-            pace.spend(cells).await;
-        }
-        false
     }
 
     /// Reads the next batch of rows; returns how many were seen.
@@ -322,7 +288,7 @@ impl RegionScanner {
                 filter.apply(&self.schema, &row, &mut cells)?;
             }
             if !cells.is_empty() {
-                self.waiting.push_back(WaitingRow::new(row, cells));
+                self.waiting.push(row, cells);
             }
             pace.spend(units).await;
         }
@@ -371,7 +337,7 @@ impl RegionScanner {
 
     /// Whether a part of a row was returned.
     pub fn is_within_row(&self) -> bool {
-        self.is_first_begun
+        self.waiting.is_within_row()
     }
 
     /// Whether the scanner has the overdraft.
@@ -382,13 +348,13 @@ impl RegionScanner {
     /// Gives the memory of rows that wait back, if they can be read again. They cannot if a part of one was returned, nor
     /// if a filter has seen them.
     pub fn drop_waiting(&mut self) -> bool {
-        if self.is_first_begun || self.filter.is_some() {
+        if self.waiting.is_within_row() || self.filter.is_some() {
             return false;
         }
-        if let Some(first) = self.waiting.front() {
+        if let Some(first) = self.waiting.first() {
             match self.reversed {
-                false => self.left.start = first.row.clone(),
-                true => self.left.end = Some(stele_types::range::successor(&first.row)),
+                false => self.left.start = first.clone(),
+                true => self.left.end = Some(stele_types::range::successor(first)),
             }
             (self.stream, self.at_end) = (None, false);
             self.waiting.clear();

@@ -45,7 +45,7 @@ async fn open(shared: &Shared, call: &Call, request: &ScanRequest) -> Outcome<Re
         .as_ref()
         .ok_or_else(|| Failure::do_not_retry("a scan without its rows"))?;
     let scanner = if regions::is_meta(region) {
-        Scanner::Meta(Box::new(MetaScanner::new(scan)?))
+        Scanner::Meta(Box::new(MetaScanner::new(shared, scan)?))
     } else {
         let (region, schema) = region_and_schema(shared, region)?;
         let rows_max = rows_limit(request);
@@ -147,7 +147,7 @@ impl Scanner {
     fn result_bytes(&self) -> Option<u64> {
         match self {
             Scanner::Region(scanner) => scanner.result_bytes,
-            Scanner::Meta(_) => None,
+            Scanner::Meta(scanner) => scanner.result_bytes,
         }
     }
 
