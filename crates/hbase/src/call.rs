@@ -2,7 +2,9 @@
 
 use crate::cells::CellPlace;
 use crate::failure::{Failure, Outcome};
+use crate::region_cache::RegionCache;
 use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
 use stele_memory::Reservation;
 use stele_wire::frame::{self, CellBlock, Request};
 use stele_wire::messages::{self, Empty, ResponseHeader};
@@ -21,6 +23,8 @@ pub(crate) struct Client {
 /// A call that was decoded as far as its header.
 pub(crate) struct Call {
     pub client: Client,
+    /// Of its connection.
+    pub regions: Arc<RegionCache>,
     pub request: Request,
     /// Memory of the request; more is added for its response.
     pub memory: Reservation,

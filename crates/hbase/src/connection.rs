@@ -2,7 +2,8 @@
 //!
 //! One task drives a connection and all of its calls. In each poll it takes the frames that have arrived, starts and
 //! continues calls, and gathers their responses, in the order in which they are ready. When none of these makes
-//! progress, it writes the gathered output. A call that is ready when it is first polled costs no task.
+//! progress, it writes the gathered output. A call that is ready when it is first polled costs no task, and a Get of a row
+//! in memory not even a future.
 //!
 //! Bounds: a connection has at most [`CALLS_MAX`] calls. Once it has gathered [`OUTPUT_BYTES_MAX`] it takes no more
 //! frames. The bytes of a request are charged to the memory of requests before they are received, and those of a
@@ -18,8 +19,11 @@ mod output;
 mod progress;
 
 use crate::call::{Call, Client, Reply, failed};
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::front_end::{HBaseFrontEnd, Shared};
+use crate::get::{self, Tried};
+use crate::metrics::Method;
+use crate::region_cache::RegionCache;
 use crate::services::{self, Service};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -97,6 +101,7 @@ impl HBaseFrontEnd {
             output: Output::default(),
             calls: FuturesUnordered::new(),
             client,
+            regions: Arc::default(),
             service,
             sends: Progress::within(INPUT_WAIT),
             takes: Progress::within(OUTPUT_WAIT),
@@ -123,6 +128,7 @@ struct Connection<T> {
     /// The calls that were not ready when they were first polled.
     calls: FuturesUnordered<BoxFuture<'static, Reply>>,
     client: Client,
+    regions: Arc<RegionCache>,
     service: Service,
     /// Ends the connection if the client sends no more of a frame.
     sends: Progress,
@@ -182,6 +188,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                     progress = true;
                     let call = Call {
                         client: self.client,
+                        regions: Arc::clone(&self.regions),
                         request,
                         memory,
                     };
@@ -202,9 +209,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
     }
 
-    /// Starts a call and polls it once.
+    /// Starts a call and polls it once. A Get of a row in memory ends here, without a task.
     fn start(&mut self, call: Call, cx: &mut Context<'_>) {
-        let mut serving: BoxFuture<'static, Reply> = Box::pin(run(Arc::clone(&self.shared), self.service, call));
+        let running = Running {
+            started: self.shared.env.now(),
+            method: Method::named(call.request.header.method_name.as_deref().unwrap_or_default()),
+            shared: Arc::clone(&self.shared),
+            call,
+        };
+        let is_get = self.service == Service::Client && running.method == Method::Get;
+        let tried = match is_get && self.client.compression.is_none() {
+            false => None,
+            true => match get::try_now(&self.shared, &running.call) {
+                Ok(Tried::Found(reply)) => return self.output.push(running.end(Ok(reply))),
+                Err(failure) => return self.output.push(running.end(Err(failure))),
+                Ok(waits) => Some(waits),
+            },
+        };
+        let mut serving: BoxFuture<'static, Reply> = Box::pin(run(running, self.service, tried));
         match serving.as_mut().poll(cx) {
             Poll::Ready(reply) => self.output.push(reply),
             Poll::Pending => self.calls.push(serving),
@@ -242,34 +264,55 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     }
 }
 
+/// A call that has begun.
+struct Running {
+    started: Duration,
+    method: Method,
+    shared: Arc<Shared>,
+    call: Call,
+}
+
 /// Serves a call to its response.
-async fn run(shared: Arc<Shared>, service: Service, mut call: Call) -> Reply {
-    let started = shared.env.now();
-    let call_id = call.request.header.call_id;
-    let outcome = match call.unpack_cells(&shared.env).await {
-        Ok(()) => services::serve(&shared, service, &call).await,
+async fn run(mut running: Running, service: Service, tried: Option<Tried>) -> Reply {
+    let Running {
+        shared, method, call, ..
+    } = &mut running;
+    let unpacked = match call.has_packed_cells() {
+        true => Box::pin(call.unpack_cells(&shared.env)).await,
+        false => Ok(()),
+    };
+    let mut outcome = match unpacked {
+        Ok(()) => services::serve(shared, service, *method, call, tried).await,
         Err(failure) => Err(failure),
     };
-    let outcome = match outcome {
-        Ok(mut reply) => call.pack_cells(&mut reply, &shared.env).await.map(|()| reply),
-        Err(failure) => Err(failure),
-    };
-    let took = shared.env.now().saturating_sub(started);
-    let method = call.request.header.method_name.clone().unwrap_or_default();
-    shared.metrics.count(&method, outcome.is_err(), took);
-    let Call { memory, .. } = call;
-    match outcome {
-        Ok(mut reply) => {
-            if reply.memory.is_none() {
-                // The memory of the request now counts for its response, which exists already.
-                let _ = memory.grow(reply.frame.len().saturating_sub(memory.counted()));
-                reply.memory = Some(memory);
+    if let Ok(reply) = &mut outcome
+        && reply.unpacked.is_some()
+        && let Err(failure) = Box::pin(call.pack_cells(reply, &shared.env)).await
+    {
+        outcome = Err(failure);
+    }
+    running.end(outcome)
+}
+
+impl Running {
+    /// Counts the call; its response.
+    fn end(self, outcome: Outcome<Reply>) -> Reply {
+        let took = self.shared.env.now().saturating_sub(self.started);
+        self.shared.metrics.count(self.method, outcome.is_err(), took);
+        let Call { memory, request, .. } = self.call;
+        match outcome {
+            Ok(mut reply) => {
+                if reply.memory.is_none() {
+                    // The memory of the request now counts for its response, which exists already.
+                    let _ = memory.grow(reply.frame.len().saturating_sub(memory.counted()));
+                    reply.memory = Some(memory);
+                }
+                reply
             }
-            reply
-        }
-        Err(failure) => {
-            tracing::debug!(class = failure.class, message = %failure.message, "a call failed");
-            failed(call_id, &failure)
+            Err(failure) => {
+                tracing::debug!(class = failure.class, message = %failure.message, "a call failed");
+                failed(request.header.call_id, &failure)
+            }
         }
     }
 }

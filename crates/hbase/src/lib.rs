@@ -19,6 +19,8 @@ mod compression;
 mod condition;
 mod connection;
 mod context;
+#[cfg(test)]
+mod cost_probe;
 mod descriptors;
 mod failure;
 mod filtering;
@@ -39,6 +41,7 @@ mod namespace_data;
 mod pace;
 mod packing;
 mod procedures;
+mod region_cache;
 mod region_loads;
 mod region_scan;
 mod region_search;

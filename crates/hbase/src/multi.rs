@@ -13,6 +13,7 @@ use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, plain, write, written};
 use crate::mutations::RowChange;
 use crate::pace::{Pace, ROW_UNITS};
+use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use bytes::Bytes;
@@ -79,7 +80,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let mut response = MultiResponse::default();
     for actions in request.region_action {
         let is_atomic = actions.atomic() || actions.condition.is_some();
-        let result = match open_region(shared, &actions) {
+        let result = match open_region(shared, call, &actions) {
             Err(failure) => {
                 skip_cells(&actions, &mut cells)?;
                 Err(failure)
@@ -119,15 +120,15 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     call.reply_with(&response, &blocks)
 }
 
-fn open_region(shared: &Shared, actions: &RegionAction) -> Outcome<(Region, Arc<TableSchema>)> {
+fn open_region(shared: &Shared, call: &Call, actions: &RegionAction) -> Outcome<Opened> {
     if regions::is_meta(&actions.region) {
         let is_read = actions.action.iter().all(|action| action.get.is_some());
         return match is_read && !actions.atomic() && actions.condition.is_none() {
-            true => Ok((meta_table::region(), Arc::clone(&meta_table::SCHEMA))),
+            true => Ok((Arc::new(meta_table::region()), Arc::clone(&meta_table::SCHEMA))),
             false => Err(meta_table::read_only()),
         };
     }
-    region_and_schema(shared, &actions.region)
+    region_and_schema(shared, call, &actions.region)
 }
 
 /// Passes over the cells of actions that are not carried out.
@@ -225,7 +226,7 @@ fn returned_columns(changes: &[RowChange]) -> Vec<(FamilyId, Bytes)> {
 struct Part<'a> {
     shared: &'a Arc<Shared>,
     call: &'a Call,
-    region: Region,
+    region: Arc<Region>,
     schema: Arc<TableSchema>,
     results: &'a mut Results,
 }

@@ -85,12 +85,14 @@ pub(crate) async fn unpack(
 }
 
 impl Call {
+    /// Whether the cells of the request are compressed.
+    pub fn has_packed_cells(&self) -> bool {
+        !self.client.compression.is_none() && !self.request.cells.is_empty()
+    }
+
     /// Unpacks the cells of the request.
     pub async fn unpack_cells(&mut self, env: &Env) -> Outcome<()> {
         let compression = self.client.compression;
-        if compression.is_none() || self.request.cells.is_empty() {
-            return Ok(());
-        }
         self.request.cells = unpack(compression, &self.request.cells, REQUEST_BYTES_MAX, &self.memory, env).await?;
         Ok(())
     }

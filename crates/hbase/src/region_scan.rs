@@ -81,7 +81,7 @@ impl RegionScanner {
     /// Checks a scan. `rows_max` is known if the client limits its rows.
     pub fn new(
         shared: &Context,
-        region: Region,
+        region: &Region,
         schema: Arc<TableSchema>,
         scan: &Scan,
         rows_max: Option<u64>,

@@ -47,9 +47,9 @@ async fn open(shared: &Shared, call: &Call, request: &ScanRequest) -> Outcome<Re
     let scanner = if regions::is_meta(region) {
         Scanner::Meta(Box::new(MetaScanner::new(shared, scan)?))
     } else {
-        let (region, schema) = region_and_schema(shared, region)?;
+        let (region, schema) = region_and_schema(shared, call, region)?;
         let rows_max = rows_limit(request);
-        Scanner::Region(Box::new(RegionScanner::new(shared, region, schema, scan, rows_max)?))
+        Scanner::Region(Box::new(RegionScanner::new(shared, &region, schema, scan, rows_max)?))
     };
     let number = shared.scanners.open()?;
     let outcome = serve(shared, call, request, number, scanner).await;

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_client::*;
 use stele_env::metrics::Metrics;
@@ -37,6 +37,10 @@ pub(crate) struct Model {
     pub latch: futures::lock::Mutex<()>,
     /// Permits of writes.
     pub writes: Semaphore,
+    /// The version of the service; 0 for none.
+    pub version: AtomicU64,
+    /// How often a schema was asked for.
+    pub schemas: AtomicUsize,
     /// How often the tablets were listed.
     pub listings: AtomicUsize,
 }
@@ -65,6 +69,8 @@ impl Model {
             batch_rows: AtomicUsize::new(1_000),
             latch: futures::lock::Mutex::new(()),
             writes: Semaphore::new(1_000),
+            version: AtomicU64::new(0),
+            schemas: AtomicUsize::new(0),
             listings: AtomicUsize::new(0),
         })
     }
@@ -186,7 +192,12 @@ impl RowStream for Rows {
 
 #[async_trait]
 impl TableService for Model {
+    fn version(&self) -> Option<u64> {
+        Some(self.version.load(Ordering::Relaxed)).filter(|version| *version > 0)
+    }
+
     fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        self.schemas.fetch_add(1, Ordering::Relaxed);
         match *table == self.schema.name {
             true => Ok(Arc::clone(&self.schema)),
             false => Err(no_table(table)),
