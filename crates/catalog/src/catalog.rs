@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 
@@ -34,6 +34,8 @@ pub fn block_of(id: u64) -> u64 {
 pub struct Catalog {
     coord: Arc<dyn Coord>,
     view: RwLock<Arc<CatalogView>>,
+    /// Number of the view. Written under its lock.
+    version: AtomicU64,
     /// A transaction failed in a way that leaves its outcome open until another one succeeds.
     unsettled: AtomicBool,
 }
@@ -81,6 +83,7 @@ impl Catalog {
         let catalog = Catalog {
             coord,
             view: RwLock::new(Arc::new(view)),
+            version: AtomicU64::new(1),
             unsettled: AtomicBool::new(false),
         };
         for (table, leftover) in tablets {
@@ -89,6 +92,12 @@ impl Catalog {
                 .await?;
         }
         Ok(catalog)
+    }
+
+    /// The number of the view. Anything that was found in a view after its number was read holds as long as the number
+    /// stays.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The catalog now.
@@ -461,6 +470,8 @@ impl Catalog {
         let mut next = CatalogView::clone(&view);
         change(&mut next);
         *view = Arc::new(next);
+        // Behind the view: a reader of the old number may find the new view, but not the reverse.
+        self.version.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -209,6 +209,10 @@ fn parts_of(table: &TableEntry, rows: &RowWrites, items: &[usize]) -> Vec<Part> 
 
 #[async_trait]
 impl TableService for Router {
+    fn version(&self) -> Option<u64> {
+        Some(self.shared.catalog.version())
+    }
+
     fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
         Ok(self.shared.table(table)?.schema.clone())
     }

@@ -15,6 +15,12 @@ use stele_types::{RowBatch, RowRange, TableName, TableSchema, TabletId};
 /// `FailedPrecondition`; a read that runs already ends with that error at its next batch.
 #[async_trait]
 pub trait TableService: Send + Sync + 'static {
+    /// A number that changes when any schema or tablet changes, so that answers about them can be kept until then. `None`
+    /// when the service cannot tell. Costs little.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
     /// The table's current schema; `NotFound` when there is no such table. Never blocks on I/O.
     fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
 

@@ -2,9 +2,11 @@
 
 use crate::cells::CellPlace;
 use crate::failure::{Failure, Outcome};
+use crate::region_cache::RegionCache;
 use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
 use stele_memory::Reservation;
-use stele_wire::frame::{self, CellBlock, REQUEST_BYTES_MAX, Request};
+use stele_wire::frame::{self, CellBlock, Request};
 use stele_wire::messages::{self, Empty, ResponseHeader};
 
 /// Properties that all calls of a connection share.
@@ -21,6 +23,8 @@ pub(crate) struct Client {
 /// A call that was decoded as far as its header.
 pub(crate) struct Call {
     pub client: Client,
+    /// Of its connection.
+    pub regions: Arc<RegionCache>,
     pub request: Request,
     /// Memory of the request; more is added for its response.
     pub memory: Reservation,
@@ -31,28 +35,21 @@ pub(crate) struct Reply {
     pub frame: BytesMut,
     /// Held until the frame has been sent.
     pub memory: Option<Reservation>,
+    /// The frame is still empty: cells have to be compressed first ([`crate::packing`]).
+    pub unpacked: Option<Unpacked>,
+}
+
+/// A response whose cells are to be compressed.
+pub(crate) struct Unpacked {
+    /// Encoded.
+    pub message: Bytes,
+    pub cells: BytesMut,
 }
 
 impl Call {
     /// The call's message.
     pub fn message<M: prost::Message + Default>(&self, what: &'static str) -> Outcome<M> {
         Ok(messages::decode(what, self.request.message.clone())?)
-    }
-
-    /// Decompresses the cells of the request. Their memory is added to the request's.
-    pub fn unpack_cells(&mut self) -> Outcome<()> {
-        if self.client.compression.is_none() || self.request.cells.is_empty() {
-            return Ok(());
-        }
-        let plain = self
-            .client
-            .compression
-            .decompress(&self.request.cells, REQUEST_BYTES_MAX)?;
-        self.memory
-            .grow(plain.len())
-            .map_err(|_| Failure::overloaded("no memory for a decompressed cell block"))?;
-        self.request.cells = plain;
-        Ok(())
     }
 
     /// The cells of the request.
@@ -71,18 +68,28 @@ impl Call {
             call_id: self.request.header.call_id,
             ..ResponseHeader::default()
         };
-        let mut frame = BytesMut::new();
-        match (self.client.cells, self.client.compression.is_none()) {
+        let (mut frame, mut unpacked) = (BytesMut::new(), None);
+        let is_packed = !self.client.compression.is_none() && cells.encoded_len() > 0;
+        match (self.client.cells, is_packed) {
             (CellPlace::Message, _) => frame::encode_response(&mut frame, header, Some(message), &())?,
-            (CellPlace::Block, true) => frame::encode_response(&mut frame, header, Some(message), cells)?,
-            (CellPlace::Block, false) => {
-                let mut plain = BytesMut::with_capacity(cells.encoded_len());
+            (CellPlace::Block, false) => frame::encode_response(&mut frame, header, Some(message), cells)?,
+            (CellPlace::Block, true) => {
+                let bytes = cells.encoded_len();
+                let no_memory = |_| Failure::overloaded("no memory for the cells of a response");
+                self.memory.try_grow(bytes).map_err(no_memory)?;
+                let mut plain = BytesMut::with_capacity(bytes);
                 cells.encode(&mut plain)?;
-                let packed = self.client.compression.compress(&plain)?;
-                frame::encode_response(&mut frame, header, Some(message), &packed)?;
+                unpacked = Some(Unpacked {
+                    message: message.encode_to_vec().into(),
+                    cells: plain,
+                });
             }
         }
-        Ok(Reply { frame, memory: None })
+        Ok(Reply {
+            frame,
+            memory: None,
+            unpacked,
+        })
     }
 }
 
@@ -96,5 +103,9 @@ pub(crate) fn failed(call_id: Option<u32>, failure: &Failure) -> Reply {
     let mut frame = BytesMut::new();
     // A header is far below the longest frame.
     let _ = frame::encode_response(&mut frame, header, None::<&Empty>, &());
-    Reply { frame, memory: None }
+    Reply {
+        frame,
+        memory: None,
+        unpacked: None,
+    }
 }

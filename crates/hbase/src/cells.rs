@@ -53,15 +53,17 @@ pub(crate) struct ResultRow {
 impl ResultRow {
     /// Bytes of its encoded cells.
     pub fn encoded_len(&self, schema: &TableSchema) -> usize {
-        self.encoded_lens(schema).sum()
+        encoded_lens(schema, &self.row, &self.cells).sum()
     }
+}
 
-    /// The same for each cell.
-    pub fn encoded_lens<'a>(&'a self, schema: &'a TableSchema) -> impl Iterator<Item = usize> + 'a {
-        self.cells
-            .iter()
-            .map(|cell| cell_ref(schema, &self.row, cell).encoded_len())
-    }
+/// Encoded bytes of each of some cells of a row.
+pub(crate) fn encoded_lens<'a>(
+    schema: &'a TableSchema,
+    row: &'a [u8],
+    cells: &'a [Cell],
+) -> impl Iterator<Item = usize> + 'a {
+    cells.iter().map(move |cell| cell_ref(schema, row, cell).encoded_len())
 }
 
 /// Rows of one table, as a cell block.

@@ -1,11 +1,10 @@
 //! Compression of cell blocks, which the header of a connection asks for.
 
 use crate::failure::{Failure, Outcome};
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use stele_wire::exception;
 
 /// A codec of Hadoop.
@@ -36,65 +35,70 @@ impl BlockCompression {
         self == Self::None
     }
 
-    /// Compresses a block.
-    pub fn compress(self, block: &[u8]) -> Outcome<Bytes> {
-        let packed = match self {
-            Self::None => Ok(block.to_vec()),
-            Self::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(block).and_then(|()| encoder.finish())
-            }
-            Self::Zlib => {
-                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(block).and_then(|()| encoder.finish())
-            }
-        };
-        packed.map(Bytes::from).map_err(|error| {
-            let message = format!("compression of a cell block failed: {error}");
-            Failure::new(exception::HBASE_IO, message)
-        })
+    /// Compresses the bytes that are written to it.
+    pub fn encoder(self) -> Encoder {
+        match self {
+            Self::None => Encoder::None(Vec::new()),
+            Self::Gzip => Encoder::Gzip(GzEncoder::new(Vec::new(), Compression::fast())),
+            Self::Zlib => Encoder::Zlib(ZlibEncoder::new(Vec::new(), Compression::fast())),
+        }
     }
 
-    /// Decompresses a block to at most `bytes_max`.
-    pub fn decompress(self, block: &Bytes, bytes_max: usize) -> Outcome<Bytes> {
-        if block.is_empty() || self == Self::None {
-            return Ok(block.clone());
-        }
-        let mut plain = Vec::new();
-        let limit = bytes_max as u64 + 1;
-        let read = match self {
-            Self::Gzip => GzDecoder::new(&block[..]).take(limit).read_to_end(&mut plain),
-            _ => ZlibDecoder::new(&block[..]).take(limit).read_to_end(&mut plain),
-        };
-        match read {
-            Ok(_) if plain.len() > bytes_max => Err(Failure::new(
-                exception::REQUEST_TOO_BIG,
-                format!("a compressed cell block has more than {bytes_max} bytes"),
-            )),
-            Ok(_) => Ok(plain.into()),
-            Err(error) => Err(Failure::do_not_retry(format!(
-                "a compressed cell block is damaged: {error}"
-            ))),
+    /// Reads the content of a compressed block.
+    pub fn decoder(self, block: &[u8]) -> Decoder<'_> {
+        match self {
+            Self::None => Decoder::None(block),
+            Self::Gzip => Decoder::Gzip(Box::new(GzDecoder::new(block))),
+            Self::Zlib => Decoder::Zlib(Box::new(ZlibDecoder::new(block))),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Makes a compressed block in memory.
+pub(crate) enum Encoder {
+    None(Vec<u8>),
+    Gzip(GzEncoder<Vec<u8>>),
+    Zlib(ZlibEncoder<Vec<u8>>),
+}
 
-    #[test]
-    fn blocks_survive_the_round_trip_within_their_bound() {
-        let block = Bytes::from(vec![7; 10_000]);
-        for codec in [BlockCompression::None, BlockCompression::Gzip, BlockCompression::Zlib] {
-            let packed = codec.compress(&block).unwrap();
-            assert_eq!(codec.decompress(&packed, 10_000).unwrap(), block);
-            if codec != BlockCompression::None {
-                assert!(packed.len() < 100);
-                let refused = codec.decompress(&packed, 9_999).unwrap_err();
-                assert_eq!(refused.class, exception::REQUEST_TOO_BIG);
-                assert!(codec.decompress(&packed.slice(1..), 10_000).is_err());
-            }
+impl Encoder {
+    /// The block.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::None(block) => Ok(block),
+            Self::Gzip(encoder) => encoder.finish(),
+            Self::Zlib(encoder) => encoder.finish(),
+        }
+    }
+}
+
+impl Write for Encoder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::None(block) => block.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+            Self::Zlib(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads a compressed block.
+pub(crate) enum Decoder<'a> {
+    None(&'a [u8]),
+    Gzip(Box<GzDecoder<&'a [u8]>>),
+    Zlib(Box<ZlibDecoder<&'a [u8]>>),
+}
+
+impl Read for Decoder<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::None(block) => block.read(into),
+            Self::Gzip(decoder) => decoder.read(into),
+            Self::Zlib(decoder) => decoder.read(into),
         }
     }
 }

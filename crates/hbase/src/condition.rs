@@ -6,9 +6,10 @@ use crate::filters::Comparator;
 use crate::front_end::Shared;
 use crate::selection::{Selection, Wanted};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use stele_client::{Condition, ConditionTest, ServiceError, ServiceResult};
-use stele_types::{Cell, TableSchema};
+use stele_types::{Cell, ErrorKind, TableSchema};
 use stele_wire::messages::{self, Column, CompareType};
 
 /// The condition of a row operation for one of the protocol.
@@ -19,7 +20,7 @@ pub(crate) fn condition(
 ) -> Outcome<Condition> {
     match &given.filter {
         Some(filter) => by_filter(shared, schema, given, filter),
-        None => by_value(schema, given),
+        None => by_value(shared, schema, given),
     }
 }
 
@@ -39,18 +40,25 @@ fn by_filter(
     )?;
     selection.is_filtered = true;
     let shape = selection.shape(schema, false, false);
-    // Refused here if it cannot be decoded. It has a state, so each test begins with a new one.
-    RowFilter::decode(filter, schema, &shape, &shared.env)?;
+    // Refused here if it cannot be decoded. It has a state, so each test begins with a new one; nearly all operations have
+    // one test, and that uses this one.
+    let decoded = Mutex::new(Some(RowFilter::decode(filter, schema, &shape, shared)?));
+    let memory = shared.responses.clone();
     let (env, row, filter) = (shared.env.clone(), given.row.clone(), filter.clone());
     let (reads, schema) = (selection.pushdown(schema), Arc::clone(schema));
     let test = move |cells: &[Cell]| {
         let mut cells = cells.to_vec();
         selection.apply(&schema, &mut cells);
-        let passes = RowFilter::decode(&filter, &schema, &shape, &env).and_then(|mut filter| {
+        let ready = decoded.lock().take();
+        let again = || RowFilter::decode_within(&filter, &schema, &shape, &env, &memory);
+        let passes = ready.map_or_else(again, Ok).and_then(|mut filter| {
             filter.apply(&schema, &row, &mut cells)?;
             Ok(!cells.is_empty())
         });
-        passes.map_err(|failure| ServiceError::invalid(failure.message))
+        passes.map_err(|failure| match failure.is_overload() {
+            true => ServiceError::new(ErrorKind::Busy, failure.message),
+            false => ServiceError::invalid(failure.message),
+        })
     };
     Ok(Condition {
         reads,
@@ -59,7 +67,7 @@ fn by_filter(
 }
 
 /// Compares the newest value of a column.
-fn by_value(schema: &Arc<TableSchema>, given: &messages::Condition) -> Outcome<Condition> {
+fn by_value(shared: &Shared, schema: &Arc<TableSchema>, given: &messages::Condition) -> Outcome<Condition> {
     let missing = || Failure::do_not_retry("a condition without a column, a comparator or a filter");
     let family = given.family.clone().ok_or_else(missing)?;
     let column = [Column {
@@ -75,10 +83,15 @@ fn by_value(schema: &Arc<TableSchema>, given: &messages::Condition) -> Outcome<C
             ..Wanted::whole_row()
         },
     )?;
-    let comparator = Comparator::decode(given.comparator.as_ref().ok_or_else(missing)?)?;
+    let memory = shared.responses.empty();
+    let mut charge = |bytes| memory.try_grow(bytes).is_ok();
+    let comparator = Comparator::decode(given.comparator.as_ref().ok_or_else(missing)?, &mut charge)?;
     let operator = given.compare_type.and_then(|number| CompareType::try_from(number).ok());
     let operator = operator.ok_or_else(missing)?;
-    let test = move |cells: &[Cell]| holds(operator, &comparator, cells.first().map(|cell| &cell.value));
+    let test = move |cells: &[Cell]| {
+        let _held = &memory;
+        holds(operator, &comparator, cells.first().map(|cell| &cell.value))
+    };
     Ok(Condition {
         reads: selection.pushdown(schema),
         test: ConditionTest::Cells(Arc::new(test)),

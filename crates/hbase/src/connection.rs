@@ -2,19 +2,28 @@
 //!
 //! One task drives a connection and all of its calls. In each poll it takes the frames that have arrived, starts and
 //! continues calls, and gathers their responses, in the order in which they are ready. When none of these makes
-//! progress, it writes the gathered output. A call that is ready when it is first polled costs no task.
+//! progress, it writes the gathered output. A call that is ready when it is first polled costs no task, and a Get of a row
+//! in memory not even a future.
 //!
-//! Bounds: a connection has at most [`CALLS_MAX`] calls and gathers at most [`OUTPUT_BYTES_MAX`] before it stops to read
-//! and to poll calls. The bytes of a request are charged to the memory of requests before they are received. A request
-//! that does not fit is refused as the protocol has it, and skipped.
+//! Bounds: a connection has at most [`CALLS_MAX`] calls. Once it has gathered [`OUTPUT_BYTES_MAX`] it takes no more
+//! frames. The bytes of a request are charged to the memory of requests before they are received, and those of a
+//! response until they are sent. A request that does not fit is refused as the protocol has it, and skipped. A client
+//! that neither takes its responses nor sends the rest of a frame loses its connection.
+//!
+//! Invariant: a call that has begun is polled until it ends, also if its client takes no responses. It may hold the latch
+//! of a row or a lock, and calls of other connections wait for that.
 
 mod input;
 mod opening;
 mod output;
+mod progress;
 
 use crate::call::{Call, Client, Reply, failed};
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::front_end::{HBaseFrontEnd, Shared};
+use crate::get::{self, Tried};
+use crate::metrics::Method;
+use crate::region_cache::RegionCache;
 use crate::services::{self, Service};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -22,6 +31,7 @@ use futures::stream::FuturesUnordered;
 use input::{Arrived, Input};
 use opening::{Opened, Opening};
 use output::Output;
+use progress::Progress;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -39,6 +49,8 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
 /// Time in which a client must take some of the output.
 const OUTPUT_WAIT: Duration = Duration::from_secs(60);
+/// Time in which a client must send more of a frame that it has begun.
+const INPUT_WAIT: Duration = Duration::from_secs(60);
 
 /// The reason for which a connection ended early.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +61,9 @@ pub enum ConnectionError {
     /// The client takes no responses.
     #[error("the client took no response for {OUTPUT_WAIT:?}")]
     NotTaken,
+    /// The client does not send the rest of a request.
+    #[error("the client sent no more of a request for {INPUT_WAIT:?}")]
+    NotSent,
     /// The client broke the protocol.
     #[error(transparent)]
     Protocol(#[from] WireError),
@@ -86,8 +101,11 @@ impl HBaseFrontEnd {
             output: Output::default(),
             calls: FuturesUnordered::new(),
             client,
+            regions: Arc::default(),
             service,
-            stalled: None,
+            sends: Progress::within(INPUT_WAIT),
+            takes: Progress::within(OUTPUT_WAIT),
+            pauses: 0,
             shared,
             draining: false,
         };
@@ -110,9 +128,14 @@ struct Connection<T> {
     /// The calls that were not ready when they were first polled.
     calls: FuturesUnordered<BoxFuture<'static, Reply>>,
     client: Client,
+    regions: Arc<RegionCache>,
     service: Service,
+    /// Ends the connection if the client sends no more of a frame.
+    sends: Progress,
     /// Ends the connection if the client takes no output.
-    stalled: Option<(u64, BoxFuture<'static, ()>)>,
+    takes: Progress,
+    /// How often no input was read, because there was too much output or too many calls.
+    pauses: u64,
     shared: Arc<Shared>,
     draining: bool,
 }
@@ -122,9 +145,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             let mut progress = false;
-            while self.output.len() < OUTPUT_BYTES_MAX
-                && let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(cx)
-            {
+            while let Poll::Ready(Some(reply)) = self.calls.poll_next_unpin(cx) {
                 self.output.push(reply);
                 progress = true;
             }
@@ -159,6 +180,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         let mut progress = false;
         loop {
             if self.draining || self.calls.len() >= CALLS_MAX || self.output.len() >= OUTPUT_BYTES_MAX {
+                self.pauses += 1;
                 return if progress { Poll::Ready(Ok(true)) } else { Poll::Pending };
             }
             match self.input.take()? {
@@ -166,6 +188,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                     progress = true;
                     let call = Call {
                         client: self.client,
+                        regions: Arc::clone(&self.regions),
                         request,
                         memory,
                     };
@@ -173,7 +196,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 }
                 Some(Arrived::Refused(call_id, failure)) => {
                     progress = true;
-                    self.output.push(failed(call_id, &failure));
+                    self.output.push(failed(Some(call_id), &failure));
                 }
                 None => match self.input.poll_read(&mut self.socket, cx) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(false)),
@@ -186,9 +209,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
     }
 
-    /// Starts a call and polls it once.
+    /// Starts a call and polls it once. A Get of a row in memory ends here, without a task.
     fn start(&mut self, call: Call, cx: &mut Context<'_>) {
-        let mut serving: BoxFuture<'static, Reply> = Box::pin(run(Arc::clone(&self.shared), self.service, call));
+        let running = Running {
+            started: self.shared.env.now(),
+            method: Method::named(call.request.header.method_name.as_deref().unwrap_or_default()),
+            shared: Arc::clone(&self.shared),
+            call,
+        };
+        let is_get = self.service == Service::Client && running.method == Method::Get;
+        let tried = match is_get && self.client.compression.is_none() {
+            false => None,
+            true => match get::try_now(&self.shared, &running.call) {
+                Ok(Tried::Found(reply)) => return self.output.push(running.end(Ok(reply))),
+                Err(failure) => return self.output.push(running.end(Err(failure))),
+                Ok(waits) => Some(waits),
+            },
+        };
+        let mut serving: BoxFuture<'static, Reply> = Box::pin(run(running, self.service, tried));
         match serving.as_mut().poll(cx) {
             Poll::Ready(reply) => self.output.push(reply),
             Poll::Pending => self.calls.push(serving),
@@ -204,53 +242,77 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
     }
 
-    /// Ready when the client has taken none of the output for too long.
+    /// Ready when the client has sent or taken nothing for too long.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if self.output.is_empty() {
-            self.stalled = None;
-            return Poll::Pending;
+        let env = &self.shared.env;
+        let takes = self
+            .takes
+            .poll_stalled(self.output.sent(), !self.output.is_empty(), env, cx);
+        if takes.is_ready() {
+            return Poll::Ready(Err(ConnectionError::NotTaken));
         }
-        let sent = self.output.sent();
-        let (since, sleep) = match &mut self.stalled {
-            Some((since, sleep)) if *since == sent => (*since, sleep),
-            _ => {
-                let env = self.shared.env.clone();
-                let sleep: BoxFuture<'static, ()> = Box::pin(async move { env.sleep(OUTPUT_WAIT).await });
-                let (since, sleep) = self.stalled.insert((sent, sleep));
-                (*since, sleep)
-            }
-        };
-        match sleep.as_mut().poll(cx) {
-            Poll::Ready(()) if since == sent => Poll::Ready(Err(ConnectionError::NotTaken)),
-            _ => Poll::Pending,
+        // After a pause the client has a whole period again.
+        let received = self.input.taken().wrapping_add(self.pauses);
+        if self
+            .sends
+            .poll_stalled(received, self.input.is_within_frame(), env, cx)
+            .is_ready()
+        {
+            return Poll::Ready(Err(ConnectionError::NotSent));
         }
+        Poll::Pending
     }
 }
 
+/// A call that has begun.
+struct Running {
+    started: Duration,
+    method: Method,
+    shared: Arc<Shared>,
+    call: Call,
+}
+
 /// Serves a call to its response.
-async fn run(shared: Arc<Shared>, service: Service, mut call: Call) -> Reply {
-    let started = shared.env.now();
-    let call_id = call.request.header.call_id;
-    let unpacked = call.unpack_cells();
-    let outcome = match unpacked {
-        Ok(()) => services::serve(&shared, service, &call).await,
+async fn run(mut running: Running, service: Service, tried: Option<Tried>) -> Reply {
+    let Running {
+        shared, method, call, ..
+    } = &mut running;
+    let unpacked = match call.has_packed_cells() {
+        true => Box::pin(call.unpack_cells(&shared.env)).await,
+        false => Ok(()),
+    };
+    let mut outcome = match unpacked {
+        Ok(()) => services::serve(shared, service, *method, call, tried).await,
         Err(failure) => Err(failure),
     };
-    let took = shared.env.now().saturating_sub(started);
-    let method = call.request.header.method_name.clone().unwrap_or_default();
-    shared.metrics.count(&method, outcome.is_err(), took);
-    let Call { memory, .. } = call;
-    match outcome {
-        Ok(mut reply) => {
-            // The memory of the request now counts for its response.
-            if reply.memory.is_none() && memory.counted() > 0 {
-                reply.memory = Some(memory);
+    if let Ok(reply) = &mut outcome
+        && reply.unpacked.is_some()
+        && let Err(failure) = Box::pin(call.pack_cells(reply, &shared.env)).await
+    {
+        outcome = Err(failure);
+    }
+    running.end(outcome)
+}
+
+impl Running {
+    /// Counts the call; its response.
+    fn end(self, outcome: Outcome<Reply>) -> Reply {
+        let took = self.shared.env.now().saturating_sub(self.started);
+        self.shared.metrics.count(self.method, outcome.is_err(), took);
+        let Call { memory, request, .. } = self.call;
+        match outcome {
+            Ok(mut reply) => {
+                if reply.memory.is_none() {
+                    // The memory of the request now counts for its response, which exists already.
+                    let _ = memory.grow(reply.frame.len().saturating_sub(memory.counted()));
+                    reply.memory = Some(memory);
+                }
+                reply
             }
-            reply
-        }
-        Err(failure) => {
-            tracing::debug!(class = failure.class, message = %failure.message, "a call failed");
-            failed(call_id, &failure)
+            Err(failure) => {
+                tracing::debug!(class = failure.class, message = %failure.message, "a call failed");
+                failed(request.header.call_id, &failure)
+            }
         }
     }
 }
@@ -261,3 +323,6 @@ fn no_memory(bytes: usize) -> Failure {
         "Call queue is full, is hbase.ipc.server.max.callqueue.size too small? The request has {bytes} bytes"
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ impl Failure {
     }
 
     /// Whether the client is to slow down.
-    fn is_overload(&self) -> bool {
+    pub fn is_overload(&self) -> bool {
         [exception::CALL_QUEUE_TOO_BIG, exception::CALL_DROPPED].contains(&self.class)
     }
 

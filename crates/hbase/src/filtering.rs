@@ -1,6 +1,7 @@
 //! Applies HBase's filters to rows of the data model.
 
 use crate::cells::{cell_type, family_name};
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filters::{FilterCell, FilterError, RowBounds, ScanFilter, ScanShape};
 use crate::selection::family;
@@ -9,12 +10,16 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_env::Env;
+use stele_memory::{Consumer, Reservation};
 use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
 use stele_wire::messages::Filter;
 
 impl From<FilterError> for Failure {
     fn from(error: FilterError) -> Self {
-        Failure::do_not_retry(error.to_string())
+        match error {
+            FilterError::NoMemory => Failure::overloaded("no memory for a filter"),
+            other => Failure::do_not_retry(other.to_string()),
+        }
     }
 }
 
@@ -23,26 +28,64 @@ pub(crate) struct RowFilter {
     filter: ScanFilter,
     /// Names of families, each shared by its cells.
     names: BTreeMap<FamilyId, Bytes>,
+    /// Of the compiled filter.
+    memory: Reservation,
 }
 
 impl RowFilter {
-    /// Decodes a filter for a read of this shape.
-    pub fn decode(filter: &Filter, schema: &TableSchema, shape: &ScanShape, env: &Env) -> Outcome<Self> {
+    /// Decodes a filter for a read of this shape. Its memory is reserved before it is taken.
+    pub fn decode(filter: &Filter, schema: &TableSchema, shape: &ScanShape, shared: &Context) -> Outcome<Self> {
+        Self::decode_within(filter, schema, shape, &shared.env, &shared.responses)
+    }
+
+    /// The same without a context.
+    pub fn decode_within(
+        filter: &Filter,
+        schema: &TableSchema,
+        shape: &ScanShape,
+        env: &Env,
+        memory: &Consumer,
+    ) -> Outcome<Self> {
         let env = env.clone();
         let random: crate::filters::Random = Arc::new(move || env.random_u64());
         let name = |family: &stele_types::Family| Bytes::copy_from_slice(family.name.as_bytes());
+        let memory = memory.empty();
+        let mut charge = |bytes| memory.try_grow(bytes).is_ok();
         Ok(RowFilter {
-            filter: ScanFilter::decode(filter, shape, &random)?,
+            filter: ScanFilter::decode_within(filter, shape, &random, &mut charge)?,
             names: schema.families.iter().map(|(id, family)| (*id, name(family))).collect(),
+            memory,
         })
+    }
+
+    /// Bytes that are reserved for it.
+    pub fn reserved(&self) -> usize {
+        self.memory.counted()
+    }
+
+    /// Units of work that it takes to filter these cells ([`crate::pace::Pace`]).
+    pub fn units(&self, cells: &[Cell]) -> usize {
+        let cost = self.filter.cost();
+        let bytes: usize = match cost.patterns {
+            0 => 0,
+            _ => cells.iter().map(|cell| cell.value.len()).sum(),
+        };
+        cells.len().saturating_mul(cost.nodes) + (bytes / 64).saturating_mul(cost.patterns)
     }
 
     /// Filters the cells of a row.
     pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<()> {
         let mut filtered: Vec<FilterCell> = cells.drain(..).map(|cell| self.to_filter(schema, cell)).collect();
         self.filter.row(row, &mut filtered)?;
+        let mut last = None;
         for cell in filtered {
-            cells.push(from_filter(schema, cell)?);
+            // The cells of a family follow each other, and share its name.
+            let id = match &last {
+                Some((name, id)) if *name == cell.family => *id,
+                _ => family(schema, &cell.family)?,
+            };
+            last = Some((cell.family.clone(), id));
+            cells.push(from_filter(schema, id, cell)?);
         }
         Ok(())
     }
@@ -105,8 +148,7 @@ fn kind_of(kind: stele_wire::cell::CellType) -> CellKind {
     }
 }
 
-fn from_filter(schema: &TableSchema, cell: FilterCell) -> Outcome<Cell> {
-    let id = family(schema, &cell.family)?;
+fn from_filter(schema: &TableSchema, id: FamilyId, cell: FilterCell) -> Outcome<Cell> {
     let timestamp = times::stored(schema, cell.timestamp)?;
     let kind = kind_of(cell.kind);
     Ok(Cell {

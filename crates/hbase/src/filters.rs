@@ -36,6 +36,7 @@ mod wrapping;
 
 pub use cell::FilterCell;
 pub use comparator::Comparator;
+pub use decode::{Charge, Cost};
 pub use error::FilterError;
 pub use pushdown::{Needs, RowBounds};
 pub use scan::{FamilyVersions, Random, RowVerdict, ScanFilter, ScanShape};

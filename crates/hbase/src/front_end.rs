@@ -3,11 +3,11 @@
 use crate::context::{Context, Identity};
 use crate::scanners::{SWEEP_INTERVAL, Scanners};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_memory::{Part, Pool};
+use stele_memory::{Part, Pool, Reclaim};
 
 /// The front end for HBase clients. Cloning shares it.
 #[derive(Clone)]
@@ -35,14 +35,15 @@ impl HBaseFrontEnd {
         metrics: &Metrics,
         pool: &Pool,
     ) -> Self {
-        let scanners = Scanners::new(env.clone());
+        let responses = pool.of(Part::Responses);
+        let scanners = Scanners::new(env.clone(), responses.limit() / 2);
         let shared = Shared {
             context: Context {
                 service,
                 admin,
                 identity,
                 requests: pool.of(Part::Requests),
-                responses: pool.of(Part::Responses),
+                responses,
                 env,
             },
             scanners,
@@ -52,6 +53,8 @@ impl HBaseFrontEnd {
             changes: futures::lock::Mutex::new(()),
         };
         let shared = Arc::new(shared);
+        let reclaimer: Weak<Shared> = Arc::downgrade(&shared);
+        pool.add_reclaimer(reclaimer);
         close_expired(&shared);
         HBaseFrontEnd { shared }
     }
@@ -62,6 +65,19 @@ impl Deref for Shared {
 
     fn deref(&self) -> &Context {
         &self.context
+    }
+}
+
+impl Reclaim for Shared {
+    fn reclaim(&self, bytes: usize) {
+        // Callers wait for other parts of the pool, too.
+        if self.responses.used() > self.responses.limit() / 2 {
+            self.scanners.reclaim(bytes);
+        }
+    }
+
+    fn reclaim_overdraft(&self) {
+        self.scanners.reclaim_overdraft();
     }
 }
 

@@ -5,8 +5,10 @@ use crate::cells::{ResultRow, RowsBlock};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
-use crate::meta_table;
-use crate::regions::{self, Region};
+use crate::meta_rows;
+use crate::meta_table::SCHEMA;
+use crate::region_cache::Opened;
+use crate::regions;
 use crate::row_memory::RowMemory;
 use crate::selection::{Selection, Wanted};
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use stele_client::ReadRows;
 use stele_filter::Filter;
 use stele_types::{Cell, RowRange, RowSet, TableSchema, limits};
 use stele_wire::exception;
-use stele_wire::messages::{Get, GetRequest, GetResponse, RowResult};
+use stele_wire::messages::{Get, GetRequest, GetResponse, RegionSpecifier, RowResult};
 
 /// Reservation for a row that must be read from storage.
 const ROW_BYTES: usize = 1 << 20;
@@ -61,7 +63,7 @@ impl Lookup {
         let filter = match &get.filter {
             Some(filter) => {
                 let shape = selection.shape(&schema, false, false);
-                Some(RowFilter::decode(filter, &schema, &shape, &shared.env)?)
+                Some(RowFilter::decode(filter, &schema, &shape, shared)?)
             }
             None => None,
         };
@@ -140,28 +142,49 @@ impl Found {
     }
 }
 
-/// The region of a request, and the schema of its table.
-pub(crate) fn region_and_schema(
-    shared: &Context,
-    specifier: &stele_wire::messages::RegionSpecifier,
-) -> Outcome<(Region, Arc<TableSchema>)> {
-    let region = regions::find(&*shared.service, specifier)?;
-    let schema = shared.schema(&region.table)?;
-    Ok((region, schema))
+/// The result of a Get of `hbase:meta`.
+pub(crate) async fn of_meta(shared: &Context, get: &Get) -> Outcome<Found> {
+    let mut lookup = Lookup::new(shared, Arc::clone(&SCHEMA), get)?;
+    lookup.selection = lookup.selection.without_pushdown();
+    let row = meta_rows::row(shared, &get.row).await?;
+    lookup.found(row.map(|row| row.cells).unwrap_or_default())
 }
 
-/// Serves `Get`.
-pub(crate) async fn get(shared: &Context, call: &Call) -> Outcome<Reply> {
+/// The region of a request, and the schema of its table.
+pub(crate) fn region_and_schema(shared: &Context, call: &Call, specifier: &RegionSpecifier) -> Outcome<Opened> {
+    call.regions.open(shared, specifier)
+}
+
+/// A Get that was tried without waiting.
+pub(crate) enum Tried {
+    Found(Reply),
+    /// The row is not in memory.
+    Waits(Box<Lookup>),
+    OfMeta(Get),
+}
+
+/// Serves `Get` as far as that is possible without waiting.
+pub(crate) fn try_now(shared: &Context, call: &Call) -> Outcome<Tried> {
     let request: GetRequest = call.message("GetRequest")?;
     if regions::is_meta(&request.region) {
-        return meta_table::get(shared, call, &request.get).await;
+        return Ok(Tried::OfMeta(request.get));
     }
-    let (region, schema) = region_and_schema(shared, &request.region)?;
+    let (region, schema) = region_and_schema(shared, call, &request.region)?;
     region.check_row(&request.get.row, "get")?;
     let mut lookup = Lookup::new(shared, schema, &request.get)?;
-    if let Some(found) = lookup.try_now(shared)? {
-        return reply(call, &lookup.schema, found);
-    }
+    Ok(match lookup.try_now(shared)? {
+        Some(found) => Tried::Found(reply(call, &lookup.schema, found)?),
+        None => Tried::Waits(Box::new(lookup)),
+    })
+}
+
+/// Serves the rest of a Get.
+pub(crate) async fn finish(shared: &Context, call: &Call, tried: Tried) -> Outcome<Reply> {
+    let mut lookup = match tried {
+        Tried::Found(reply) => return Ok(reply),
+        Tried::OfMeta(get) => return reply(call, &SCHEMA, of_meta(shared, &get).await?),
+        Tried::Waits(lookup) => lookup,
+    };
     let mut memory = RowMemory::new(&shared.responses, &shared.env);
     memory.reserve(ROW_BYTES).await?;
     let found = lookup.wait(shared, &mut memory).await?;

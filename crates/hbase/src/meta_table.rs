@@ -1,26 +1,24 @@
 //! `hbase:meta`, the table in which clients look regions up.
 //!
-//! It is not stored. Its rows are made from the tables and their tablets when they are read, so they are always true.
-//! Rows sort as HBase sorts them ([`stele_wire::meta::compare`]), and not by bytes.
+//! It is not stored. Its rows are made from the tables and their tablets when they are read ([`crate::meta_rows`]), so
+//! they are always true. Rows sort as HBase sorts them ([`stele_wire::meta::compare`]), and not by bytes.
 
-use crate::call::{Call, Reply};
-use crate::cells::{ResultRow, RowsBlock};
+use crate::cells::ResultRow;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::names;
-use crate::regions;
-use crate::selection::{Selection, Wanted};
+use crate::regions::{self, Region};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use stele_client::TabletPlace;
 use stele_types::{
-    Cell, Compression, DeleteRule, Family, FamilyId, GroupId, LocalityGroup, TableId, TableName, TableSchema, TimeUnit,
-    Timestamp, ValueType,
+    Cell, Compression, DeleteRule, Family, FamilyId, GroupId, LocalityGroup, RowRange, TableId, TableName, TableSchema,
+    TabletId, TimeUnit, Timestamp, ValueType,
 };
-use stele_wire::messages::{Column, Get, GetResponse, RowResult, TableStateKind};
-use stele_wire::{meta, region};
+use stele_wire::messages::TableStateKind;
+use stele_wire::meta;
 
 const INFO: FamilyId = FamilyId(1);
 const TABLE: FamilyId = FamilyId(2);
@@ -68,34 +66,48 @@ pub(crate) struct KeyRange {
 /// Whether a bound belongs to its range.
 pub(crate) type Included = bool;
 
+/// The text before the first comma: the table.
+fn table_of(key: &[u8]) -> &[u8] {
+    key.split(|b| *b == b',').next().unwrap_or_default()
+}
+
 impl KeyRange {
-    fn contains(&self, key: &[u8]) -> bool {
-        let above = |(low, included): &(Bytes, Included)| match meta::compare(key, low) {
-            Ordering::Greater => true,
-            Ordering::Equal => *included,
-            Ordering::Less => false,
+    /// Whether a key is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        !self.is_passed(key, false) && !self.is_passed(key, true)
+    }
+
+    /// Whether a key is behind the range in a direction, so that all later ones are.
+    pub fn is_passed(&self, key: &[u8], reversed: bool) -> bool {
+        let (bound, behind) = match reversed {
+            false => (&self.high, Ordering::Greater),
+            true => (&self.low, Ordering::Less),
         };
-        let below = |(high, included): &(Bytes, Included)| match meta::compare(key, high) {
-            Ordering::Less => true,
-            Ordering::Equal => *included,
-            Ordering::Greater => false,
-        };
-        self.low.as_ref().is_none_or(above) && self.high.as_ref().is_none_or(below)
+        bound.as_ref().is_some_and(|(bound, included)| {
+            let order = meta::compare(key, bound);
+            order == behind || (order == Ordering::Equal && !included)
+        })
+    }
+
+    /// Whether keys of a table may be in the range.
+    pub fn may_hold(&self, table: &[u8]) -> bool {
+        let is_above = |(low, _): &(Bytes, Included)| table >= table_of(low);
+        let is_below = |(high, _): &(Bytes, Included)| table <= table_of(high);
+        self.low.as_ref().is_none_or(is_above) && self.high.as_ref().is_none_or(is_below)
     }
 
     /// The table that all keys of the range are of, if it is one: the text before the first comma. The upper end of a
     /// table's regions has a space there.
-    fn table(&self) -> Option<&[u8]> {
-        let of = |key: &'_ Bytes| -> usize { key.iter().position(|b| *b == b',').unwrap_or(key.len()) };
-        let (low, high) = (&self.low.as_ref()?.0, &self.high.as_ref()?.0);
-        let (low, high) = (low.get(..of(low))?, high.get(..of(high))?);
+    pub fn table(&self) -> Option<&[u8]> {
+        let (low, high) = (table_of(&self.low.as_ref()?.0), table_of(&self.high.as_ref()?.0));
         let high = high.strip_suffix(b" ").unwrap_or(high);
         (low == high).then_some(low)
     }
 }
 
 /// The row of a table's state.
-fn table_row(schema: &TableSchema, time: Timestamp) -> ResultRow {
+pub(crate) fn table_row(shared: &Context, schema: &TableSchema) -> ResultRow {
+    let time = Timestamp(shared.identity.start_code as i64);
     let state = if schema.enabled {
         TableStateKind::Enabled
     } else {
@@ -113,8 +125,8 @@ fn table_row(schema: &TableSchema, time: Timestamp) -> ResultRow {
     }
 }
 
-/// The row of a region.
-fn region_row(shared: &Context, schema: &TableSchema, place: &TabletPlace) -> ResultRow {
+/// The row of a region, whose key is known.
+pub(crate) fn region_row(shared: &Context, schema: &TableSchema, place: &TabletPlace, row: Bytes) -> ResultRow {
     let info = regions::info(&schema.name, place);
     let identity = &shared.identity;
     let time = Timestamp(identity.start_code as i64);
@@ -133,18 +145,9 @@ fn region_row(shared: &Context, schema: &TableSchema, place: &TabletPlace) -> Re
     ];
     let cell = |(qualifier, value)| Cell::put(INFO, Bytes::from_static(qualifier), time, value);
     ResultRow {
-        row: region::name(&info),
+        row,
         cells: columns.into_iter().map(cell).collect(),
     }
-}
-
-/// The tables whose rows may be in a range.
-async fn tables_in(shared: &Context, range: &KeyRange) -> Outcome<Vec<Arc<TableSchema>>> {
-    if let Some(table) = range.table() {
-        let named = names::from_text(table).and_then(|name| Ok(shared.service.schema(&name)?));
-        return Ok(named.into_iter().collect());
-    }
-    all_tables(shared).await
 }
 
 /// The schemas of all tables whose names HBase can have.
@@ -157,116 +160,13 @@ pub(crate) async fn all_tables(shared: &Context) -> Outcome<Vec<Arc<TableSchema>
     Ok(tables)
 }
 
-/// The first `count` rows of a range, from its lower end or in reverse from its upper end. Whether there are more.
-pub(crate) async fn rows(
-    shared: &Context,
-    range: &KeyRange,
-    reversed: bool,
-    count: usize,
-) -> Outcome<(Vec<ResultRow>, bool)> {
-    let time = Timestamp(shared.identity.start_code as i64);
-    let mut found: Vec<ResultRow> = Vec::new();
-    for schema in tables_in(shared, range).await? {
-        let state = table_row(&schema, time);
-        if range.contains(&state.row) {
-            found.push(state);
-        }
-        // A table that is dropped meanwhile has no rows.
-        let places = shared.service.places(&schema.name).unwrap_or_default();
-        for place in window(&places, range, reversed, count) {
-            let row = region_row(shared, &schema, place);
-            if range.contains(&row.row) {
-                found.push(row);
-            }
-        }
+/// The only region of `hbase:meta`.
+pub(crate) fn region() -> Region {
+    Region {
+        table: SCHEMA.name.clone(),
+        tablet: TabletId(0),
+        range: RowRange::all(),
     }
-    found.sort_by(|a, b| match reversed {
-        false => meta::compare(&a.row, &b.row),
-        true => meta::compare(&b.row, &a.row),
-    });
-    let more = found.len() > count;
-    found.truncate(count);
-    Ok((found, more))
-}
-
-/// The regions of one table that the first rows of a range may be of. A lookup of one row in a table of many regions
-/// reads a few of them.
-fn window<'a>(places: &'a [TabletPlace], range: &KeyRange, reversed: bool, count: usize) -> &'a [TabletPlace] {
-    let row_of = |key: &Bytes| {
-        let first = key.iter().position(|b| *b == b',')?;
-        let last = key.iter().rposition(|b| *b == b',')?;
-        (first < last).then(|| key.slice(first + 1..last))
-    };
-    if range.table().is_none() {
-        return places;
-    }
-    let low = range.low.as_ref().and_then(|(key, _)| row_of(key)).unwrap_or_default();
-    let high = range.high.as_ref().and_then(|(key, _)| row_of(key));
-    let begin = places.partition_point(|place| place.range.start < low);
-    // Only the key of a single region has a first row; the end of a table has none.
-    let end = match high.filter(|high| !high.is_empty()) {
-        Some(high) => places.partition_point(|place| place.range.start <= high),
-        None if range.high.as_ref().is_some_and(|(key, _)| !key.contains(&b' ')) => {
-            places.partition_point(|place| place.range.start.is_empty())
-        }
-        None => places.len(),
-    };
-    let all = places.get(begin..end.max(begin)).unwrap_or(&[]);
-    let few = all.len().min(count.saturating_add(2));
-    if reversed { &all[all.len() - few..] } else { &all[..few] }
-}
-
-/// The selection of a read of `hbase:meta`.
-pub(crate) fn selection(columns: &[Column]) -> Outcome<Selection> {
-    let selection = Selection::new(
-        &SCHEMA,
-        &Wanted {
-            columns,
-            times: None,
-            family_times: &[],
-            versions: Some(1),
-            store_limit: None,
-            store_offset: 0,
-            raw: false,
-        },
-    )?;
-    Ok(selection.without_pushdown())
-}
-
-/// Serves `Get` of a row of `hbase:meta`.
-pub(crate) async fn get(shared: &Context, call: &Call, get: &Get) -> Outcome<Reply> {
-    let only = Some((get.row.clone(), true));
-    let range = KeyRange {
-        low: only.clone(),
-        high: only,
-    };
-    let (mut rows, _) = rows(shared, &range, false, 1).await?;
-    let selection = selection(&get.column)?;
-    let mut row = rows.pop().unwrap_or(ResultRow {
-        row: get.row.clone(),
-        cells: Vec::new(),
-    });
-    selection.apply(&SCHEMA, &mut row.cells);
-    let result = if get.existence_only() {
-        let exists = Some(!row.cells.is_empty());
-        row.cells.clear();
-        RowResult {
-            associated_cell_count: Some(0),
-            exists,
-            ..RowResult::default()
-        }
-    } else {
-        call.client.cells.result(&SCHEMA, &row)
-    };
-    let response = GetResponse { result: Some(result) };
-    let rows = [row];
-    call.reply_with(
-        &response,
-        &RowsBlock {
-            schema: &SCHEMA,
-            rows: &rows,
-        },
-    )
 }
 
 /// Clients may not write it.

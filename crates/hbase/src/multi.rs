@@ -8,10 +8,12 @@ use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::get::{Found, Lookup, region_and_schema};
+use crate::get::{Found, Lookup, of_meta, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, plain, write, written};
 use crate::mutations::RowChange;
+use crate::pace::{Pace, ROW_UNITS};
+use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use bytes::Bytes;
@@ -94,7 +96,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let of_request = request.condition.is_some();
     for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
-        let result = match open_region(shared, &actions) {
+        let result = match open_region(shared, call, &actions) {
             Err(failure) => {
                 skip_cells(&actions, &mut cells)?;
                 Err(failure)
@@ -147,11 +149,15 @@ fn with_condition(request: MultiRequest) -> Outcome<Vec<RegionAction>> {
     Ok(actions)
 }
 
-fn open_region(shared: &Shared, actions: &RegionAction) -> Outcome<(Region, Arc<TableSchema>)> {
+fn open_region(shared: &Shared, call: &Call, actions: &RegionAction) -> Outcome<Opened> {
     if regions::is_meta(&actions.region) {
-        return Err(meta_table::read_only());
+        let is_read = actions.action.iter().all(|action| action.get.is_some());
+        return match is_read && !actions.atomic() && actions.condition.is_none() {
+            true => Ok((Arc::new(meta_table::region()), Arc::clone(&meta_table::SCHEMA))),
+            false => Err(meta_table::read_only()),
+        };
     }
-    region_and_schema(shared, &actions.region)
+    region_and_schema(shared, call, &actions.region)
 }
 
 /// Passes over the cells of actions that are not carried out.
@@ -260,7 +266,7 @@ fn returned_columns(changes: &[RowChange]) -> Vec<(FamilyId, Bytes)> {
 struct Part<'a> {
     shared: &'a Arc<Shared>,
     call: &'a Call,
-    region: Region,
+    region: Arc<Region>,
     schema: Arc<TableSchema>,
     results: &'a mut Results,
 }
@@ -269,8 +275,10 @@ impl Part<'_> {
     async fn independent(&mut self, actions: RegionAction, cells: &mut CellReader) -> Outcome<RegionActionResult> {
         let mut result = RegionActionResult::default();
         let mut writes = Writes::default();
+        let mut pace = Pace::new(&self.shared.env);
         for action in actions.action {
             let index = action.index;
+            pace.spend(ROW_UNITS).await;
             let outcome = match self.one(action, cells, &mut writes).await {
                 Ok(None) => continue,
                 Ok(Some(row)) => Ok(row),
@@ -322,6 +330,12 @@ impl Part<'_> {
         self.region.check_row(&get.row, "get")?;
         if !self.results.has_space() {
             return Err(too_large());
+        }
+        if self.region.table == meta_table::SCHEMA.name {
+            let mut found = of_meta(self.shared, get).await?;
+            let result = found.result(self.call, &self.schema);
+            self.results.add(self.call, &self.schema, found.row)?;
+            return Ok(result);
         }
         let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
         let mut found: Found = match lookup.try_now(self.shared)? {
@@ -400,3 +414,6 @@ fn of_action(index: Option<u32>, outcome: Outcome<RowResult>) -> ResultOrExcepti
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,7 +93,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     if regions::is_meta(&request.region) {
         return Err(meta_table::read_only());
     }
-    let (region, schema) = region_and_schema(shared, &request.region)?;
+    let (region, schema) = region_and_schema(shared, call, &request.region)?;
     let mut cells = CellReader::new(call.cells());
     let change = converter(shared, &schema).convert(request.mutation, &mut cells)?;
     region.check_row(&change.row, "mutation")?;

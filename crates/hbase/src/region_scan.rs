@@ -2,24 +2,27 @@
 //!
 //! Rows come in batches from the service interface. Those that a call does not return wait in the scanner for the next
 //! one, with the memory that is reserved for them. If others need that memory, they are dropped and read again.
+//!
+//! Invariant: rows that wait are reserved, also while a call returns a part of the first one.
 
-use crate::cells::ResultRow;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
+use crate::idle_bytes::Counted;
 use crate::names;
+use crate::pace::Pace;
 use crate::regions::Region;
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::scan_batch::{Batch, CallLimits};
 use crate::selection::{Selection, Wanted};
+use crate::waiting::{Filling, Waiting};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{ReadRows, RowStream};
 use stele_filter::Filter;
 use stele_memory::Reservation;
-use stele_types::{RowBatch, RowRange, RowSet, TableSchema};
+use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{NameBytesPair, Scan};
 
@@ -45,10 +48,13 @@ pub(crate) struct RegionScanner {
     /// The stream has ended.
     at_end: bool,
     /// Rows that were read and not returned. Of the first, some cells may have been returned.
-    waiting: VecDeque<ResultRow>,
-    is_first_begun: bool,
+    waiting: Waiting,
+    /// Bytes of the batch that the rows are of, before the selection: they share its buffers.
+    batch_bytes: usize,
     /// Memory of the rows that wait.
     memory: Option<Reservation>,
+    /// Set while no call uses the scanner.
+    pub idle: Option<Counted>,
 }
 
 /// The rows of a scan within a region.
@@ -76,7 +82,7 @@ impl RegionScanner {
     /// Checks a scan. `rows_max` is known if the client limits its rows.
     pub fn new(
         shared: &Context,
-        region: Region,
+        region: &Region,
         schema: Arc<TableSchema>,
         scan: &Scan,
         rows_max: Option<u64>,
@@ -97,7 +103,7 @@ impl RegionScanner {
         let filter = match &scan.filter {
             Some(filter) => {
                 let shape = selection.shape(&schema, scan.reversed(), scan.load_column_families_on_demand());
-                Some(RowFilter::decode(filter, &schema, &shape, &shared.env)?)
+                Some(RowFilter::decode(filter, &schema, &shape, shared)?)
             }
             None => None,
         };
@@ -118,9 +124,10 @@ impl RegionScanner {
             filter,
             stream: None,
             at_end: false,
-            waiting: VecDeque::new(),
-            is_first_begun: false,
+            waiting: Waiting::default(),
+            batch_bytes: 0,
             memory: None,
+            idle: None,
         })
     }
 
@@ -134,18 +141,13 @@ impl RegionScanner {
         if limits.results == 0 {
             return Ok(batch);
         }
-        self.memory = None;
-        let mut memory = RowMemory::new(&shared.responses, &shared.env);
-        memory.reserve(BATCH_BYTES + limits.bytes).await?;
-        memory.set_aside(limits.bytes);
+        let mut memory = self.memory_of_call(shared, limits).await?;
+        let mut pace = Pace::new(&shared.env);
         let deadline = limits.heartbeat.map(|time| shared.env.now() + time);
-        let mut filling = Filling {
-            limits,
-            bytes: 0,
-            rows: 0,
-        };
+        let mut filling = Filling::new(limits, self.cells_max);
         loop {
-            if self.take_waiting(&mut batch, &mut filling) {
+            let waiting = &mut self.waiting;
+            if waiting.move_to(&mut batch, &mut filling, &self.schema, &mut pace).await {
                 break;
             }
             if self.at_end || self.filter.as_ref().is_some_and(RowFilter::is_over) {
@@ -160,7 +162,7 @@ impl RegionScanner {
                 break;
             }
             memory.keeps_rows = !batch.rows.is_empty();
-            match self.read_on(shared, &mut memory).await {
+            match self.read_on(shared, &mut memory, &mut pace).await {
                 Ok(seen) => batch.rows_seen += seen,
                 Err(_) if memory.was_too_small => {
                     // The rows so far are returned. The next call reads on behind them.
@@ -192,45 +194,30 @@ impl RegionScanner {
         Err(Failure::new(exception::UNKNOWN_SCANNER, message))
     }
 
-    /// Moves rows that wait to the results. Whether the call has enough.
-    fn take_waiting(&mut self, batch: &mut Batch, filling: &mut Filling<'_>) -> bool {
-        while let Some(row) = self.waiting.front_mut() {
-            if filling.is_full(batch) {
-                return true;
+    /// The memory of a call: of its response, and of batches of rows. Rows that wait keep their memory, and then nothing
+    /// is waited for: no one may hold memory and wait for more.
+    async fn memory_of_call(&mut self, shared: &Context, limits: &CallLimits) -> Outcome<RowMemory> {
+        let mut memory = RowMemory::new(&shared.responses, &shared.env);
+        if let Some(rows) = self.memory.take().filter(|_| !self.waiting.is_empty()) {
+            if let Some(response) = shared.responses.try_reserve(limits.bytes) {
+                // Without more, the next batch is smaller.
+                let _ = rows.try_grow(BATCH_BYTES.saturating_sub(rows.counted()));
+                memory.hold(rows, response);
+                return Ok(memory);
             }
-            let cells = filling.cells_that_fit(&self.schema, row, self.cells_max);
-            let is_cut = cells < row.cells.len();
-            let part = match is_cut {
-                true => ResultRow {
-                    row: row.row.clone(),
-                    cells: row.cells.drain(..cells).collect(),
-                },
-                false => std::mem::replace(
-                    row,
-                    ResultRow {
-                        row: Bytes::new(),
-                        cells: Vec::new(),
-                    },
-                ),
-            };
-            filling.bytes += part.encoded_len(&self.schema);
-            self.is_first_begun = is_cut;
-            batch.rows.push(part);
-            batch.partial.push(is_cut);
-            if !is_cut {
-                self.waiting.pop_front();
-                filling.rows += 1;
-                if filling.limits.rows_left == Some(filling.rows) {
-                    batch.is_over = true;
-                    return true;
-                }
+            if !self.drop_waiting() {
+                let response = rows.split(limits.bytes);
+                memory.hold(rows, response);
+                return Ok(memory);
             }
         }
-        false
+        memory.reserve(BATCH_BYTES + limits.bytes).await?;
+        memory.set_aside(limits.bytes);
+        Ok(memory)
     }
 
     /// Reads the next batch of rows; returns how many were seen.
-    async fn read_on(&mut self, shared: &Context, memory: &mut RowMemory) -> Outcome<u64> {
+    async fn read_on(&mut self, shared: &Context, memory: &mut RowMemory, pace: &mut Pace<'_>) -> Outcome<u64> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
@@ -256,7 +243,7 @@ impl RegionScanner {
             self.pass(through);
         }
         let seen = batch.seen.rows;
-        self.filter_rows(batch)?;
+        self.filter_rows(batch, pace).await?;
         self.skip_rows();
         Ok(seen)
     }
@@ -300,20 +287,27 @@ impl RegionScanner {
     }
 
     /// Applies the selection and the filter to the rows of a batch.
-    fn filter_rows(&mut self, mut batch: RowBatch) -> Outcome<()> {
+    async fn filter_rows(&mut self, mut batch: RowBatch, pace: &mut Pace<'_>) -> Outcome<()> {
         batch.seal();
-        for (row, cells) in batch.shared_rows() {
+        let rows: Vec<(Bytes, usize)> = batch.shared_rows().map(|(row, cells)| (row, cells.len())).collect();
+        let mut all = batch.into_cells().into_iter();
+        self.batch_bytes = 0;
+        for (row, count) in rows {
             if self.filter.as_ref().is_some_and(RowFilter::is_over) {
                 break;
             }
-            let mut cells = cells.to_vec();
+            let mut cells: Vec<Cell> = all.by_ref().take(count).collect();
+            self.batch_bytes += row.len() + cells.iter().map(Cell::weight).sum::<usize>();
             self.selection.apply(&self.schema, &mut cells);
+            let mut units = 1 + count;
             if let Some(filter) = &mut self.filter {
+                units += filter.units(&cells);
                 filter.apply(&self.schema, &row, &mut cells)?;
             }
             if !cells.is_empty() {
-                self.waiting.push_back(ResultRow { row, cells });
+                self.waiting.push(row, cells);
             }
+            pace.spend(units).await;
         }
         Ok(())
     }
@@ -334,55 +328,58 @@ impl RegionScanner {
         }
     }
 
-    /// Keeps the rows that wait, unless responses have taken half of their memory. Then they are read again, except when
-    /// a part of one has been returned.
+    /// Keeps the rows that wait, unless responses have taken half of their memory. Then they are read again if they can
+    /// be.
     fn keep_or_drop_waiting(&mut self, shared: &Context, memory: Option<Reservation>) {
-        let Some(first) = self.waiting.front() else {
+        if self.waiting.is_empty() {
             return;
-        };
+        }
         let is_scarce = shared.responses.used() > shared.responses.limit() / 2;
-        if is_scarce && !self.is_first_begun && self.filter.is_none() {
+        if is_scarce && self.drop_waiting() {
+            return;
+        }
+        if let Some(memory) = &memory
+            && !memory.is_overdrawn()
+        {
+            memory.shrink_to(self.batch_bytes);
+        }
+        self.memory = memory;
+    }
+
+    /// Bytes that are reserved between calls.
+    pub fn held(&self) -> usize {
+        let filter = self.filter.as_ref().map_or(0, RowFilter::reserved);
+        filter + self.memory.as_ref().map_or(0, Reservation::counted)
+    }
+
+    /// Whether a part of a row was returned.
+    pub fn is_within_row(&self) -> bool {
+        self.waiting.is_within_row()
+    }
+
+    /// Whether the scanner has the overdraft.
+    pub fn is_overdrawn(&self) -> bool {
+        self.memory.as_ref().is_some_and(Reservation::is_overdrawn)
+    }
+
+    /// Gives the memory of rows that wait back, if they can be read again. They cannot if a part of one was returned, nor
+    /// if a filter has seen them.
+    pub fn drop_waiting(&mut self) -> bool {
+        if self.waiting.is_within_row() || self.filter.is_some() {
+            return false;
+        }
+        if let Some(first) = self.waiting.first() {
             match self.reversed {
-                false => self.left.start = first.row.clone(),
-                true => self.left.end = Some(stele_types::range::successor(&first.row)),
+                false => self.left.start = first.clone(),
+                true => self.left.end = Some(stele_types::range::successor(first)),
             }
             (self.stream, self.at_end) = (None, false);
             self.waiting.clear();
-        } else {
-            self.memory = memory;
         }
+        self.memory = None;
+        true
     }
 }
 
-/// The results of a call so far.
-struct Filling<'a> {
-    limits: &'a CallLimits,
-    /// Encoded.
-    bytes: usize,
-    /// Complete.
-    rows: u64,
-}
-
-impl Filling<'_> {
-    /// Whether the call takes no more results.
-    fn is_full(&self, batch: &Batch) -> bool {
-        batch.rows.len() >= self.limits.results || self.bytes >= self.limits.bytes
-    }
-
-    /// How many cells of a row go to the next result.
-    fn cells_that_fit(&self, schema: &TableSchema, row: &ResultRow, cells_max: Option<usize>) -> usize {
-        let most = cells_max.unwrap_or(usize::MAX).min(row.cells.len());
-        if !self.limits.partials {
-            return most;
-        }
-        let mut bytes = self.bytes;
-        for (n, len) in row.encoded_lens(schema).enumerate().take(most) {
-            // At least one cell goes, or the scan would make no progress.
-            if n > 0 && bytes >= self.limits.bytes {
-                return n;
-            }
-            bytes += len;
-        }
-        most
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -53,6 +53,13 @@ impl RowMemory {
         Ok(())
     }
 
+    /// Takes over the reservation of rows that must stay, and that of the response.
+    pub fn hold(&mut self, rows: Reservation, response: Reservation) {
+        self.aside = Some(response);
+        self.reserved = Some(rows);
+        self.keeps_rows = true;
+    }
+
     /// Sets a part of the reservation aside for the response; batches are read within the rest.
     pub fn set_aside(&mut self, bytes: usize) {
         let half = self.bytes() / 2;

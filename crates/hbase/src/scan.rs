@@ -45,11 +45,11 @@ async fn open(shared: &Shared, call: &Call, request: &ScanRequest) -> Outcome<Re
         .as_ref()
         .ok_or_else(|| Failure::do_not_retry("a scan without its rows"))?;
     let scanner = if regions::is_meta(region) {
-        Scanner::Meta(Box::new(MetaScanner::new(scan)?))
+        Scanner::Meta(Box::new(MetaScanner::new(shared, scan)?))
     } else {
-        let (region, schema) = region_and_schema(shared, region)?;
+        let (region, schema) = region_and_schema(shared, call, region)?;
         let rows_max = rows_limit(request);
-        Scanner::Region(Box::new(RegionScanner::new(shared, region, schema, scan, rows_max)?))
+        Scanner::Region(Box::new(RegionScanner::new(shared, &region, schema, scan, rows_max)?))
     };
     let in_use = shared.scanners.open(matches!(scanner, Scanner::Meta(_)))?;
     serve(shared, call, request, in_use, scanner).await
@@ -141,7 +141,7 @@ impl Scanner {
     fn result_bytes(&self) -> Option<u64> {
         match self {
             Scanner::Region(scanner) => scanner.result_bytes,
-            Scanner::Meta(_) => None,
+            Scanner::Meta(scanner) => scanner.result_bytes,
         }
     }
 

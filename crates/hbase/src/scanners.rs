@@ -3,7 +3,10 @@
 //! A client that dies leaves its scanners open. So each has a lease, which every call renews, and a task closes those
 //! whose lease has run out. The number of open scanners is bounded.
 
+mod idle;
+
 use crate::failure::{Failure, Outcome};
+use crate::idle_bytes::IdleBytes;
 use crate::meta_scan::MetaScanner;
 use crate::region_scan::RegionScanner;
 use parking_lot::Mutex;
@@ -15,7 +18,8 @@ use stele_wire::exception;
 /// How long a scanner may be unused: HBase's default.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// Open scanners of regions at most, and of `hbase:meta`. Each holds the files that it reads, and at most a batch of rows.
+/// Open scanners of regions at most, and of `hbase:meta`. Each holds the files that it reads, and at most a batch of rows
+/// ([`idle`]).
 const SCANNERS_MAX: usize = 4096;
 
 /// How often expired scanners are looked for.
@@ -31,6 +35,9 @@ pub(crate) enum Scanner {
 pub(crate) struct Scanners {
     env: Env,
     open: Mutex<Open>,
+    idle: IdleBytes,
+    /// Bytes that idle scanners may keep.
+    idle_max: usize,
 }
 
 struct Open {
@@ -48,8 +55,9 @@ struct Entry {
 }
 
 impl Scanners {
-    /// No scanners. Numbers begin at a random one, so that a scanner from before a restart is unknown.
-    pub fn new(env: Env) -> Self {
+    /// No scanners. Numbers begin at a random one, so that a scanner from before a restart is unknown. Idle ones keep
+    /// `idle_max` bytes at most.
+    pub fn new(env: Env, idle_max: usize) -> Self {
         let next = env.random_u64() >> 2;
         Scanners {
             env,
@@ -57,13 +65,20 @@ impl Scanners {
                 next,
                 scanners: HashMap::new(),
             }),
+            idle: IdleBytes::default(),
+            idle_max,
         }
+    }
+
+    /// The end of a lease that begins now.
+    fn expiry(&self) -> Duration {
+        self.env.now() + LEASE
     }
 
     /// Registers a scanner, which its first call uses. Clients look regions up with scanners of `hbase:meta`, so those have a
     /// bound of their own.
     pub fn open(&self, is_meta: bool) -> Outcome<InUse<'_>> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         let of_kind = || open.scanners.values().filter(|entry| entry.is_meta == is_meta).count();
         if open.scanners.len() >= SCANNERS_MAX && of_kind() >= SCANNERS_MAX {
@@ -83,7 +98,7 @@ impl Scanners {
 
     /// Takes a scanner for a call. `call` is the number that the call has among those of the scanner.
     pub fn take(&self, number: u64, call: Option<u64>) -> Outcome<(InUse<'_>, Scanner)> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         let entry = open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?;
         if let Some(call) = call.filter(|call| *call != entry.next_call) {
@@ -93,7 +108,7 @@ impl Scanners {
             );
             return Err(Failure::new(exception::OUT_OF_ORDER_SCANNER, message));
         }
-        let scanner = entry.scanner.take().ok_or_else(|| {
+        let mut scanner = entry.scanner.take().ok_or_else(|| {
             Failure::new(
                 exception::OUT_OF_ORDER_SCANNER,
                 format!("scanner {number} is in use by another call"),
@@ -101,12 +116,13 @@ impl Scanners {
         })?;
         entry.expires = expires;
         entry.next_call += u64::from(call.is_some());
+        scanner.set_idle(None);
         Ok((InUse { scanners: self, number }, scanner))
     }
 
     /// Extends the lease.
     pub fn renew(&self, number: u64) -> Outcome<()> {
-        let expires = self.env.now() + LEASE;
+        let expires = self.expiry();
         let mut open = self.open.lock();
         open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?.expires = expires;
         Ok(())
@@ -144,13 +160,16 @@ impl InUse<'_> {
     }
 
     /// Puts the scanner back after the call. Should it have been closed meanwhile, it ends here.
-    pub fn put_back(self, scanner: Scanner) {
-        let expires = self.scanners.env.now() + LEASE;
-        if let Some(entry) = self.scanners.open.lock().scanners.get_mut(&self.number) {
+    pub fn put_back(self, mut scanner: Scanner) {
+        let scanners = self.scanners;
+        scanner.set_idle(Some(&scanners.idle));
+        let expires = scanners.expiry();
+        if let Some(entry) = scanners.open.lock().scanners.get_mut(&self.number) {
             entry.scanner = Some(scanner);
             entry.expires = expires;
         }
         std::mem::forget(self);
+        scanners.bound_idle();
     }
 }
 
@@ -185,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_ends_early_closes_its_scanner() {
         let handle = tokio::runtime::Handle::current();
-        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle));
+        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle), 0);
         for _ in 0..=SCANNERS_MAX {
             drop(scanners.open(false).expect("none is left over"));
         }
@@ -201,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn clients_find_regions_while_all_scanners_are_open() {
         let handle = tokio::runtime::Handle::current();
-        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle));
+        let scanners = Scanners::new(TokioRuntime::env(handle.clone(), handle), 0);
         for _ in 0..SCANNERS_MAX {
             scanners.open(false).expect("there are fewer").put_back(scanner());
         }

@@ -3,6 +3,8 @@
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use crate::get::Tried;
+use crate::metrics::Method;
 use crate::{admin, get, master, multi, mutate, registry, scan};
 use std::sync::Arc;
 use stele_wire::exception;
@@ -32,19 +34,32 @@ impl Service {
     }
 }
 
-/// Serves a call.
-pub(crate) async fn serve(shared: &Arc<Shared>, service: Service, call: &Call) -> Outcome<Reply> {
-    let method = call.request.header.method_name.clone().unwrap_or_default();
-    match (service, &method[..]) {
-        (Service::Client, b"Get") => get::get(shared, call).await,
-        (Service::Client, b"Mutate") => mutate::mutate(shared, call).await,
-        (Service::Client, b"Multi") => multi::multi(shared, call).await,
-        (Service::Client, b"Scan") => scan::scan(shared, call).await,
-        (Service::Client, b"ExecService" | b"ExecRegionServerService") => Err(no_coprocessor(call)),
-        (Service::Client, other) => Err(Failure::not_served(format!("ClientService.{}", other.escape_ascii()))),
-        (Service::Registry, method) => registry::registry(shared, call, method),
-        (Service::Master, method) => master::master(shared, call, method).await,
-        (Service::Admin, method) => admin::admin(shared, call, method).await,
+/// Serves a call; `tried` is a Get that has begun.
+///
+/// The future of a call is as large as that of the largest handler in it. So rare and long calls are boxed.
+pub(crate) async fn serve(
+    shared: &Arc<Shared>,
+    service: Service,
+    method: Method,
+    call: &Call,
+    tried: Option<Tried>,
+) -> Outcome<Reply> {
+    let name = call.request.header.method_name.as_deref().unwrap_or_default();
+    match (service, method) {
+        (Service::Client, Method::Get) => {
+            let tried = tried.map_or_else(|| get::try_now(shared, call), Ok)?;
+            Box::pin(get::finish(shared, call, tried)).await
+        }
+        (Service::Client, Method::Mutate) => mutate::mutate(shared, call).await,
+        (Service::Client, Method::Multi) => Box::pin(multi::multi(shared, call)).await,
+        (Service::Client, Method::Scan) => Box::pin(scan::scan(shared, call)).await,
+        (Service::Client, _) if [&b"ExecService"[..], b"ExecRegionServerService"].contains(&name) => {
+            Err(no_coprocessor(call))
+        }
+        (Service::Client, _) => Err(Failure::not_served(format!("ClientService.{}", name.escape_ascii()))),
+        (Service::Registry, _) => registry::registry(shared, call, name),
+        (Service::Master, _) => Box::pin(master::master(shared, call, name)).await,
+        (Service::Admin, _) => Box::pin(admin::admin(shared, call, name)).await,
     }
 }
 

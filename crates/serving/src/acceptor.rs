@@ -9,6 +9,7 @@
 )]
 
 use crate::event_loops::{EventLoops, Place};
+use socket2::{SockRef, TcpKeepalive};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -30,6 +31,14 @@ const CONNECTIONS_MAX: u64 = 16_384;
 /// Pause after the system could not accept a connection for want of files or memory. Without it the failure would
 /// repeat immediately and continuously.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection that is silent for this long is probed by the system: a client whose machine is gone never closes its
+/// connections. Protocols with probes of their own find it earlier.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// The time between probes, and how many may remain unanswered.
+const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+const PROBES_MAX: u32 = 4;
 
 /// The number of connections for this budget of memory and this number of open files. Connections get an eighth of the
 /// memory. They get half of the files: the data needs files too.
@@ -128,12 +137,22 @@ fn is_of_one(error: &io::Error) -> bool {
     )
 }
 
+/// Sets the options of a connection's socket.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let probes = TcpKeepalive::new()
+        .with_time(SILENCE_MAX)
+        .with_interval(PROBE_INTERVAL)
+        .with_retries(PROBES_MAX);
+    SockRef::from(socket).set_tcp_keepalive(&probes)
+}
+
 /// Moves a socket to its loop: a socket is registered with the runtime that polls it.
 fn hand_over<F>(socket: TcpStream, place: Place, slot: Slot, serve: impl Fn(TcpStream) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let moved = socket.set_nodelay(true).and_then(|()| socket.into_std());
+    let moved = prepare(&socket).and_then(|()| socket.into_std());
     match moved {
         Ok(socket) => place.spawn(move || async move {
             match TcpStream::from_std(socket) {
@@ -190,6 +209,18 @@ mod tests {
         acceptor.all_ended().await;
         let mut again = TcpStream::connect(at).await.unwrap();
         assert!(echoes(&mut again).await);
+    }
+
+    #[tokio::test]
+    async fn silent_connections_are_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        assert!(!SockRef::from(&socket).keepalive().unwrap());
+        prepare(&socket).unwrap();
+        let options = SockRef::from(&socket);
+        assert!(options.keepalive().unwrap() && socket.nodelay().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), SILENCE_MAX);
     }
 
     #[test]

@@ -1,42 +1,47 @@
 //! The bytes that a connection has received, and the requests in them.
+//!
+//! A large frame is received piece by piece. Each piece is reserved before it is allocated, and is at most as large as
+//! the part that has arrived. So the length that a client announces costs nothing until its bytes come.
 
 use super::no_memory;
 use crate::failure::Failure;
-use bytes::{Buf, BytesMut};
-use prost::encoding::decode_varint;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use stele_memory::{Consumer, Reservation};
 use stele_wire::frame::{self, REQUEST_BYTES_MAX, Request};
-use stele_wire::messages::RequestHeader;
 use stele_wire::{WireError, exception};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of one read when no large frame is expected.
 const READ_BYTES: usize = 16 << 10;
 
-/// Frames up to this size are received before their memory is reserved: it is part of the memory of a connection.
+/// This much of a frame is received before its memory is reserved: it is part of the memory of a connection.
 const SMALL_FRAME_BYTES: usize = 16 << 10;
 
-/// A request header is searched in this part of a frame that is refused.
+/// The number of a call is searched in this part of a frame that is refused. Clients write it first.
 const HEADER_BYTES_MAX: usize = 4 << 10;
 
 /// A request, whole or refused.
 pub(super) enum Arrived {
     Request(Request, Reservation),
-    /// Its number, if it was found.
-    Refused(Option<u32>, Failure),
+    /// The number of its call, and the reason.
+    Refused(u32, Failure),
 }
 
 /// The input of a connection.
 pub(super) struct Input {
     pub received: BytesMut,
     requests: Consumer,
-    /// Memory of the frame that is being received.
+    /// Memory of the large frame that is being received: at least of its bytes that are here.
     reserved: Option<Reservation>,
     /// Bytes still to come of a frame that is skipped.
     skipping: usize,
+    /// Bytes that the socket has given.
+    taken: u64,
 }
 
 impl Input {
@@ -46,13 +51,25 @@ impl Input {
             requests: requests.clone(),
             reserved: None,
             skipping: 0,
+            taken: 0,
         }
+    }
+
+    /// Bytes that the socket has given since the connection began.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Whether a frame has begun and the rest of it is still to come, provided that [`Input::take`] found nothing.
+    pub fn is_within_frame(&self) -> bool {
+        self.skipping > 0 || !self.received.is_empty()
     }
 
     /// The next request. `None` if it has not arrived.
     ///
     /// # Errors
-    /// Bytes that are not a frame. The connection cannot go on.
+    /// Bytes that are not a frame, or a request that cannot be served and has no number to answer to. The connection
+    /// cannot go on.
     pub fn take(&mut self) -> Result<Option<Arrived>, WireError> {
         let skipped = self.skipping.min(self.received.len());
         self.received.advance(skipped);
@@ -64,16 +81,13 @@ impl Input {
         let Some(length) = frame::frame_bytes(&self.received, REQUEST_BYTES_MAX)? else {
             return Ok(None);
         };
-        if length > SMALL_FRAME_BYTES && self.reserved.is_none() {
-            match self.requests.try_reserve(length) {
-                Some(reserved) if reserved.counted() >= length => self.reserved = Some(reserved),
-                _ => return Ok(self.refuse(length)),
-            }
+        if !self.reserve_next(length) {
+            return self.refuse(length);
         }
         if self.received.len() < length {
             return Ok(None);
         }
-        let Some(frame) = frame::take_frame(&mut self.received, REQUEST_BYTES_MAX)? else {
+        let Some(frame) = self.take_frame(length)? else {
             return Ok(None);
         };
         let memory = match self.reserved.take() {
@@ -81,28 +95,64 @@ impl Input {
             None => {
                 let reserved = self.requests.empty();
                 if reserved.grow(length).is_err() {
-                    let header = header(&frame);
-                    return Ok(Some(Arrived::Refused(header, no_memory(length))));
+                    return refused(&frame, no_memory(length)).map(Some);
                 }
                 reserved
             }
         };
-        Ok(Some(match frame::decode_request(frame.clone()) {
-            Ok(request) => Arrived::Request(request, memory),
-            Err(error) => match header(&frame) {
-                // The header is whole, so the client can match the error with its call.
-                Some(call_id) => Arrived::Refused(Some(call_id), error.into()),
-                None => return Err(error),
+        match frame::decode_request(frame.clone()) {
+            Ok(request) => Ok(Some(Arrived::Request(request, memory))),
+            // If the header is good, the client can match the error with its call.
+            Err(error) => match call_id(&frame) {
+                Some(call_id) => Ok(Some(Arrived::Refused(call_id, error.into()))),
+                None => Err(error),
             },
-        }))
+        }
+    }
+
+    /// Reserves the next piece of a large frame, once the last one is full. Whether there was memory.
+    fn reserve_next(&mut self, length: usize) -> bool {
+        if length <= SMALL_FRAME_BYTES {
+            return true;
+        }
+        if length > self.requests.limit() {
+            return false;
+        }
+        let here = self.received.len().min(length);
+        if here < SMALL_FRAME_BYTES {
+            return true;
+        }
+        let reserved = self.reserved.get_or_insert_with(|| self.requests.empty());
+        if here < length && here < reserved.counted() {
+            return true;
+        }
+        let wanted = here.saturating_mul(2).min(length);
+        if reserved.try_grow(wanted.saturating_sub(reserved.counted())).is_err() {
+            return false;
+        }
+        if self.received.capacity() < wanted {
+            // Not more than this, as a buffer that grows by itself would take.
+            let mut larger = BytesMut::with_capacity(wanted);
+            larger.extend_from_slice(&self.received);
+            self.received = larger;
+        }
+        true
+    }
+
+    /// Takes a frame that is here. The buffer of a large one goes with it, or it would stay for the next frames.
+    fn take_frame(&mut self, length: usize) -> Result<Option<Bytes>, WireError> {
+        let frame = frame::take_frame(&mut self.received, REQUEST_BYTES_MAX)?;
+        if length > SMALL_FRAME_BYTES {
+            self.received = BytesMut::from(&*self.received);
+        }
+        Ok(frame)
     }
 
     /// Skips a frame for which there is no memory, as soon as enough of it is here to find its number.
-    fn refuse(&mut self, length: usize) -> Option<Arrived> {
+    fn refuse(&mut self, length: usize) -> Result<Option<Arrived>, WireError> {
         if self.received.len() < length.min(HEADER_BYTES_MAX) {
-            return None;
+            return Ok(None);
         }
-        let call_id = header(self.received.get(4..).unwrap_or_default());
         let failure = if length > self.requests.limit() {
             let message = format!(
                 "RPC data length of {length} received; this server spares {} for requests: send less at once, or give it \
@@ -113,37 +163,59 @@ impl Input {
         } else {
             no_memory(length)
         };
+        let arrived = refused(self.received.get(4..).unwrap_or_default(), failure)?;
         self.skipping = length;
         let skipped = self.skipping.min(self.received.len());
-        self.received.advance(skipped);
+        // The buffer may be large, and its memory is given back.
+        self.received = BytesMut::from(self.received.get(skipped..).unwrap_or_default());
         self.skipping -= skipped;
-        Some(Arrived::Refused(call_id, failure))
+        self.reserved = None;
+        Ok(Some(arrived))
     }
 
     /// Receives bytes. 0 at the end of the connection.
     pub fn poll_read<T: AsyncRead + Unpin>(&mut self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let expected = match frame::frame_bytes(&self.received, REQUEST_BYTES_MAX) {
-            // Only memory that is reserved is allocated.
-            Ok(Some(length)) if self.reserved.is_some() => length.saturating_sub(self.received.len()),
-            _ => 0,
+        // Only memory that is reserved is allocated.
+        let piece = self.reserved.as_ref().map_or(0, Reservation::counted);
+        let room = match piece.saturating_sub(self.received.len()) {
+            0 => READ_BYTES,
+            room => room,
         };
-        self.received.reserve(expected.max(READ_BYTES));
-        let spare = self.received.len();
-        let capacity = self.received.capacity();
-        self.received.resize(capacity, 0);
-        let mut buffer = ReadBuf::new(self.received.get_mut(spare..).unwrap_or_default());
-        let read = Pin::new(socket).poll_read(cx, &mut buffer);
-        let n = buffer.filled().len();
-        self.received.truncate(spare + n);
-        ready!(read)?;
+        self.received.reserve(room);
+        // The future has no state, and the spare bytes are not written before the socket does.
+        let mut buffer = (&mut self.received).limit(room);
+        let n = ready!(pin!(socket.read_buf(&mut buffer)).poll(cx))?;
+        self.taken += n as u64;
         Poll::Ready(Ok(n))
     }
 }
 
-/// The number of the call whose frame begins so.
-fn header(frame: &[u8]) -> Option<u32> {
+/// The answer to a request that is not served.
+fn refused(frame: &[u8], failure: Failure) -> Result<Arrived, WireError> {
+    // Without an answer the client would wait until its timeout, so then the connection ends.
+    let unnumbered = || WireError::Unexpected {
+        what: "header of a request that is refused",
+        expected: "the number of the call",
+        found: format!("none; {}", failure.message),
+    };
+    let call_id = call_id(frame).ok_or_else(unnumbered)?;
+    Ok(Arrived::Refused(call_id, failure))
+}
+
+/// The number of the call whose frame begins so. The header may be cut off behind the number.
+fn call_id(frame: &[u8]) -> Option<u32> {
     let mut rest = frame;
     let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-    let header: RequestHeader = prost::Message::decode(rest.get(..length)?).ok()?;
-    header.call_id
+    let mut header = rest.get(..length).unwrap_or(rest);
+    while !header.is_empty() {
+        let (field, wire_type) = decode_key(&mut header).ok()?;
+        if field == 1 && wire_type == WireType::Varint {
+            return u32::try_from(decode_varint(&mut header).ok()?).ok();
+        }
+        skip_field(wire_type, field, &mut header, DecodeContext::default()).ok()?;
+    }
+    None
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use crate::call::Reply;
 use bytes::{Buf, BytesMut};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -14,6 +15,11 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 
 /// A gathered buffer is closed when it has this size.
 const BUFFER_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// A buffer of the full size that no connection of this thread uses.
+    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
 
 /// Responses in the order in which they will be written.
 #[derive(Default)]
@@ -32,6 +38,25 @@ struct Buffer {
     memory: Vec<Reservation>,
 }
 
+impl Buffer {
+    /// Moves to a buffer of the full size, so that more responses are added without copying it again.
+    fn gather(&mut self) {
+        let mut full = SPARE.take().unwrap_or_default();
+        full.reserve(BUFFER_BYTES);
+        full.extend_from_slice(&self.bytes);
+        self.bytes = full;
+    }
+
+    /// Gives the memory back once all is written.
+    fn recycle(mut self) {
+        // Not the buffer of a large response.
+        if self.bytes.try_reclaim(BUFFER_BYTES) && self.bytes.capacity() < 2 * BUFFER_BYTES {
+            self.bytes.clear();
+            SPARE.set(Some(self.bytes));
+        }
+    }
+}
+
 impl Output {
     /// Bytes that wait.
     pub fn len(&self) -> usize {
@@ -47,13 +72,16 @@ impl Output {
         self.sent
     }
 
-    /// Adds a response.
+    /// Adds a response. A small one joins the last buffer; one that is alone is not copied.
     pub fn push(&mut self, reply: Reply) {
-        let Reply { frame, memory } = reply;
+        let Reply { frame, memory, .. } = reply;
         self.waiting += frame.len();
         let fits = |last: &Buffer| last.bytes.len() + frame.len() <= BUFFER_BYTES;
         match self.buffers.back_mut() {
             Some(last) if frame.len() <= GATHERED_BYTES_MAX && fits(last) => {
+                if last.bytes.capacity() < last.bytes.len() + frame.len() {
+                    last.gather();
+                }
                 last.bytes.extend_from_slice(&frame);
                 last.memory.extend(memory);
             }
@@ -76,8 +104,44 @@ impl Output {
                 self.waiting -= written;
                 self.sent += written as u64;
             }
-            self.buffers.pop_front();
+            let written = self.buffers.pop_front();
+            written.into_iter().for_each(Buffer::recycle);
         }
         Pin::new(socket).poll_flush(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn small_responses_are_gathered_in_one_buffer() {
+        let (mut client, mut server) = tokio::io::duplex(1 << 20);
+        let mut output = Output::default();
+        let mut expected = Vec::new();
+        for round in 0..3 {
+            for n in 0..200 {
+                let len = if n == 150 { 100_000 } else { 1 + n };
+                let frame = vec![n as u8; len];
+                expected.extend_from_slice(&frame);
+                output.push(Reply {
+                    frame: BytesMut::from(&frame[..]),
+                    memory: None,
+                    unpacked: None,
+                });
+            }
+            assert_eq!(output.buffers.len(), 3, "before the large one, it, and behind it");
+            let first = output.buffers.front().unwrap();
+            assert!((BUFFER_BYTES..BUFFER_BYTES * 2).contains(&first.bytes.capacity()));
+            poll_fn(|cx| output.poll_write(&mut server, cx)).await.unwrap();
+            assert!(output.is_empty() && SPARE.take().is_some_and(|spare| spare.capacity() >= BUFFER_BYTES));
+            let mut received = vec![0; expected.len()];
+            client.read_exact(&mut received).await.unwrap();
+            assert!(received == expected, "round {round}");
+            expected.clear();
+        }
     }
 }

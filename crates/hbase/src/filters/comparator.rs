@@ -4,6 +4,7 @@ mod decimal;
 mod java;
 mod pattern;
 
+use super::decode::Charge;
 use super::error::FilterError;
 use bytes::Bytes;
 use decimal::Decimal;
@@ -34,11 +35,11 @@ enum Kind {
 }
 
 impl Comparator {
-    /// Decodes a comparator.
+    /// Decodes a comparator. The memory of a pattern is charged before it is compiled.
     ///
     /// # Errors
-    /// A class that is unknown, or arguments that it does not take.
-    pub fn decode(comparator: &messages::Comparator) -> Result<Self, FilterError> {
+    /// A class that is unknown, arguments that it does not take, or no memory.
+    pub fn decode(comparator: &messages::Comparator, charge: &mut Charge<'_>) -> Result<Self, FilterError> {
         let unknown = || FilterError::UnknownClass(String::from_utf8_lossy(&comparator.name).into_owned());
         let name = std::str::from_utf8(&comparator.name).map_err(|_| unknown())?;
         let bytes = comparator.serialized_comparator.clone().unwrap_or_default();
@@ -63,7 +64,8 @@ impl Comparator {
             "NullComparator" => Kind::Null,
             "BigDecimalComparator" => Kind::Decimal(Decimal::read(&value("BigDecimalComparator", bytes)?)?),
             "RegexStringComparator" => {
-                Kind::Pattern(Box::new(Pattern::compile(&decode("RegexStringComparator", bytes)?)?))
+                let message = decode("RegexStringComparator", bytes)?;
+                Kind::Pattern(Box::new(Pattern::compile(&message, charge)?))
             }
             "SubstringComparator" => {
                 let message: messages::SubstringComparator = decode("SubstringComparator", bytes)?;

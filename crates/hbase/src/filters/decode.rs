@@ -19,21 +19,47 @@ const NODES_MAX: usize = 16_384;
 /// Most patterns of a tree. Each may take 2 MiB.
 const PATTERNS_MAX: usize = 32;
 
+/// Memory of a filter besides its arguments, at most.
+const NODE_BYTES: usize = 256;
+
+/// Memory of a filter's arguments, as a multiple of their encoding: lists of small numbers grow most.
+const ARGUMENTS_FACTOR: usize = 8;
+
+/// Takes bytes of memory before they are used. Whether there were enough.
+pub type Charge<'a> = dyn FnMut(usize) -> bool + 'a;
+
+/// The size of a tree, which its costs grow with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Filters: each judges every cell at most once.
+    pub nodes: usize,
+    /// Patterns that are searched in keys and values.
+    pub patterns: usize,
+}
+
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
 /// Decodes a tree.
-pub(super) fn tree(filter: &messages::Filter, random: &Random) -> Result<BoxNode, FilterError> {
+pub(super) fn tree(
+    filter: &messages::Filter,
+    random: &Random,
+    charge: &mut Charge<'_>,
+) -> Result<(BoxNode, Cost), FilterError> {
     let mut decoder = Decoder {
         random,
+        charge,
         depth: 0,
         nodes: 0,
         patterns: 0,
     };
-    decoder.filter(filter)
+    let tree = decoder.filter(filter)?;
+    let Decoder { nodes, patterns, .. } = decoder;
+    Ok((tree, Cost { nodes, patterns }))
 }
 
-struct Decoder<'a> {
+struct Decoder<'a, 'c> {
     random: &'a Random,
+    charge: &'a mut Charge<'c>,
     depth: usize,
     nodes: usize,
     patterns: usize,
@@ -43,7 +69,7 @@ fn boxed(node: impl Node + 'static) -> Result<BoxNode, FilterError> {
     Ok(Box::new(node))
 }
 
-impl Decoder<'_> {
+impl Decoder<'_, '_> {
     fn filter(&mut self, filter: &messages::Filter) -> Result<BoxNode, FilterError> {
         if self.depth >= DEPTH_MAX {
             return Err(FilterError::TooLarge("at most 64 levels"));
@@ -57,6 +83,14 @@ impl Decoder<'_> {
         let name = std::str::from_utf8(&filter.name).ok();
         let name = name.and_then(|name| name.strip_prefix(PACKAGE)).ok_or_else(unknown)?;
         let bytes = filter.serialized_filter.clone().unwrap_or_default();
+        // A filter around others has no other arguments, and those charge themselves.
+        let arguments = match name {
+            "FilterList" | "FilterWrapper" | "SkipFilter" | "WhileMatchFilter" => 0,
+            _ => bytes.len() * ARGUMENTS_FACTOR,
+        };
+        if !(self.charge)(NODE_BYTES + arguments) {
+            return Err(FilterError::NoMemory);
+        }
         let node = match self.rows(name, &bytes)? {
             Some(node) => node,
             None => match self.cells(name, &bytes)? {
@@ -222,7 +256,8 @@ impl Decoder<'_> {
 
     fn comparison(&mut self, op: i32, comparator: Option<&messages::Comparator>) -> Result<Comparison, FilterError> {
         let op = CompareType::try_from(op).map_err(|_| FilterError::argument("no such operator"))?;
-        let comparator = comparator.map(Comparator::decode).transpose()?;
+        let charge = &mut *self.charge;
+        let comparator = comparator.map(|given| Comparator::decode(given, charge)).transpose()?;
         if comparator.as_ref().is_some_and(Comparator::is_pattern) {
             self.patterns += 1;
             if self.patterns > PATTERNS_MAX {

@@ -2,7 +2,7 @@
 
 use stele_wire::WireError;
 
-/// Reasons to refuse a filter. All of them are the client's mistake, so a retry cannot help.
+/// Reasons to refuse a filter. All but [`FilterError::NoMemory`] are the client's mistake, so a retry cannot help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterError {
     /// A class that is neither a filter nor a comparator of HBase.
@@ -13,6 +13,8 @@ pub enum FilterError {
     Argument(String),
     /// More nodes, levels or patterns than allowed.
     TooLarge(&'static str),
+    /// The server has no memory for it now. The only reason that may pass.
+    NoMemory,
     /// A stored value that the comparator cannot read.
     Value(&'static str),
 }
@@ -24,6 +26,7 @@ impl std::fmt::Display for FilterError {
             Self::Message(cause) => cause.fmt(f),
             Self::Argument(cause) => f.write_str(cause),
             Self::TooLarge(limit) => write!(f, "filter too large: {limit}"),
+            Self::NoMemory => f.write_str("no memory for the filter"),
             Self::Value(cause) => f.write_str(cause),
         }
     }

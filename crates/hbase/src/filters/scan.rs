@@ -5,7 +5,7 @@
 //! Families that are not essential are read only for rows that pass, after the row was judged.
 
 use super::cell::{FilterCell, Hint};
-use super::decode;
+use super::decode::{self, Charge, Cost};
 use super::error::FilterError;
 use super::node::{BoxNode, Code, Node};
 use super::pushdown::{Needs, RowBounds};
@@ -56,6 +56,7 @@ pub enum RowVerdict {
 /// The filter of one scan of one region, with its state.
 pub struct ScanFilter {
     root: Wrapper,
+    cost: Cost,
     needs_row: bool,
     reversed: bool,
     load_on_demand: bool,
@@ -89,7 +90,20 @@ impl ScanFilter {
     /// Messages that cannot be decoded, classes that do not exist, arguments that they do not take, and trees that are
     /// too large.
     pub fn decode(filter: &messages::Filter, shape: &ScanShape, random: &Random) -> Result<Self, FilterError> {
-        let root: BoxNode = decode::tree(filter, random)?;
+        Self::decode_within(filter, shape, random, &mut |_| true)
+    }
+
+    /// The same within bounded memory: `charge` takes bytes before the filter uses them.
+    ///
+    /// # Errors
+    /// Those of [`ScanFilter::decode`], and [`FilterError::NoMemory`].
+    pub fn decode_within(
+        filter: &messages::Filter,
+        shape: &ScanShape,
+        random: &Random,
+        charge: &mut Charge<'_>,
+    ) -> Result<Self, FilterError> {
+        let (root, cost): (BoxNode, Cost) = decode::tree(filter, random, charge)?;
         let mut root = Wrapper(root);
         // The wrapper does not pass this on in HBase, which therefore calls the filter inside.
         root.0.set_reversed(shape.reversed);
@@ -97,6 +111,7 @@ impl ScanFilter {
         let mut this = Self {
             needs_row: root.needs_row(),
             root,
+            cost,
             reversed: shape.reversed,
             load_on_demand,
             store_limit: shape
@@ -124,6 +139,11 @@ impl ScanFilter {
             cells.clear();
         }
         Ok(verdict)
+    }
+
+    /// The size of the filter, which the work for each cell grows with.
+    pub fn cost(&self) -> Cost {
+        self.cost
     }
 
     /// Whether no later row can pass, so the scan ends.

@@ -4,6 +4,7 @@
 //! `JONI` always reads UTF-8.
 
 use super::java::{Dialect, Flags, translate};
+use crate::filters::decode::Charge;
 use crate::filters::error::FilterError;
 use regex::{Regex, RegexBuilder};
 use std::borrow::Cow;
@@ -14,6 +15,9 @@ const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
 /// Most memory of a compiled pattern, and of its lazily built automaton.
 const PATTERN_MEMORY_MAX: usize = 1 << 20;
+
+/// The same for most patterns. Those that take more are compiled again.
+const SMALL_PATTERN_MEMORY: usize = 128 << 10;
 
 const LITERAL: i32 = 16;
 
@@ -36,7 +40,7 @@ enum Charset {
 }
 
 impl Pattern {
-    pub(super) fn compile(message: &RegexStringComparator) -> Result<Self, FilterError> {
+    pub(super) fn compile(message: &RegexStringComparator, charge: &mut Charge<'_>) -> Result<Self, FilterError> {
         let pattern = message.pattern.as_str();
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(FilterError::TooLarge("a pattern has at most 16 KiB"));
@@ -50,11 +54,19 @@ impl Pattern {
         let flags = Flags::from_java(message.pattern_flags, dialect).map_err(refused)?;
         let literal = dialect == Dialect::Java && message.pattern_flags & LITERAL != 0;
         let translated = translate(pattern, flags, literal).map_err(refused)?;
-        let regex = RegexBuilder::new(&translated)
-            .size_limit(PATTERN_MEMORY_MAX)
-            .dfa_size_limit(PATTERN_MEMORY_MAX)
-            .build()
-            .map_err(|e| refused(&e.to_string()))?;
+        let mut build = |bytes_max: usize| {
+            // The pattern and its automaton.
+            if !charge(2 * bytes_max) {
+                return Err(FilterError::NoMemory);
+            }
+            let mut builder = RegexBuilder::new(&translated);
+            Ok(builder.size_limit(bytes_max).dfa_size_limit(bytes_max).build())
+        };
+        let regex = match build(SMALL_PATTERN_MEMORY)? {
+            Err(regex::Error::CompiledTooBig(_)) => build(PATTERN_MEMORY_MAX)?,
+            built => built,
+        };
+        let regex = regex.map_err(|e| refused(&e.to_string()))?;
         let charset = match dialect {
             Dialect::Java => Charset::named(&message.charset)?,
             Dialect::Joni => Charset::Utf8,

@@ -110,3 +110,29 @@ fn filters_that_judge_whole_rows_say_so() {
     assert!(whole(&all(&[first_key(), wrapping("SkipFilter", first_key())])));
     assert!(!whole(&one(&[first_key(), prefix("a")])));
 }
+
+#[test]
+fn memory_is_charged_before_it_is_used() {
+    let random: super::super::Random = std::sync::Arc::new(|| 0);
+    let charged = |filter: &messages::Filter, most: usize| {
+        let mut sum = 0;
+        let mut charge = |bytes: usize| {
+            sum += bytes;
+            sum <= most
+        };
+        let decoded = ScanFilter::decode_within(filter, &shape(), &random, &mut charge);
+        (sum, decoded.map(|filter| filter.cost()))
+    };
+    let (small, cost) = charged(&pattern("a.*b"), usize::MAX);
+    let cost = cost.unwrap();
+    assert_eq!((cost.nodes, cost.patterns), (1, 1));
+    assert!((256 << 10..300 << 10).contains(&small), "{small}");
+    let (large, _) = charged(&pattern("(a{1,100}){1,100}"), usize::MAX);
+    assert!(large > 2 << 20, "{large}");
+    let (_, refused) = charged(&pattern("a.*b"), small - 1);
+    assert_eq!(refused.unwrap_err(), FilterError::NoMemory);
+    let many = all(&vec![prefix("a"); 1_000]);
+    let (bytes, _) = charged(&many, usize::MAX);
+    assert!(bytes > 256_000, "{bytes}");
+    assert_eq!(charged(&many, bytes / 2).1.unwrap_err(), FilterError::NoMemory);
+}

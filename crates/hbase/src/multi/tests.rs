@@ -1,0 +1,35 @@
+//! Batches over a table in memory.
+
+use crate::test_service::{Client, Model, count_turns, message};
+use stele_memory::Pool;
+use stele_wire::messages::{Action, Get, MultiRequest, MultiResponse, RegionAction};
+
+#[tokio::test]
+async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "v");
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let action = |index| Action {
+        index: Some(index),
+        get: Some(Get {
+            row: "r".into(),
+            ..Get::default()
+        }),
+        ..Action::default()
+    };
+    let request = MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: (0..2_000).map(action).collect(),
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let turns = count_turns();
+    let response = client.call("Multi", &request).await;
+    let turns = turns.get();
+    let found: MultiResponse = message(&response);
+    assert_eq!(found.region_action_result[0].result_or_exception.len(), 2_000);
+    assert!(turns >= 25, "a pause every 67 actions; {turns} turns");
+}

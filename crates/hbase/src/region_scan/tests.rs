@@ -1,0 +1,160 @@
+//! Memory and pauses of scans, over a table in memory.
+
+use crate::test_service::{Client, Model, failure, message};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stele_memory::{Part, Pool};
+use stele_wire::cell::CellReader;
+use stele_wire::exception;
+use stele_wire::frame::Response;
+use stele_wire::messages::{self, Filter, ScanRequest, ScanResponse};
+
+/// A filter that passes all rows.
+fn page_filter() -> Filter {
+    let message = messages::PageFilter { page_size: 1_000_000 };
+    Filter {
+        name: "org.apache.hadoop.hbase.filter.PageFilter".into(),
+        serialized_filter: Some(message.encode_to_vec().into()),
+    }
+}
+
+fn open(model: &Model, scan: messages::Scan) -> ScanRequest {
+    ScanRequest {
+        region: Some(model.region("")),
+        scan: Some(scan),
+        number_of_rows: Some(10),
+        client_handles_partials: Some(true),
+        ..ScanRequest::default()
+    }
+}
+
+fn next(opened: &Response) -> ScanRequest {
+    let opened: ScanResponse = message(opened);
+    ScanRequest {
+        scanner_id: opened.scanner_id,
+        number_of_rows: Some(10),
+        client_handles_partials: Some(true),
+        ..ScanRequest::default()
+    }
+}
+
+fn values(response: &Response) -> usize {
+    let cells = CellReader::new(response.cells.clone());
+    cells.map(|cell| cell.unwrap().value.len()).sum()
+}
+
+fn rows_of_ten_kilobytes(count: usize) -> Arc<Model> {
+    let model = Model::new(&[""]);
+    for row in 0..count {
+        model.put(&format!("r{row:05}"), "q", vec![7; 10_000]);
+    }
+    model.batch_rows.store(90, Ordering::Relaxed);
+    model
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_scanners_keep_a_bounded_part_of_the_responses() {
+    let model = rows_of_ten_kilobytes(200);
+    let pool = Pool::default().limited(Part::Responses, 32 << 20);
+    let front_end = model.front_end(&pool);
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let filtered = messages::Scan {
+        filter: Some(page_filter()),
+        ..messages::Scan::default()
+    };
+    let mut opened = Vec::new();
+    for _ in 0..100 {
+        opened.push(client.call("Scan", &open(&model, filtered.clone())).await);
+        assert!(front_end.shared.responses.used() <= 16 << 20);
+    }
+    // The last one goes on, and the first one was closed.
+    let last = client.call("Scan", &next(&opened[99])).await;
+    assert_eq!(values(&last), 100_000);
+    let first = client.call("Scan", &next(&opened[0])).await;
+    assert_eq!(failure(&first), exception::UNKNOWN_SCANNER);
+    // Others get the memory if they need all of it.
+    let all = 32 << 20;
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    front_end.shared.scanners.reclaim(all);
+    assert!(
+        front_end.shared.responses.used() < 4 << 20,
+        "{}",
+        front_end.shared.responses.used()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_large_row_stays_reserved() {
+    let model = Model::new(&[""]);
+    for cell in 0..300 {
+        model.put("r", &format!("q{cell:05}"), vec![7; 100_000]);
+    }
+    let pool = Pool::default().limited(Part::Responses, 64 << 20);
+    let front_end = model.front_end(&pool);
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let opened = client.call("Scan", &open(&model, messages::Scan::default())).await;
+    let mut seen = values(&opened);
+    assert!((2 << 20..5 << 20).contains(&seen), "{seen}");
+    while seen < 30_000_000 {
+        assert!(
+            front_end.shared.responses.used() >= 30_000_000 - seen,
+            "{} reserved after {seen}",
+            front_end.shared.responses.used()
+        );
+        let more = client.call("Scan", &next(&opened)).await;
+        seen += values(&more);
+    }
+    client.call("Scan", &next(&opened)).await;
+    assert_eq!(seen, 30_000_000);
+}
+
+#[tokio::test]
+async fn a_filter_over_many_cells_lets_other_calls_run() {
+    let model = Model::new(&[""]);
+    for row in 0..20_000 {
+        model.put(&format!("r{row:05}"), "q", "v");
+    }
+    model.batch_rows.store(20_000, Ordering::Relaxed);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let filters = vec![page_filter(); 10];
+    let list = messages::FilterList {
+        operator: messages::ListOperator::MustPassAll as i32,
+        filters,
+    };
+    let scan = messages::Scan {
+        filter: Some(Filter {
+            name: "org.apache.hadoop.hbase.filter.FilterList".into(),
+            serialized_filter: Some(list.encode_to_vec().into()),
+        }),
+        ..messages::Scan::default()
+    };
+    let turns = crate::test_service::count_turns();
+    client.call("Scan", &open(&model, scan)).await;
+    let turns = turns.get();
+    assert!(
+        turns >= 20,
+        "20,000 cells and 11 filters are 22 pauses at least; {turns} turns"
+    );
+}
+
+#[tokio::test]
+async fn results_of_single_cells_of_a_wide_row_cost_linear_time() {
+    let model = Model::new(&[""]);
+    for cell in 0..5_000 {
+        model.put("r", &format!("q{cell:05}"), Bytes::new());
+    }
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let scan = messages::Scan {
+        batch_size: Some(1),
+        ..messages::Scan::default()
+    };
+    let mut request = open(&model, scan);
+    request.number_of_rows = Some(10_000);
+    let response = client.call("Scan", &request).await;
+    let found: ScanResponse = message(&response);
+    assert_eq!(found.cells_per_result.len(), 5_000);
+}

@@ -1,0 +1,440 @@
+//! A service of one table in memory, for tests.
+//!
+//! Its clients are connected by pipes, and its time is tokio's.
+
+use crate::HBaseFrontEnd;
+use crate::context::Identity;
+use crate::{meta_table, regions};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use stele_client::*;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
+use stele_memory::Pool;
+use stele_types::*;
+use stele_wire::frame::{self, CellBlock, Response};
+use stele_wire::messages::{CLIENT_SERVICE, ConnectionHeader, KEY_VALUE_CODEC, RegionSpecifier, RequestHeader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::Semaphore;
+
+/// A table with families `info` and `table`, in tablets that begin at given rows.
+pub(crate) struct Model {
+    pub schema: Arc<TableSchema>,
+    pub places: Vec<TabletPlace>,
+    pub rows: Mutex<BTreeMap<Bytes, Vec<Cell>>>,
+    /// Whether rows are read without waiting.
+    pub is_in_memory: AtomicBool,
+    /// Rows of a batch of a read.
+    pub batch_rows: AtomicUsize,
+    /// Held by a write while it waits for its permit.
+    pub latch: futures::lock::Mutex<()>,
+    /// Permits of writes.
+    pub writes: Semaphore,
+    /// The version of the service; 0 for none.
+    pub version: AtomicU64,
+    /// How often a schema was asked for.
+    pub schemas: AtomicUsize,
+    /// How often the tablets were listed.
+    pub listings: AtomicUsize,
+}
+
+impl Model {
+    pub fn new(starts: &[&str]) -> Arc<Self> {
+        let schema = TableSchema {
+            id: TableId(7),
+            name: TableName::new("default", "t"),
+            deletion_protection: false,
+            ..TableSchema::clone(&meta_table::SCHEMA)
+        };
+        let ends = starts.iter().skip(1).map(|end| Some(Bytes::from((*end).to_owned())));
+        let place = |(n, (start, end)): (usize, (&&str, Option<Bytes>))| TabletPlace {
+            id: TabletId(n as u64 + 1),
+            range: RowRange {
+                start: Bytes::from((*start).to_owned()),
+                end,
+            },
+        };
+        Arc::new(Model {
+            schema: Arc::new(schema),
+            places: starts.iter().zip(ends.chain([None])).enumerate().map(place).collect(),
+            rows: Mutex::default(),
+            is_in_memory: AtomicBool::new(true),
+            batch_rows: AtomicUsize::new(1_000),
+            latch: futures::lock::Mutex::new(()),
+            writes: Semaphore::new(1_000),
+            version: AtomicU64::new(0),
+            schemas: AtomicUsize::new(0),
+            listings: AtomicUsize::new(0),
+        })
+    }
+
+    /// Stores one cell of the first family.
+    pub fn put(&self, row: &str, qualifier: &str, value: impl Into<Bytes>) {
+        let cell = Cell::put(
+            FamilyId(1),
+            Bytes::from(qualifier.to_owned()),
+            Timestamp(5),
+            value.into(),
+        );
+        let mut rows = self.rows.lock();
+        rows.entry(Bytes::from(row.to_owned())).or_default().push(cell);
+    }
+
+    /// The region of a row.
+    pub fn region(&self, row: &str) -> RegionSpecifier {
+        let place = self.place_of(&self.schema.name, row.as_bytes()).unwrap();
+        RegionSpecifier::named(stele_wire::region::name(&regions::info(&self.schema.name, &place)))
+    }
+
+    /// A front end over it, with this memory.
+    pub fn front_end(self: &Arc<Self>, pool: &Pool) -> HBaseFrontEnd {
+        let identity = Identity {
+            host: "localhost".into(),
+            port: 1,
+            start_code: 9,
+            cluster_id: "c".into(),
+        };
+        let env = Env::new(Arc::new(Clocked {
+            env: TokioRuntime::current(),
+            origin: tokio::time::Instant::now(),
+        }));
+        HBaseFrontEnd::new(self.clone(), self.clone(), env, identity, &Metrics::new(), pool)
+    }
+
+    fn selected(&self, read: &ReadRows) -> Vec<(Bytes, Vec<Cell>)> {
+        let rows = self.rows.lock();
+        let is_in = |row: &Bytes| read.rows.ranges().iter().any(|range| range.contains(row));
+        let mut found: Vec<_> = rows
+            .iter()
+            .filter(|(row, _)| is_in(row))
+            .map(|(row, cells)| (row.clone(), cells.clone()))
+            .collect();
+        if read.reversed {
+            found.reverse();
+        }
+        found
+    }
+}
+
+/// The test's runtime. All of its time passes as the test says.
+struct Clocked {
+    env: Env,
+    origin: tokio::time::Instant,
+}
+
+impl Runtime for Clocked {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall_micros(&self) -> i64 {
+        self.env.wall_micros()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.env.random_u64()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let env = self.env.clone();
+        Box::pin(async move { env.sleep(duration).await })
+    }
+
+    fn spawn(&self, _: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.env.spawn(name, task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+}
+
+fn no_table(table: &TableName) -> ServiceError {
+    ServiceError::new(ErrorKind::NotFound, format!("no table {}", table.table))
+}
+
+fn not_here<T>() -> ServiceResult<T> {
+    Err(ServiceError::new(ErrorKind::Unimplemented, "not in this model"))
+}
+
+struct Rows(VecDeque<(Bytes, Vec<Cell>)>, usize);
+
+#[async_trait]
+impl RowStream for Rows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        let mut batch = RowBatch::default();
+        for (row, cells) in self.0.drain(..self.1.min(self.0.len())) {
+            batch.scanned_through = Some(row.clone());
+            batch.seen.rows += 1;
+            batch.push_row(&row, cells);
+        }
+        Ok((!batch.is_empty()).then_some(batch))
+    }
+
+    async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
+        let first = self
+            .0
+            .front()
+            .map_or(0, |(_, cells)| cells.iter().map(Cell::weight).sum());
+        if first > room.bytes() {
+            room.renew(first).await?;
+        }
+        self.next().await
+    }
+}
+
+#[async_trait]
+impl TableService for Model {
+    fn version(&self) -> Option<u64> {
+        Some(self.version.load(Ordering::Relaxed)).filter(|version| *version > 0)
+    }
+
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        self.schemas.fetch_add(1, Ordering::Relaxed);
+        match *table == self.schema.name {
+            true => Ok(Arc::clone(&self.schema)),
+            false => Err(no_table(table)),
+        }
+    }
+
+    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        let rows = self.selected(&request).into();
+        Ok(Box::new(Rows(rows, self.batch_rows.load(Ordering::Relaxed))))
+    }
+
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        if !self.is_in_memory.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut batch = RowBatch::default();
+        for (row, cells) in self.selected(request) {
+            batch.push_row(&row, cells);
+        }
+        Ok(Some(batch))
+    }
+
+    async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        let _latch = self.latch.lock().await;
+        self.writes.acquire().await.expect("it is never closed").forget();
+        Ok((0..request.rows.len()).map(|_| Ok(())).collect())
+    }
+
+    async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
+        let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
+        let matched = match operation.condition.map(|condition| condition.test) {
+            Some(ConditionTest::Cells(test)) => test(&cells)?,
+            _ => true,
+        };
+        Ok(RowOutcome {
+            matched,
+            written: Vec::new(),
+        })
+    }
+
+    async fn sample_row_keys(&self, _: &TableName, _: RowRange) -> ServiceResult<Vec<RowSample>> {
+        not_here()
+    }
+
+    fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
+        let holds = |place: &&TabletPlace| *table == self.schema.name && place.range.contains(row);
+        let found = self.places.iter().find(holds);
+        found.cloned().ok_or_else(|| no_table(table))
+    }
+
+    fn places(&self, _: &TableName) -> ServiceResult<Vec<TabletPlace>> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
+        Ok(self.places.clone())
+    }
+
+    async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
+        not_here()
+    }
+}
+
+#[async_trait]
+impl TableAdmin for Model {
+    async fn create_table(&self, _: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        not_here()
+    }
+
+    async fn delete_table(&self, _: &TableName) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn update_table(&self, _: &TableName, _: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
+        not_here()
+    }
+
+    async fn modify_families(&self, _: &TableName, _: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
+        not_here()
+    }
+
+    async fn groups(&self, _: &TableName) -> ServiceResult<TableGroups> {
+        not_here()
+    }
+
+    async fn modify_groups(&self, _: &TableName, _: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        not_here()
+    }
+
+    async fn drop_row_range(&self, _: &TableName, _: RowRange) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn flush(&self, _: &TableName, _: Option<TabletId>) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn compact(&self, _: &TableName, _: Option<TabletId>, _: bool) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn compactions(&self, _: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        not_here()
+    }
+
+    async fn split(&self, _: &TableName, _: TabletId, _: Option<Bytes>) -> ServiceResult<(TabletId, TabletId)> {
+        not_here()
+    }
+
+    async fn merge(&self, _: &TableName, _: Vec<TabletId>) -> ServiceResult<TabletId> {
+        not_here()
+    }
+
+    async fn truncate(&self, _: &TableName, _: bool) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
+        let is_here = namespace == self.schema.name.namespace;
+        Ok(is_here.then(|| Arc::clone(&self.schema)).into_iter().collect())
+    }
+
+    async fn create_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn update_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn delete_namespace(&self, _: &str) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn namespace(&self, _: &str) -> ServiceResult<Option<Bytes>> {
+        not_here()
+    }
+
+    async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
+        Ok(vec![(self.schema.name.namespace.clone(), Bytes::new())])
+    }
+}
+
+/// A client with a connection of its own.
+pub(crate) struct Client {
+    pub socket: DuplexStream,
+    pub received: BytesMut,
+    calls: u32,
+}
+
+/// The task that serves a connection.
+pub(crate) type Served = tokio::task::JoinHandle<Result<(), crate::ConnectionError>>;
+
+impl Client {
+    /// Connects through a pipe of this size.
+    #[allow(clippy::disallowed_methods, reason = "a connection is a task of the test's runtime")]
+    pub async fn connect(front_end: &HBaseFrontEnd, pipe_bytes: usize, compressor: Option<&str>) -> (Self, Served) {
+        let (client, server) = tokio::io::duplex(pipe_bytes);
+        let front_end = front_end.clone();
+        let served = tokio::spawn(async move { front_end.serve(server, std::future::pending()).await });
+        let mut client = Client {
+            socket: client,
+            received: BytesMut::new(),
+            calls: 0,
+        };
+        let header = ConnectionHeader {
+            service_name: Some(CLIENT_SERVICE.to_owned()),
+            cell_block_codec_class: Some(KEY_VALUE_CODEC.to_owned()),
+            cell_block_compressor_class: compressor.map(str::to_owned),
+            ..ConnectionHeader::default()
+        };
+        let mut out = BytesMut::new();
+        frame::encode_preamble(&mut out, &header);
+        client.socket.write_all(&out).await.unwrap();
+        (client, served)
+    }
+
+    /// Sends a call; returns its number.
+    pub async fn send(&mut self, method: &'static str, message: &impl prost::Message, cells: &impl CellBlock) -> u32 {
+        self.calls += 1;
+        let header = RequestHeader {
+            call_id: Some(self.calls),
+            method_name: Some(Bytes::from_static(method.as_bytes())),
+            ..RequestHeader::default()
+        };
+        let mut out = BytesMut::new();
+        frame::encode_request(&mut out, header, message, cells).unwrap();
+        self.socket.write_all(&out).await.unwrap();
+        self.calls
+    }
+
+    /// The next response.
+    pub async fn response(&mut self) -> Response {
+        loop {
+            if let Some(frame) = frame::take_frame(&mut self.received, 1 << 30).unwrap() {
+                return frame::decode_response(frame).unwrap();
+            }
+            let n = self.socket.read_buf(&mut self.received).await.unwrap();
+            assert!(n > 0, "the connection stays open");
+        }
+    }
+
+    /// Calls a method.
+    pub async fn call(&mut self, method: &'static str, message: &impl prost::Message) -> Response {
+        self.send(method, message, &()).await;
+        self.response().await
+    }
+}
+
+/// The message of a call that succeeded.
+pub(crate) fn message<M: prost::Message + Default>(response: &Response) -> M {
+    assert_eq!(response.header.exception, None);
+    stele_wire::messages::decode("response", response.message.clone()).unwrap()
+}
+
+/// The class of the exception of a call that failed.
+pub(crate) fn failure(response: &Response) -> String {
+    let exception = response.header.exception.clone().expect("it failed");
+    exception.exception_class_name.unwrap()
+}
+
+/// Counts how often another task of the runtime has its turn.
+#[allow(clippy::disallowed_methods, reason = "a task of the test's runtime")]
+pub(crate) fn count_turns() -> Turns {
+    let turns = Turns(Arc::default());
+    let count = Arc::downgrade(&turns.0);
+    tokio::spawn(async move {
+        while let Some(count) = count.upgrade() {
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    turns
+}
+
+/// Counts until it is dropped.
+pub(crate) struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,139 @@
+//! Rows that a scanner has read and not returned yet.
+
+use crate::cells::{self, ResultRow};
+use crate::pace::Pace;
+use crate::scan_batch::{Batch, CallLimits};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::vec::IntoIter;
+use stele_types::{Cell, TableSchema};
+
+/// Rows of one scanner, in its order.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    rows: VecDeque<WaitingRow>,
+    is_first_begun: bool,
+}
+
+/// A row that waits. Its first cells may have been returned; those that are left do not move.
+struct WaitingRow {
+    row: Bytes,
+    cells: IntoIter<Cell>,
+}
+
+impl WaitingRow {
+    /// Takes the next cells: all that are left if there are no more than `count`.
+    fn take(&mut self, count: usize) -> ResultRow {
+        let cells = match count < self.cells.len() {
+            true => self.cells.by_ref().take(count).collect(),
+            // Nothing is copied if none was taken before.
+            false => std::mem::take(&mut self.cells).collect(),
+        };
+        ResultRow {
+            row: self.row.clone(),
+            cells,
+        }
+    }
+}
+
+impl Waiting {
+    pub fn push(&mut self, row: Bytes, cells: Vec<Cell>) {
+        self.rows.push_back(WaitingRow {
+            row,
+            cells: cells.into_iter(),
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The key of the first row.
+    pub fn first(&self) -> Option<&Bytes> {
+        self.rows.front().map(|row| &row.row)
+    }
+
+    /// Whether some cells of the first row were returned, and others were not.
+    pub fn is_within_row(&self) -> bool {
+        self.is_first_begun
+    }
+
+    pub fn clear(&mut self) {
+        *self = Waiting::default();
+    }
+
+    /// Moves rows to the results. Whether the call has enough.
+    pub async fn move_to(
+        &mut self,
+        batch: &mut Batch,
+        filling: &mut Filling<'_>,
+        schema: &TableSchema,
+        pace: &mut Pace<'_>,
+    ) -> bool {
+        while let Some(row) = self.rows.front_mut() {
+            if filling.is_full(batch) {
+                return true;
+            }
+            let (cells, bytes) = filling.cells_that_fit(schema, row);
+            let is_cut = cells < row.cells.len();
+            let part = row.take(cells);
+            filling.bytes += bytes;
+            self.is_first_begun = is_cut;
+            batch.rows.push(part);
+            batch.partial.push(is_cut);
+            if !is_cut {
+                self.rows.pop_front();
+                filling.rows += 1;
+                if filling.limits.rows_left == Some(filling.rows) {
+                    batch.is_over = true;
+                    return true;
+                }
+            }
+            pace.spend(cells).await;
+        }
+        false
+    }
+}
+
+/// The results of a call so far.
+pub(crate) struct Filling<'a> {
+    limits: &'a CallLimits,
+    /// Cells of a result at most.
+    cells_max: Option<usize>,
+    /// Encoded.
+    bytes: usize,
+    /// Complete.
+    rows: u64,
+}
+
+impl<'a> Filling<'a> {
+    pub fn new(limits: &'a CallLimits, cells_max: Option<usize>) -> Self {
+        Filling {
+            limits,
+            cells_max,
+            bytes: 0,
+            rows: 0,
+        }
+    }
+
+    /// Whether the call takes no more results.
+    pub fn is_full(&self, batch: &Batch) -> bool {
+        batch.rows.len() >= self.limits.results || self.bytes >= self.limits.bytes
+    }
+
+    /// How many cells of a row go to the next result, and their encoded bytes.
+    fn cells_that_fit(&self, schema: &TableSchema, row: &WaitingRow) -> (usize, usize) {
+        let left = row.cells.as_slice();
+        let most = self.cells_max.unwrap_or(usize::MAX).min(left.len());
+        let (mut count, mut bytes) = (0, 0);
+        for len in cells::encoded_lens(schema, &row.row, left).take(most) {
+            // At least one cell goes, or the scan would make no progress.
+            if self.limits.partials && count > 0 && self.bytes + bytes >= self.limits.bytes {
+                break;
+            }
+            bytes += len;
+            count += 1;
+        }
+        (count, bytes)
+    }
+}
