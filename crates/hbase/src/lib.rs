@@ -19,8 +19,6 @@ mod compression;
 mod condition;
 mod connection;
 mod context;
-#[cfg(test)]
-mod cost_probe;
 mod descriptors;
 mod failure;
 mod filtering;

@@ -320,3 +320,18 @@ async fn all_tablets_of_a_table_are_replaced_together() {
     first.delete_table(&name).await.unwrap();
     assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 0);
 }
+
+#[tokio::test]
+async fn the_version_changes_with_every_change() {
+    let catalog = Catalog::load(coord().await).await.unwrap();
+    let empty = catalog.version();
+    let tablets = vec![(TabletId(1), RowRange::all())];
+    catalog.create_table(schema(1, 1), tablets).await.unwrap();
+    let created = catalog.version();
+    assert!(created > empty);
+    // A read changes nothing, and neither does a change that fails.
+    catalog.table(&TableName::new("n", "t")).unwrap();
+    let again = vec![(TabletId(2), RowRange::all())];
+    catalog.create_table(schema(2, 1), again).await.unwrap_err();
+    assert_eq!(catalog.version(), created);
+}

@@ -93,3 +93,30 @@ async fn a_client_must_send_the_rest_of_a_frame() {
     model.is_in_memory.store(false, Ordering::Relaxed);
     idle.call("Get", &get(&model, "r")).await;
 }
+
+#[tokio::test]
+async fn the_future_of_a_call_is_small() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let running = Running {
+        started: Duration::ZERO,
+        method: Method::Mutate,
+        call: Call {
+            client: crate::call::Client {
+                cells: crate::cells::CellPlace::Block,
+                sends_tags: false,
+                compression: crate::compression::BlockCompression::None,
+            },
+            regions: Arc::default(),
+            request: stele_wire::frame::Request {
+                header: stele_wire::messages::RequestHeader::default(),
+                message: Bytes::new(),
+                cells: Bytes::new(),
+            },
+            memory: front_end.shared.requests.empty(),
+        },
+        shared: Arc::clone(&front_end.shared),
+    };
+    let bytes = size_of_val(&run(running, Service::Client, None));
+    assert!(bytes <= 4 << 10, "{bytes} bytes");
+}
