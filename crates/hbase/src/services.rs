@@ -3,9 +3,8 @@
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::{admin, get, master, multi, mutate, registry, scan};
+use crate::{admin, coprocessor, get, master, multi, mutate, registry, scan};
 use std::sync::Arc;
-use stele_wire::exception;
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, CoprocessorServiceRequest, MASTER_SERVICE,
 };
@@ -40,7 +39,8 @@ pub(crate) async fn serve(shared: &Arc<Shared>, service: Service, call: &Call) -
         (Service::Client, b"Mutate") => mutate::mutate(shared, call).await,
         (Service::Client, b"Multi") => multi::multi(shared, call).await,
         (Service::Client, b"Scan") => scan::scan(shared, call).await,
-        (Service::Client, b"ExecService" | b"ExecRegionServerService") => Err(no_coprocessor(call)),
+        (Service::Client, b"ExecService") => coprocessor::exec(shared, call).await,
+        (Service::Client, b"ExecRegionServerService") => Err(no_coprocessor(call)),
         (Service::Client, other) => Err(Failure::not_served(format!("ClientService.{}", other.escape_ascii()))),
         (Service::Registry, method) => registry::registry(shared, call, method),
         (Service::Master, method) => master::master(shared, call, method).await,
@@ -48,14 +48,10 @@ pub(crate) async fn serve(shared: &Arc<Shared>, service: Service, call: &Call) -
     }
 }
 
-/// No coprocessor is served.
+/// The server has no services besides those of its regions.
 fn no_coprocessor(call: &Call) -> Failure {
     match call.message::<CoprocessorServiceRequest>("CoprocessorServiceRequest") {
-        Ok(request) => {
-            let name = request.call.service_name;
-            let message = format!("No registered coprocessor service found for {name}");
-            Failure::new(exception::UNKNOWN_PROTOCOL, message)
-        }
+        Ok(request) => coprocessor::no_service(&request.call.service_name),
         Err(failure) => failure,
     }
 }

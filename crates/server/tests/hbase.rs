@@ -291,3 +291,117 @@ fn broken_frames_end_in_an_error_and_nothing_else() {
     put(&mut client, &region, "a", "v");
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
+
+/// A put of a column of family `f`, with its cells in the message.
+fn put_of(row: &'static str, family: &'static str, value: Bytes) -> MutationProto {
+    MutationProto {
+        row: Some(row.into()),
+        mutate_type: Some(MutationType::Put as i32),
+        column_value: vec![ColumnValue {
+            family: family.into(),
+            qualifier_value: vec![QualifierValue {
+                qualifier: Some("q".into()),
+                value: Some(value),
+                ..QualifierValue::default()
+            }],
+        }],
+        ..MutationProto::default()
+    }
+}
+
+/// Calls a method of a service of a region.
+fn exec(
+    client: &mut Connection,
+    region: &RegionSpecifier,
+    (service, method): (&str, &str),
+    argument: &impl prost::Message,
+) -> Result<Bytes, String> {
+    let request = CoprocessorServiceRequest {
+        region: region.clone(),
+        call: CoprocessorServiceCall {
+            row: Bytes::new(),
+            service_name: service.to_owned(),
+            method_name: method.to_owned(),
+            request: argument.encode_to_vec().into(),
+        },
+    };
+    let response = client.call("ExecService", &request, &());
+    match response.header.exception {
+        Some(thrown) => Err(thrown.exception_class_name.unwrap()),
+        None => {
+            let done: CoprocessorServiceResponse = decode("response", response.message).unwrap();
+            Ok(done.value.value.unwrap())
+        }
+    }
+}
+
+#[test]
+fn rows_are_mutated_together_and_summed_where_they_are() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    let mut mutate = |mutations: &[MutationProto]| {
+        let request = MutateRowsRequest {
+            mutation_request: mutations.to_vec(),
+            ..MutateRowsRequest::default()
+        };
+        exec(
+            &mut client,
+            &region,
+            ("MultiRowMutationService", "MutateRows"),
+            &request,
+        )
+        .map(drop)
+    };
+    let number = |n: i64| Bytes::copy_from_slice(&n.to_be_bytes());
+    let puts = [("a", 5), ("b", -2), ("c", 40)].map(|(row, n)| put_of(row, "f", number(n)));
+    assert_eq!(mutate(&puts), Ok(()));
+    let no_number = put_of("d", "f", "none".into());
+    assert_eq!(mutate(&[no_number]), Ok(()));
+    // One bad row, and none is written.
+    for (bad, class) in [
+        (put_of("z", "f", number(1)), exception::WRONG_REGION),
+        (put_of("e", "g", number(1)), exception::NO_SUCH_FAMILY),
+    ] {
+        let refused = mutate(&[put_of("e", "f", number(1)), bad]);
+        assert_eq!(refused, Err(class.to_owned()));
+    }
+
+    let mut ask = |method, class: &str, family: &'static str| {
+        let request = AggregateRequest {
+            interpreter_class_name: format!("org.apache.hadoop.hbase.client.coprocessor.{class}"),
+            scan: Scan {
+                column: vec![Column {
+                    family: family.into(),
+                    qualifier: Vec::new(),
+                }],
+                ..Scan::default()
+            },
+            ..AggregateRequest::default()
+        };
+        let answer = exec(&mut client, &region, ("AggregateService", method), &request)?;
+        let answer: AggregateResponse = decode("AggregateResponse", answer).unwrap();
+        let long = |bytes: Bytes| decode::<LongMsg>("LongMsg", bytes).unwrap().long_msg;
+        Ok::<_, String>(match method {
+            "GetRowNum" => vec![i64::from_be_bytes(answer.first_part[0][..].try_into().unwrap())],
+            _ => answer.first_part.into_iter().map(long).collect(),
+        })
+    };
+    let mut long = |method| ask(method, "LongColumnInterpreter", "f").unwrap();
+    assert_eq!(long("GetRowNum"), [4]);
+    assert_eq!(long("GetSum"), [43]);
+    assert_eq!(long("GetMax"), [40]);
+    assert_eq!(long("GetMin"), [-2]);
+    assert_eq!(long("GetStd"), [43, 25 + 4 + 1600]);
+    assert_eq!(long("GetMedian"), [43, i64::MIN]);
+    let unknown = exception::UNKNOWN_PROTOCOL.to_owned();
+    assert_eq!(ask("GetMode", "LongColumnInterpreter", "f"), Err(unknown));
+    let other = Err(exception::DO_NOT_RETRY.to_owned());
+    assert_eq!(ask("GetSum", "OtherInterpreter", "f"), other);
+    let no_family = Err(exception::NO_SUCH_FAMILY.to_owned());
+    assert_eq!(ask("GetSum", "LongColumnInterpreter", "g"), no_family);
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
