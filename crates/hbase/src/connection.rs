@@ -49,6 +49,9 @@ pub enum ConnectionError {
     /// The client takes no responses.
     #[error("the client took no response for {OUTPUT_WAIT:?}")]
     NotTaken,
+    /// The client sent nothing for as long as its session lasts.
+    #[error("the client was silent for {0:?}")]
+    Silent(Duration),
     /// The client broke the protocol.
     #[error(transparent)]
     Protocol(#[from] WireError),

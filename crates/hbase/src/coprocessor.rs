@@ -29,7 +29,7 @@ pub(crate) const CLASSES: [&str; 2] = [
 pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: CoprocessorServiceRequest = call.message("CoprocessorServiceRequest")?;
     let (service, method) = (&request.call.service_name[..], &request.call.method_name[..]);
-    // Refused without a look at the region, as every other unknown service of it.
+    // Refused before the region is found, as every other unknown service of it.
     if !matches!(service, "AggregateService" | "MultiRowMutationService") || regions::is_meta(&request.region) {
         return Err(no_service(service));
     }

@@ -405,3 +405,35 @@ fn rows_are_mutated_together_and_summed_where_they_are() {
     assert_eq!(ask("GetSum", "LongColumnInterpreter", "g"), no_family);
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
+
+#[test]
+fn the_facade_of_zookeeper_names_the_server() {
+    use stele_wire::zookeeper::nodes::{self, Master};
+    use stele_wire::zookeeper::{ConnectRequest, ConnectResponse, Request, take_frame};
+    let data = tempfile::tempdir().unwrap();
+    let (address, facade) = (free_address(), free_address());
+    let server = Server::start(data.path(), &["--hbase", &address, "--zookeeper-facade", &facade]);
+    let mut socket = TcpStream::connect(&facade).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut out = BytesMut::new();
+    ConnectRequest::default().encode(&mut out);
+    Request::GetData("/hbase/master".to_owned()).encode(1, &mut out);
+    socket.write_all(&out).unwrap();
+    let mut received = BytesMut::new();
+    let mut frame = || loop {
+        if let Some(frame) = take_frame(&mut received).unwrap() {
+            return frame;
+        }
+        let mut bytes = [0; 4096];
+        let n = socket.read(&mut bytes).unwrap();
+        assert!(n > 0, "the connection stays open");
+        received.extend_from_slice(&bytes[..n]);
+    };
+    assert_ne!(ConnectResponse::decode(frame()).unwrap().session_id, 0);
+    let data = frame().slice(20..);
+    let data = data.slice(..data.len() - 68);
+    let master: Master = nodes::decode("master", data).unwrap();
+    let port = master.master.port.unwrap();
+    assert_eq!(format!("{}:{port}", master.master.host_name), address);
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}

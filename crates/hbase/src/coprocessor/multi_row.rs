@@ -1,6 +1,6 @@
 //! `MultiRowMutationService`: puts and deletes of several rows of one region, all or none.
 //!
-//! The rows are one batch of the tablet: one record of its log, visible at once. So nothing is read meanwhile, and calls
+//! The rows are one batch of the tablet: one record of its log, which becomes visible as a whole. So nothing is read meanwhile, and calls
 //! that would have to read are refused: conditions, increments, appends, and deletes of the newest version.
 
 use crate::failure::{Failure, Outcome};
@@ -29,7 +29,7 @@ pub(super) async fn serve(
     }
     if request.mutation_request.len() > ROWS_MAX {
         let message = format!(
-            "{} mutations at once; at most {ROWS_MAX} are served",
+            "{} mutations in one call; at most {ROWS_MAX} are served",
             request.mutation_request.len()
         );
         return Err(Failure::do_not_retry(message));

@@ -1,4 +1,6 @@
-//! Calls of coprocessors: services of a region, found by name; and the messages of the services that HBase ships.
+//! Calls of coprocessors: services of a region, found by name.
+//!
+//! The messages of the services that HBase ships are here, too.
 
 use super::basic::{NameBytesPair, RegionSpecifier};
 use super::client::{Condition, MutationProto};
