@@ -437,3 +437,82 @@ fn the_facade_of_zookeeper_names_the_server() {
     assert_eq!(format!("{}:{port}", master.master.host_name), address);
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
+
+/// A cell of a log.
+fn logged(out: &mut BytesMut, row: &str, timestamp: i64, kind: CellType, value: &str) {
+    let cell = CellRef {
+        row: row.as_bytes(),
+        family: b"f",
+        qualifier: b"q",
+        timestamp,
+        kind,
+        value: value.as_bytes(),
+    };
+    cell.encode(out).unwrap();
+}
+
+#[test]
+fn entries_of_a_log_are_applied_once_however_often_they_come() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut admin = Connection::open(&address, ADMIN_SERVICE);
+    let mut ship = |table: &'static str, cells: &BytesMut, count: i32| {
+        let entry = WalEntry {
+            key: WalKey {
+                table_name: table.into(),
+                ..WalKey::default()
+            },
+            key_value_bytes: Vec::new(),
+            associated_cell_count: Some(count),
+        };
+        let request = ReplicateWalEntryRequest {
+            entry: vec![entry],
+            replication_cluster_id: Some("other".to_owned()),
+        };
+        let response = admin.call("ReplicateWALEntry", &request, &cells.clone().freeze());
+        response
+            .header
+            .exception
+            .map(|thrown| thrown.exception_class_name.unwrap())
+    };
+    let mut first = BytesMut::new();
+    logged(&mut first, "a", 5, CellType::Put, "old");
+    logged(&mut first, "z", 5, CellType::Put, "kept");
+    logged(&mut first, "a", 7, CellType::DeleteColumn, "");
+    let mut second = BytesMut::new();
+    logged(&mut second, "a", 9, CellType::Put, "new");
+    // The first entry comes once more behind the second, as after a lost response.
+    for cells in [&first, &second, &first] {
+        let count = if cells.len() == first.len() { 3 } else { 1 };
+        assert_eq!(ship("t", cells, count), None);
+    }
+    assert_eq!(ship("hbase:meta", &first, 3), None, "system tables are passed over");
+    assert_eq!(ship("none", &first, 3).as_deref(), Some(exception::TABLE_NOT_FOUND));
+    assert_eq!(ship("t", &second, 2).as_deref(), Some(exception::DO_NOT_RETRY));
+    let mut marker = BytesMut::new();
+    let bulk_load = CellRef {
+        row: b"a",
+        family: b"METAFAMILY",
+        qualifier: b"HBASE::BULK_LOAD",
+        timestamp: 1,
+        kind: CellType::Put,
+        value: b"",
+    };
+    bulk_load.encode(&mut marker).unwrap();
+    assert_eq!(ship("t", &marker, 1).as_deref(), Some(exception::DO_NOT_RETRY));
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    for (row, found) in [("a", vec!["a f:q=new"]), ("z", vec!["z f:q=kept"])] {
+        let request = GetRequest {
+            region: region_of(&mut client, row.as_bytes()),
+            get: Get {
+                row: row.into(),
+                max_versions: Some(10),
+                ..Get::default()
+            },
+        };
+        assert_eq!(client.ask::<GetResponse>("Get", &request).1, found);
+    }
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
