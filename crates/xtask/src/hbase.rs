@@ -8,6 +8,7 @@
 //! * `--record`: the real HBase of `cargo xtask rival`, into the expectation.
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
+//! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 
 mod differences;
@@ -18,6 +19,7 @@ mod transcript;
 use crate::rival::{self, Request, Rival};
 use crate::server::{self, Scratch, Server, Start, free_address};
 use crate::shell::{Run, root, target_dir};
+use crate::tally::Tally;
 use anyhow::{Context, Result, ensure};
 use differences::Differences;
 use regex::Regex;
@@ -45,8 +47,11 @@ pub struct Arguments {
     /// Runs HBase's shell, its Thrift and REST gateways, and clients of other versions instead.
     #[arg(long, conflicts_with_all = ["record", "tools"])]
     gateways: bool,
+    /// Runs HBase's and Google's client on the same tables instead; the server is started here.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "against"])]
+    semantics: bool,
     /// Replicates a table from the HBase of `cargo xtask rival`, which is started, instead.
-    #[arg(long, conflicts_with_all = ["record", "tools", "gateways"])]
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics"])]
     replication: bool,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
@@ -136,12 +141,34 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             .as_deref()
             .context("--gateways needs --quorum of this server")?;
         gateways::run(&target.address, quorum, &arguments.only)?
+    } else if arguments.semantics {
+        semantics(&target)?
     } else if arguments.replication {
         replication(&target)?
     } else {
         cases(&target.address, arguments)?
     };
     Ok(target.end(passed)? && passed)
+}
+
+/// Runs `tests/clients/semantics`.
+fn semantics(target: &Target) -> Result<bool> {
+    let (server, _) = target.started.as_ref().context("the server is started here")?;
+    let jars = format!("{}/*", crate::tools::hbase_cases()?.display());
+    let mut tally = Tally::default();
+    let succeeded = Run::new(crate::tools::python()?)
+        .args(["-B", "-m", "pytest", "-q", "--disable-warnings", "--tb=short"])
+        .dir(root().join("tests/clients/semantics"))
+        .env("STELE_ADDRESS", server.address())
+        .env("STELE_HBASE", &target.address)
+        .env("STELE_HBASE_JARS", jars)
+        .lines(|line| {
+            println!("{line}");
+            tally.summary_line(line);
+        })?;
+    let tally = tally.with_exit(succeeded);
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0)
 }
 
 /// Adds Stele as a peer of a real HBase, and compares the cells of both.

@@ -24,7 +24,7 @@ const ROWS: u32 = 20_000;
 /// Each row of it is a scan of a hundred rows.
 const RANGE_SCANS: u32 = 1_000;
 /// Each row of it is a scan of up to half of the table.
-const LONG_RANGE_SCANS: u32 = 50;
+const LONG_RANGE_SCANS: u32 = 20;
 /// Each row of it is a scan of the whole table.
 const FILTER_SCANS: u32 = 20;
 
