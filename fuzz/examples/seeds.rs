@@ -31,6 +31,7 @@ use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
     ConnectionHeader, GetRequest, RegionInfo, RegionSpecifier, RequestHeader, ResponseHeader, ScanResponse,
 };
+use stele_wire::zookeeper::{ConnectRequest, Request, Watches};
 use stele_wire::{frame as hbase_frame, meta};
 
 /// Seeds by target.
@@ -54,6 +55,7 @@ fn main() -> io::Result<()> {
     catalog(&mut seeds);
     requests(&mut seeds);
     hbase(&mut seeds);
+    zookeeper(&mut seeds);
     hbase_filters(&mut seeds)?;
     texts(&mut seeds);
     instance(&mut seeds);
@@ -353,6 +355,35 @@ fn field(number: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
 /// A field that is a number.
 fn number(number: u8, value: u8) -> Vec<u8> {
     vec![number << 3, value]
+}
+
+/// Frames of ZooKeeper's protocol: a connection and its requests.
+fn zookeeper(seeds: &mut Seeds) {
+    let path = || "/hbase/master".to_owned();
+    let requests = [
+        Request::Exists(path()),
+        Request::GetData(path()),
+        Request::GetAcl(path()),
+        Request::GetChildren2(path()),
+        Request::Auth("digest".to_owned(), Bytes::from_static(b"user:secret")),
+        Request::SetWatches(Watches { count: 2 }),
+        Request::Close,
+    ];
+    let mut all = BytesMut::new();
+    let connect = ConnectRequest {
+        timeout_ms: 90_000,
+        password: Bytes::from_static(&[0; 16]),
+        read_only: Some(false),
+        ..ConnectRequest::default()
+    };
+    connect.encode(&mut all);
+    for request in requests {
+        let mut frame = BytesMut::new();
+        request.encode(1, &mut frame);
+        all.extend_from_slice(&frame);
+        add(seeds, "zookeeper_requests", frame);
+    }
+    add(seeds, "zookeeper_requests", all);
 }
 
 /// Frames and cells of HBase's protocol.

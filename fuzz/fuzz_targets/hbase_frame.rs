@@ -78,6 +78,10 @@ fn message(bytes: &Bytes) {
     let _ = decode::<messages::GetRequest>("GetRequest", bytes.clone());
     let _ = decode::<messages::ScanRequest>("ScanRequest", bytes.clone());
     let _ = decode::<messages::ScanResponse>("ScanResponse", bytes.clone());
+    let _ = decode::<messages::CoprocessorServiceRequest>("CoprocessorServiceRequest", bytes.clone());
+    let _ = decode::<messages::AggregateRequest>("AggregateRequest", bytes.clone());
+    let _ = decode::<messages::MutateRowsRequest>("MutateRowsRequest", bytes.clone());
+    let _ = decode::<messages::ReplicateWalEntryRequest>("ReplicateWALEntryRequest", bytes.clone());
     let _ = decode::<messages::CreateTableRequest>("CreateTableRequest", bytes.clone());
     let _ = decode::<messages::GetClusterStatusResponse>("GetClusterStatusResponse", bytes.clone());
 }

@@ -168,6 +168,11 @@ fn disabled(table: &TableName) -> ServiceError {
     ServiceError::new(ErrorKind::FailedPrecondition, format!("table {table} is disabled"))
 }
 
+fn several_tablets(table: &TableName) -> ServiceError {
+    let message = format!("rows of table {table} that are to be written together are in several tablets");
+    ServiceError::new(ErrorKind::FailedPrecondition, message)
+}
+
 /// The rows of a request that one tablet holds.
 struct Part {
     tablet: TabletId,
@@ -271,6 +276,26 @@ impl TableService for Router {
             .mutate_left(&request, table.schema.id, parts, &mut results)
             .await;
         Ok(results)
+    }
+
+    async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()> {
+        let Some(first) = request.rows.get(0).map(|row| row.row) else {
+            return Ok(());
+        };
+        let (shared, request) = (&self.shared, &request);
+        let call = |tablet| async move {
+            let table = shared.addressed(&request.table, request.id)?;
+            match only_tablet(&table, &request.rows) {
+                Some(only) if only == tablet => {
+                    let rows = request.rows.clone();
+                    shared.tablets.mutate(tablet, rows, request.durability).await
+                }
+                // It was split since the lookup.
+                Some(_) => Err(ServiceError::new(ErrorKind::Unavailable, "the rows have moved")),
+                None => Err(several_tablets(&request.table)),
+            }
+        };
+        shared.with_tablet((&request.table, request.id), first, call).await
     }
 
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {

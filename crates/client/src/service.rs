@@ -38,6 +38,10 @@ pub trait TableService: Send + Sync + 'static {
     /// Writes rows; one result per row, in the order of the request. The outer error is for the request as a whole.
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>>;
 
+    /// Writes rows of one tablet together: no reader sees some of them, and after a crash all are there or none.
+    /// `FailedPrecondition` when the rows are of several tablets; nothing has happened then.
+    async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()>;
+
     /// Reads and writes one row, atomically.
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome>;
 

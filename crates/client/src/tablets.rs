@@ -63,7 +63,8 @@ pub trait TabletService: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
+    /// Writes rows as one batch, which is one record of the log: they become visible together, and after a crash all of
+    /// them are there or none. An error means that none of them was acknowledged.
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()>;
 
     /// Reads and writes one row, atomically.

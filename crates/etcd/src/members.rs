@@ -33,6 +33,8 @@ pub(crate) struct Members {
 struct State {
     /// The member to ask.
     current: usize,
+    /// Whether it has answered since it is the one to ask. An outage is logged once, not with each attempt.
+    has_answered: bool,
     /// One place for each member.
     connections: Vec<Option<Connection>>,
     /// Of the first response.
@@ -65,6 +67,7 @@ impl Members {
         let state = State {
             // Not all processes ask the same one.
             current: env.random_below(members.len() as u64) as usize,
+            has_answered: false,
             connections: vec![None; members.len()],
             cluster: None,
         };
@@ -105,8 +108,11 @@ impl Members {
         state.connections[member] = None;
         if state.current == member {
             state.current = (member + 1) % self.members.len();
+            assert!(state.current < self.members.len(), "the current member is one of them");
             let (left, next) = (self.name(member), self.name(state.current));
-            tracing::info!(left, next, reason, "another member of etcd is asked");
+            if std::mem::replace(&mut state.has_answered, false) {
+                tracing::warn!(left, next, reason, "a member of etcd failed, others are asked");
+            }
         }
     }
 
@@ -170,6 +176,7 @@ impl Members {
         let mut state = self.state.lock();
         let expected = *state.cluster.get_or_insert(found);
         if expected == found {
+            state.has_answered |= state.current == member;
             return Ok(());
         }
         let member = self.name(member);

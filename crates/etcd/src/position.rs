@@ -29,6 +29,10 @@ impl Position {
     /// A new connection begins; the revision to begin with.
     pub(crate) fn reconnect(&mut self) -> i64 {
         self.again = self.told;
+        assert!(
+            self.next > 0,
+            "a watch never begins at etcd's \"from now on\", which is zero"
+        );
         self.next
     }
 

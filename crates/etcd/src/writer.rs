@@ -59,14 +59,15 @@ impl Writer {
         let mut backoff = Backoff::new();
         loop {
             let revision = self.ready(deadline).await?;
-            match self.attempt(txn, revision, deadline).await? {
-                Attempt::Ended(outcome) => return Ok(outcome),
-                Attempt::Again => backoff.wait(&self.env, deadline).await,
-            }
+            // Without time for an answer it is not sent: its outcome would be unknown.
             if self.env.now() >= deadline {
                 return Err(CoordError::Unavailable {
                     message: "no attempt of a transaction succeeded in time".to_owned(),
                 });
+            }
+            match self.attempt(txn, revision, deadline).await? {
+                Attempt::Ended(outcome) => return Ok(outcome),
+                Attempt::Again => backoff.wait(&self.env, deadline).await,
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Serves `AdminService`: calls about single regions and about the server that has them.
 
 mod regions;
+mod replication;
 mod server;
 
 use crate::call::{Call, Reply};
@@ -15,6 +16,7 @@ pub(crate) async fn admin(shared: &Shared, call: &Call, method: &[u8]) -> Outcom
         b"GetRegionInfo" => regions::info(shared, call).await,
         b"GetRegionLoad" => server::region_load(shared, call).await,
         b"GetOnlineRegion" => server::online_regions(shared, call).await,
+        b"ReplicateWALEntry" => replication::replicate(shared, call).await,
         b"GetServerInfo" => server::info(shared, call),
         b"RollWALWriter" => server::roll_log(call),
         b"ClearRegionBlockCache" => server::clear_block_cache(call),

@@ -64,6 +64,9 @@ pub enum ConnectionError {
     /// The client does not send the rest of a request.
     #[error("the client sent no more of a request for {INPUT_WAIT:?}")]
     NotSent,
+    /// The client sent nothing for as long as its session lasts.
+    #[error("the client was silent for {0:?}")]
+    Silent(Duration),
     /// The client broke the protocol.
     #[error(transparent)]
     Protocol(#[from] WireError),

@@ -6,7 +6,8 @@
 //!
 //! A connection ([`connection`]) is for one service, and `services` finds the handler of a call. Reads share `selection`,
 //! which says which cells are wanted, and `cells`, which encodes them. A tablet is a region (`regions`), and the table in
-//! which clients look regions up is made when it is read (`meta_table`).
+//! which clients look regions up is made when it is read (`meta_table`). `coprocessor` has the services of regions that
+//! clients call by name, and `facade` the nodes of ZooKeeper that some clients read first.
 //!
 //! Invariant: cells of a request's cell block are consumed in the order of its actions, also by those that fail.
 #![forbid(unsafe_code)]
@@ -19,7 +20,9 @@ mod compression;
 mod condition;
 mod connection;
 mod context;
+mod coprocessor;
 mod descriptors;
+mod facade;
 mod failure;
 mod filtering;
 pub mod filters;

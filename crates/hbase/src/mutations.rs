@@ -90,6 +90,24 @@ impl Converter<'_> {
         })
     }
 
+    /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's.
+    pub fn logged(&self, cell: Cell) -> Outcome<(Bytes, Mutation)> {
+        if cell.row.is_empty() || cell.row.len() > limits::ROW_KEY_BYTES_MAX {
+            return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
+        }
+        let part = Part {
+            family: family(self.schema, &cell.family)?,
+            timestamp: self.time(Some(cell.timestamp), None)?,
+            qualifier: cell.qualifier,
+            kind: cell.kind,
+            value: cell.value,
+        };
+        match self.write(part) {
+            Step::Mutate(mutation) => Ok((cell.row, mutation)),
+            _ => Err(Failure::do_not_retry("a delete in a log without a time")),
+        }
+    }
+
     fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {
         let count = usize::try_from(proto.associated_cell_count.unwrap_or(0)).unwrap_or(0);
         let mut parts = Vec::new();

@@ -5,9 +5,8 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::Tried;
 use crate::metrics::Method;
-use crate::{admin, get, master, multi, mutate, registry, scan};
+use crate::{admin, coprocessor, get, master, multi, mutate, registry, scan};
 use std::sync::Arc;
-use stele_wire::exception;
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, CoprocessorServiceRequest, MASTER_SERVICE,
 };
@@ -53,9 +52,8 @@ pub(crate) async fn serve(
         (Service::Client, Method::Mutate) => mutate::mutate(shared, call).await,
         (Service::Client, Method::Multi) => Box::pin(multi::multi(shared, call)).await,
         (Service::Client, Method::Scan) => Box::pin(scan::scan(shared, call)).await,
-        (Service::Client, _) if [&b"ExecService"[..], b"ExecRegionServerService"].contains(&name) => {
-            Err(no_coprocessor(call))
-        }
+        (Service::Client, _) if name == b"ExecService" => Box::pin(coprocessor::exec(shared, call)).await,
+        (Service::Client, _) if name == b"ExecRegionServerService" => Err(no_coprocessor(call)),
         (Service::Client, _) => Err(Failure::not_served(format!("ClientService.{}", name.escape_ascii()))),
         (Service::Registry, _) => registry::registry(shared, call, name),
         (Service::Master, _) => Box::pin(master::master(shared, call, name)).await,
@@ -63,14 +61,10 @@ pub(crate) async fn serve(
     }
 }
 
-/// No coprocessor is served.
+/// The server has no services besides those of its regions.
 fn no_coprocessor(call: &Call) -> Failure {
     match call.message::<CoprocessorServiceRequest>("CoprocessorServiceRequest") {
-        Ok(request) => {
-            let name = request.call.service_name;
-            let message = format!("No registered coprocessor service found for {name}");
-            Failure::new(exception::UNKNOWN_PROTOCOL, message)
-        }
+        Ok(request) => coprocessor::no_service(&request.call.service_name),
         Err(failure) => failure,
     }
 }

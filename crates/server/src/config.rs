@@ -41,6 +41,9 @@ pub struct StartArgs {
     /// Host that HBase clients are told [default: the one of the address, or of the machine if that is any]
     #[arg(long, env = "STELE_HBASE_HOST", value_name = "HOST")]
     hbase_host: Option<String>,
+    /// Address at which HBase clients find the server as if in ZooKeeper, or off [default: off]
+    #[arg(long, env = "STELE_ZOOKEEPER_FACADE", value_name = "ADDR|off")]
+    zookeeper_facade: Option<String>,
     /// Address of health checks and metrics [default: 127.0.0.1:8088]
     #[arg(long, env = "STELE_HTTP", value_name = "ADDR")]
     http: Option<String>,
@@ -80,7 +83,7 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting; 16] = [
     Setting {
         key: "data",
         meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
@@ -134,6 +137,14 @@ const SETTINGS: [Setting; 15] = [
         unit: "name or address",
         default: "",
         range: "empty for the address of hbase, or the machine's name if that is 0.0.0.0 or [::]",
+    },
+    Setting {
+        key: "zookeeper_facade",
+        meaning: "Address of a read-only server of ZooKeeper's protocol that names this server to HBase clients. It is for \
+                  clients that can set only a ZooKeeper quorum, and for HBase's replication.",
+        unit: "address:port",
+        default: OFF,
+        range: "any local address; port 0 takes a free one; off",
     },
     Setting {
         key: "http",
@@ -197,6 +208,9 @@ const SETTINGS: [Setting; 15] = [
     },
 ];
 
+/// The value that turns an address off.
+const OFF: &str = "off";
+
 /// Where the HBase API is served if the settings do not say.
 const HBASE_DEFAULT: &str = "127.0.0.1:16020";
 
@@ -239,6 +253,8 @@ pub struct Config {
     pub hbase_is_given: bool,
     /// Host that HBase clients are told; empty for that of the address.
     pub hbase_host: String,
+    /// Address of the façade of ZooKeeper; `None` if it is off.
+    pub zookeeper_facade: Option<SocketAddr>,
     /// Address of health checks and metrics.
     pub http: SocketAddr,
     /// Memory budget in bytes.
@@ -327,6 +343,10 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             .and_then(|mut found| found.next());
         resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
     };
+    let address_or_off = |key: &str, flag: &Option<String>| match text(key, flag).as_str() {
+        OFF => Ok(None),
+        _ => address(key, flag).map(Some),
+    };
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_bytes(&text(key, flag)).map_err(|e| anyhow::anyhow!("{key}: {e}"))
     };
@@ -343,12 +363,10 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             bytes: cache_bytes,
         }),
         bigtable: address("bigtable", &args.bigtable)?,
-        hbase: match text("hbase", &args.hbase).as_str() {
-            "off" => None,
-            _ => Some(address("hbase", &args.hbase)?),
-        },
+        hbase: address_or_off("hbase", &args.hbase)?,
         hbase_is_given: text("hbase", &args.hbase) != HBASE_DEFAULT,
         hbase_host: text("hbase_host", &args.hbase_host),
+        zookeeper_facade: address_or_off("zookeeper_facade", &args.zookeeper_facade)?,
         http: address("http", &args.http)?,
         memory: memory.map_err(|e| anyhow::anyhow!("memory: {e}"))?,
         durability: match text("durability", &args.durability).as_str() {
@@ -375,6 +393,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let taken = |other: SocketAddr| config.hbase.is_some_and(|hbase| hbase == other && hbase.port() != 0);
     if taken(config.bigtable) || taken(config.http) {
         bail!("hbase is at the address of bigtable or http: give one of them another port");
+    }
+    if config.zookeeper_facade.is_some() && config.hbase.is_none() {
+        bail!("zookeeper_facade names the HBase API, which is off: give hbase an address");
     }
     if config.bigtable == config.http && config.http.port() != 0 {
         bail!(
@@ -482,6 +503,8 @@ mod tests {
                 .contains("another port")
         );
         assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
+        let facade = "hbase = \"off\"\nzookeeper_facade = \"127.0.0.1:2181\"";
+        assert!(load_text(facade, &none).unwrap_err().contains("which is off"));
         for (text, named) in [
             ("data = \"ftp://x\"", "ftp://x"),
             ("free_space_min = \"10%\"", "free_space_min"),

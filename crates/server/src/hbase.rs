@@ -1,4 +1,6 @@
-//! The HBase API of a server: its port, its identity and its connections.
+//! The HBase API of a server: its ports, its identity and its connections.
+//!
+//! One port is the API's, and the other that of the façade of ZooKeeper.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -57,14 +59,50 @@ impl Port {
     }
 }
 
-/// The front end over a node.
+/// The listeners of both ports, as far as they are served.
+pub struct Listeners {
+    hbase: Option<TcpListener>,
+    facade: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Of a bound port, and of the façade.
+    pub fn new(port: Port, facade: Option<TcpListener>) -> Self {
+        let hbase = port.listener();
+        if hbase.is_none() && facade.is_some() {
+            tracing::warn!(
+                "zookeeper_facade names the HBase API, which is not served: clients of the facade find nothing"
+            );
+        }
+        Listeners { hbase, facade }
+    }
+
+    /// The addresses of the API and of the façade.
+    pub fn addresses(&self) -> std::io::Result<[Option<SocketAddr>; 2]> {
+        let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+        Ok([address(&self.hbase)?, address(&self.facade)?])
+    }
+}
+
+/// Listens on the address of the façade, if there is one.
+pub async fn bind_facade(config: &Config) -> anyhow::Result<Option<TcpListener>> {
+    match config.zookeeper_facade {
+        Some(address) => listen::bind("zookeeper_facade", address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The front end over a node, if the API is served.
 pub async fn front_end(
     config: &Config,
     node: &Node,
     env: Env,
-    at: SocketAddr,
+    at: Option<SocketAddr>,
     metrics: &Metrics,
-) -> anyhow::Result<HBaseFrontEnd> {
+) -> anyhow::Result<Option<HBaseFrontEnd>> {
+    let Some(at) = at else {
+        return Ok(None);
+    };
     let cluster_id = stele_hbase::cluster_id(&*node.admin, &env)
         .await
         .context("HBase cluster id")?;
@@ -75,14 +113,8 @@ pub async fn front_end(
         cluster_id,
     };
     let (service, admin) = (node.service.clone(), node.admin.clone());
-    Ok(HBaseFrontEnd::new(
-        service,
-        admin,
-        env,
-        identity,
-        metrics,
-        node.server.pool(),
-    ))
+    let pool = node.server.pool();
+    Ok(Some(HBaseFrontEnd::new(service, admin, env, identity, metrics, pool)))
 }
 
 /// The host that clients are told.
@@ -96,8 +128,22 @@ fn host(config: &Config, at: SocketAddr) -> String {
     at.ip().to_string()
 }
 
-/// Accepts connections, if the API is served.
+/// Accepts connections of both ports.
 pub async fn accept(
+    acceptor: &Acceptor,
+    listeners: &Listeners,
+    front_end: Option<HBaseFrontEnd>,
+    loops: &EventLoops,
+    stopped: watch::Receiver<bool>,
+) {
+    let facade = listeners.facade.as_ref().zip(front_end.clone());
+    let facade = accept_facade(acceptor, facade, loops, stopped.clone());
+    let api = accept_api(acceptor, listeners.hbase.as_ref().zip(front_end), loops, stopped);
+    tokio::join!(api, facade);
+}
+
+/// Accepts connections, if the API is served.
+async fn accept_api(
     acceptor: &Acceptor,
     served: Option<(&TcpListener, HBaseFrontEnd)>,
     loops: &EventLoops,
@@ -114,6 +160,30 @@ pub async fn accept(
             };
             if let Err(error) = front_end.serve(socket, drain).await {
                 tracing::debug!(%error, "a connection ended early");
+            }
+        }
+    };
+    acceptor.accept(listener, loops, serve).await;
+}
+
+/// Accepts connections of the façade, if it is served.
+async fn accept_facade(
+    acceptor: &Acceptor,
+    served: Option<(&TcpListener, HBaseFrontEnd)>,
+    loops: &EventLoops,
+    stopped: watch::Receiver<bool>,
+) {
+    let Some((listener, front_end)) = served else {
+        return pending().await;
+    };
+    let serve = move |socket: TcpStream| {
+        let (front_end, mut stopped) = (front_end.clone(), stopped.clone());
+        async move {
+            let drain = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = front_end.serve_zookeeper(socket, drain).await {
+                tracing::debug!(%error, "a connection of the ZooKeeper facade ended early");
             }
         }
     };

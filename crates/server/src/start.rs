@@ -21,7 +21,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_serving::{Acceptor, EventLoops, connections_max};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -54,6 +54,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     let bigtable = listen::bind("bigtable", config.bigtable).await?;
     let http = listen::bind("http", config.http).await?;
     let hbase = hbase::Port::bind(config).await?;
+    let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
     let data = tokio::select! {
@@ -76,9 +77,15 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     };
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
-    let hbase = hbase.listener();
-    let hbase_at = hbase.as_ref().map(TcpListener::local_addr).transpose()?;
-    announce(config, &node, bigtable_at, hbase_at, http_at);
+    let hbase = hbase::Listeners::new(hbase, facade);
+    let [hbase_at, facade_at] = hbase.addresses()?;
+    let addresses = Addresses {
+        bigtable: bigtable_at,
+        hbase: hbase_at,
+        facade: facade_at,
+        http: http_at,
+    };
+    announce(config, &node, &addresses);
 
     let limits = CallLimits::for_memory(config.memory);
     let front_end = BigtableFrontEnd::with_limits(
@@ -90,14 +97,11 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
         node.server.pool().clone(),
     );
     pages.set_front_end(front_end.gauges());
-    let hbase_front_end = match hbase_at {
-        Some(at) => Some(hbase::front_end(config, &node, env.clone(), at, &metrics).await?),
-        None => None,
-    };
+    let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
     let service = front_end.into_service();
-    let serve_hbase = hbase::accept(&acceptor, hbase.as_ref().zip(hbase_front_end), loops, stopped.clone());
+    let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, loops, stopped.clone());
     let serve_connection = {
         let env = env.clone();
         move |socket: TcpStream| {
@@ -170,13 +174,26 @@ impl Signals {
     }
 }
 
+/// Addresses that the server listens on.
+struct Addresses {
+    bigtable: SocketAddr,
+    hbase: Option<SocketAddr>,
+    facade: Option<SocketAddr>,
+    http: SocketAddr,
+}
+
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
-fn announce(config: &Config, node: &Node, bigtable: SocketAddr, hbase: Option<SocketAddr>, http: SocketAddr) {
+fn announce(config: &Config, node: &Node, addresses: &Addresses) {
     let report = &node.recovery;
-    let hbase = hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
+    let (bigtable, http) = (addresses.bigtable, addresses.http);
+    let hbase = addresses.hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
+    let facade = addresses
+        .facade
+        .map(|at| format!(", ZooKeeper facade {at}"))
+        .unwrap_or_default();
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

@@ -368,3 +368,228 @@ fn broken_frames_end_in_an_error_and_nothing_else() {
     put(&mut client, &region, "a", "v");
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
+
+/// A put of a column of family `f`, with its cells in the message.
+fn put_of(row: &'static str, family: &'static str, value: Bytes) -> MutationProto {
+    MutationProto {
+        row: Some(row.into()),
+        mutate_type: Some(MutationType::Put as i32),
+        column_value: vec![ColumnValue {
+            family: family.into(),
+            qualifier_value: vec![QualifierValue {
+                qualifier: Some("q".into()),
+                value: Some(value),
+                ..QualifierValue::default()
+            }],
+        }],
+        ..MutationProto::default()
+    }
+}
+
+/// Calls a method of a service of a region.
+fn exec(
+    client: &mut Connection,
+    region: &RegionSpecifier,
+    (service, method): (&str, &str),
+    argument: &impl prost::Message,
+) -> Result<Bytes, String> {
+    let request = CoprocessorServiceRequest {
+        region: region.clone(),
+        call: CoprocessorServiceCall {
+            row: Bytes::new(),
+            service_name: service.to_owned(),
+            method_name: method.to_owned(),
+            request: argument.encode_to_vec().into(),
+        },
+    };
+    let response = client.call("ExecService", &request, &());
+    match response.header.exception {
+        Some(thrown) => Err(thrown.exception_class_name.unwrap()),
+        None => {
+            let done: CoprocessorServiceResponse = decode("response", response.message).unwrap();
+            Ok(done.value.value.unwrap())
+        }
+    }
+}
+
+#[test]
+fn rows_are_mutated_together_and_summed_where_they_are() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    let mut mutate = |mutations: &[MutationProto]| {
+        let request = MutateRowsRequest {
+            mutation_request: mutations.to_vec(),
+            ..MutateRowsRequest::default()
+        };
+        exec(
+            &mut client,
+            &region,
+            ("MultiRowMutationService", "MutateRows"),
+            &request,
+        )
+        .map(drop)
+    };
+    let number = |n: i64| Bytes::copy_from_slice(&n.to_be_bytes());
+    let puts = [("a", 5), ("b", -2), ("c", 40)].map(|(row, n)| put_of(row, "f", number(n)));
+    assert_eq!(mutate(&puts), Ok(()));
+    let no_number = put_of("d", "f", "none".into());
+    assert_eq!(mutate(&[no_number]), Ok(()));
+    // One bad row, and none is written.
+    for (bad, class) in [
+        (put_of("z", "f", number(1)), exception::WRONG_REGION),
+        (put_of("e", "g", number(1)), exception::NO_SUCH_FAMILY),
+    ] {
+        let refused = mutate(&[put_of("e", "f", number(1)), bad]);
+        assert_eq!(refused, Err(class.to_owned()));
+    }
+
+    let mut ask = |method, class: &str, family: &'static str| {
+        let request = AggregateRequest {
+            interpreter_class_name: format!("org.apache.hadoop.hbase.client.coprocessor.{class}"),
+            scan: Scan {
+                column: vec![Column {
+                    family: family.into(),
+                    qualifier: Vec::new(),
+                }],
+                ..Scan::default()
+            },
+            ..AggregateRequest::default()
+        };
+        let answer = exec(&mut client, &region, ("AggregateService", method), &request)?;
+        let answer: AggregateResponse = decode("AggregateResponse", answer).unwrap();
+        let long = |bytes: Bytes| decode::<LongMsg>("LongMsg", bytes).unwrap().long_msg;
+        Ok::<_, String>(match method {
+            "GetRowNum" => vec![i64::from_be_bytes(answer.first_part[0][..].try_into().unwrap())],
+            _ => answer.first_part.into_iter().map(long).collect(),
+        })
+    };
+    let mut long = |method| ask(method, "LongColumnInterpreter", "f").unwrap();
+    assert_eq!(long("GetRowNum"), [4]);
+    assert_eq!(long("GetSum"), [43]);
+    assert_eq!(long("GetMax"), [40]);
+    assert_eq!(long("GetMin"), [-2]);
+    assert_eq!(long("GetStd"), [43, 25 + 4 + 1600]);
+    assert_eq!(long("GetMedian"), [43, i64::MIN]);
+    let unknown = exception::UNKNOWN_PROTOCOL.to_owned();
+    assert_eq!(ask("GetMode", "LongColumnInterpreter", "f"), Err(unknown));
+    let other = Err(exception::DO_NOT_RETRY.to_owned());
+    assert_eq!(ask("GetSum", "OtherInterpreter", "f"), other);
+    let no_family = Err(exception::NO_SUCH_FAMILY.to_owned());
+    assert_eq!(ask("GetSum", "LongColumnInterpreter", "g"), no_family);
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
+
+#[test]
+fn the_facade_of_zookeeper_names_the_server() {
+    use stele_wire::zookeeper::nodes::{self, Master};
+    use stele_wire::zookeeper::{ConnectRequest, ConnectResponse, Request, take_frame};
+    let data = tempfile::tempdir().unwrap();
+    let (address, facade) = (free_address(), free_address());
+    let server = Server::start(data.path(), &["--hbase", &address, "--zookeeper-facade", &facade]);
+    let mut socket = TcpStream::connect(&facade).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut out = BytesMut::new();
+    ConnectRequest::default().encode(&mut out);
+    Request::GetData("/hbase/master".to_owned()).encode(1, &mut out);
+    socket.write_all(&out).unwrap();
+    let mut received = BytesMut::new();
+    let mut frame = || loop {
+        if let Some(frame) = take_frame(&mut received).unwrap() {
+            return frame;
+        }
+        let mut bytes = [0; 4096];
+        let n = socket.read(&mut bytes).unwrap();
+        assert!(n > 0, "the connection stays open");
+        received.extend_from_slice(&bytes[..n]);
+    };
+    assert_ne!(ConnectResponse::decode(frame()).unwrap().session_id, 0);
+    let data = frame().slice(20..);
+    let data = data.slice(..data.len() - 68);
+    let master: Master = nodes::decode("master", data).unwrap();
+    let port = master.master.port.unwrap();
+    assert_eq!(format!("{}:{port}", master.master.host_name), address);
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
+
+/// A cell of a log.
+fn logged(out: &mut BytesMut, row: &str, timestamp: i64, kind: CellType, value: &str) {
+    let cell = CellRef {
+        row: row.as_bytes(),
+        family: b"f",
+        qualifier: b"q",
+        timestamp,
+        kind,
+        value: value.as_bytes(),
+    };
+    cell.encode(out).unwrap();
+}
+
+#[test]
+fn entries_of_a_log_are_applied_once_however_often_they_come() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut admin = Connection::open(&address, ADMIN_SERVICE);
+    let mut ship = |table: &'static str, cells: &BytesMut, count: i32| {
+        let entry = WalEntry {
+            key: WalKey {
+                table_name: table.into(),
+                ..WalKey::default()
+            },
+            key_value_bytes: Vec::new(),
+            associated_cell_count: Some(count),
+        };
+        let request = ReplicateWalEntryRequest {
+            entry: vec![entry],
+            replication_cluster_id: Some("other".to_owned()),
+        };
+        let response = admin.call("ReplicateWALEntry", &request, &cells.clone().freeze());
+        response
+            .header
+            .exception
+            .map(|thrown| thrown.exception_class_name.unwrap())
+    };
+    let mut first = BytesMut::new();
+    logged(&mut first, "a", 5, CellType::Put, "old");
+    logged(&mut first, "z", 5, CellType::Put, "kept");
+    logged(&mut first, "a", 7, CellType::DeleteColumn, "");
+    let mut second = BytesMut::new();
+    logged(&mut second, "a", 9, CellType::Put, "new");
+    // The first entry comes once more behind the second, as after a lost response.
+    for cells in [&first, &second, &first] {
+        let count = if cells.len() == first.len() { 3 } else { 1 };
+        assert_eq!(ship("t", cells, count), None);
+    }
+    assert_eq!(ship("hbase:meta", &first, 3), None, "system tables are passed over");
+    assert_eq!(ship("none", &first, 3).as_deref(), Some(exception::TABLE_NOT_FOUND));
+    assert_eq!(ship("t", &second, 2).as_deref(), Some(exception::DO_NOT_RETRY));
+    let mut marker = BytesMut::new();
+    let bulk_load = CellRef {
+        row: b"a",
+        family: b"METAFAMILY",
+        qualifier: b"HBASE::BULK_LOAD",
+        timestamp: 1,
+        kind: CellType::Put,
+        value: b"",
+    };
+    bulk_load.encode(&mut marker).unwrap();
+    assert_eq!(ship("t", &marker, 1).as_deref(), Some(exception::DO_NOT_RETRY));
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    for (row, found) in [("a", vec!["a f:q=new"]), ("z", vec!["z f:q=kept"])] {
+        let request = GetRequest {
+            region: region_of(&mut client, row.as_bytes()),
+            get: Get {
+                row: row.into(),
+                max_versions: Some(10),
+                ..Get::default()
+            },
+        };
+        assert_eq!(client.ask::<GetResponse>("Get", &request).1, found);
+    }
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}

@@ -4,7 +4,8 @@
 //!
 //! Modules: [`frame`] splits a stream of bytes into requests and responses. [`messages`] are the protobuf messages in
 //! them. [`cell`] reads and writes the cells that follow a message. [`region`] and [`meta`] hold the names and rows by
-//! which a client finds the server of a row. [`exception`] names the errors in responses.
+//! which a client finds the server of a row. [`exception`] names the errors in responses. [`zookeeper`] is the protocol of
+//! clients that look the cluster up in ZooKeeper.
 //!
 //! Both sides are here: a client encodes requests and decodes responses, a server does the reverse.
 //!
@@ -22,6 +23,7 @@ pub mod frame;
 pub mod messages;
 pub mod meta;
 pub mod region;
+pub mod zookeeper;
 
 mod error;
 

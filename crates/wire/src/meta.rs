@@ -28,7 +28,7 @@ pub const TABLE_FAMILY: &[u8] = b"table";
 pub const TABLE_STATE: &[u8] = b"state";
 
 /// Prefix of a protobuf message that is a cell's value.
-const MAGIC: &[u8; 4] = b"PBUF";
+pub(crate) const MAGIC: &[u8; 4] = b"PBUF";
 
 /// Sorts above the id of any region.
 const LAST_ID: &[u8] = b"99999999999999";

@@ -7,14 +7,19 @@
 //! * Without options: Stele, against the expectation.
 //! * `--record`: the real HBase of `cargo xtask rival`, into the expectation.
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
+//! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
+//! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
+//! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 
 mod differences;
+mod gateways;
 mod tools;
 mod transcript;
 
 use crate::rival::{self, Request, Rival};
 use crate::server::{self, Scratch, Server, Start, free_address};
 use crate::shell::{Run, root, target_dir};
+use crate::tally::Tally;
 use anyhow::{Context, Result, ensure};
 use differences::Differences;
 use regex::Regex;
@@ -39,21 +44,36 @@ pub struct Arguments {
     /// Runs PerformanceEvaluation and LoadTestTool instead.
     #[arg(long)]
     tools: bool,
+    /// Runs HBase's shell, its Thrift and REST gateways, and clients of other versions instead.
+    #[arg(long, conflicts_with_all = ["record", "tools"])]
+    gateways: bool,
+    /// Runs HBase's and Google's client on the same tables instead; the server is started here.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "against"])]
+    semantics: bool,
+    /// Replicates a table from the HBase of `cargo xtask rival`, which is started, instead.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics"])]
+    replication: bool,
+    /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT", requires = "against")]
+    quorum: Option<String>,
 }
 
 /// A server that is there until this value is dropped, or longer when it was there before.
 struct Target {
     address: String,
+    /// Where it is looked up as if in ZooKeeper.
+    quorum: Option<String>,
     started: Option<(Server, Scratch)>,
 }
 
 impl Target {
-    fn of(name: &str) -> Result<Target> {
+    fn of(name: &str, quorum: Option<&str>) -> Result<Target> {
         match name {
             "stele" => Target::stele(),
             "hbase" => Target::hbase(),
             address => Ok(Target {
                 address: address.to_owned(),
+                quorum: quorum.map(str::to_owned),
                 started: None,
             }),
         }
@@ -63,14 +83,15 @@ impl Target {
         server::build()?;
         let scratch = Scratch::new("hbase")?;
         let (data, log) = (scratch.join("data"), scratch.join("server.log"));
-        let address = free_address()?;
+        let (address, quorum) = (free_address()?, free_address()?);
         let server = Server::start(&Start {
             data: &data,
             log: &log,
-            arguments: &["--hbase", &address],
+            arguments: &["--hbase", &address, "--zookeeper-facade", &quorum],
         })?;
         Ok(Target {
             address,
+            quorum: Some(quorum),
             started: Some((server, scratch)),
         })
     }
@@ -86,6 +107,7 @@ impl Target {
         let address = url.trim_start_matches("hbase://").split('?').next();
         Ok(Target {
             address: address.context("HBase has no address")?.to_owned(),
+            quorum: None,
             started: None,
         })
     }
@@ -109,13 +131,61 @@ impl Target {
 
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let target = Target::of(if arguments.record { "hbase" } else { &arguments.against })?;
+    let name = if arguments.record { "hbase" } else { &arguments.against };
+    let target = Target::of(name, arguments.quorum.as_deref())?;
     let passed = if arguments.tools {
         tools::run(&target.address, &arguments.only)?
+    } else if arguments.gateways {
+        let quorum = target
+            .quorum
+            .as_deref()
+            .context("--gateways needs --quorum of this server")?;
+        gateways::run(&target.address, quorum, &arguments.only)?
+    } else if arguments.semantics {
+        semantics(&target)?
+    } else if arguments.replication {
+        replication(&target)?
     } else {
         cases(&target.address, arguments)?
     };
     Ok(target.end(passed)? && passed)
+}
+
+/// Runs `tests/clients/semantics`.
+fn semantics(target: &Target) -> Result<bool> {
+    let (server, _) = target.started.as_ref().context("the server is started here")?;
+    let jars = format!("{}/*", crate::tools::hbase_cases()?.display());
+    let mut tally = Tally::default();
+    let succeeded = Run::new(crate::tools::python()?)
+        .args(["-B", "-m", "pytest", "-q", "--disable-warnings", "--tb=short"])
+        .dir(root().join("tests/clients/semantics"))
+        .env("STELE_ADDRESS", server.address())
+        .env("STELE_HBASE", &target.address)
+        .env("STELE_HBASE_JARS", jars)
+        .lines(|line| {
+            println!("{line}");
+            tally.summary_line(line);
+        })?;
+    let tally = tally.with_exit(succeeded);
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0)
+}
+
+/// Adds Stele as a peer of a real HBase, and compares the cells of both.
+fn replication(target: &Target) -> Result<bool> {
+    let source = Target::hbase()?;
+    let quorum = target
+        .quorum
+        .as_deref()
+        .context("--replication needs --quorum of this server")?;
+    let class_path = format!("{}/*", crate::tools::hbase_cases()?.display());
+    let passed = Run::new("java")
+        .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp"])
+        .args([class_path.as_str(), "stele.clients.hbase.Replicate"])
+        .args([source.address.as_str(), target.address.as_str(), quorum])
+        .succeeds()?;
+    println!("{} passed, {} failed", u8::from(passed), u8::from(!passed));
+    Ok(passed)
 }
 
 fn cases(address: &str, arguments: &Arguments) -> Result<bool> {

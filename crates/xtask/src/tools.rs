@@ -153,11 +153,30 @@ pub fn hbase_cases() -> Result<PathBuf> {
     java_program("java-hbase", "tests/clients/java-hbase")
 }
 
+/// A gateway of HBase or its shell, with all its jars: the folder that holds them.
+pub fn hbase_gateway(name: &str) -> Result<PathBuf> {
+    java_program(
+        &format!("hbase-{name}"),
+        &format!("tests/clients/hbase-gateways/{name}"),
+    )
+}
+
+/// The round trip of this version of HBase's client: the folder with its jars.
+pub fn hbase_client(version: &str) -> Result<PathBuf> {
+    let (name, project) = (format!("hbase-client-{version}"), "tests/clients/hbase-gateways/client");
+    java_program_with(&name, project, &[format!("-Dhbase.version={version}")])
+}
+
 /// Compiles a Maven project and fetches its jars, unless that was done for its files as they are.
 fn java_program(name: &str, project: &str) -> Result<PathBuf> {
+    java_program_with(name, project, &[])
+}
+
+/// The same with settings of the project.
+fn java_program_with(name: &str, project: &str, settings: &[String]) -> Result<PathBuf> {
     let project = root().join(project);
     let dir = tools_dir()?.join(name);
-    let wanted = maven_inputs(&project)?;
+    let wanted = maven_inputs(&project)? + &settings.join("\n");
     if !stamped(name, &wanted)? || !dir.exists() {
         // Jars of other versions must not stay on the class path.
         if dir.exists() {
@@ -166,6 +185,7 @@ fn java_program(name: &str, project: &str) -> Result<PathBuf> {
         Run::new("mvn")
             .args(["--batch-mode", "--quiet", "package"])
             .args([format!("-Djava.build={}", dir.display())])
+            .args(settings)
             .dir(project)
             .check()
             .context("Maven and a JDK of version 17 or later are needed for Java clients")?;
@@ -177,7 +197,8 @@ fn java_program(name: &str, project: &str) -> Result<PathBuf> {
 /// The text of every file that a build of a Maven project reads.
 fn maven_inputs(project: &Path) -> Result<String> {
     let mut files = vec![project.join("pom.xml")];
-    let mut dirs = vec![project.join("src")];
+    // A project that only fetches jars has no sources.
+    let mut dirs: Vec<PathBuf> = [project.join("src")].into_iter().filter(|dir| dir.exists()).collect();
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))? {
             let path = entry?.path();
@@ -195,11 +216,20 @@ fn maven_inputs(project: &Path) -> Result<String> {
 
 /// A Python with the packages of `tests/clients/python/requirements.txt`.
 pub fn python() -> Result<PathBuf> {
-    let requirements = root().join("tests/clients/python/requirements.txt");
+    python_with("venv", "tests/clients/python/requirements.txt")
+}
+
+/// A Python with the clients of gateways.
+pub fn gateway_python() -> Result<PathBuf> {
+    python_with("hbase-gateways-venv", "tests/clients/hbase-gateways/requirements.txt")
+}
+
+fn python_with(name: &str, requirements: &str) -> Result<PathBuf> {
+    let requirements = root().join(requirements);
     let wanted = fs::read_to_string(&requirements).with_context(|| format!("reading {}", requirements.display()))?;
-    let venv = tools_dir()?.join("venv");
+    let venv = tools_dir()?.join(name);
     let python = venv.join("bin/python");
-    if !stamped("venv", &wanted)? || !python.exists() {
+    if !stamped(name, &wanted)? || !python.exists() {
         Run::new("python3")
             .args(["-m", "venv", "--clear"])
             .args([&venv])
@@ -208,7 +238,7 @@ pub fn python() -> Result<PathBuf> {
             .args(["--requirement"])
             .args([&requirements])
             .check()?;
-        stamp("venv", &wanted)?;
+        stamp(name, &wanted)?;
     }
     Ok(python)
 }

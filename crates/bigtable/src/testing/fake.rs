@@ -252,6 +252,10 @@ impl TableService for Fake {
         })
     }
 
+    async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()> {
+        self.mutate_rows(request).await?.into_iter().collect()
+    }
+
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {

@@ -1,6 +1,8 @@
 //! Tables that change their identity under a request.
 #![allow(clippy::disallowed_methods, reason = "retries wait by the real clock")]
 
+mod together;
+
 use super::*;
 use crate::row_operation::{Condition, Step};
 use crate::tablets::TabletSample;

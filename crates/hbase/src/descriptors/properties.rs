@@ -6,6 +6,7 @@
 use super::attributes::{self, get, is_false, is_true, number, remove, set};
 use super::files::FileOptions;
 use super::{names, rules};
+use crate::coprocessor::CLASSES;
 use crate::failure::{Failure, Outcome};
 use stele_client::NewFamily;
 use stele_types::limits::TABLET_BYTES;
@@ -121,7 +122,8 @@ fn check_table(table: &messages::TableSchema) -> Outcome<()> {
     }
     let code = attributes
         .iter()
-        .find(|pair| pair.first.to_ascii_lowercase().starts_with(b"coprocessor$"));
+        .filter(|pair| pair.first.to_ascii_lowercase().starts_with(b"coprocessor$"))
+        .find(|pair| !is_served_everywhere(&pair.second));
     match code {
         Some(code) => refused(
             &code.first.escape_ascii().to_string(),
@@ -129,6 +131,12 @@ fn check_table(table: &messages::TableSchema) -> Outcome<()> {
         ),
         None => Ok(()),
     }
+}
+
+/// Whether a coprocessor, `jar|class|priority|settings`, has a service that every table has.
+fn is_served_everywhere(coprocessor: &[u8]) -> bool {
+    let class = coprocessor.split(|byte| *byte == b'|').nth(1).unwrap_or_default();
+    CLASSES.iter().any(|served| served.as_bytes() == class.trim_ascii())
 }
 
 fn check_family(family: &ColumnFamilySchema) -> Outcome<()> {

@@ -7,6 +7,7 @@ use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
+use bytes::Bytes;
 use stele_wire::exception;
 use stele_wire::messages::{
     ExecProcedureRequest, ExecProcedureResponse, GetCompletedSnapshotsResponse, OneBool, ProcedureDescription,
@@ -15,6 +16,9 @@ use stele_wire::messages::{
 
 /// The procedure by which old clients flush a table.
 const FLUSH: &str = "flush-table-proc";
+
+/// Its argument with the names of families, separated by commas; all families without it.
+const FAMILIES: &str = "family";
 
 /// There is no such snapshot.
 const NO_SUCH_SNAPSHOT: &str = "org.apache.hadoop.hbase.snapshot.SnapshotDoesNotExistException";
@@ -33,8 +37,8 @@ pub(super) async fn snapshots(shared: &Shared, call: &Call, method: &[u8]) -> Ou
             Err(Failure::new(NO_SUCH_SNAPSHOT, message))
         }
         b"ExecProcedure" | b"ExecProcedureWithRet" => {
-            let table = procedure(call)?;
-            tables::flush_now(shared, &table, &[]).await?;
+            let (table, families) = procedure(call)?;
+            tables::flush_now(shared, &table, &families).await?;
             call.reply(&ExecProcedureResponse {
                 expected_timeout: Some(TIMEOUT_MS),
                 return_data: None,
@@ -48,16 +52,21 @@ pub(super) async fn snapshots(shared: &Shared, call: &Call, method: &[u8]) -> Ou
     }
 }
 
-/// The table of a flush; other procedures do not exist.
-fn procedure(call: &Call) -> Outcome<stele_wire::messages::TableName> {
+/// The table and the families of a flush; other procedures do not exist.
+fn procedure(call: &Call) -> Outcome<(stele_wire::messages::TableName, Vec<Bytes>)> {
     let request: ExecProcedureRequest = call.message("ExecProcedureRequest")?;
-    let ProcedureDescription {
-        signature, instance, ..
-    } = request.procedure.unwrap_or_default();
-    if signature != FLUSH {
-        let message = format!("The procedure is not registered: {signature}");
+    let procedure: ProcedureDescription = request.procedure.unwrap_or_default();
+    if procedure.signature != FLUSH {
+        let message = format!("The procedure is not registered: {}", procedure.signature);
         return Err(Failure::new(exception::DO_NOT_RETRY, message));
     }
-    let table = instance.unwrap_or_default();
-    Ok(names::to_message(&names::from_text(table.as_bytes())?))
+    let table = procedure.instance.unwrap_or_default();
+    let arguments = procedure.configuration.iter();
+    let named = arguments.filter(|argument| argument.name == FAMILIES);
+    let families = named.flat_map(|argument| argument.value.split(','));
+    let families = families.map(|name| Bytes::copy_from_slice(name.as_bytes()));
+    Ok((
+        names::to_message(&names::from_text(table.as_bytes())?),
+        families.collect(),
+    ))
 }

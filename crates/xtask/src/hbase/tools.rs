@@ -1,5 +1,8 @@
 //! Runs HBase's own load programs, PerformanceEvaluation and LoadTestTool, against a server of its protocol.
 //!
+//! All commands of PerformanceEvaluation run but `metaWrite` and `cleanMeta`, which write `hbase:meta`: that table is made
+//! from the catalog here, and takes no writes.
+//!
 //! Both check only a part of the data that they read. A run is in order when the program ends well. PerformanceEvaluation
 //! must also report as many rows as were asked for; LoadTestTool ends with a failure after any wrong read, update or write.
 
@@ -20,6 +23,8 @@ const LOAD_TEST: &str = "org.apache.hadoop.hbase.util.LoadTestTool";
 const ROWS: u32 = 20_000;
 /// Each row of it is a scan of a hundred rows.
 const RANGE_SCANS: u32 = 1_000;
+/// Each row of it is a scan of up to half of the table.
+const LONG_RANGE_SCANS: u32 = 20;
 /// Each row of it is a scan of the whole table.
 const FILTER_SCANS: u32 = 20;
 
@@ -59,7 +64,7 @@ const fn with(command: &'static str, rows: u32, options: &'static [&'static str]
 }
 
 /// The first fills the table for the others.
-const EVALUATIONS: [Evaluation; 26] = [
+const EVALUATIONS: [Evaluation; 29] = [
     with("sequentialWrite", ROWS, &["--multiPut=100", "--autoFlush=true"]),
     evaluation("randomRead"),
     with("randomRead", ROWS, &["--multiGet=100"]),
@@ -69,6 +74,9 @@ const EVALUATIONS: [Evaluation; 26] = [
     with("randomSeekScan", RANGE_SCANS, &[]),
     with("scanRange10", RANGE_SCANS, &[]),
     with("scanRange100", RANGE_SCANS, &[]),
+    with("scanRange1000", LONG_RANGE_SCANS, &[]),
+    with("scanRange10000", LONG_RANGE_SCANS, &[]),
+    with("metaRandomRead", RANGE_SCANS, &[]),
     with("filterScan", FILTER_SCANS, &[]),
     evaluation("reverseScan"),
     evaluation("increment"),
@@ -165,7 +173,7 @@ fn configure(address: &str) -> Result<Place> {
     Ok(place)
 }
 
-fn timed(name: &str, step: impl FnOnce() -> Result<Option<String>>) -> Result<bool> {
+pub(super) fn timed(name: &str, step: impl FnOnce() -> Result<Option<String>>) -> Result<bool> {
     let begin = Instant::now();
     let fault = step()?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -217,7 +225,7 @@ fn load(place: &Place) -> Result<Option<String>> {
 }
 
 /// The end of the output, where the reason is.
-fn show(output: &[String]) {
+pub(super) fn show(output: &[String]) {
     const LINES: usize = 60;
     for line in output.iter().skip(output.len().saturating_sub(LINES)) {
         println!("  {line}");

@@ -11,6 +11,8 @@ import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.CoprocessorDescriptorBuilder;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
+import org.apache.hadoop.hbase.protobuf.generated.AuthenticationProtos.AuthenticationService;
+import org.apache.hadoop.hbase.protobuf.generated.AuthenticationProtos.WhoAmIRequest;
 import org.apache.hadoop.hbase.protobuf.generated.MultiRowMutationProtos.MultiRowMutationService;
 import org.apache.hadoop.hbase.protobuf.generated.MultiRowMutationProtos.MutateRowsRequest;
 
@@ -125,8 +127,8 @@ final class Cluster extends Area {
   private void coprocessors(Case c) throws Exception {
     Table table = c.create("f");
     MutateRowsRequest nothing = MutateRowsRequest.getDefaultInstance();
-    c.failsAs("absent-service",
-        () -> MultiRowMutationService.newBlockingStub(table.coprocessorService(b("r"))).mutateRows(null, nothing));
+    c.failsAs("absent-service", () -> AuthenticationService.newBlockingStub(table.coprocessorService(b("r")))
+        .whoAmI(null, WhoAmIRequest.getDefaultInstance()));
     c.failsAs("absent-master-service",
         () -> MultiRowMutationService.newBlockingStub(c.admin().coprocessorService()).mutateRows(null, nothing));
     c.failsAs("absent-class", () -> {

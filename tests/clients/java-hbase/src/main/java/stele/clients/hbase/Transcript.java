@@ -40,7 +40,7 @@ public final class Transcript {
     List<Area> areas = List.of(
         new Gets(), new Puts(), new Deletes(), new Counters(), new Checks(), new Batches(), new Scans(), new Partials(),
         new Filters(), new Comparators(), new Transports(), new Async(), new Concurrency(), new Tables(),
-        new Families(), new Namespaces(), new Regions(), new Snapshots(), new Cluster());
+        new Families(), new Namespaces(), new Regions(), new Snapshots(), new Endpoints(), new Cluster());
     Configuration configuration = configuration(arguments[0]);
     try (Connection connection = ConnectionFactory.createConnection(configuration)) {
       expectServer(connection);

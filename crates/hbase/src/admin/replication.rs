@@ -1,0 +1,119 @@
+//! Serves `ReplicateWALEntry`: a real HBase ships its log here, as to any peer.
+//!
+//! Cells are written with the timestamps and the kinds that they have, so an entry that comes again, or late, changes
+//! nothing more. That holds where deletes act by timestamp: tables whose deletes act by sequence are refused.
+//!
+//! Entries of system tables and events of the log are passed over. A bulk load is refused, because its files are in the
+//! source's file system. The source repeats a request that fails, so a request need not be atomic.
+//!
+//! Back-pressure: a call ends when its rows are written, and a source has one call at a time for each of its threads. Its
+//! memory is that of its request.
+
+use crate::call::{Call, Reply};
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::front_end::Shared;
+use crate::mutate::write;
+use crate::mutations::Converter;
+use crate::names::{self, SYSTEM_NAMESPACE};
+use crate::times;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_types::{DeleteRule, Mutation, RowMutation, TableName, TableSchema};
+use stele_wire::cell::{Cell, CellReader};
+use stele_wire::messages::{Empty, ReplicateWalEntryRequest, WalEntry};
+
+/// Family of the events that a log has between changes.
+const EVENTS: &[u8] = b"METAFAMILY";
+
+/// Qualifier of the event of a bulk load.
+const BULK_LOAD: &[u8] = b"HBASE::BULK_LOAD";
+
+/// Rows of one table, in the order of the request.
+struct Rows {
+    schema: Arc<TableSchema>,
+    rows: Vec<RowMutation>,
+}
+
+/// Serves a call.
+pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: ReplicateWalEntryRequest = call.message("ReplicateWALEntryRequest")?;
+    let mut cells = CellReader::new(call.cells());
+    let mut tables: BTreeMap<TableName, Rows> = BTreeMap::new();
+    for entry in &request.entry {
+        take(shared, entry, &mut cells, &mut tables)?;
+    }
+    for Rows { schema, rows } in tables.into_values() {
+        let results = write(shared, &schema, rows, None).await?;
+        results.into_iter().collect::<Outcome<Vec<()>>>()?;
+    }
+    call.reply(&Empty {})
+}
+
+/// Takes the cells of an entry out of the block, and adds them to the rows of its table.
+fn take(
+    shared: &Context,
+    entry: &WalEntry,
+    cells: &mut CellReader,
+    tables: &mut BTreeMap<TableName, Rows>,
+) -> Outcome<()> {
+    if !entry.key_value_bytes.is_empty() {
+        return Err(Failure::not_served("a replicated entry with its cells in the message"));
+    }
+    let table = names::from_text(&entry.key.table_name)?;
+    for _ in 0..entry.associated_cell_count.unwrap_or(0) {
+        let cell = cells.read()?;
+        if cell.family == EVENTS {
+            check_event(&cell)?;
+        } else if table.namespace != SYSTEM_NAMESPACE {
+            let rows = match tables.get_mut(&table) {
+                Some(rows) => rows,
+                None => tables.entry(table.clone()).or_insert(Rows {
+                    schema: sink(shared, &table)?,
+                    rows: Vec::new(),
+                }),
+            };
+            rows.add(shared, cell)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_event(event: &Cell) -> Outcome<()> {
+    match event.qualifier.starts_with(BULK_LOAD) {
+        true => Err(Failure::not_served("the replication of a bulk load")),
+        // Flushes, compactions and openings of the source's regions.
+        false => Ok(()),
+    }
+}
+
+/// The table that entries are written to.
+fn sink(shared: &Context, table: &TableName) -> Outcome<Arc<TableSchema>> {
+    let schema = shared.schema(table)?;
+    match schema.delete_rule {
+        DeleteRule::ByTimestamp => Ok(schema),
+        DeleteRule::BySequence => Err(Failure::do_not_retry(format!(
+            "table {} cannot be a target of replication: its deletes act by sequence, so an entry that comes again would \
+             delete newer cells",
+            names::to_text(table)
+        ))),
+    }
+}
+
+impl Rows {
+    /// Adds a cell to the last row, if it is of that row.
+    fn add(&mut self, shared: &Context, cell: Cell) -> Outcome<()> {
+        let now = times::now(&self.schema, shared.env.wall_micros());
+        let schema = &self.schema;
+        let (row, mutation): (Bytes, Mutation) = Converter { schema, now }.logged(cell)?;
+        match self.rows.last_mut() {
+            Some(last) if last.row == row => last.mutations.push(mutation),
+            _ => self.rows.push(RowMutation {
+                row,
+                mutations: vec![mutation],
+            }),
+        }
+        Ok(())
+    }
+}
