@@ -11,6 +11,7 @@ use stele_catalog::record;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_commitlog::{Payload, Record};
 use stele_fuzz::schema;
+use stele_peer::{Answer, Hello, Identity, VERSIONS};
 use stele_sstable::block::{BlockBuilder, Trailer};
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
@@ -55,6 +56,7 @@ fn main() -> io::Result<()> {
     requests(&mut seeds);
     hbase(&mut seeds);
     hbase_filters(&mut seeds)?;
+    peers(&mut seeds);
     texts(&mut seeds);
     instance(&mut seeds);
     remote_files(&mut seeds);
@@ -353,6 +355,36 @@ fn field(number: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
 /// A field that is a number.
 fn number(number: u8, value: u8) -> Vec<u8> {
     vec![number << 3, value]
+}
+
+/// A handshake, and bodies of calls between servers, by themselves and in frames.
+fn peers(seeds: &mut Seeds) {
+    let server = |server| Identity {
+        cluster: [7; 16],
+        server,
+        epoch: 1,
+    };
+    let hello = Hello {
+        versions: VERSIONS,
+        caller: server(1),
+        owner: server(2),
+    };
+    let answer = Answer {
+        version: Ok(1),
+        versions: VERSIONS,
+        owner: server(2),
+    };
+    add(seeds, "peer_frames", hello.encode());
+    add(seeds, "peer_frames", answer.encode());
+    let (requests, answers) = stele_peer::fuzzing::seeds();
+    for (target, bodies) in [("peer_requests", requests), ("peer_answers", answers)] {
+        for body in bodies {
+            for frame in stele_peer::fuzzing::frames(&body) {
+                add(seeds, "peer_frames", frame);
+            }
+            add(seeds, target, body);
+        }
+    }
 }
 
 /// Frames and cells of HBase's protocol.

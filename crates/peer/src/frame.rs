@@ -50,9 +50,7 @@ pub enum FrameKind {
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
         use FrameKind::{Cancel, Credit, Drain, Error, Need, Ping, Pong, Request, Response, Rows};
-        const ALL: [FrameKind; 10] = [
-            Request, Cancel, Credit, Response, Rows, Error, Need, Drain, Ping, Pong,
-        ];
+        const ALL: [FrameKind; 10] = [Request, Cancel, Credit, Response, Rows, Error, Need, Drain, Ping, Pong];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 

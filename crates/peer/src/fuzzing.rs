@@ -30,7 +30,9 @@ pub fn requests(body: &Bytes) {
         let same = messages::decode_row_operation(again.into_bytes()).expect("an encoded operation");
         assert_eq!(format!("{same:?}"), format!("{operation:?}"));
     }
-    same(body, messages::decode_sample_request, |every| messages::encode_sample_request(*every));
+    same(body, messages::decode_sample_request, |every| {
+        messages::encode_sample_request(*every)
+    });
 }
 
 /// Checks a body as each kind of answer.

@@ -71,7 +71,9 @@ impl Input {
     /// Receives bytes; 0 at the end of the connection.
     pub fn poll_read<T: AsyncRead + Unpin>(&mut self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // A head that was looked at and not skipped has its memory.
-        let missing = self.head.map_or(0, |head| head.length.saturating_sub(self.received.len()));
+        let missing = self
+            .head
+            .map_or(0, |head| head.length.saturating_sub(self.received.len()));
         let wanted = match missing <= SMALL_FRAME_BYTES {
             true => READ_BYTES,
             false => missing,

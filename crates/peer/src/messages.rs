@@ -319,7 +319,10 @@ const KINDS: [ErrorKind; 13] = [
 
 /// Header and body of an error.
 pub(crate) fn encode_error(error: &ServiceError) -> ([u8; 2], Segments) {
-    let number = KINDS.iter().position(|kind| *kind == error.kind).map_or(13, |at| at + 1);
+    let number = KINDS
+        .iter()
+        .position(|kind| *kind == error.kind)
+        .map_or(13, |at| at + 1);
     let mut out = Segments::default();
     let end = error.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     out.slice(&error.message.as_bytes()[..end]);

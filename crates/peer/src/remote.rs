@@ -174,7 +174,10 @@ impl TabletService for RemoteTablets {
         let answer = self.call(CallKind::Mutate, tablet, body).await?;
         match answer.is_empty() {
             true => Ok(()),
-            false => Err(ServiceError::new(ErrorKind::Aborted, "the answer to a write is malformed")),
+            false => Err(ServiceError::new(
+                ErrorKind::Aborted,
+                "the answer to a write is malformed",
+            )),
         }
     }
 

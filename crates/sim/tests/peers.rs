@@ -24,7 +24,7 @@ use stele_types::{
     Timestamp,
 };
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 const TABLET: TabletId = TabletId(3);
 const WRITERS: u64 = 3;
 const WRITES: u64 = 30;
@@ -328,7 +328,11 @@ fn no_acknowledged_write_is_lost_and_none_is_applied_twice() {
         sum.reads += results.reads;
     }
     // The faults do happen, and most writes pass.
-    assert!(sum.acknowledged.len() > sum.unknown.len() && sum.unknown.len() > 20, "{}", sum.unknown.len());
+    assert!(
+        sum.acknowledged.len() > sum.unknown.len() && sum.unknown.len() > 20,
+        "{}",
+        sum.unknown.len()
+    );
     assert!(sum.reads > 1_000, "{}", sum.reads);
 }
 

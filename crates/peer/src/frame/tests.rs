@@ -32,7 +32,10 @@ fn a_frame_arrives_whole_or_not_at_all() {
     two.extend_from_slice(&whole);
     for _ in 0..2 {
         let frame = take(&mut two).unwrap().unwrap();
-        assert_eq!((frame.kind, frame.flags, frame.call), (FrameKind::Error, OUTCOME_UNKNOWN, 7));
+        assert_eq!(
+            (frame.kind, frame.flags, frame.call),
+            (FrameKind::Error, OUTCOME_UNKNOWN, 7)
+        );
         assert_eq!((&frame.header[..], &frame.body[..]), (&[9, 0][..], &b"lost"[..]));
     }
     assert!(two.is_empty());

@@ -9,7 +9,11 @@ const OWNER: Identity = Identity {
 fn hello(change: impl FnOnce(&mut Hello)) -> Hello {
     let mut hello = Hello {
         versions: 1..=1,
-        caller: Identity { server: 1, epoch: 9, ..OWNER },
+        caller: Identity {
+            server: 1,
+            epoch: 9,
+            ..OWNER
+        },
         owner: OWNER,
     };
     change(&mut hello);

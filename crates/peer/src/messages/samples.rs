@@ -5,9 +5,7 @@ use crate::rows;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
-use stele_client::{
-    Condition, RmwOperation, RmwRule, RowOutcome, Step, TabletRead, TabletRowOperation, TabletSample,
-};
+use stele_client::{Condition, RmwOperation, RmwRule, RowOutcome, Step, TabletRead, TabletRowOperation, TabletSample};
 use stele_filter::Filter;
 use stele_types::{
     Cell, CellKind, Durability, FamilyId, Labels, Mutation, ReadCounts, RowBatch, RowMutation, RowRange, RowSet,
@@ -22,7 +20,11 @@ pub(crate) fn bodies() -> (Vec<Bytes>, Vec<Bytes>) {
         encode_row_operation(&operation()).expect("a condition on any cell"),
         encode_sample_request(1 << 20),
     ];
-    let answers = [rows::encode(&batch()), encode_outcome(&outcome()), encode_sample(&sample())];
+    let answers = [
+        rows::encode(&batch()),
+        encode_outcome(&outcome()),
+        encode_sample(&sample()),
+    ];
     let bytes = |body: crate::segments::Segments| body.into_bytes();
     (
         requests.into_iter().map(bytes).collect(),
@@ -49,7 +51,10 @@ pub(crate) fn filter() -> Filter {
             start: Bound::Included(text("a")),
             end: Bound::Excluded(text("b")),
         },
-        Filter::TimestampRange { start: -5, end: Some(7) },
+        Filter::TimestampRange {
+            start: -5,
+            end: Some(7),
+        },
         Filter::TimestampRange { start: 1, end: None },
         Filter::ValueRegex(text("v")),
         Filter::ValueRange {
@@ -107,7 +112,10 @@ pub(crate) fn mutations() -> Vec<Mutation> {
             operand: Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 9]),
         },
         Mutation::DeleteRow { up_to: Timestamp::MAX },
-        Mutation::DeleteFamily { family, up_to: timestamp },
+        Mutation::DeleteFamily {
+            family,
+            up_to: timestamp,
+        },
         Mutation::DeleteFamilyVersion { family, timestamp },
         Mutation::DeleteColumn {
             family,

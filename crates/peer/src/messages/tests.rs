@@ -47,7 +47,10 @@ fn a_condition_that_a_function_decides_stays_where_it_is() {
         otherwise: Vec::new(),
         durability: None,
     };
-    assert_eq!(encode_row_operation(&request).unwrap_err().kind, ErrorKind::Unimplemented);
+    assert_eq!(
+        encode_row_operation(&request).unwrap_err().kind,
+        ErrorKind::Unimplemented
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The task of one connection: connects, shakes hands, sends requests and distributes answers.
 
-use super::{Peer, Shared};
 use super::lane::{Arrival, Lane};
+use super::{Peer, Shared};
 use crate::error::ProtocolError;
 use crate::frame::{Encoded, Frame, FrameKind, Head, LAST, OUTCOME_UNKNOWN};
 use crate::handshake::{ANSWER_BYTES, Answer, Hello, Refusal, VERSIONS};

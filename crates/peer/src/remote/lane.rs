@@ -238,7 +238,9 @@ impl Lane {
             state.take_unsent()
         };
         let error = unavailable(shared, "it is shutting down");
-        unsent.into_iter().for_each(|slot| slot.reply.answer(Err(error.clone())));
+        unsent
+            .into_iter()
+            .for_each(|slot| slot.reply.answer(Err(error.clone())));
     }
 
     /// The connection has ended, or there was none. All its calls are answered.

@@ -61,7 +61,10 @@ proptest! {
 fn values_are_slices_of_the_frame() {
     let mut batch = RowBatch::default();
     let value = Bytes::from(vec![1; 100]);
-    batch.push_row("row", [Cell::put(FamilyId(1), Bytes::from_static(b"q"), Timestamp(1), value)]);
+    batch.push_row(
+        "row",
+        [Cell::put(FamilyId(1), Bytes::from_static(b"q"), Timestamp(1), value)],
+    );
     let body = encode(&batch).into_bytes();
     let range = body.as_ptr_range();
     let decoded = decode(body).unwrap();

@@ -213,7 +213,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                     self.reserved = Some(reserved);
                     return true;
                 }
-                Err(_) => busy(format!("the server has no memory for a request of {} bytes", head.length)),
+                Err(_) => busy(format!(
+                    "the server has no memory for a request of {} bytes",
+                    head.length
+                )),
             }
         } else {
             match self.shared.requests.try_reserve(bytes) {
@@ -221,7 +224,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                     self.reserved = Some(reserved);
                     return true;
                 }
-                _ => busy(format!("the server has no memory for a request of {} bytes", head.length)),
+                _ => busy(format!(
+                    "the server has no memory for a request of {} bytes",
+                    head.length
+                )),
             }
         };
         self.input.skip();
@@ -268,7 +274,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     fn tell_needs(&mut self) {
         for (call, bytes) in self.needs.lock().drain(..) {
             if self.calls.contains_key(&call) {
-                self.output.push(Encoded::bare(FrameKind::Need, call, &bytes.to_le_bytes()), None);
+                self.output
+                    .push(Encoded::bare(FrameKind::Need, call, &bytes.to_le_bytes()), None);
             }
         }
     }

@@ -153,7 +153,11 @@ async fn a_silent_owner_is_given_up() {
     let (called, mut end) = tokio::join!(remote.sample(TABLET, 1), net.begun());
     // It kept the connection, and never answered the ping.
     assert_eq!(called.unwrap_err().kind, ErrorKind::Unavailable);
-    assert!((10..13).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    assert!(
+        (10..13).contains(&started.elapsed().as_secs()),
+        "{:?}",
+        started.elapsed()
+    );
     let mut sent = Vec::new();
     end.read_to_end(&mut sent).await.unwrap();
     assert!(!sent.is_empty());

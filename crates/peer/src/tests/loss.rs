@@ -117,7 +117,11 @@ async fn a_lost_connection_says_whether_the_call_was_executed() {
     }
     // The outcome of a write is unknown, a read may be repeated.
     for phase in [Sent, HalfAnswered, Garbage] {
-        assert_eq!(kinds(phase).await, [Aborted, Aborted, Unavailable, Unavailable], "{phase:?}");
+        assert_eq!(
+            kinds(phase).await,
+            [Aborted, Aborted, Unavailable, Unavailable],
+            "{phase:?}"
+        );
     }
     assert_eq!(kinds(Unknown).await, [Aborted; 4]);
 }

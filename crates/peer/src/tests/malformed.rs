@@ -122,7 +122,10 @@ async fn strangers_are_refused() {
     let bytes = hello(VERSIONS, CALLER, OWNER).encode();
     caller.write_all(&bytes).await.unwrap();
     let ended = server.serve(end, async {}).await;
-    assert!(matches!(ended, Err(ConnectionError::Refused(CALLER, Refusal::Draining))));
+    assert!(matches!(
+        ended,
+        Err(ConnectionError::Refused(CALLER, Refusal::Draining))
+    ));
     let (mut caller, end) = tokio::io::duplex(1 << 10);
     caller.write_all(&[b'x'; 200]).await.unwrap();
     let ended = server.serve(end, pending()).await;
@@ -134,7 +137,10 @@ async fn a_caller_that_says_nothing_is_closed() {
     let net = net(1, 0);
     let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets());
     let (_silent, end) = tokio::io::duplex(1 << 10);
-    assert!(matches!(server.serve(end, pending()).await, Err(ConnectionError::NotBegun)));
+    assert!(matches!(
+        server.serve(end, pending()).await,
+        Err(ConnectionError::NotBegun)
+    ));
     let (mut caller, end) = tokio::io::duplex(1 << 10);
     let (ended, ()) = tokio::join!(server.serve(end, pending()), greet(&mut caller));
     assert!(matches!(ended, Err(ConnectionError::Silent)));

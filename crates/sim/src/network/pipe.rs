@@ -122,7 +122,11 @@ impl AsyncRead for End {
                 return Poll::Pending;
             }
             let Some((due, part)) = state.parts.front_mut() else {
-                return if state.ended { Poll::Ready(Ok(())) } else { Poll::Pending };
+                return if state.ended {
+                    Poll::Ready(Ok(()))
+                } else {
+                    Poll::Pending
+                };
             };
             let due = *due;
             if env.now() < due {
@@ -157,7 +161,11 @@ impl AsyncWrite for End {
         }
         let mut state = self.outgoing.state.lock();
         if state.reset || state.unread || state.ended {
-            let kind = if state.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::BrokenPipe };
+            let kind = if state.reset {
+                io::ErrorKind::ConnectionReset
+            } else {
+                io::ErrorKind::BrokenPipe
+            };
             return Poll::Ready(Err(kind.into()));
         }
         if state.bytes >= PIPE_BYTES {
