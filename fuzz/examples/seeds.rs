@@ -11,6 +11,7 @@ use stele_catalog::record;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_commitlog::{Payload, Record};
 use stele_fuzz::schema;
+use stele_peer::{Answer, Hello, Identity, VERSIONS};
 use stele_sstable::block::{BlockBuilder, Trailer};
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
@@ -57,6 +58,7 @@ fn main() -> io::Result<()> {
     hbase(&mut seeds);
     zookeeper(&mut seeds);
     hbase_filters(&mut seeds)?;
+    peers(&mut seeds);
     texts(&mut seeds);
     instance(&mut seeds);
     remote_files(&mut seeds);
@@ -384,6 +386,36 @@ fn zookeeper(seeds: &mut Seeds) {
         add(seeds, "zookeeper_requests", frame);
     }
     add(seeds, "zookeeper_requests", all);
+}
+
+/// A handshake, and bodies of calls between servers, by themselves and in frames.
+fn peers(seeds: &mut Seeds) {
+    let server = |server| Identity {
+        cluster: [7; 16],
+        server,
+        epoch: 1,
+    };
+    let hello = Hello {
+        versions: VERSIONS,
+        caller: server(1),
+        owner: server(2),
+    };
+    let answer = Answer {
+        version: Ok(1),
+        versions: VERSIONS,
+        owner: server(2),
+    };
+    add(seeds, "peer_frames", hello.encode());
+    add(seeds, "peer_frames", answer.encode());
+    let (requests, answers) = stele_peer::fuzzing::seeds();
+    for (target, bodies) in [("peer_requests", requests), ("peer_answers", answers)] {
+        for body in bodies {
+            for frame in stele_peer::fuzzing::frames(&body) {
+                add(seeds, "peer_frames", frame);
+            }
+            add(seeds, target, body);
+        }
+    }
 }
 
 /// Frames and cells of HBase's protocol.

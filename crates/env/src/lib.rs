@@ -2,17 +2,21 @@
 //!
 //! All code above this crate reaches time, randomness and concurrency through an [`Env`]. In production that is a tokio
 //! runtime. In simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
-//! server. Files are behind `stele-storage`, coordination behind `stele-coord`, sockets belong to the binary.
+//! server. Connections between servers are in [`network`]. Files are behind `stele-storage`, coordination behind
+//! `stele-coord`; sockets of clients belong to the event loops.
 #![forbid(unsafe_code)]
 
 pub mod metrics;
+pub mod network;
 pub mod planted;
 pub mod tokio_env;
 
 pub use planted::PlantedBug;
 
 use futures::future::BoxFuture;
+use network::{Connection, Listener, no_network};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -44,6 +48,20 @@ pub trait Runtime: Send + Sync + 'static {
     fn spawn(&self, priority: Priority, name: &'static str, task: BoxFuture<'static, ()>);
     /// Runs a closure on a thread that may block; in simulation, immediately.
     fn run_blocking(&self, work: BlockingWork);
+    /// Runs a task on the event loop of the calling task where there is one.
+    fn spawn_here(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.spawn(Priority::Foreground, name, task);
+    }
+    /// Connects to a server; `Unsupported` without a network.
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
+        let _ = address;
+        Box::pin(async { Err(no_network()) })
+    }
+    /// Takes connections at an address; `Unsupported` without a network.
+    fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        let _ = address;
+        Box::pin(async { Err(no_network()) })
+    }
 }
 
 /// A handle to the runtime; cheap to clone.
@@ -124,6 +142,21 @@ impl Env {
     /// Runs a task to completion on the foreground runtime.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(Priority::Foreground, name, Box::pin(task));
+    }
+
+    /// Runs a task to completion on the event loop of the calling task: neighbours wake each other without a system call.
+    pub fn spawn_here(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn_here(name, Box::pin(task));
+    }
+
+    /// Connects to a server. The caller limits the time.
+    pub async fn connect(&self, address: &str) -> io::Result<Connection> {
+        self.runtime.connect(address).await
+    }
+
+    /// Takes connections of other servers at an address.
+    pub async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        self.runtime.listen(address).await
     }
 
     /// Runs a task to completion on the background runtime.

@@ -4,10 +4,12 @@
     reason = "this is where the seam meets the real clock and scheduler"
 )]
 
+use crate::network::{Connection, Listener, tcp};
 use crate::{BlockingWork, Env, Priority, Runtime};
 use futures::future::BoxFuture;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -73,5 +75,19 @@ impl Runtime for TokioRuntime {
 
     fn run_blocking(&self, work: BlockingWork) {
         self.foreground.spawn_blocking(work);
+    }
+
+    fn spawn_here(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
+        Handle::try_current()
+            .unwrap_or_else(|_| self.foreground.clone())
+            .spawn(task);
+    }
+
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
+        Box::pin(tcp::connect(address.to_owned()))
+    }
+
+    fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        Box::pin(tcp::listen(address.to_owned()))
     }
 }

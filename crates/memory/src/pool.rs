@@ -35,7 +35,7 @@ pub struct Usage {
     pub calls: usize,
     /// Of memtables above their share.
     pub memtables: usize,
-    /// Of batches, rows of writes, values and readahead.
+    /// Of batches, rows of writes, values, readahead and other servers.
     pub other: usize,
 }
 
@@ -114,7 +114,7 @@ impl Pool {
         Usage {
             calls: of(Part::Requests) + of(Part::Responses) + overdraft,
             memtables: self.0.memtable_excess.load(Ordering::Relaxed),
-            other: of(Part::Batches) + of(Part::WriteRows) + of(Part::Values) + of(Part::Readahead),
+            other: of(Part::Batches) + of(Part::WriteRows) + of(Part::Values) + of(Part::Readahead) + of(Part::Peers),
         }
     }
 

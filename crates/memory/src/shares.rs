@@ -27,6 +27,8 @@ pub enum Part {
     Values,
     /// Blocks that scans read ahead.
     Readahead,
+    /// Copies of requests to other servers until they are answered, and rows for other servers until they are sent.
+    Peers,
     /// Bloom filters of open sstables.
     BloomFilters,
 }
@@ -42,6 +44,7 @@ pub const ALL: [Part; PARTS] = [
     Part::WriteRows,
     Part::Values,
     Part::Readahead,
+    Part::Peers,
     Part::BloomFilters,
 ];
 
@@ -100,6 +103,8 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::Values, "values", 16, 16 * MIB, 1024 * MIB, None),
     // Eight times the readahead of a scan of eight runs.
     share(Part::Readahead, "ahead", 16, 16 * MIB, 256 * MIB, None),
+    // Eight batches of rows for other servers at least. A larger request or row takes the overdraft.
+    share(Part::Peers, "peers", 16, 8 * MIB, 256 * MIB, None),
     // Ten bits a row: enough for a hundred times as many 1 KiB rows on disk as there is memory.
     share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
 ];
@@ -134,7 +139,7 @@ pub const fn worst_case(budget: u64) -> u64 {
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
-    assert!(MIN_BYTES == 120 * MIB);
+    assert!(MIN_BYTES == 128 * MIB);
     let mut at = 0;
     while at < PARTS {
         assert!(

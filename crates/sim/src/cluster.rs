@@ -121,7 +121,7 @@ fn small_pool() -> Pool {
         // Enough for a few filters.
         Part::BloomFilters => 700,
         // There are no front ends.
-        Part::Requests | Part::Responses => 1 << 20,
+        Part::Requests | Part::Responses | Part::Peers => 1 << 20,
     })
 }
 

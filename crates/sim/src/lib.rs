@@ -1,6 +1,7 @@
 //! Deterministic simulation of Stele: a whole server, its faults, and the checkers of its results.
 //!
 //! * [`runtime`] runs whole servers on one thread and makes every choice from one seed.
+//! * [`network`] connects processes, and loses, delays and partitions.
 //! * [`model`] computes a tablet's results without any part of the engine.
 //! * [`cluster`] is a server on a [`backend`] with faults, a disk or a [`bucket`].
 //! * [`workload`] has the clients. [`history`], [`possible`] and [`contended`] check the results that they get.
@@ -15,6 +16,7 @@ pub mod cluster;
 pub mod contended;
 pub mod history;
 pub mod model;
+pub mod network;
 pub mod possible;
 pub mod runtime;
 pub mod simulation;

@@ -16,16 +16,19 @@
 //!
 //! The runtime never holds the scheduler's lock while it runs foreign code: a poll, a drop or a blocking closure.
 
+use crate::network::Network;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use stele_env::network::{Connection, Listener};
 use stele_env::{BlockingWork, Env, Priority, Runtime};
 
 /// Wall-clock time at the start: 2020-09-13, a round number that is a plausible date.
@@ -93,6 +96,7 @@ impl Sim {
         Sim {
             scheduler: Arc::new(Scheduler {
                 inner: Mutex::new(inner),
+                network: Network::default(),
             }),
         }
     }
@@ -129,6 +133,11 @@ impl Sim {
         outcome
     }
 
+    /// The network between the processes.
+    pub fn network(&self) -> &Network {
+        &self.scheduler.network
+    }
+
     /// Moves the wall clock without moving time, as an operator or a time server does.
     pub fn jump_wall_clock(&self, micros: i64) {
         self.scheduler.inner.lock().wall_offset_micros += micros;
@@ -159,6 +168,11 @@ impl Process {
     /// The environment of this process's tasks.
     pub fn env(&self) -> Env {
         Env::new(Arc::new(self.clone()))
+    }
+
+    /// Its number on the machine.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Ends the process: its tasks are dropped where they are, and it can start no more.
@@ -265,10 +279,22 @@ impl Runtime for Process {
     fn run_blocking(&self, work: BlockingWork) {
         work();
     }
+
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
+        let network = self.scheduler.network.clone();
+        let (process, address) = (self.clone(), address.to_owned());
+        Box::pin(async move { network.connect(process, address).await })
+    }
+
+    fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        let listener = self.scheduler.network.listen(self.clone(), address.to_owned());
+        Box::pin(async { Ok(listener) })
+    }
 }
 
 struct Scheduler {
     inner: Mutex<Inner>,
+    network: Network,
 }
 
 struct Inner {
@@ -320,6 +346,7 @@ impl Scheduler {
             std::mem::take(&mut inner.tasks)
         };
         drop(tasks);
+        self.network.clear();
     }
 
     /// Polls one task.

@@ -10,6 +10,7 @@ mod freed;
 mod full_disk;
 mod manifest_owners;
 mod metamorphic;
+mod peers;
 mod simulation;
 mod splits;
 mod stuck_flush;

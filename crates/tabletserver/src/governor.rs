@@ -94,7 +94,13 @@ impl GovernorMetrics {
 
 /// Bytes that are reserved below the front ends, by consumer.
 pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str, u64)> {
-    const BELOW: [Part; 4] = [Part::Readahead, Part::Batches, Part::WriteRows, Part::Values];
+    const BELOW: [Part; 5] = [
+        Part::Readahead,
+        Part::Batches,
+        Part::WriteRows,
+        Part::Values,
+        Part::Peers,
+    ];
     BELOW
         .into_iter()
         .map(|part| (SHARES[part as usize].name, pool.of(part).used() as u64))

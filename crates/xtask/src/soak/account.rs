@@ -15,7 +15,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Gauges of memory by purpose, and their names here.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 12] = [
     ("stele_memtable_bytes", "memtables"),
     (r#"stele_memory_reserved_bytes{of="spare"}"#, "spare"),
     ("stele_block_cache_bytes", "blocks"),
@@ -24,6 +24,7 @@ const KNOWN: [(&str, &str); 11] = [
     (r#"stele_memory_reserved_bytes{of="batches"}"#, "batches"),
     (r#"stele_memory_reserved_bytes{of="values"}"#, "values"),
     (r#"stele_memory_reserved_bytes{of="rows"}"#, "rows for writes"),
+    (r#"stele_memory_reserved_bytes{of="peers"}"#, "other servers"),
     (r#"stele_bigtable_reserved_bytes{of="requests"}"#, "requests"),
     (r#"stele_bigtable_reserved_bytes{of="responses"}"#, "responses"),
     // Memory of the program itself.

@@ -1,0 +1,138 @@
+//! Calls the server that owns a tablet: this one directly, others over the protocol.
+
+use crate::handshake::Identity;
+use crate::remote::{Peer, RemoteOptions, RemoteTablets};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_client::{
+    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample, TabletService,
+};
+use stele_env::Env;
+use stele_filter::Filter;
+use stele_memory::Pool;
+use stele_types::{Durability, ErrorKind, RowBatch, RowWrites, TabletId};
+
+/// The server that serves a tablet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This one.
+    Here,
+    /// Another one.
+    There(Arc<Peer>),
+}
+
+/// Finds owners. Called for every request, so it must be a lookup in memory.
+pub trait Owners: Send + Sync + 'static {
+    /// The owner of a tablet as far as it is known here; `None` while it has none.
+    fn owner_of(&self, tablet: TabletId) -> Option<Owner>;
+}
+
+/// Tablets of all servers of a cluster.
+///
+/// An owner that is out of date costs an answer `Unavailable`, with which the router repeats its lookup.
+pub struct Dispatcher {
+    env: Env,
+    pool: Pool,
+    own: Identity,
+    options: RemoteOptions,
+    local: Arc<dyn TabletService>,
+    owners: Arc<dyn Owners>,
+    /// By number of the server. A server has one entry, that of its latest life and address: so there are no more than servers.
+    peers: RwLock<BTreeMap<u64, Arc<RemoteTablets>>>,
+}
+
+impl Dispatcher {
+    /// A dispatcher of the server `own` with these tablets.
+    pub fn new(
+        (env, pool): (Env, Pool),
+        own: Identity,
+        local: Arc<dyn TabletService>,
+        owners: Arc<dyn Owners>,
+        options: RemoteOptions,
+    ) -> Self {
+        Dispatcher {
+            env,
+            pool,
+            own,
+            options,
+            local,
+            owners,
+            peers: RwLock::default(),
+        }
+    }
+
+    /// Closes the connections to all servers but these, which are the members of the cluster now.
+    pub fn retain(&self, is_member: impl Fn(u64) -> bool) {
+        self.peers.write().retain(|server, _| is_member(*server));
+    }
+
+    fn owner(&self, tablet: TabletId) -> ServiceResult<Owner> {
+        self.owners.owner_of(tablet).ok_or_else(|| {
+            let message = format!("tablet {tablet} has no server now");
+            ServiceError::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    fn remote(&self, peer: &Peer) -> Arc<RemoteTablets> {
+        let server = peer.identity.server;
+        if let Some(known) = self.peers.read().get(&server).filter(|known| known.peer() == peer) {
+            return Arc::clone(known);
+        }
+        let mut peers = self.peers.write();
+        match peers.get(&server) {
+            Some(known) if known.peer() == peer => Arc::clone(known),
+            _ => {
+                let remote = RemoteTablets::new(self.env.clone(), &self.pool, self.own, peer.clone(), self.options);
+                let remote = Arc::new(remote);
+                peers.insert(server, Arc::clone(&remote));
+                remote
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TabletService for Dispatcher {
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.read(tablet, request).await,
+            Owner::There(peer) => self.remote(&peer).read(tablet, request).await,
+        }
+    }
+
+    fn try_read_row(
+        &self,
+        tablet: TabletId,
+        row: &Bytes,
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<RowBatch>> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.try_read_row(tablet, row, filter),
+            Owner::There(_) => Ok(None),
+        }
+    }
+
+    async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.mutate(tablet, rows, durability).await,
+            Owner::There(peer) => self.remote(&peer).mutate(tablet, rows, durability).await,
+        }
+    }
+
+    async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.row_operation(tablet, request).await,
+            Owner::There(peer) => self.remote(&peer).row_operation(tablet, request).await,
+        }
+    }
+
+    async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.sample(tablet, every).await,
+            Owner::There(peer) => self.remote(&peer).sample(tablet, every).await,
+        }
+    }
+}

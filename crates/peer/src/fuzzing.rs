@@ -1,0 +1,76 @@
+//! Decoders of bodies for fuzz targets: any bytes are refused or decoded, and decode to the same again once encoded.
+//!
+//! The checks are here, because encodings are no interface of the crate.
+
+use crate::segments::Segments;
+use crate::{messages, rows};
+use bytes::Bytes;
+
+/// Checks a body as each kind of request.
+pub fn requests(body: &Bytes) {
+    if let Ok(read) = messages::decode_read(body.clone()) {
+        // A filter of the greatest depth and size can be encoded again.
+        let again = messages::encode_read(&read).expect("a decoded read is within the limits");
+        let same = messages::decode_read(again.into_bytes()).expect("an encoded read");
+        assert_eq!(format!("{same:?}"), format!("{read:?}"));
+    }
+    if let Ok((writes, durability)) = messages::decode_mutate(body.clone()) {
+        let again = messages::encode_mutate(&writes, durability).into_bytes();
+        let (same, same_durability) = messages::decode_mutate(again).expect("encoded writes");
+        assert_eq!(durability, same_durability);
+        assert!(
+            writes
+                .iter()
+                .map(|row| row.to_owned())
+                .eq(same.iter().map(|row| row.to_owned()))
+        );
+    }
+    if let Ok(operation) = messages::decode_row_operation(body.clone()) {
+        let again = messages::encode_row_operation(&operation).expect("a decoded condition can travel");
+        let same = messages::decode_row_operation(again.into_bytes()).expect("an encoded operation");
+        assert_eq!(format!("{same:?}"), format!("{operation:?}"));
+    }
+    same(body, messages::decode_sample_request, |every| {
+        messages::encode_sample_request(*every)
+    });
+}
+
+/// Checks a body as each kind of answer.
+pub fn answers(body: &Bytes) {
+    same(body, rows::decode, rows::encode);
+    same(body, messages::decode_outcome, messages::encode_outcome);
+    same(body, messages::decode_sample, messages::encode_sample);
+}
+
+/// Valid bodies from which fuzzing starts: of requests and of answers.
+pub fn seeds() -> (Vec<Bytes>, Vec<Bytes>) {
+    crate::messages::samples::bodies()
+}
+
+/// A valid frame around a body, as every kind that has one.
+pub fn frames(body: &Bytes) -> Vec<Bytes> {
+    use crate::frame::{Encoded, FrameKind};
+    let kinds = [
+        (FrameKind::Request, &[0u8; 24][..]),
+        (FrameKind::Response, &[]),
+        (FrameKind::Rows, &[]),
+        (FrameKind::Error, &[8, 0]),
+    ];
+    let frame = |(kind, header): (FrameKind, &[u8])| {
+        let mut content = Segments::default();
+        content.slice(body);
+        let frame = Encoded::new(kind, 0, 7, header, content)?;
+        Some([frame.head(), &frame.body.concat()].concat().into())
+    };
+    kinds.into_iter().filter_map(frame).collect()
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    body: &Bytes,
+    decode: impl Fn(Bytes) -> crate::cursor::Decoded<T>,
+    encode: impl Fn(&T) -> Segments,
+) {
+    if let Ok(decoded) = decode(body.clone()) {
+        assert_eq!(decode(encode(&decoded).into_bytes()).as_ref(), Ok(&decoded));
+    }
+}

@@ -1,0 +1,344 @@
+//! Requests and responses of the calls.
+
+pub(crate) mod samples;
+
+use crate::cells;
+use crate::cursor::{Cursor, Decoded};
+use crate::filter_tree;
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::segments::Segments;
+use crate::steps;
+use crate::writes;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{
+    Condition, ConditionTest, RowOutcome, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
+};
+use stele_types::{Durability, ErrorKind, RowRange, RowSet, RowWrites, TabletId};
+
+/// The kinds of calls. Numbers from 256 are kept for control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum CallKind {
+    Read = 1,
+    Mutate = 2,
+    RowOperation = 3,
+    Sample = 4,
+}
+
+impl CallKind {
+    /// Of a number; the number itself if it is unknown.
+    pub fn from_number(number: u16) -> Result<CallKind, u16> {
+        [
+            CallKind::Read,
+            CallKind::Mutate,
+            CallKind::RowOperation,
+            CallKind::Sample,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == number)
+        .ok_or(number)
+    }
+
+    /// Whether the call may change something, so that a lost answer leaves its outcome unknown.
+    pub fn writes(self) -> bool {
+        matches!(self, CallKind::Mutate | CallKind::RowOperation)
+    }
+}
+
+/// The header of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallHeader {
+    /// The number, if it is unknown.
+    pub kind: Result<CallKind, u16>,
+    /// Large rows may come in pieces.
+    pub takes_partial_rows: bool,
+    /// Time until the deadline.
+    pub left: Option<Duration>,
+    pub tablet: TabletId,
+    /// Of a read.
+    pub credit: u64,
+}
+
+impl CallHeader {
+    pub fn encode(&self) -> [u8; 24] {
+        let kind = self.kind.map_or_else(|number| number, |kind| kind as u16);
+        // Less than a millisecond is not "none".
+        let left = |left: Duration| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+        let mut out = [0; 24];
+        out[0..2].copy_from_slice(&kind.to_le_bytes());
+        out[2..4].copy_from_slice(&u16::from(self.takes_partial_rows).to_le_bytes());
+        out[4..8].copy_from_slice(&self.left.map_or(0, left).to_le_bytes());
+        out[8..16].copy_from_slice(&self.tablet.0.to_le_bytes());
+        out[16..24].copy_from_slice(&self.credit.to_le_bytes());
+        out
+    }
+
+    pub fn decode(header: Bytes) -> Decoded<CallHeader> {
+        let mut fields = Cursor::new("header of a request", header);
+        let kind = CallKind::from_number(fields.u16()?);
+        let takes_partial_rows = match fields.u16()? {
+            0 => false,
+            1 => true,
+            _ => return Err(fields.malformed("it has unknown flags")),
+        };
+        let left = fields.u32()?;
+        let header = CallHeader {
+            kind,
+            takes_partial_rows,
+            left: (left > 0).then(|| Duration::from_millis(u64::from(left))),
+            tablet: TabletId(fields.u64()?),
+            credit: fields.u64()?,
+        };
+        fields.finish()?;
+        Ok(header)
+    }
+}
+
+const REVERSED: u8 = 1;
+const RAW: u8 = 2;
+const WAITS: u8 = 4;
+const LIMITED: u8 = 8;
+const FILTERED: u8 = 16;
+
+/// The request of a read.
+pub(crate) fn encode_read(read: &TabletRead) -> ServiceResult<Segments> {
+    let mut out = Segments::default();
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.u8(flag(read.reversed, REVERSED)
+        | flag(read.raw, RAW)
+        | flag(read.waits, WAITS)
+        | flag(read.rows_limit.is_some(), LIMITED)
+        | flag(read.filter.is_some(), FILTERED));
+    if let Some(limit) = read.rows_limit {
+        out.u64(limit);
+    }
+    if let Some(filter) = &read.filter {
+        filter_tree::encode(filter, &mut out)?;
+    }
+    let ranges = read.rows.ranges();
+    out.size(ranges.len());
+    for range in ranges {
+        out.u8(u8::from(range.end.is_some()));
+        out.bytes(&range.start);
+        if let Some(end) = &range.end {
+            out.bytes(end);
+        }
+    }
+    Ok(out)
+}
+
+pub(crate) fn decode_read(body: Bytes) -> Decoded<TabletRead> {
+    let mut fields = Cursor::new("read", body);
+    let flags = fields.flags(REVERSED | RAW | WAITS | LIMITED | FILTERED)?;
+    let rows_limit = match flags & LIMITED {
+        0 => None,
+        _ => Some(fields.u64()?),
+    };
+    let filter = match flags & FILTERED {
+        0 => None,
+        _ => Some(Arc::new(filter_tree::decode(&mut fields)?)),
+    };
+    let mut ranges = Vec::with_capacity(fields.count(5)?);
+    for _ in 0..ranges.capacity() {
+        let has_end = fields.flags(1)? != 0;
+        let start = fields.bytes()?;
+        let end = has_end.then(|| fields.bytes()).transpose()?;
+        ranges.push(RowRange { start, end });
+    }
+    fields.finish()?;
+    Ok(TabletRead {
+        rows: RowSet::new(ranges),
+        filter,
+        reversed: flags & REVERSED != 0,
+        raw: flags & RAW != 0,
+        rows_limit,
+        waits: flags & WAITS != 0,
+    })
+}
+
+fn encode_durability(durability: Option<Durability>, out: &mut Segments) {
+    out.u8(match durability {
+        None => 0,
+        Some(Durability::None) => 1,
+        Some(Durability::Flush) => 2,
+        Some(Durability::Sync) => 3,
+    });
+}
+
+fn decode_durability(fields: &mut Cursor) -> Decoded<Option<Durability>> {
+    Ok(match fields.u8()? {
+        0 => None,
+        1 => Some(Durability::None),
+        2 => Some(Durability::Flush),
+        3 => Some(Durability::Sync),
+        _ => return Err(fields.malformed("an unknown durability")),
+    })
+}
+
+/// The request of a mutate.
+pub(crate) fn encode_mutate(rows: &RowWrites, durability: Option<Durability>) -> Segments {
+    let mut out = Segments::default();
+    encode_durability(durability, &mut out);
+    writes::encode(rows, &mut out);
+    out
+}
+
+pub(crate) fn decode_mutate(body: Bytes) -> Decoded<(RowWrites, Option<Durability>)> {
+    let mut fields = Cursor::new("mutate", body);
+    let durability = decode_durability(&mut fields)?;
+    Ok((writes::decode(&mut fields)?, durability))
+}
+
+const CONDITIONAL: u8 = 1;
+const CONDITION_FILTERED: u8 = 2;
+
+/// The request of a row operation. A condition that a function decides is `Unimplemented`: it cannot travel.
+pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResult<Segments> {
+    let mut out = Segments::default();
+    encode_durability(request.durability, &mut out);
+    let reads = match &request.condition {
+        Some(Condition {
+            test: ConditionTest::Cells(_),
+            ..
+        }) => {
+            let message = "the row is on another server, where its cells cannot be compared for this condition: call the server \
+                           of the row";
+            return Err(ServiceError::new(ErrorKind::Unimplemented, message));
+        }
+        Some(condition) => condition.reads.as_deref(),
+        None => None,
+    };
+    let conditional = if request.condition.is_some() { CONDITIONAL } else { 0 };
+    out.u8(conditional | if reads.is_some() { CONDITION_FILTERED } else { 0 });
+    out.bytes(&request.row);
+    if let Some(filter) = reads {
+        filter_tree::encode(filter, &mut out)?;
+    }
+    steps::encode(&request.steps, &mut out);
+    steps::encode(&request.otherwise, &mut out);
+    Ok(out)
+}
+
+pub(crate) fn decode_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
+    let mut fields = Cursor::new("row operation", body);
+    let durability = decode_durability(&mut fields)?;
+    let flags = fields.flags(CONDITIONAL | CONDITION_FILTERED)?;
+    let row = fields.bytes()?;
+    let reads = match flags & CONDITION_FILTERED {
+        0 => None,
+        _ => Some(Arc::new(filter_tree::decode(&mut fields)?)),
+    };
+    let condition = match (flags & CONDITIONAL, &reads) {
+        (0, Some(_)) => return Err(fields.malformed("a filter without a condition")),
+        (0, None) => None,
+        _ => Some(Condition::any_cell(reads)),
+    };
+    let request = TabletRowOperation {
+        row,
+        condition,
+        steps: steps::decode(&mut fields)?,
+        otherwise: steps::decode(&mut fields)?,
+        durability,
+    };
+    fields.finish()?;
+    Ok(request)
+}
+
+/// The response of a row operation.
+pub(crate) fn encode_outcome(outcome: &RowOutcome) -> Segments {
+    let mut out = Segments::default();
+    out.u8(u8::from(outcome.matched));
+    cells::encode_list(&outcome.written, &mut out);
+    out
+}
+
+pub(crate) fn decode_outcome(body: Bytes) -> Decoded<RowOutcome> {
+    let mut fields = Cursor::new("outcome", body);
+    let matched = fields.flags(1)? != 0;
+    let written = cells::decode_list(&mut fields)?;
+    fields.finish()?;
+    Ok(RowOutcome { matched, written })
+}
+
+/// The request of a sample.
+pub(crate) fn encode_sample_request(every: u64) -> Segments {
+    let mut out = Segments::default();
+    out.u64(every);
+    out
+}
+
+pub(crate) fn decode_sample_request(body: Bytes) -> Decoded<u64> {
+    let mut fields = Cursor::new("sample request", body);
+    let every = fields.u64()?;
+    fields.finish()?;
+    Ok(every)
+}
+
+/// The response of a sample.
+pub(crate) fn encode_sample(sample: &TabletSample) -> Segments {
+    let mut out = Segments::default();
+    out.u64(sample.bytes);
+    out.size(sample.rows.len());
+    for (row, before) in &sample.rows {
+        out.u64(*before);
+        out.bytes(row);
+    }
+    out
+}
+
+pub(crate) fn decode_sample(body: Bytes) -> Decoded<TabletSample> {
+    let mut fields = Cursor::new("sample", body);
+    let bytes = fields.u64()?;
+    let count = fields.count(12)?;
+    let mut rows = Vec::with_capacity(count);
+    for _ in 0..count {
+        let before = fields.u64()?;
+        rows.push((fields.bytes()?, before));
+    }
+    fields.finish()?;
+    Ok(TabletSample { bytes, rows })
+}
+
+const KINDS: [ErrorKind; 13] = [
+    ErrorKind::InvalidArgument,
+    ErrorKind::NotFound,
+    ErrorKind::AlreadyExists,
+    ErrorKind::FailedPrecondition,
+    ErrorKind::PermissionDenied,
+    ErrorKind::ResourceExhausted,
+    ErrorKind::Busy,
+    ErrorKind::Unavailable,
+    ErrorKind::Aborted,
+    ErrorKind::Corruption,
+    ErrorKind::Unimplemented,
+    ErrorKind::Cancelled,
+    ErrorKind::Internal,
+];
+
+/// Header and body of an error.
+pub(crate) fn encode_error(error: &ServiceError) -> ([u8; 2], Segments) {
+    let number = KINDS
+        .iter()
+        .position(|kind| *kind == error.kind)
+        .map_or(13, |at| at + 1);
+    let mut out = Segments::default();
+    let end = error.message.floor_char_boundary(MESSAGE_BYTES_MAX);
+    out.slice(&error.message.as_bytes()[..end]);
+    ((number as u16).to_le_bytes(), out)
+}
+
+pub(crate) fn decode_error(header: Bytes, body: Bytes) -> Decoded<ServiceError> {
+    let number = Cursor::new("error", header).u16()?;
+    let kind = usize::from(number).checked_sub(1).and_then(|at| KINDS.get(at));
+    let mut fields = Cursor::new("error", body);
+    if fields.left() > MESSAGE_BYTES_MAX {
+        return Err(fields.malformed("its message is too long"));
+    }
+    let message = fields.text(fields.left())?;
+    Ok(ServiceError::new(kind.copied().unwrap_or(ErrorKind::Internal), message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Frames of a connection that wait to be written.
+//!
+//! Small frames are copied together, so that many leave with one write. Large values are not copied: they leave with their
+//! neighbours in one gathered write. Each frame may have a mark, which comes back when the socket has taken all of the frame.
+
+use crate::frame::Encoded;
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncWrite;
+
+/// Parts up to this size are copied together.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+
+/// A buffer of copied parts is closed when it has this size.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Parts of one write.
+const PARTS_MAX: usize = 16;
+
+/// Frames in the order in which they will be written.
+pub(crate) struct Output<M> {
+    /// Closed parts, none empty.
+    parts: VecDeque<Bytes>,
+    /// Follows the parts.
+    open: BytesMut,
+    /// Ends of frames with marks, ascending, counted from the beginning of the connection.
+    marks: VecDeque<(u64, M)>,
+    /// Bytes that wait.
+    waiting: usize,
+    /// Bytes that the socket has taken.
+    sent: u64,
+}
+
+impl<M> Output<M> {
+    pub fn new() -> Self {
+        Output {
+            parts: VecDeque::new(),
+            open: BytesMut::new(),
+            marks: VecDeque::new(),
+            waiting: 0,
+            sent: 0,
+        }
+    }
+
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Bytes that the socket has taken since the connection began.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Adds a frame.
+    pub fn push(&mut self, frame: Encoded, mark: Option<M>) {
+        self.add(frame.head());
+        for part in frame.body {
+            if part.len() <= COPIED_BYTES_MAX {
+                self.add(&part);
+            } else {
+                self.close();
+                self.waiting += part.len();
+                self.parts.push_back(part);
+            }
+        }
+        let end = self.sent + self.waiting as u64;
+        self.marks.extend(mark.map(|mark| (end, mark)));
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if self.open.len() + bytes.len() > BUFFER_BYTES {
+            self.close();
+        }
+        self.open.extend_from_slice(bytes);
+        self.waiting += bytes.len();
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.parts.push_back(self.open.split().freeze());
+        }
+    }
+
+    /// The next mark whose frame the socket has taken.
+    pub fn take_mark(&mut self) -> Option<M> {
+        match self.marks.front() {
+            Some((end, _)) if *end <= self.sent => self.marks.pop_front().map(|(_, mark)| mark),
+            _ => None,
+        }
+    }
+
+    /// Writes all that waits. Ready when the socket has taken it.
+    pub fn poll_write<T: AsyncWrite + Unpin>(&mut self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.waiting == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        while self.waiting > 0 {
+            let written = ready!(self.poll_some(socket, cx))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.took(written);
+        }
+        Pin::new(socket).poll_flush(cx)
+    }
+
+    fn poll_some<T: AsyncWrite + Unpin>(&self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.parts.is_empty() {
+            return Pin::new(socket).poll_write(cx, &self.open);
+        }
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+        let rest = self.parts.iter().map(|part| &part[..]).chain([&self.open[..]]);
+        let mut used = 0;
+        for (slice, part) in slices.iter_mut().zip(rest) {
+            *slice = IoSlice::new(part);
+            used += 1;
+        }
+        Pin::new(socket).poll_write_vectored(cx, slices.get(..used).unwrap_or_default())
+    }
+
+    /// Drops bytes that the socket has taken.
+    fn took(&mut self, mut bytes: usize) {
+        assert!(bytes <= self.waiting, "a socket takes no more than it was given");
+        self.waiting -= bytes;
+        self.sent += bytes as u64;
+        while let Some(first) = self.parts.front_mut() {
+            if bytes < first.len() {
+                first.advance(bytes);
+                return;
+            }
+            bytes -= first.len();
+            self.parts.pop_front();
+        }
+        self.open.advance(bytes);
+    }
+}

@@ -1,0 +1,243 @@
+//! The task of one connection: connects, shakes hands, sends requests and distributes answers.
+
+use super::lane::{Arrival, Lane};
+use super::{Peer, Shared};
+use crate::error::ProtocolError;
+use crate::frame::{Encoded, Frame, FrameKind, Head, LAST, OUTCOME_UNKNOWN};
+use crate::handshake::{ANSWER_BYTES, Answer, Hello, Refusal, VERSIONS};
+use crate::input::Input;
+use crate::limits::{CONNECT_WAIT, OUTPUT_BYTES_MAX, PING_AFTER};
+use crate::messages;
+use crate::output::Output;
+use futures::future::BoxFuture;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use stele_env::network::Connection;
+use stele_types::ErrorKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// The reason for which there is no connection any more.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("it did not answer within {CONNECT_WAIT:?}")]
+    NotBegun,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("it closed the connection")]
+    Closed,
+    #[error("it gives no sign of life")]
+    Silent,
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Answers the calls of a lane when the task ends in any way.
+struct Answering {
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    reason: String,
+}
+
+impl Answering {
+    fn end(mut self, reason: String) {
+        self.reason = reason;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.lane.ended(&self.shared, &self.reason);
+    }
+}
+
+/// Runs one connection of a lane to its end.
+pub(super) fn run(shared: Arc<Shared>, lane: Arc<Lane>) -> impl Future<Output = ()> + Send + 'static {
+    // It is made before the first poll: a task may be dropped before that.
+    let answering = Answering {
+        shared: Arc::clone(&shared),
+        lane: Arc::clone(&lane),
+        reason: "the task of the connection was dropped".to_owned(),
+    };
+    async move {
+        let reason = match drive(&shared, &lane).await {
+            Ok(()) => "it is shutting down".to_owned(),
+            Err(error) => {
+                let Peer { identity, address } = &shared.peer;
+                tracing::debug!(peer = %identity, address, %error, "no connection to a server");
+                error.to_string()
+            }
+        };
+        answering.end(reason);
+    }
+}
+
+async fn drive(shared: &Arc<Shared>, lane: &Arc<Lane>) -> Result<(), Ended> {
+    let opening = shared.env.timeout(CONNECT_WAIT, open(shared)).await;
+    let socket = opening.map_err(|_| Ended::NotBegun)??;
+    lane.opened();
+    let mut open = Open {
+        socket,
+        shared: Arc::clone(shared),
+        lane: Arc::clone(lane),
+        input: Input::default(),
+        output: Output::new(),
+        heard: shared.env.now(),
+        has_asked: false,
+        tick: tick(shared),
+    };
+    poll_fn(|cx| open.poll(cx)).await
+}
+
+/// Connects and shakes hands.
+async fn open(shared: &Shared) -> Result<Connection, Ended> {
+    let mut socket = shared.env.connect(&shared.peer.address).await?;
+    let hello = Hello {
+        versions: VERSIONS,
+        caller: shared.own,
+        owner: shared.peer.identity,
+    };
+    socket.write_all(&hello.encode()).await?;
+    socket.flush().await?;
+    let mut answer = [0; ANSWER_BYTES];
+    socket.read_exact(&mut answer).await?;
+    Answer::decode(&answer)?.accept(&hello)?;
+    Ok(socket)
+}
+
+/// A connection that is open.
+struct Open {
+    socket: Connection,
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    input: Input,
+    /// Marks are the calls whose requests these are.
+    output: Output<u64>,
+    /// When something arrived last.
+    heard: Duration,
+    /// A ping was sent since.
+    has_asked: bool,
+    tick: BoxFuture<'static, ()>,
+}
+
+impl Open {
+    /// Makes all progress that is possible. Ready when the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        loop {
+            let mut progress = match self.poll_input(cx) {
+                Poll::Ready(Ok(progress)) => progress,
+                Poll::Ready(Err(ended)) => return Poll::Ready(Err(ended)),
+                Poll::Pending => false,
+            };
+            while self.output.len() < OUTPUT_BYTES_MAX
+                && let Some(queued) = self.lane.next_frame(cx.waker())
+            {
+                self.output.push(queued.frame, queued.request_of);
+                progress = true;
+            }
+            let before = self.output.len();
+            let written = self.output.poll_write(&mut self.socket, cx);
+            while let Some(call) = self.output.take_mark() {
+                self.lane.sent(call);
+            }
+            match written {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                // There was no space for more frames before.
+                Poll::Ready(Ok(())) if before >= OUTPUT_BYTES_MAX => progress = true,
+                _ => {}
+            }
+            if !progress {
+                break;
+            }
+        }
+        if self.lane.is_over() {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_life(cx)
+    }
+
+    /// Distributes the frames that have arrived; whether there were any.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
+        let mut progress = false;
+        loop {
+            if let Some(head) = self.input.head()? {
+                self.check(&head)?;
+                if let Some(frame) = self.input.take()? {
+                    progress = true;
+                    self.frame(frame)?;
+                    continue;
+                }
+            }
+            match self.input.poll_read(&mut self.socket, cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(Ended::Closed)),
+                Poll::Ready(Ok(_)) => {
+                    self.heard = self.shared.env.now();
+                    self.has_asked = false;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return Poll::Ready(Ok(progress)),
+            }
+        }
+    }
+
+    /// Refuses frames that are not an owner's before memory is allocated for them. Rows are bounded by credit.
+    fn check(&mut self, head: &Head) -> Result<(), ProtocolError> {
+        match head.kind {
+            FrameKind::Rows => self.lane.allows(head.call, head.body_bytes()),
+            FrameKind::Response | FrameKind::Error | FrameKind::Need | FrameKind::Drain | FrameKind::Pong => Ok(()),
+            kind => Err(ProtocolError::FrameKind(kind as u8)),
+        }
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<(), ProtocolError> {
+        let call = frame.call;
+        match frame.kind {
+            FrameKind::Response => self.lane.answer(call, Ok(frame.body)),
+            FrameKind::Rows => {
+                self.lane.spend(call);
+                let last = frame.flags & LAST != 0;
+                self.lane.arrived(call, Arrival::Rows { body: frame.body, last });
+            }
+            FrameKind::Error => {
+                let is_unknown = frame.flags & OUTCOME_UNKNOWN != 0;
+                let mut error = messages::decode_error(frame.header, frame.body)?;
+                if is_unknown {
+                    error.kind = ErrorKind::Aborted;
+                }
+                self.lane.answer(call, Err(error));
+            }
+            FrameKind::Need => self.lane.arrived(call, Arrival::Need(frame.amount()?)),
+            FrameKind::Drain => self.lane.drain(&self.shared),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Asks a silent server for a sign of life, and ends the connection when none comes.
+    fn poll_life(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        while self.tick.as_mut().poll(cx).is_ready() {
+            self.tick = tick(&self.shared);
+            let silent = self.shared.env.now().saturating_sub(self.heard);
+            if silent >= 2 * PING_AFTER && self.has_asked {
+                return Poll::Ready(Err(Ended::Silent));
+            }
+            if silent >= PING_AFTER && !self.has_asked {
+                self.has_asked = true;
+                self.output.push(Encoded::bare(FrameKind::Ping, 0, &[]), None);
+                if let Poll::Ready(Err(error)) = self.output.poll_write(&mut self.socket, cx) {
+                    return Poll::Ready(Err(error.into()));
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn tick(shared: &Shared) -> BoxFuture<'static, ()> {
+    let env = shared.env.clone();
+    Box::pin(async move { env.sleep(PING_AFTER / 5).await })
+}

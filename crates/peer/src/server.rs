@@ -1,0 +1,152 @@
+//! Serves the tablets of this server to others.
+//!
+//! One task drives a connection and all of its calls. In each poll it takes the frames that have arrived, starts and continues
+//! calls, and gathers their answers. When none of these makes progress, it writes the gathered output. A call that is ready when it
+//! is first polled costs no task.
+//!
+//! Bounds: a connection has at most 16,384 calls, and gathers at most a megabyte of output and one frame
+//! before it stops to read and to poll calls. The bytes of a request are charged to the memory of requests before they are received.
+//! A batch of rows is read under a reservation of the memory for peers, which waits for nothing but this connection's socket.
+
+mod calls;
+mod connection;
+mod room;
+mod rows;
+
+use crate::error::ProtocolError;
+use crate::handshake::{Answer, HELLO_BYTES, Hello, Identity, Refusal, VERSIONS};
+use crate::limits::{CONNECT_WAIT, OUTPUT_WAIT, SILENCE_MAX};
+use connection::Connection;
+use futures::FutureExt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use stele_client::TabletService;
+use stele_env::Env;
+use stele_memory::{Consumer, Part, Pool};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The reason for which a connection ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// It did not begin in time.
+    #[error("the connection did not begin within {CONNECT_WAIT:?}")]
+    NotBegun,
+    /// This caller is not served.
+    #[error("{0} was refused: {1}")]
+    Refused(Identity, Refusal),
+    /// The caller takes no answers.
+    #[error("the caller took no answer for {OUTPUT_WAIT:?}")]
+    NotTaken,
+    /// The caller gives no sign of life.
+    #[error("nothing arrived for {SILENCE_MAX:?}")]
+    Silent,
+    /// The caller broke the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The socket failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Decides whether a caller is a member of the cluster.
+pub type Admission = dyn Fn(&Identity) -> bool + Send + Sync;
+
+/// Serves connections of other servers. Cloning shares it.
+#[derive(Clone)]
+pub struct PeerServer {
+    own: Identity,
+    shared: Arc<Shared>,
+    admission: Option<Arc<Admission>>,
+}
+
+/// Everything that calls use.
+struct Shared {
+    env: Env,
+    tablets: Arc<dyn TabletService>,
+    requests: Consumer,
+    batches: Consumer,
+}
+
+impl PeerServer {
+    /// Serves these tablets as this server.
+    pub fn new(env: Env, pool: &Pool, own: Identity, tablets: Arc<dyn TabletService>) -> Self {
+        let shared = Arc::new(Shared {
+            env,
+            tablets,
+            requests: pool.of(Part::Requests),
+            batches: pool.of(Part::Peers),
+        });
+        PeerServer {
+            own,
+            shared,
+            admission: None,
+        }
+    }
+
+    /// Serves only callers that are admitted; otherwise all of the cluster are.
+    #[must_use]
+    pub fn admitting(mut self, admission: Arc<Admission>) -> Self {
+        self.admission = Some(admission);
+        self
+    }
+
+    /// Serves a connection to its end. Once `drain` completes no more calls are taken, and the connection ends when those in
+    /// flight have ended.
+    pub async fn serve<T>(&self, mut socket: T, drain: impl Future<Output = ()>) -> Result<(), ConnectionError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut drain = pin!(drain.fuse());
+        let draining = (&mut drain).now_or_never().is_some();
+        let begun = self.shared.env.timeout(CONNECT_WAIT, self.begin(&mut socket, draining));
+        begun.await.map_err(|_| ConnectionError::NotBegun)??;
+        let mut connection = Connection::new(socket, Arc::clone(&self.shared));
+        poll_fn(|cx| {
+            // A fused future is pending once it has completed.
+            if drain.as_mut().poll(cx).is_ready() {
+                connection.drain();
+            }
+            connection.poll(cx)
+        })
+        .await
+    }
+
+    /// Shakes hands.
+    async fn begin<T: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        socket: &mut T,
+        draining: bool,
+    ) -> Result<(), ConnectionError> {
+        let mut hello = [0; HELLO_BYTES];
+        socket.read_exact(&mut hello).await?;
+        let hello = Hello::decode(&hello)?;
+        let version = self.judge(&hello, draining);
+        let answer = Answer {
+            version,
+            versions: VERSIONS,
+            owner: self.own,
+        };
+        socket.write_all(&answer.encode()).await?;
+        socket.flush().await?;
+        match version {
+            Ok(_) => Ok(()),
+            Err(refusal) => {
+                socket.shutdown().await?;
+                Err(ConnectionError::Refused(hello.caller, refusal))
+            }
+        }
+    }
+
+    fn judge(&self, hello: &Hello, draining: bool) -> Result<u16, Refusal> {
+        let version = hello.judge(&self.own, &VERSIONS)?;
+        if draining {
+            return Err(Refusal::Draining);
+        }
+        match &self.admission {
+            Some(admits) if !admits(&hello.caller) => Err(Refusal::Caller),
+            _ => Ok(version),
+        }
+    }
+}

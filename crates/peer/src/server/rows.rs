@@ -1,0 +1,74 @@
+//! A stream of rows to a caller, batch by batch.
+
+use super::Shared;
+use super::room::Room;
+use crate::credit::Credit;
+use crate::limits::CREDIT_EXCESS_BYTES;
+use crate::rows;
+use crate::segments::Segments;
+use std::sync::Arc;
+use stele_client::{RowStream, ServiceResult, TabletRead};
+use stele_memory::Reservation;
+use stele_types::TabletId;
+
+/// A read that runs.
+pub(super) struct Rows {
+    pub shared: Arc<Shared>,
+    pub tablet: TabletId,
+    pub credit: Arc<Credit>,
+    pub takes_partial_rows: bool,
+    /// Not opened yet, or open.
+    pub state: State,
+    /// Memory of the request.
+    pub memory: Reservation,
+}
+
+/// How far a read has come.
+pub(super) enum State {
+    Requested(TabletRead),
+    Open(Box<dyn RowStream>),
+}
+
+/// A batch for the caller.
+pub(super) struct Batch {
+    pub body: Segments,
+    /// Held until it is sent.
+    pub memory: Option<Reservation>,
+}
+
+impl Rows {
+    /// The next batch, or `None` at the end; and the stream, to go on with.
+    pub async fn next(mut self) -> (Rows, ServiceResult<Option<Batch>>) {
+        let next = self.batch().await;
+        (self, next)
+    }
+
+    async fn batch(&mut self) -> ServiceResult<Option<Batch>> {
+        let mut room = Room::wait(&self.shared, &self.credit, self.takes_partial_rows).await?;
+        let batch = self.stream().await?.next_within(&mut room).await?;
+        let Some(batch) = batch else {
+            return Ok(None);
+        };
+        let body = rows::encode(&batch);
+        // Rows that were read without a look at the room, or that are larger encoded than in memory.
+        if body.len() > self.credit.left().saturating_add(CREDIT_EXCESS_BYTES) {
+            room.credited(body.len(), true).await?;
+        }
+        self.credit.spend();
+        Ok(Some(Batch {
+            body,
+            memory: room.into_reservation(),
+        }))
+    }
+
+    async fn stream(&mut self) -> ServiceResult<&mut Box<dyn RowStream>> {
+        if let State::Requested(read) = &self.state {
+            let stream = self.shared.tablets.read(self.tablet, read.clone()).await?;
+            self.state = State::Open(stream);
+        }
+        match &mut self.state {
+            State::Open(stream) => Ok(stream),
+            State::Requested(_) => unreachable!("it was opened above"),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Calls with one answer: order, errors, deadlines, cancels, drain.
+
+use super::support::*;
+use std::future::pending;
+use std::time::Duration;
+use stele_client::{TabletSample, TabletService};
+use stele_memory::{Part, Pool};
+use stele_types::{ErrorKind, TabletId};
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn every_call_reaches_the_owner() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    let calls = async {
+        remote.mutate(TABLET, writes("a"), None).await.unwrap();
+        let outcome = remote.row_operation(TABLET, operation()).await.unwrap();
+        assert_eq!((outcome.matched, outcome.written), (false, vec![cell(3)]));
+        let sample = remote.sample(TABLET, 5).await.unwrap();
+        let rows = vec![(bytes::Bytes::from_static(b"m"), 1)];
+        assert_eq!(sample, TabletSample { bytes: 5, rows });
+    };
+    let ((), server) = tokio::join!(calls, net.serve(&tablets, pending()));
+    assert_eq!(*tablets.written.lock(), ["a"]);
+    drop(remote);
+    server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn answers_come_in_any_order() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let slow = remote.mutate(TABLET, writes("slow"), None);
+    let fast = async {
+        until(|| tablets.running() == 1).await;
+        // A later call is answered while the first one waits.
+        for every in 1..100 {
+            assert_eq!(remote.sample(TABLET, every).await.unwrap().bytes, every);
+        }
+        assert!(tablets.written.lock().is_empty());
+        tablets.gate.add_permits(1);
+    };
+    let (done, (), _) = tokio::join!(slow, fast, net.serve(&tablets, pending()));
+    done.unwrap();
+}
+
+#[tokio::test]
+async fn errors_of_the_owner_are_passed_on() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    let calls = async {
+        // A tablet that is not the owner's: nothing has happened, the router looks again.
+        let error = remote.mutate(TabletId(1), writes("a"), None).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        let mut stream = remote.read(TabletId(1), point("r")).await.unwrap();
+        assert_eq!(stream.next().await.unwrap_err().kind, ErrorKind::Unavailable);
+        for kind in [ErrorKind::ResourceExhausted, ErrorKind::Aborted, ErrorKind::NotFound] {
+            *tablets.error.lock() = Some(kind);
+            let error = remote.mutate(TABLET, writes("a"), None).await.unwrap_err();
+            assert_eq!((error.kind, &error.message[..]), (kind, "as told"));
+        }
+    };
+    tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_call_at_both_ends() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let calls = async {
+        let (written, sampled) = tokio::join!(remote.mutate(TABLET, writes("a"), None), remote.sample(TABLET, 0));
+        assert_eq!(written.unwrap_err().kind, ErrorKind::Aborted, "the outcome is unknown");
+        assert_eq!(sampled.unwrap_err().kind, ErrorKind::Busy);
+        until(|| tablets.running() == 0).await;
+        // The connection lives on.
+        assert_eq!(remote.sample(TABLET, 3).await.unwrap().bytes, 3);
+    };
+    let ((), server) = tokio::join!(calls, net.serve(&tablets, pending()));
+    assert!(!server.is_finished());
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let calls = async {
+        tokio::select! {
+            _ = remote.mutate(TABLET, writes("a"), None) => unreachable!(),
+            () = until(|| tablets.running() == 1) => {}
+        }
+        until(|| tablets.running() == 0).await;
+        assert!(remote.sample(TABLET, 1).await.is_ok());
+    };
+    tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_owner_finishes_its_calls_and_refuses_others() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let (drain, drained) = oneshot::channel::<()>();
+    let calls = async {
+        let running = remote.mutate(TABLET, writes("a"), None);
+        let later = async {
+            until(|| tablets.running() == 1).await;
+            drain.send(()).unwrap();
+            settle().await;
+            let error = remote.mutate(TABLET, writes("b"), None).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+            tablets.gate.add_permits(1);
+        };
+        tokio::join!(running, later).0.unwrap();
+    };
+    let drained = async { drained.await.unwrap_or(()) };
+    let ((), server) = tokio::join!(calls, net.serve(&tablets, drained));
+    // The caller closes the connection.
+    server.await.unwrap().unwrap();
+    assert_eq!(*tablets.written.lock(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_memory_and_give_it_back() {
+    let pool = Pool::default().limited(Part::Peers, 4 << 10);
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote_within(&pool), closed_tablets());
+    let peers = pool.of(Part::Peers);
+    let calls = async {
+        let call = |row| remote.mutate(TABLET, writes(row), None);
+        let first = async { tokio::join!(call("a"), call("b"), call("c")) };
+        let rest = async {
+            until(|| tablets.running() == 3).await;
+            assert!(peers.used() > 3 << 10, "{}", peers.used());
+            let error = call("d").await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Busy, "it waited long enough");
+            assert_eq!((peers.waiting(), tablets.running()), (0, 3));
+            tablets.gate.add_permits(3);
+        };
+        let ((a, b, c), ()) = tokio::join!(first, rest);
+        a.and(b).and(c).unwrap();
+        assert_eq!(peers.used(), 0);
+    };
+    tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
+    assert_eq!(tablets.written.lock().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_owner_is_given_up() {
+    let mut net = net(1 << 16, 0);
+    let remote = net.remote();
+    let started = Instant::now();
+    let (called, mut end) = tokio::join!(remote.sample(TABLET, 1), net.begun());
+    // It kept the connection, and never answered the ping.
+    assert_eq!(called.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(
+        (10..13).contains(&started.elapsed().as_secs()),
+        "{:?}",
+        started.elapsed()
+    );
+    let mut sent = Vec::new();
+    end.read_to_end(&mut sent).await.unwrap();
+    assert!(!sent.is_empty());
+    assert!(Duration::from_secs(20) > started.elapsed(), "well before its deadline");
+}

@@ -1,0 +1,159 @@
+//! Reads: order, bounds with a slow reader, large rows, cancels.
+
+use super::support::*;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::future::pending;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stele_client::{BatchReservation, ServiceResult, TabletService};
+use stele_memory::{Part, Pool};
+use stele_types::{ErrorKind, RowBatch};
+
+#[tokio::test]
+async fn a_stream_keeps_its_order_to_its_end() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    *tablets.batches.lock() = batches(50, 10_000);
+    let read = async {
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        for expected in batches(50, 10_000) {
+            assert_eq!(stream.next().await.unwrap(), Some(expected));
+        }
+        assert_eq!(stream.next().await, Ok(None));
+        assert_eq!(stream.next().await, Ok(None));
+        until(|| tablets.running() == 0).await;
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test]
+async fn a_row_in_memory_needs_no_stream() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    let row = RowBatch::of_row(Bytes::from_static(b"r"), vec![cell(9)]);
+    *tablets.in_memory.lock() = Some(row.clone());
+    let read = async {
+        let mut stream = remote.read(TABLET, point("r")).await.unwrap();
+        assert_eq!(stream.next().await, Ok(Some(row)));
+        assert_eq!(stream.next().await, Ok(None));
+        assert_eq!(tablets.batches_read.load(Ordering::SeqCst), 0);
+        // A scan is not answered from there, and a large row waits for the reader's memory.
+        *tablets.batches.lock() = batches(1, 1);
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        assert_eq!(stream.next().await, Ok(batches(1, 1).pop_front()));
+        *tablets.in_memory.lock() = batches(1, 2 << 20).pop_front();
+        *tablets.batches.lock() = batches(1, 2 << 20);
+        let mut stream = remote.read(TABLET, point("r")).await.unwrap();
+        assert_eq!(stream.next().await, Ok(batches(1, 2 << 20).pop_front()));
+        assert_eq!(tablets.batches_read.load(Ordering::SeqCst), 2);
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test]
+async fn a_slow_reader_stays_bounded_and_holds_up_nobody() {
+    let pool = Pool::default();
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote_within(&pool), tablets());
+    *tablets.batches.lock() = batches(1_000, 300_000);
+    let read = async {
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        for taken in 1..6 {
+            stream.next().await.unwrap().unwrap();
+            settle().await;
+            // One is read ahead, once the second was taken.
+            let most = if taken < 2 { taken } else { taken + 1 };
+            assert_eq!(tablets.batches_read.load(Ordering::SeqCst), most);
+        }
+        assert_eq!(pool.of(Part::Readahead).used(), 1 << 20);
+        assert!(remote.sample(TABLET, 1).await.is_ok());
+        assert_eq!(tablets.running(), 1);
+        drop(stream);
+        until(|| tablets.running() == 0).await;
+        assert_eq!(pool.of(Part::Readahead).used(), 0);
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+/// Memory of a reader that grows.
+struct Memory {
+    bytes: usize,
+    renewed: Vec<usize>,
+}
+
+impl Memory {
+    fn new(bytes: usize) -> Self {
+        let renewed = Vec::new();
+        Memory { bytes, renewed }
+    }
+}
+
+#[async_trait]
+impl BatchReservation for Memory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
+        self.bytes = bytes;
+        self.renewed.push(bytes);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_large_row_waits_for_the_readers_memory() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    tablets.room.store(5 << 20, Ordering::SeqCst);
+    *tablets.batches.lock() = batches(2, 4 << 20);
+    let read = async {
+        let mut memory = Memory::new(1 << 20);
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        let row = stream.next_within(&mut memory).await.unwrap();
+        assert_eq!(row, batches(1, 4 << 20).pop_front());
+        assert_eq!(memory.renewed, [5 << 20]);
+        // Without room the stream takes the memory that is needed.
+        assert!(stream.next().await.unwrap().is_some());
+        assert_eq!(stream.next().await, Ok(None));
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test]
+async fn an_encoding_that_is_larger_than_its_room_waits_too() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    // These rows are read without a look at the room.
+    *tablets.batches.lock() = batches(3, 4 << 20);
+    let read = async {
+        let mut memory = Memory::new(1_000);
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        for _ in 0..3 {
+            assert!(stream.next_within(&mut memory).await.unwrap().is_some());
+            memory.bytes = 1_000;
+        }
+        assert_eq!(memory.renewed.len(), 3);
+        assert!(memory.renewed.iter().all(|bytes| *bytes > 4 << 20));
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_nothing_loses_its_stream() {
+    let mut net = net(1 << 16, 0);
+    let env = net.env.clone();
+    let (remote, tablets) = (net.remote(), tablets());
+    *tablets.batches.lock() = batches(1_000, 100);
+    let read = async {
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        assert!(stream.next().await.unwrap().is_some());
+        assert_eq!(tablets.running(), 1);
+        env.sleep(Duration::from_secs(61)).await;
+        assert_eq!(tablets.running(), 0, "the scan has ended");
+        // The router goes on with a new one.
+        assert_eq!(stream.next().await.unwrap_err().kind, ErrorKind::Unavailable);
+    };
+    tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
