@@ -79,7 +79,7 @@ impl<'s> Resolver<'s> {
         self.schema.deletes_rows_by_family()
     }
 
-    /// A delete of each family. By timestamp it goes up to now, or it would hide what is written after it.
+    /// A delete of each family. By timestamp it goes up to now, or it would hide later writes.
     fn families_of_row(&self) -> impl Iterator<Item = Mutation> {
         self.schema.families.keys().map(|family| Mutation::DeleteFamily {
             family: *family,

@@ -21,8 +21,8 @@ const VERSION_GROUPS: u8 = 2;
 /// Version byte of a table whose tablets have their records under a number other than the table's: a program that did not
 /// know would take them for nobody's, and delete them.
 const VERSION_TABLET_SET: u8 = 3;
-/// Version byte of a table with a family that has effects of deletes of its own, or that is read only: a program that did
-/// not know would drop cells that are to be kept, or take writes.
+/// Version byte of a table that is read only, or has a family with effects of deletes of its own. A program that did not
+/// know would take writes, or drop cells that are to be kept.
 const VERSION_DELETES: u8 = 4;
 
 /// A namespace.

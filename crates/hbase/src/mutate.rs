@@ -100,7 +100,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         None => None,
     };
     let change = match (change, condition.clone()) {
-        // HBase looks at the families only when the condition holds.
+        // HBase checks the families only when the condition holds.
         (Err(failure), Some(condition)) if failure.class == exception::NO_SUCH_FAMILY => {
             region.check_row(&row, "mutation")?;
             let tested = operate(shared, &schema, row, Some(condition), Vec::new(), None).await?;

@@ -1,4 +1,4 @@
-//! The lifetime of a single cell: the stored form of puts that expire by themselves (HBase's TTL of a mutation).
+//! The lifetime of a single cell (HBase's TTL of a mutation).
 //!
 //! The entry of an expiring put is its lifetime in milliseconds (8 bytes, big-endian, signed), then the value. The time
 //! runs from the cell's timestamp, as the age of a family's rule does. Byte table: `docs/formats/cell-key.md`.

@@ -222,7 +222,7 @@ fn a_row_is_deleted_by_family_where_deletes_are_by_timestamp() {
     let now = Resolver::new(&schema, NOW).now;
     let expected = |family: &FamilyId| Mutation::DeleteFamily {
         family: *family,
-        // What is written later in the other families is newer by sequence.
+        // Later writes in the other families are newer by sequence.
         up_to: if *family == first { now } else { Timestamp::MAX },
     };
     assert!(

@@ -1,4 +1,6 @@
-//! Locality groups for families: HBase has options of files by family, the tables here by group.
+//! Locality groups for families.
+//!
+//! HBase has options of files by family, the tables here have them by group.
 //!
 //! Families with equal options share a group. A family that wants other options changes its group if it is alone there.
 //! Otherwise it moves to a group that has them: one of other families, one that is empty, or a new one. Compactions take

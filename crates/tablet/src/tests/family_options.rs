@@ -1,4 +1,4 @@
-//! Effects of deletes by family, deleted cells that are kept, and cells that expire by themselves.
+//! Options of families: effects of deletes, kept deleted cells, lifetimes of single cells.
 
 use super::{put, schema, tablet, write};
 use crate::Tablet;
@@ -106,7 +106,7 @@ async fn a_deleted_cell_is_kept_for_reads_of_the_past() {
         for step in 0..4 {
             match step {
                 1 => drop(tablet.flush().await.unwrap()),
-                2 | 3 => drop(tablet.compact_all().await.unwrap()),
+                2 | 3 => tablet.compact_all().await.unwrap(),
                 _ => {}
             }
             assert_eq!(now(&tablet).await, "", "{rule:?}, step {step}");
@@ -255,7 +255,7 @@ async fn a_cell_expires_by_itself() {
         for step in 0..3 {
             match step {
                 1 => drop(tablet.flush().await.unwrap()),
-                2 => drop(tablet.compact_all().await.unwrap()),
+                2 => tablet.compact_all().await.unwrap(),
                 _ => {}
             }
             assert_eq!(now(&tablet).await, alive, "{rule:?}, step {step}");

@@ -1,4 +1,4 @@
-//! The effect of deletes: the cells that they hide, and how long compactions keep hidden cells.
+//! The effect of deletes: hidden cells, and the time that compactions keep them.
 
 /// The cells that a delete hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@ pub struct Retained {
     row: Tombstones,
     /// The family of the current entries; 0 before the first.
     family: FamilyId,
-    /// What it does with deletes; `No` for one that goes through the resolver.
+    /// Its setting; `No` for a family that goes through the resolver.
     keep: KeepDeleted,
     rule: DeleteRule,
     gc_rule: Option<GcRule>,
@@ -99,6 +99,10 @@ impl Retained {
 
     pub fn begin_row(&mut self) {
         debug_assert!(self.version.timestamp.is_none(), "the row before was ended");
+        debug_assert!(
+            self.version.put.is_none() && self.version.delete.is_none(),
+            "no entry of the row before is left"
+        );
         self.row.clear();
         self.family = FamilyId(0);
         self.keep = KeepDeleted::No;
@@ -178,7 +182,7 @@ impl Retained {
     }
 
     fn write_tombstone(&mut self, key: &[u8], timestamp: Timestamp, value: &Bytes, keep: &mut Keep<'_>) {
-        // Whatever the rule calls garbage as the newest version of its column, it calls garbage in every place.
+        // A version that is garbage as the newest of its column is garbage in every place.
         let hides_garbage = |rule: &GcRule| keep.is_garbage(rule, 0, timestamp);
         let is_spent = self.is_old(timestamp, keep) || self.gc_rule.as_ref().is_some_and(hides_garbage);
         if !(keep.drops_tombstones && is_spent) {
@@ -193,6 +197,11 @@ impl Retained {
         };
         let (mut put, mut delete) = (self.version.put.take(), self.version.delete.take());
         let before = self.all;
+        assert!(
+            put.is_some() || delete.is_some(),
+            "a version that has been gathered has an entry"
+        );
+        assert!(self.visible <= self.all, "visible versions are some of all");
         let is_old = self.is_old(timestamp, keep);
         if let Some(entry) = &put
             && self.drops_put(entry, timestamp, delete.as_ref(), is_old, keep)
