@@ -30,6 +30,7 @@ pub(crate) fn new_family(name: String, family: admin::ColumnFamily) -> Result<Ne
         name,
         gc_rule: gc_rule(family.gc_rule)?,
         value_type,
+        deletes: Default::default(),
         front_end_data,
     })
 }

@@ -15,7 +15,7 @@ use stele_client::Step;
 use stele_types::limits::{
     BIGTABLE_QUALIFIER_BYTES_MAX, BIGTABLE_ROW_KEY_BYTES_MAX, MUTATIONS_PER_REQUEST_MAX, VALUE_BYTES_MAX,
 };
-use stele_types::{FamilyId, Mutation, RowMutation, TableSchema, Timestamp, ValueType};
+use stele_types::{DeleteRule, FamilyId, KeepDeleted, Mutation, RowMutation, TableSchema, Timestamp, ValueType};
 use tonic::Status;
 
 /// Families up to which a scan of the schema finds one faster than a map would be built.
@@ -54,23 +54,63 @@ impl<'s> Resolver<'s> {
         if mutations.is_empty() {
             return Err(no_mutations());
         }
-        let mutations = mutations
-            .into_iter()
-            .map(|m| self.mutation(m))
-            .collect::<Result<_, _>>()?;
+        let mutations = self.mutations(mutations)?;
         Ok(RowMutation { row, mutations })
     }
 
     /// The changes of one outcome of a conditional write; there may be none.
     pub fn steps(&self, mutations: Vec<WireMutation>) -> Result<Vec<Step>, Status> {
-        let step = |mutation: WireMutation| {
-            let step = match &mutation.mutation {
-                Some(Kind::SetCell(set)) if set.timestamp_micros == SERVER_TIME => Step::MutateNow,
-                _ => Step::Mutate,
-            };
-            self.mutation(mutation).map(step)
-        };
-        mutations.into_iter().map(step).collect()
+        let mut steps = Vec::with_capacity(mutations.len());
+        for mutation in mutations {
+            match &mutation.mutation {
+                Some(Kind::SetCell(set)) if set.timestamp_micros == SERVER_TIME => {
+                    steps.push(Step::MutateNow(self.mutation(mutation)?));
+                }
+                Some(Kind::DeleteFromRow(_)) if self.deletes_rows_by_family() => {
+                    steps.extend(self.families_of_row().map(|delete| match &delete {
+                        Mutation::DeleteFamily { up_to, .. } if *up_to != Timestamp::MAX => Step::MutateNow(delete),
+                        _ => Step::Mutate(delete),
+                    }));
+                }
+                _ => steps.push(Step::Mutate(self.mutation(mutation)?)),
+            }
+        }
+        Ok(steps)
+    }
+
+    fn mutations(&self, mutations: Vec<WireMutation>) -> Result<Vec<Mutation>, Status> {
+        let mut all = Vec::with_capacity(mutations.len());
+        for mutation in mutations {
+            match mutation.mutation {
+                Some(Kind::DeleteFromRow(_)) if self.deletes_rows_by_family() => all.extend(self.families_of_row()),
+                _ => all.push(self.mutation(mutation)?),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether a delete of a row is one of each family.
+    pub fn deletes_rows_by_family(&self) -> bool {
+        self.schema.deletes_rows_by_family()
+    }
+
+    /// A delete of each family. By timestamp it goes up to now, or it would hide later writes.
+    fn families_of_row(&self) -> impl Iterator<Item = Mutation> {
+        self.schema.families.keys().map(|family| Mutation::DeleteFamily {
+            family: *family,
+            up_to: self.deletes_up_to(*family),
+        })
+    }
+
+    /// The latest timestamp that a delete of all cells of a family or of a column hides. Where it would also hide later
+    /// writes, or is kept for reads of the past, that is now.
+    pub fn deletes_up_to(&self, family: FamilyId) -> Timestamp {
+        let keeps = self.schema.families.get(&family);
+        let keeps = keeps.is_some_and(|family| family.deletes.keep != KeepDeleted::No);
+        match self.schema.delete_rule_of(family) {
+            DeleteRule::BySequence if !keeps => Timestamp::MAX,
+            _ => self.now,
+        }
     }
 
     fn mutation(&self, mutation: WireMutation) -> Result<Mutation, Status> {
@@ -80,10 +120,11 @@ impl<'s> Resolver<'s> {
             Some(Kind::AddToCell(add)) => self.add_to_cell(add, origin),
             Some(Kind::MergeToCell(merge)) => self.merge_to_cell(merge, origin),
             Some(Kind::DeleteFromColumn(delete)) => self.delete_from_column(delete),
-            Some(Kind::DeleteFromFamily(delete)) => Ok(Mutation::DeleteFamily {
-                family: self.family(&delete.family_name)?.0,
-                up_to: Timestamp::MAX,
-            }),
+            Some(Kind::DeleteFromFamily(delete)) => {
+                let (family, _) = self.family(&delete.family_name)?;
+                let up_to = self.deletes_up_to(family);
+                Ok(Mutation::DeleteFamily { family, up_to })
+            }
             Some(Kind::DeleteFromRow(_)) => Ok(Mutation::DeleteRow { up_to: Timestamp::MAX }),
             None => Err(invalid(
                 "The mutation is not set, or is of a type that this version does not support",
@@ -188,13 +229,22 @@ impl<'s> Resolver<'s> {
         let (family, _) = self.family(&delete.family_name)?;
         check_qualifier(&delete.column_qualifier)?;
         let range = delete.time_range;
-        let (from, to) = self.time_range(range.map(|r| (r.start_timestamp_micros, r.end_timestamp_micros)))?;
+        let range = range.map(|r| (r.start_timestamp_micros, r.end_timestamp_micros));
+        let (from, to) = self.deleted_range(family, range)?;
         Ok(Mutation::DeleteColumn {
             family,
             qualifier: delete.column_qualifier,
             from,
             to,
         })
+    }
+
+    /// The range of a delete, with an end where it gives none.
+    pub fn deleted_range(&self, family: FamilyId, range: Option<(i64, i64)>) -> Result<(Timestamp, Timestamp), Status> {
+        match self.time_range(range)? {
+            (from, Timestamp::MAX) => Ok((from, self.deletes_up_to(family).max(from))),
+            range => Ok(range),
+        }
     }
 
     /// `[start, end)` in microseconds as inclusive bounds. A start of 0 includes lower timestamps, which other front

@@ -163,6 +163,7 @@ fn family_update(
         (None, None)
     };
     Ok(FamilyChange::Update {
+        deletes: None,
         name,
         gc_rule,
         value_type,

@@ -18,6 +18,7 @@ pub(crate) fn schema() -> TableSchema {
         name: name.into(),
         gc_rule: None,
         value_type,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -31,6 +32,7 @@ pub(crate) fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([
             (FamilyId(1), family("f", ValueType::Bytes)),
             (FamilyId(2), family("g", ValueType::Bytes)),

@@ -181,7 +181,10 @@ impl<'r, 'b> RowReader<'r, 'b> {
                 (1, WireType::Bytes) => self.set_cell(fields.message()?)?,
                 (2, WireType::Bytes) => Kind::Other(self.delete_from_column(fields.message()?)?),
                 (3, WireType::Bytes) => Kind::Other(self.delete_from_family(fields.message()?)?),
-                (4, WireType::Bytes) if fields.message()?.next()?.is_none() => {
+                // Several mutations in place of one are for the other decoder.
+                (4, WireType::Bytes)
+                    if fields.message()?.next()?.is_none() && !self.resolver.deletes_rows_by_family() =>
+                {
                     Kind::Other(Mutation::DeleteRow { up_to: Timestamp::MAX })
                 }
                 _ => return None,
@@ -241,7 +244,7 @@ impl<'r, 'b> RowReader<'r, 'b> {
         }
         let (family, _) = family?;
         check_qualifier(qualifier.of(self.bytes)?).ok()?;
-        let (from, to) = self.resolver.time_range(range).ok()?;
+        let (from, to) = self.resolver.deleted_range(family, range).ok()?;
         Some(Mutation::DeleteColumn {
             family,
             qualifier,
@@ -261,7 +264,7 @@ impl<'r, 'b> RowReader<'r, 'b> {
         let (family, _) = family?;
         Some(Mutation::DeleteFamily {
             family,
-            up_to: Timestamp::MAX,
+            up_to: self.resolver.deletes_up_to(family),
         })
     }
 

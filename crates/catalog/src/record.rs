@@ -9,8 +9,8 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, GroupOptions, LocalityGroup,
-    RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    AggregateKind, Compression, DeleteRule, Deletes, Durability, Family, FamilyId, GcRule, GroupId, GroupOptions,
+    KeepDeleted, LocalityGroup, RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 /// Version byte of every record that any program can serve.
@@ -21,6 +21,9 @@ const VERSION_GROUPS: u8 = 2;
 /// Version byte of a table whose tablets have their records under a number other than the table's: a program that did not
 /// know would take them for nobody's, and delete them.
 const VERSION_TABLET_SET: u8 = 3;
+/// Version byte of a table that is read only, or has a family with effects of deletes of its own. A program that did not
+/// know would take writes, or drop cells that are to be kept.
+const VERSION_DELETES: u8 = 4;
 
 /// A namespace.
 #[derive(Clone, PartialEq, Message)]
@@ -86,6 +89,8 @@ struct TableRecord {
     /// The number that the records of its tablets are under; 0 is the table's.
     #[prost(uint64, tag = "17")]
     tablet_set: u64,
+    #[prost(bool, tag = "18")]
+    read_only: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -103,6 +108,15 @@ struct FamilyRecord {
     group: u32,
     #[prost(bytes = "vec", tag = "6")]
     front_end_data: Vec<u8>,
+    /// 0 the table's, else as there.
+    #[prost(uint32, tag = "7")]
+    delete_rule: u32,
+    /// 0 no, 1 yes, 2 for a time.
+    #[prost(uint32, tag = "8")]
+    keep_deleted: u32,
+    /// That time.
+    #[prost(int64, tag = "9")]
+    keep_deleted_micros: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -200,12 +214,24 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
         },
         group: f.group.0,
         front_end_data: f.front_end_data.clone(),
+        delete_rule: f.deletes.rule.map_or(0, rule_number),
+        keep_deleted: match f.deletes.keep {
+            KeepDeleted::No => 0,
+            KeepDeleted::Yes => 1,
+            KeepDeleted::For(_) => 2,
+        },
+        keep_deleted_micros: match f.deletes.keep {
+            KeepDeleted::For(micros) => micros,
+            KeepDeleted::No | KeepDeleted::Yes => 0,
+        },
     });
     let is_plain = |group: &LocalityGroup| {
         let plain = LocalityGroup::new(group.id, "", group.options.compression);
         group.options == plain.options && group.left.is_empty()
     };
-    let version = if tablet_set != schema.id {
+    let version = if schema.read_only || schema.families.values().any(|f| f.deletes != Deletes::default()) {
+        VERSION_DELETES
+    } else if tablet_set != schema.id {
         VERSION_TABLET_SET
     } else if schema.groups.iter().all(is_plain) {
         VERSION
@@ -222,10 +248,7 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
             TimeUnit::Millis => 2,
         },
         granularity: schema.granularity,
-        delete_rule: match schema.delete_rule {
-            DeleteRule::BySequence => 1,
-            DeleteRule::ByTimestamp => 2,
-        },
+        delete_rule: rule_number(schema.delete_rule),
         durability: match schema.durability {
             None => 0,
             Some(Durability::None) => 1,
@@ -239,6 +262,7 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
         tablet_bytes_max: schema.tablet_bytes_max,
         no_row_cache: !schema.row_cache,
         disabled: !schema.enabled,
+        read_only: schema.read_only,
         tablet_set: if tablet_set == schema.id { 0 } else { tablet_set.0 },
         front_end_data: schema.front_end_data.clone(),
     };
@@ -287,7 +311,7 @@ fn decode_group(record: GroupRecord) -> Result<LocalityGroup, String> {
 
 /// Decodes a table: its schema, and the number that the records of its tablets are under. The error says why not.
 pub fn decode_table(bytes: &[u8]) -> Result<(TableSchema, TableId), String> {
-    let record: TableRecord = decode_up_to(VERSION_TABLET_SET, bytes)?;
+    let record: TableRecord = decode_up_to(VERSION_DELETES, bytes)?;
     let tablet_set = match record.tablet_set {
         0 => TableId(record.id),
         other => TableId(other),
@@ -318,11 +342,7 @@ fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
             other => return Err(format!("time unit {other}")),
         },
         granularity: record.granularity,
-        delete_rule: match record.delete_rule {
-            1 => DeleteRule::BySequence,
-            2 => DeleteRule::ByTimestamp,
-            other => return Err(format!("delete rule {other}")),
-        },
+        delete_rule: decode_rule(record.delete_rule)?,
         durability: match record.durability {
             0 => None,
             1 => Some(Durability::None),
@@ -332,6 +352,7 @@ fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
         },
         deletion_protection: record.deletion_protection,
         enabled: !record.disabled,
+        read_only: record.read_only,
         families,
         next_family: FamilyId(record.next_family),
         groups,
@@ -389,14 +410,42 @@ fn decode_family(record: FamilyRecord) -> Result<(FamilyId, Family), String> {
     if record.id == 0 {
         return Err("family 0 is reserved".to_owned());
     }
+    let deletes = Deletes {
+        rule: match record.delete_rule {
+            0 => None,
+            rule => Some(decode_rule(rule)?),
+        },
+        keep: match (record.keep_deleted, record.keep_deleted_micros) {
+            (0, _) => KeepDeleted::No,
+            (1, _) => KeepDeleted::Yes,
+            (2, micros) if micros > 0 => KeepDeleted::For(micros),
+            (kept, micros) => return Err(format!("deleted cells kept as in {kept}, {micros} µs")),
+        },
+    };
     let family = Family {
         name: record.name,
         gc_rule: record.gc_rule.map(|r| decode_gc(r, GC_RULE_DEPTH_MAX)).transpose()?,
         value_type,
+        deletes,
         group: GroupId(record.group),
         front_end_data: record.front_end_data,
     };
     Ok((FamilyId(record.id), family))
+}
+
+fn rule_number(rule: DeleteRule) -> u32 {
+    match rule {
+        DeleteRule::BySequence => 1,
+        DeleteRule::ByTimestamp => 2,
+    }
+}
+
+fn decode_rule(number: u32) -> Result<DeleteRule, String> {
+    match number {
+        1 => Ok(DeleteRule::BySequence),
+        2 => Ok(DeleteRule::ByTimestamp),
+        other => Err(format!("delete rule {other}")),
+    }
 }
 
 fn gc_record(rule: &GcRule) -> GcRecord {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet, RowWrites, TableId,
+    Compression, DeleteRule, Deletes, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet, RowWrites, TableId,
     TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
@@ -121,7 +121,7 @@ pub struct NewTable {
     pub time_unit: TimeUnit,
     /// Client timestamps must be multiples of this many units.
     pub granularity: i64,
-    /// The rule for the cells that a delete hides.
+    /// The rule for the cells that a delete hides, in families without one of their own.
     pub delete_rule: DeleteRule,
     /// `None` takes the server's.
     pub durability: Option<Durability>,
@@ -146,6 +146,8 @@ pub struct NewFamily {
     pub gc_rule: Option<GcRule>,
     /// The type of the values.
     pub value_type: ValueType,
+    /// The effect of deletes.
+    pub deletes: Deletes,
     /// Data that the front end gets back verbatim.
     pub front_end_data: Vec<u8>,
 }
@@ -163,6 +165,8 @@ pub enum FamilyChange {
         gc_rule: Option<Option<GcRule>>,
         /// A new type; an aggregate's type never changes.
         value_type: Option<ValueType>,
+        /// A new effect of deletes. Cells that compactions have dropped under the old one do not come back.
+        deletes: Option<Deletes>,
         /// Data that the front end gets back verbatim.
         front_end_data: Option<Vec<u8>>,
     },
@@ -262,6 +266,8 @@ pub struct TableUpdate {
     pub deletion_protection: Option<bool>,
     /// Whether rows are read and written.
     pub enabled: Option<bool>,
+    /// Whether writes of rows are refused.
+    pub read_only: Option<bool>,
     /// Default durability.
     pub durability: Option<Option<Durability>>,
     /// Whether results of reads of single rows are kept for the next reader.

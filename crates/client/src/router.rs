@@ -97,6 +97,18 @@ impl Shared {
         }
     }
 
+    /// The same for a request that writes.
+    fn writable(&self, name: &TableName, id: Option<TableId>) -> ServiceResult<Arc<TableEntry>> {
+        let table = self.addressed(name, id)?;
+        match table.schema.read_only {
+            true => Err(ServiceError::new(
+                ErrorKind::FailedPrecondition,
+                format!("table {name} is read only"),
+            )),
+            false => Ok(table),
+        }
+    }
+
     /// Calls the tablet of a row until it is found, pausing between attempts. Other errors are the caller's.
     async fn with_tablet<T, F: Future<Output = ServiceResult<T>>>(
         &self,
@@ -104,7 +116,7 @@ impl Shared {
         row: &[u8],
         call: impl Fn(TabletId) -> F,
     ) -> ServiceResult<T> {
-        let id = self.addressed(table, id)?.schema.id;
+        let id = self.writable(table, id)?.schema.id;
         let mut attempt = 0;
         loop {
             let tablet = self.same_table(table, id)?.tablet_of(row).id;
@@ -261,7 +273,7 @@ impl TableService for Router {
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
-        let table = self.shared.addressed(&request.table, request.id)?;
+        let table = self.shared.writable(&request.table, request.id)?;
         let mut results = vec![Ok(()); request.rows.len()];
         let all = 0..request.rows.len();
         let parts = match only_tablet(&table, &request.rows) {

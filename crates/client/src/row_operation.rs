@@ -112,6 +112,8 @@ pub struct RmwRule {
     pub timestamp: Option<Timestamp>,
     /// The new cell is later than the column's newest one, so that it never replaces it: HBase's increments and appends.
     pub is_new_version: bool,
+    /// Milliseconds from its timestamp after which the new cell expires by itself; `None` for never.
+    pub lifetime_ms: Option<i64>,
 }
 
 impl RmwRule {
@@ -124,6 +126,7 @@ impl RmwRule {
             times: None,
             timestamp: None,
             is_new_version: false,
+            lifetime_ms: None,
         }
     }
 }

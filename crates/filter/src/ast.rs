@@ -27,6 +27,9 @@ pub enum Filter {
     Sink,
     /// Lets everything through.
     PassAll,
+    /// Lets everything through, of the time before: in each family that is named and keeps deleted cells, neither cells nor
+    /// deletes at its timestamp or later exist for the read. Only as the filter itself, or as a member of chains.
+    FamiliesBefore(Vec<(String, i64)>),
     /// Lets nothing through.
     BlockAll,
     /// The whole row if its key matches, else nothing.

@@ -11,7 +11,7 @@ use crate::labels::check_labels;
 use crate::limits::{FILTER_BYTES_MAX, LABEL_BYTES_MAX, NESTING_MAX, WEIGHT_MAX};
 use crate::need::pushdown;
 use crate::node::{CellTest, Node, RowTest};
-use crate::pushdown::{QualifierRange, TimestampBounds};
+use crate::pushdown::{Pushdown, QualifierRange, TimestampBounds};
 use crate::re2::Pattern;
 use bytes::Bytes;
 use std::ops::Bound;
@@ -34,16 +34,21 @@ impl Filter {
             bytes: 0,
             weight: 0,
             automata: automata(&self.patterns()),
+            families_before: Vec::new(),
         };
         let root = compiler.node(
             self,
             Place {
                 nesting: 0,
                 in_condition: false,
+                only_chains: true,
             },
         )?;
         check_labels(self)?;
-        let pushdown = pushdown(&root);
+        let pushdown = Pushdown {
+            families_before: std::mem::take(&mut compiler.families_before),
+            ..pushdown(&root)
+        };
         let (guards, root) = hoist(root);
         let size = FilterSize {
             bytes: compiler.bytes,
@@ -75,6 +80,8 @@ struct Compiler<'a> {
     weight: usize,
     /// How many patterns of the filter may take an automaton.
     automata: usize,
+    /// Of the node that says it.
+    families_before: Vec<(FamilyId, Timestamp)>,
 }
 
 /// Where in the tree a filter stands.
@@ -82,6 +89,8 @@ struct Compiler<'a> {
 struct Place {
     nesting: usize,
     in_condition: bool,
+    /// Only chains are around it.
+    only_chains: bool,
 }
 
 impl Compiler<'_> {
@@ -97,6 +106,7 @@ impl Compiler<'_> {
             } => {
                 let place = Place {
                     in_condition: true,
+                    only_chains: false,
                     ..inner(place)?
                 };
                 let mut branch = |filter: &Option<Box<Filter>>| match filter {
@@ -117,6 +127,10 @@ impl Compiler<'_> {
             }
             Filter::Sink => Node::Sink,
             Filter::PassAll => Node::PassAll,
+            Filter::FamiliesBefore(families) => {
+                self.note_families_before(families, place)?;
+                Node::PassAll
+            }
             Filter::BlockAll => Node::BlockAll,
             Filter::RowKeyRegex(pattern) => {
                 not_empty("row_key_regex_filter", pattern)?;
@@ -144,6 +158,18 @@ impl Compiler<'_> {
             Filter::ApplyLabel(label) => Node::Label(checked_label(label)?),
             _ => Node::Cells(vec![self.cell_test(filter)?]),
         })
+    }
+
+    fn note_families_before(&mut self, families: &[(String, i64)], place: Place) -> Result<(), FilterError> {
+        if !place.only_chains || !self.families_before.is_empty() {
+            let reason = "the time before which families are read is one of the whole filter";
+            return Err(FilterError::Structure(reason.to_owned()));
+        }
+        let known = families
+            .iter()
+            .filter_map(|(name, end)| Some((self.schema.family_named(name)?.0, Timestamp(*end))));
+        self.families_before.extend(known);
+        Ok(())
     }
 
     fn cell_test(&mut self, filter: &Filter) -> Result<CellTest, FilterError> {
@@ -186,7 +212,8 @@ impl Compiler<'_> {
             let reason = format!("{kind} must contain at least two RowFilters");
             return Err(FilterError::Structure(reason));
         }
-        let place = inner(place)?;
+        let mut place = inner(place)?;
+        place.only_chains &= kind == "Chain";
         members.iter().map(|member| self.node(member, place)).collect()
     }
 
@@ -230,6 +257,7 @@ impl Compiler<'_> {
             Filter::ColumnRange { family, start, end } => family.len() + bound(start) + bound(end),
             Filter::ValueRange { start, end } => bound(start) + bound(end),
             Filter::ApplyLabel(label) => label.len(),
+            Filter::FamiliesBefore(families) => families.iter().map(|(name, _)| name.len()).sum(),
             _ => 0,
         };
         // Every filter has at least a tag and one byte more.

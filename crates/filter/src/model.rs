@@ -53,7 +53,7 @@ fn reference(filter: &Filter, row: &[u8], input: &[Cell], sunk: &mut Vec<Cell>) 
             sunk.extend_from_slice(input);
             Vec::new()
         }
-        Filter::PassAll => input.to_vec(),
+        Filter::PassAll | Filter::FamiliesBefore(_) => input.to_vec(),
         Filter::BlockAll => Vec::new(),
         Filter::RowKeyRegex(pattern) if matches(pattern, row) => input.to_vec(),
         Filter::RowKeyRegex(_) => Vec::new(),

@@ -57,6 +57,7 @@ pub(crate) fn pushdown(root: &Node) -> Pushdown {
         versions: need.versions,
         cells: need.cells,
         keys_only: !needs_values(root),
+        families_before: Vec::new(),
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Pushdown {
     pub cells: Option<usize>,
     /// Values do not matter: empty ones may be given instead.
     pub keys_only: bool,
+    /// Neither cells nor deletes at these timestamps or later exist in these families, if they keep deleted cells.
+    pub families_before: Vec<(FamilyId, Timestamp)>,
 }
 
 /// Timestamps from `start` (inclusive) to `end` (exclusive).
@@ -67,6 +69,7 @@ impl Default for Pushdown {
             versions: None,
             cells: None,
             keys_only: false,
+            families_before: Vec::new(),
         }
     }
 }

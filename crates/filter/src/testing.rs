@@ -12,6 +12,7 @@ pub(crate) fn schema() -> TableSchema {
         name: name.to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -25,6 +26,7 @@ pub(crate) fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: (1..).map(FamilyId).zip(["a", "b", "c"].map(family)).collect(),
         next_family: FamilyId(4),
         groups: Vec::new(),

@@ -13,7 +13,7 @@ use stele_wire::messages::{CellMessage, RowResult};
 /// The kind of a cell in a raw read.
 pub(crate) fn cell_type(kind: CellKind) -> CellType {
     match kind {
-        CellKind::Put | CellKind::Merge | CellKind::Reference => CellType::Put,
+        CellKind::Put | CellKind::Merge | CellKind::Reference | CellKind::ExpiringPut => CellType::Put,
         CellKind::DeleteVersion => CellType::Delete,
         CellKind::DeleteFamilyVersion => CellType::DeleteFamilyVersion,
         CellKind::DeleteColumn | CellKind::DeleteRange => CellType::DeleteColumn,

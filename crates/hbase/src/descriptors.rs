@@ -9,6 +9,7 @@
 
 mod attributes;
 mod defaults;
+mod deletes;
 mod files;
 mod meta;
 mod names;
@@ -20,20 +21,20 @@ use attributes::{get, set};
 pub(crate) use files::FileOptions;
 pub(crate) use meta::meta_table;
 pub(crate) use names::check_table;
-pub(crate) use properties::{Properties, delete_rule_of};
+pub(crate) use properties::Properties;
 
 use bytes::Bytes;
 use prost::Message;
-use stele_types::{DeleteRule, Family, GroupId, TableSchema};
+use stele_types::{DeleteRule, Family, TableSchema};
 use stele_wire::messages::{self, ColumnFamilySchema};
 
 /// Adds the attributes that a server gives to tables when it stores them, and sorts the families.
-pub(crate) fn complete(table: &mut messages::TableSchema, rule: Option<DeleteRule>) {
+pub(crate) fn complete(table: &mut messages::TableSchema, rule: DeleteRule) {
     defaults::add_to_table(table);
     for family in &mut table.column_families {
         defaults::add_to_family(family);
         let decides = get(&family.attributes, attributes::NEW_VERSION_BEHAVIOR).is_some();
-        if rule == Some(DeleteRule::BySequence) && !decides {
+        if rule == DeleteRule::BySequence && !decides {
             set(&mut family.attributes, attributes::NEW_VERSION_BEHAVIOR, "true");
         }
     }
@@ -54,7 +55,6 @@ pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
     let bytes = Bytes::copy_from_slice(&schema.front_end_data);
     // Data that is no descriptor is another front end's.
     let kept = messages::TableSchema::decode(bytes).unwrap_or_default();
-    let is_own = !schema.front_end_data.is_empty();
     let mut table = messages::TableSchema {
         table_name: Some(crate::names::to_message(&schema.name)),
         attributes: kept.attributes,
@@ -69,35 +69,36 @@ pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
             .iter()
             .find(|kept| kept.name == family.name.as_bytes());
         table.column_families.push(match before {
-            Some(before) => corrected(before.clone(), family),
-            None => made(family, schema, is_own),
+            Some(before) => corrected(before.clone(), family, schema),
+            None => made(family, schema),
         });
     }
     table.column_families.sort_by(|a, b| a.name.cmp(&b.name));
     table
 }
 
-/// The descriptor of a family, unless its rule was changed through another interface.
-fn corrected(mut kept: ColumnFamilySchema, family: &Family) -> ColumnFamilySchema {
+/// The descriptor of a family, with the attributes that were changed through another interface.
+fn corrected(mut kept: ColumnFamilySchema, family: &Family, schema: &TableSchema) -> ColumnFamilySchema {
     if rules::rule(&kept).ok().as_ref() != Some(&family.gc_rule) {
         rules::show(&mut kept.attributes, family.gc_rule.as_ref());
+    }
+    let files = FileOptions::of_group(&schema.group_options(family.group));
+    if FileOptions::of_family(&kept).ok() != Some(files) {
+        files.show(&mut kept.attributes);
     }
     kept
 }
 
 /// A descriptor of a family that has none.
-fn made(family: &Family, schema: &TableSchema, is_own: bool) -> ColumnFamilySchema {
+fn made(family: &Family, schema: &TableSchema) -> ColumnFamilySchema {
     let mut made = ColumnFamilySchema {
         name: Bytes::copy_from_slice(family.name.as_bytes()),
         ..ColumnFamilySchema::default()
     };
     defaults::add_to_family(&mut made);
     rules::show(&mut made.attributes, family.gc_rule.as_ref());
-    let group = if is_own { GroupId(0) } else { family.group };
-    FileOptions::of_group(&schema.group_options(group)).show(&mut made.attributes);
-    if schema.delete_rule == DeleteRule::BySequence {
-        set(&mut made.attributes, attributes::NEW_VERSION_BEHAVIOR, "true");
-    }
+    FileOptions::of_group(&schema.group_options(family.group)).show(&mut made.attributes);
+    deletes::show(&mut made.attributes, family, schema);
     made
 }
 

@@ -5,6 +5,7 @@
 
 mod changes;
 mod cluster;
+mod groups;
 mod listing;
 mod modify;
 mod namespaces;

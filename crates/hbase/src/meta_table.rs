@@ -34,6 +34,7 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         name: String::from_utf8_lossy(name).into_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -47,6 +48,7 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         durability: None,
         deletion_protection: true,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(INFO, family(meta::INFO_FAMILY)), (TABLE, family(meta::TABLE_FAMILY))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowOperation, RowOutcome, Step};
 use stele_types::{Durability, Mutation, RowMutation, TableSchema};
 use stele_wire::cell::CellReader;
+use stele_wire::exception;
 use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
 
 /// Whether the change reads nothing: then it need not latch its row.
@@ -95,12 +96,25 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     }
     let (region, schema) = region_and_schema(shared, call, &request.region)?;
     let mut cells = CellReader::new(call.cells());
-    let change = converter(shared, &schema).convert(request.mutation, &mut cells)?;
-    region.check_row(&change.row, "mutation")?;
+    let row = request.mutation.row.clone().unwrap_or_default();
+    let change = converter(shared, &schema).convert(request.mutation, &mut cells);
     let condition = match &request.condition {
         Some(given) => Some(condition(shared, &schema, given)?),
         None => None,
     };
+    let change = match (change, condition.clone()) {
+        // HBase checks the families only when the condition holds.
+        (Err(failure), Some(condition)) if failure.class == exception::NO_SUCH_FAMILY => {
+            region.check_row(&row, "mutation")?;
+            let tested = operate(shared, &schema, row, Some(condition), Vec::new(), None).await?;
+            return match tested.matched {
+                true => Err(failure),
+                false => call.reply(&processed(false)),
+            };
+        }
+        (change, _) => change?,
+    };
+    region.check_row(&change.row, "mutation")?;
     let (kind, returns, row) = (change.kind, change.returns, change.row.clone());
     let is_rule = matches!(kind, MutationType::Increment | MutationType::Append);
     if condition.is_none() && is_plain(&change) {

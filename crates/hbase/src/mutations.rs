@@ -7,7 +7,7 @@ use crate::selection::{family, times as times_of};
 use crate::times;
 use bytes::Bytes;
 use stele_client::{RmwOperation, RmwRule, Step};
-use stele_types::{Durability, FamilyId, Mutation, TableSchema, Timestamp, limits};
+use stele_types::{Durability, FamilyId, Mutation, TableSchema, Timestamp, lifetime, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
@@ -50,6 +50,16 @@ fn returns_results(attributes: &[NameBytesPair]) -> bool {
     given.is_none_or(|pair| pair.value.as_deref() != Some(&[0]))
 }
 
+/// The milliseconds after which cells of a mutation with these attributes expire; `None` for never.
+fn lifetime_ms(attributes: &[NameBytesPair]) -> Outcome<Option<i64>> {
+    let Some(pair) = attributes.iter().find(|pair| pair.name == CELL_TTL) else {
+        return Ok(None);
+    };
+    let bytes = pair.value.as_deref().and_then(|value| <[u8; 8]>::try_from(value).ok());
+    let bytes = bytes.ok_or_else(|| Failure::do_not_retry("the TTL of a mutation is a number of eight bytes"))?;
+    Ok(Some(i64::from_be_bytes(bytes)).filter(|ms| *ms != i64::MAX))
+}
+
 fn durability(given: Option<i32>) -> Option<Durability> {
     let given = given.and_then(|number| messages::Durability::try_from(number).ok());
     match given.unwrap_or(messages::Durability::UseDefault) {
@@ -70,13 +80,11 @@ impl Converter<'_> {
         if row.is_empty() || row.len() > limits::ROW_KEY_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", row.len())));
         }
-        if proto.attribute.iter().any(|pair| pair.name == CELL_TTL) {
-            return Err(Failure::not_served("the TTL of a mutation"));
-        }
+        let lifetime_ms = lifetime_ms(&proto.attribute)?;
         let steps = match kind {
-            MutationType::Put => self.puts(parts),
+            MutationType::Put => self.puts(parts, lifetime_ms),
             MutationType::Delete => self.deletes(&proto, parts)?,
-            MutationType::Increment | MutationType::Append => self.rules(&proto, kind, parts)?,
+            MutationType::Increment | MutationType::Append => self.rules(&proto, kind, parts, lifetime_ms)?,
         };
         if steps.is_empty() {
             return Err(Failure::do_not_retry("No columns to insert"));
@@ -155,12 +163,12 @@ impl Converter<'_> {
         }
     }
 
-    fn puts(&self, parts: Vec<Part>) -> Vec<Step> {
-        parts.into_iter().map(|part| self.write(part)).collect()
+    fn puts(&self, parts: Vec<Part>, lifetime_ms: Option<i64>) -> Vec<Step> {
+        parts.into_iter().map(|part| self.write(part, lifetime_ms)).collect()
     }
 
     /// A put, or the tombstone that the part is: HBase lets a put carry some.
-    fn write(&self, part: Part) -> Step {
+    fn write(&self, part: Part, lifetime_ms: Option<i64>) -> Step {
         let Part {
             family,
             qualifier,
@@ -170,11 +178,19 @@ impl Converter<'_> {
         } = part;
         let at = timestamp.unwrap_or(self.now);
         let mutation = match kind {
-            CellType::Put => Mutation::Put {
-                family,
-                qualifier,
-                timestamp: at,
-                value,
+            CellType::Put => match lifetime_ms {
+                None => Mutation::Put {
+                    family,
+                    qualifier,
+                    timestamp: at,
+                    value,
+                },
+                Some(lifetime_ms) => Mutation::ExpiringPut {
+                    family,
+                    qualifier,
+                    timestamp: at,
+                    stored: lifetime::stored(lifetime_ms, &value),
+                },
             },
             CellType::Delete => match timestamp {
                 None => return Step::DeleteNewest { family, qualifier },
@@ -201,7 +217,7 @@ impl Converter<'_> {
 
     fn deletes(&self, proto: &MutationProto, parts: Vec<Part>) -> Outcome<Vec<Step>> {
         if !parts.is_empty() {
-            return Ok(parts.into_iter().map(|part| self.write(part)).collect());
+            return Ok(parts.into_iter().map(|part| self.write(part, None)).collect());
         }
         // A delete of the row is one of each family: HBase has no tombstones of rows.
         let given = self.time(None, proto.timestamp.map(|t| t as i64))?;
@@ -216,7 +232,13 @@ impl Converter<'_> {
         Ok(self.schema.families.keys().map(delete).collect())
     }
 
-    fn rules(&self, proto: &MutationProto, kind: MutationType, parts: Vec<Part>) -> Outcome<Vec<Step>> {
+    fn rules(
+        &self,
+        proto: &MutationProto,
+        kind: MutationType,
+        parts: Vec<Part>,
+        lifetime_ms: Option<i64>,
+    ) -> Outcome<Vec<Step>> {
         let range = proto.time_range.as_ref().and_then(|range| times_of(self.schema, range));
         let rule = |part: Part| {
             let operation = match kind {
@@ -230,6 +252,7 @@ impl Converter<'_> {
                 times: range.map(|(from, to)| (from, to.unwrap_or(i64::MAX))),
                 timestamp: part.timestamp,
                 is_new_version: true,
+                lifetime_ms,
             }))
         };
         parts.into_iter().map(rule).collect()

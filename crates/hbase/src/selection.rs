@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, CellKind, FamilyId, GcRule, TableSchema};
+use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{Column, FamilyTimeRange, TimeRange};
 
@@ -151,6 +151,9 @@ impl Selection {
     pub fn pushdown(&self, schema: &TableSchema) -> Option<Arc<Filter>> {
         let mut chain = Vec::new();
         chain.extend(self.column_filter(schema));
+        if schema.keeps_deleted() {
+            chain.extend(self.families_before(schema));
+        }
         // Times of single families replace those of the read.
         if let (Some((start, end)), true) = (self.times, self.family_times.is_empty()) {
             chain.push(Filter::TimestampRange { start, end });
@@ -163,6 +166,20 @@ impl Selection {
             1 => chain.pop().map(Arc::new),
             _ => Some(Arc::new(Filter::Chain(chain))),
         }
+    }
+
+    /// Deletes after the end of a time range do not act in families that keep deleted cells.
+    fn families_before(&self, schema: &TableSchema) -> Option<Filter> {
+        let keeping = schema
+            .families
+            .iter()
+            .filter(|(_, family)| family.deletes.keep != KeepDeleted::No);
+        let ends = keeping.filter_map(|(id, family)| {
+            let times = self.family_times.get(id).copied().or(self.times)?;
+            Some((family.name.clone(), times.1?))
+        });
+        let ends: Vec<(String, i64)> = ends.collect();
+        (!ends.is_empty() && !self.raw).then_some(Filter::FamiliesBefore(ends))
     }
 
     fn column_filter(&self, schema: &TableSchema) -> Option<Filter> {

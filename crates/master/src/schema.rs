@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType, limits,
+    Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId, TableSchema, ValueType,
+    limits,
 };
 
 /// The schema of a new table.
@@ -28,6 +29,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         durability: table.durability,
         deletion_protection: table.deletion_protection,
         enabled: true,
+        read_only: false,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
@@ -54,6 +56,7 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                 name,
                 gc_rule,
                 value_type,
+                deletes,
                 front_end_data,
             } => {
                 let id = names.get(&name).ok_or_else(|| no_family(&name))?;
@@ -66,6 +69,10 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                     check_type_change(family.value_type, value_type)?;
                     family.value_type = value_type;
                 }
+                if let Some(deletes) = deletes {
+                    family.deletes = deletes;
+                }
+                check_deletes(&name, family.value_type, family.deletes)?;
                 if let Some(data) = front_end_data {
                     family.front_end_data = data;
                 }
@@ -96,6 +103,9 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<
     if let Some(enabled) = update.enabled {
         next.enabled = enabled;
     }
+    if let Some(read_only) = update.read_only {
+        next.read_only = read_only;
+    }
     if let Some(durability) = update.durability {
         next.durability = durability;
     }
@@ -123,6 +133,7 @@ type Names = BTreeMap<String, FamilyId>;
 fn add_family(schema: &mut TableSchema, names: &mut Names, family: NewFamily) -> ServiceResult<()> {
     check_family_name(&family.name)?;
     check_rule(family.gc_rule.as_ref())?;
+    check_deletes(&family.name, family.value_type, family.deletes)?;
     if names.contains_key(&family.name) {
         let message = format!("family {} exists already", family.name);
         return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
@@ -140,6 +151,7 @@ fn add_family(schema: &mut TableSchema, names: &mut Names, family: NewFamily) ->
         name: family.name,
         gc_rule: family.gc_rule,
         value_type: family.value_type,
+        deletes: family.deletes,
         group: GroupId(0),
         front_end_data: family.front_end_data,
     };
@@ -149,6 +161,20 @@ fn add_family(schema: &mut TableSchema, names: &mut Names, family: NewFamily) ->
 
 fn no_family(name: &str) -> ServiceError {
     ServiceError::not_found(format!("family {name} does not exist"))
+}
+
+/// Deleted operands would be folded again, so only plain values are kept.
+fn check_deletes(name: &str, value_type: ValueType, deletes: Deletes) -> ServiceResult<()> {
+    match deletes.keep {
+        KeepDeleted::No => Ok(()),
+        _ if value_type != ValueType::Bytes => Err(ServiceError::invalid(format!(
+            "family {name} is of aggregates, whose deleted cells cannot be kept"
+        ))),
+        KeepDeleted::For(..=0) => Err(ServiceError::invalid(format!(
+            "deleted cells of family {name} are kept for a time that is not positive"
+        ))),
+        KeepDeleted::Yes | KeepDeleted::For(_) => Ok(()),
+    }
 }
 
 /// An aggregate cannot be read as any other type.

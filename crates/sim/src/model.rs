@@ -125,7 +125,7 @@ impl Model {
     /// later write.
     pub fn compact_major(&mut self, tablet: &RowRange, group: GroupId, through: u64) {
         // A tombstone that hides only older cells has nothing left to hide, and its absence is invisible.
-        if self.schema.delete_rule == DeleteRule::BySequence {
+        if self.schema.deletes_only(DeleteRule::BySequence) {
             return;
         }
         let (schema, newest) = (&self.schema, self.newest);
@@ -141,7 +141,7 @@ impl Model {
                     || write.number > through
                     || !tombstones
                         .iter()
-                        .any(|tombstone| tombstone.hides(write, schema.delete_rule))
+                        .any(|tombstone| tombstone.hides(write, schema.delete_rule_of(write.version.0)))
             });
             row.tombstones.retain(|m| m.group != group || m.number > through);
             // A version that comes back takes its place among the versions.
@@ -325,6 +325,22 @@ impl Row {
                     adds: false,
                 });
             }
+            // The model has no clock: histories give such cells a lifetime that never ends.
+            Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored,
+            } => {
+                let version = (*family, qualifier.clone(), *timestamp);
+                self.writes.push(Write {
+                    number,
+                    group: schema.group_of(*family),
+                    version,
+                    value: stele_types::lifetime::split(stored).map_or(Bytes::new(), |(_, value)| value),
+                    adds: false,
+                });
+            }
             Mutation::Merge {
                 family,
                 qualifier,
@@ -378,7 +394,7 @@ impl Row {
             if self
                 .tombstones
                 .iter()
-                .any(|tombstone| tombstone.hides(write, schema.delete_rule))
+                .any(|tombstone| tombstone.hides(write, schema.delete_rule_of(write.version.0)))
             {
                 continue;
             }

@@ -104,6 +104,7 @@ fn new_table() -> NewTable {
         name: name.to_owned(),
         gc_rule: None,
         value_type,
+        deletes: Default::default(),
         front_end_data: Vec::new(),
     };
     NewTable {

@@ -263,6 +263,7 @@ impl Settings {
             name: format!("f{number}"),
             gc_rule: None,
             value_type,
+            deletes: Default::default(),
             front_end_data: Vec::new(),
         };
         NewTable {

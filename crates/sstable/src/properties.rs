@@ -138,6 +138,7 @@ impl Properties {
             .saturating_sub(self.count(CellKind::Put))
             .saturating_sub(self.count(CellKind::Merge))
             .saturating_sub(self.count(CellKind::Reference))
+            .saturating_sub(self.count(CellKind::ExpiringPut))
     }
 
     /// Counts one cell. The writer maintains rows, blocks and keys.

@@ -34,6 +34,7 @@ fn schema(compression: Compression) -> TableSchema {
         name: "f".to_owned(),
         gc_rule: Some(GcRule::MaxVersions(1)),
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -47,6 +48,7 @@ fn schema(compression: Compression) -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],

@@ -53,6 +53,7 @@ fn schema() -> Arc<TableSchema> {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -67,6 +68,7 @@ fn schema() -> Arc<TableSchema> {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

@@ -17,6 +17,7 @@ mod order;
 use bytes::Bytes;
 use std::ops::Range;
 use stele_types::key::{self, CellKind, KeyBuf};
+use stele_types::lifetime::LIFETIME_BYTES;
 use stele_types::varint;
 use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, limits};
 
@@ -240,6 +241,12 @@ impl BatchBuilder {
                 timestamp,
                 value,
             } => (family, qualifier, timestamp, CellKind::Put, value),
+            Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored,
+            } => (family, qualifier, timestamp, CellKind::ExpiringPut, stored),
             Mutation::Merge {
                 family,
                 qualifier,
@@ -568,7 +575,9 @@ impl<'a> Reader<'a> {
             self.timestamp = Timestamp(self.timestamp.0.wrapping_add(change));
         }
         let value = if kind.has_value() { self.take_value()? } else { &[] };
-        if matches!(kind, CellKind::Merge | CellKind::DeleteRange) && value.len() != 8 {
+        if matches!(kind, CellKind::Merge | CellKind::DeleteRange) && value.len() != 8
+            || kind == CellKind::ExpiringPut && value.len() < LIFETIME_BYTES
+        {
             return None;
         }
         Some(Entry {

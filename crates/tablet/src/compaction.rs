@@ -14,6 +14,8 @@
 //!   same version might lie below, which would come back when the rule is loosened, or the clock is corrected. An
 //!   expired delete-version tombstone stays, unless at the bottom: the values it hides might otherwise come back when
 //!   newer versions are deleted.
+//! * A put that expires by itself is dropped like a version that its family's rule about age calls garbage.
+//! * Families that keep deleted cells have rules of their own (`stream::retained`).
 //! * Families that the schema no longer has are dropped.
 //! * Sequence numbers say which of two entries of a version is newer, and which entries a tombstone is newer than. Where
 //!   tombstones are dropped, one entry of each version is left, and all entries merged with it later are newer. Its
@@ -46,7 +48,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::WriteOptions;
 use stele_types::key::row_prefix_len;
-use stele_types::{DeleteRule, FileId, TableSchema, Timestamp};
+use stele_types::{FileId, TableSchema, Timestamp};
 use stream::Stream;
 
 /// One compaction to carry out.
@@ -125,11 +127,12 @@ fn readahead_of(sources: usize, bytes: usize) -> usize {
 
 /// Runs a job. On an error its files are discarded.
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
-    let drops_tombstones = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
+    // The rows of a table whose families all drop tombstones, and keep one entry of each version.
+    let is_one_left = stream::drops_row_tombstones(&job.schema, job.bottom, job.major);
     let carried = job.carried.clone();
     // Another group may still have its copy of a row's tombstone.
     let is_alone = job.schema.groups.len() == 1;
-    let forgets_sequences = drops_tombstones && is_alone && !job.sources.iter().any(Source::is_memtable);
+    let forgets_sequences = is_one_left && is_alone && !job.sources.iter().any(Source::is_memtable);
     let output = Output::new(
         env,
         files,
@@ -142,7 +145,7 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
         job.schema.clone(),
         env.wall_micros(),
         (job.bottom, job.older_until),
-        drops_tombstones,
+        job.major,
         output,
     );
     let mut report = JobReport::default();

@@ -13,8 +13,10 @@ mod tombstones;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_types::key::{self, CellKind, KeyParts};
-use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
-use tombstones::{Tombstone, Tombstones};
+use stele_types::{
+    AggregateKind, DeleteRule, FamilyId, KeepDeleted, SeqNo, TableSchema, Timestamp, ValueType, lifetime,
+};
+pub use tombstones::{Tombstone, Tombstones};
 
 /// The entries that may be skipped from here on: the caller may jump behind them or keep pushing, the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub enum Outcome {
     Value(Bytes),
     /// A put whose value is in a value file: the reference to it.
     Reference(Bytes),
+    /// A put that expires by itself: its stored form (`stele_types::lifetime`).
+    Expiring(Bytes),
     /// Operands without anything below them here; older entries elsewhere may still change the value.
     Operands(Bytes),
     /// A delete-version tombstone on top: no value.
@@ -46,6 +50,7 @@ impl Outcome {
     fn of_put(kind: CellKind, value: Bytes) -> Outcome {
         match kind {
             CellKind::Reference => Outcome::Reference(value),
+            CellKind::ExpiringPut => Outcome::Expiring(value),
             _ => Outcome::Value(value),
         }
     }
@@ -117,6 +122,10 @@ pub struct Resolver {
     schema: Arc<TableSchema>,
     /// Entries newer than this do not exist.
     snapshot: SeqNo,
+    /// In these families entries at this timestamp or later do not exist. Empty for most reads.
+    families_before: Vec<(FamilyId, Timestamp)>,
+    /// The rule for tombstones of rows.
+    row_rule: DeleteRule,
     row: Tombstones,
     family_tombstones: Tombstones,
     column_tombstones: Tombstones,
@@ -125,6 +134,10 @@ pub struct Resolver {
     /// The family that `aggregate` is of; outlives the row, because the next one mostly begins with the same.
     known_family: FamilyId,
     aggregate: Option<AggregateKind>,
+    /// Of that family.
+    rule: DeleteRule,
+    /// Entries of that family at this timestamp or later do not exist for the read.
+    acts_before: Option<Timestamp>,
     wants_family: bool,
     /// The key bytes between the row and the end of the qualifier that name the current column; empty when none.
     column: Vec<u8>,
@@ -145,6 +158,8 @@ struct Pending {
     base: Option<Bytes>,
     /// `base` is a reference to the value.
     base_is_reference: bool,
+    /// `base` is the stored form of a put that expires.
+    base_expires: bool,
     /// The entry taken last: the same one again (from a file and from a replayed log) counts once.
     last: Option<SeqNo>,
     /// A delete-version tombstone was met.
@@ -157,8 +172,12 @@ impl Resolver {
     /// A resolver for a table as of a sequence number.
     pub fn new(schema: Arc<TableSchema>, snapshot: SeqNo) -> Self {
         Resolver {
+            row_rule: schema.common_delete_rule(),
+            rule: schema.delete_rule,
             schema,
             snapshot,
+            families_before: Vec::new(),
+            acts_before: None,
             row: Tombstones::default(),
             family_tombstones: Tombstones::default(),
             column_tombstones: Tombstones::default(),
@@ -175,6 +194,16 @@ impl Resolver {
     /// Later entries than `snapshot` do not exist from the next row on.
     pub fn set_snapshot(&mut self, snapshot: SeqNo) {
         self.snapshot = snapshot;
+    }
+
+    /// Neither cells nor deletes at this timestamp or later exist in these families, if they keep deleted cells.
+    pub fn set_families_before(&mut self, families: &[(FamilyId, Timestamp)]) {
+        let keeps = |family: &FamilyId| {
+            let family = self.schema.families.get(family);
+            family.is_some_and(|family| family.deletes.keep != KeepDeleted::No)
+        };
+        let kept = families.iter().filter(|(family, _)| keeps(family));
+        self.families_before = kept.copied().collect();
     }
 
     /// Forgets the row before; must be called between rows, after [`Resolver::end_row`].
@@ -228,8 +257,7 @@ impl Resolver {
             return Skip::Nothing;
         }
         if parts.family.0 == 0 {
-            self.row
-                .add(Tombstone::new(parts, Timestamp::MIN), self.schema.delete_rule);
+            self.row.add(Tombstone::new(parts, Timestamp::MIN), self.row_rule);
             sink.tombstone(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
@@ -240,10 +268,10 @@ impl Resolver {
             return Skip::Family;
         }
         if parts.qualifier_start == parts.qualifier_end {
-            self.family_tombstones.add(
-                Tombstone::new(parts, family_tombstone_start(parts)),
-                self.schema.delete_rule,
-            );
+            if self.acts(parts) {
+                let tombstone = Tombstone::new(parts, family_tombstone_start(parts));
+                self.family_tombstones.add(tombstone, self.rule);
+            }
             sink.tombstone(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
@@ -265,11 +293,11 @@ impl Resolver {
         }
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let value = value.into_bytes();
-            let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
-            self.column_tombstones.add(
-                Tombstone::new(parts, start.unwrap_or(Timestamp::MIN)),
-                self.schema.delete_rule,
-            );
+            if self.acts(parts) {
+                let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
+                let tombstone = Tombstone::new(parts, start.unwrap_or(Timestamp::MIN));
+                self.column_tombstones.add(tombstone, self.rule);
+            }
             sink.tombstone(key, parts, &value);
             return Skip::Nothing;
         }
@@ -291,9 +319,18 @@ impl Resolver {
                 Some(ValueType::Aggregate(kind)) => Some(kind),
                 _ => None,
             };
+            self.rule = self.schema.delete_rule_of(family);
+            let before = self.families_before.iter().find(|(known, _)| *known == family);
+            self.acts_before = before.map(|(_, before)| *before);
         }
         self.wants_family = sink.wants_family(family);
         self.skip
+    }
+
+    /// Whether an entry of the current family is of the time that the read is about.
+    #[inline]
+    fn acts(&self, parts: &KeyParts) -> bool {
+        self.acts_before.is_none_or(|before| parts.timestamp < before)
     }
 
     #[inline]
@@ -312,7 +349,10 @@ impl Resolver {
                 return self.skip;
             }
         }
-        let rule = self.schema.delete_rule;
+        if !self.acts(parts) {
+            return Skip::Nothing;
+        }
+        let rule = self.rule;
         let (timestamp, seq) = (parts.timestamp, parts.seq);
         let hidden = |tombstones: &mut Tombstones| tombstones.hide(timestamp, seq, rule);
         let hidden =
@@ -376,10 +416,10 @@ impl Resolver {
         let pending = &mut self.version;
         if pending.deleted {
             // Only by timestamp a tombstone of the version hides entries that were committed after it.
-            let by_older = self.schema.delete_rule == DeleteRule::ByTimestamp && pending.has_value();
+            let by_older = self.rule == DeleteRule::ByTimestamp && pending.has_value();
             sink.hidden(by_older);
         }
-        let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.schema.delete_rule)) else {
+        let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.rule)) else {
             return Skip::Nothing;
         };
         sink.version(Version {
@@ -391,7 +431,7 @@ impl Resolver {
 }
 
 /// The lowest timestamp a family tombstone hides.
-fn family_tombstone_start(parts: &KeyParts) -> Timestamp {
+pub fn family_tombstone_start(parts: &KeyParts) -> Timestamp {
     match parts.kind {
         CellKind::DeleteFamilyVersion => parts.timestamp,
         _ => Timestamp::MIN,
@@ -417,6 +457,7 @@ impl Pending {
         self.operands = None;
         self.base = None;
         self.base_is_reference = false;
+        self.base_expires = false;
         self.last = None;
         self.deleted = false;
         self.complete = false;
@@ -438,8 +479,14 @@ impl Pending {
                 });
             }
             _ if self.base.is_none() => {
-                let value = value.into_bytes();
+                let mut value = value.into_bytes();
                 self.base_is_reference = parts.kind == CellKind::Reference;
+                self.base_expires = parts.kind == CellKind::ExpiringPut;
+                if self.base_expires && aggregate.is_some() {
+                    // Nobody writes one there: an operand has no lifetime of its own.
+                    value = lifetime::split(&value).map_or(value, |(_, content)| content);
+                    self.base_expires = false;
+                }
                 self.base = Some(match (self.operands.take(), aggregate) {
                     (Some(newer), Some(kind)) => fold(kind, &value, newer),
                     _ => value,
@@ -460,6 +507,7 @@ impl Pending {
         if self.base.is_none() {
             self.base = self.operands.take();
             self.base_is_reference = false;
+            self.base_expires = false;
         }
         self.complete = true;
     }
@@ -470,6 +518,7 @@ impl Pending {
         match (self.base.take(), self.operands.take()) {
             _ if deleted_wholly => Some(Outcome::Deleted),
             (Some(value), _) if self.base_is_reference => Some(Outcome::Reference(value)),
+            (Some(value), _) if self.base_expires => Some(Outcome::Expiring(value)),
             (Some(value), _) => Some(Outcome::Value(value)),
             (None, Some(operands)) if self.deleted => Some(Outcome::Value(operands)),
             (None, Some(operands)) => Some(Outcome::Operands(operands)),

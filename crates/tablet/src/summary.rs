@@ -10,7 +10,7 @@ use std::ops::Range;
 use stele_env::Env;
 use stele_sstable::Properties;
 use stele_types::key::row_prefix;
-use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
+use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, KeepDeleted, TableSchema, TimeUnit, Timestamp};
 
 /// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older
 /// runs. A compaction over it would drop tombstones and versions that still decide over its entries, and would fail
@@ -129,7 +129,11 @@ pub(crate) fn summarize(
         all.bytes += reference.referenced;
         all.cells += cells;
         let gone = expiry.gone_percent(properties);
-        all.garbage += (scaled(reference.deletes, reference) + cells * (expired + gone) / 100).min(cells);
+        let tombstones = match expiry.keeps_deleted {
+            true => 0,
+            false => scaled(reference.deletes, reference),
+        };
+        all.garbage += (tombstones + cells * (expired + gone) / 100).min(cells);
         let overlapping = |percent: u64| reference.referenced * percent / 100;
         let known = compaction_stats.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
@@ -176,6 +180,8 @@ pub(crate) struct Expiry {
     rules: Vec<GcRule>,
     /// The families that the table has no more: of neighbours the first and the last.
     gone: Vec<(FamilyId, FamilyId)>,
+    /// Some family keeps its deleted cells: tombstones are not known to be garbage.
+    keeps_deleted: bool,
     unit: TimeUnit,
     now_micros: i64,
 }
@@ -210,7 +216,9 @@ impl Expiry {
                 }
             }
         }
+        let keeps = |(_, family): (&FamilyId, &Family)| family.deletes.keep != KeepDeleted::No;
         Expiry {
+            keeps_deleted: schema.families.iter().filter(is_there).any(keeps),
             rules,
             gone: gone(schema),
             unit: schema.time_unit,

@@ -5,6 +5,7 @@ mod compaction;
 mod concurrent;
 mod damage;
 mod directions;
+mod family_options;
 mod filters;
 mod golden;
 mod groups;
@@ -36,6 +37,7 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
         name: "f".to_owned(),
         gc_rule,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -50,6 +52,7 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

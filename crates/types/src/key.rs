@@ -55,6 +55,8 @@ pub enum CellKind {
     DeleteFamilyVersion = 8,
     /// A put whose value is in a value file; the entry is the reference. In sstables only, never in a write.
     Reference = 9,
+    /// A put that expires by itself; the entry is its [`crate::lifetime`], then the value.
+    ExpiringPut = 10,
 }
 
 impl CellKind {
@@ -71,16 +73,20 @@ impl CellKind {
             7 => CellKind::Merge,
             8 => CellKind::DeleteFamilyVersion,
             9 => CellKind::Reference,
+            10 => CellKind::ExpiringPut,
             _ => return None,
         })
     }
 
     /// Whether this is a tombstone, which hides other cells and holds no data.
     pub fn is_delete(self) -> bool {
-        !matches!(self, CellKind::Put | CellKind::Merge | CellKind::Reference)
+        !matches!(
+            self,
+            CellKind::Put | CellKind::Merge | CellKind::Reference | CellKind::ExpiringPut
+        )
     }
 
-    /// Whether this is a value as it was written, here or in a value file.
+    /// Whether this is a value as it was written, here or in a value file, and nothing else.
     #[inline]
     pub fn is_put(self) -> bool {
         matches!(self, CellKind::Put | CellKind::Reference)
@@ -107,7 +113,9 @@ impl CellKind {
             CellKind::DeleteRow => Level::Row,
             CellKind::DeleteFamily | CellKind::DeleteFamilyVersion => Level::Family,
             CellKind::DeleteColumn | CellKind::DeleteRange => Level::Column,
-            CellKind::Put | CellKind::Merge | CellKind::Reference | CellKind::DeleteVersion => Level::Cell,
+            CellKind::Put | CellKind::Merge | CellKind::Reference | CellKind::ExpiringPut | CellKind::DeleteVersion => {
+                Level::Cell
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod error;
 pub mod gc;
 pub mod ids;
 pub mod key;
+pub mod lifetime;
 pub mod limits;
 pub mod mutation;
 pub mod range;
@@ -23,5 +24,8 @@ pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, Labels, ReadCounts, RowBatch};
-pub use schema::{Compression, DeleteRule, Durability, Family, GroupOptions, LocalityGroup, TableSchema, ValueType};
+pub use schema::{
+    Compression, DeleteRule, Deletes, Durability, Family, GroupOptions, KeepDeleted, LocalityGroup, TableSchema,
+    ValueType,
+};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

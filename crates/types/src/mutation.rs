@@ -20,6 +20,17 @@ pub enum Mutation<B = Bytes> {
         /// The content.
         value: B,
     },
+    /// Writes a cell that expires by itself, in the same place as a put would.
+    ExpiringPut {
+        /// Which family; not one of aggregates.
+        family: FamilyId,
+        /// Which column.
+        qualifier: B,
+        /// Which version.
+        timestamp: Timestamp,
+        /// The lifetime and the content, as [`crate::lifetime::stored`] joins them.
+        stored: B,
+    },
     /// Adds an operand to an aggregate cell; the family's type says how.
     Merge {
         /// Which family.
@@ -120,6 +131,7 @@ impl<B> Mutation<B> {
     pub fn at(mut self, time: Timestamp) -> Self {
         match &mut self {
             Mutation::Put { timestamp, .. }
+            | Mutation::ExpiringPut { timestamp, .. }
             | Mutation::Merge { timestamp, .. }
             | Mutation::DeleteFamilyVersion { timestamp, .. }
             | Mutation::DeleteVersion { timestamp, .. } => *timestamp = time,
@@ -143,6 +155,17 @@ impl<B> Mutation<B> {
                 qualifier: bytes(qualifier),
                 timestamp: *timestamp,
                 value: bytes(value),
+            },
+            Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored,
+            } => Mutation::ExpiringPut {
+                family: *family,
+                qualifier: bytes(qualifier),
+                timestamp: *timestamp,
+                stored: bytes(stored),
             },
             Mutation::Merge {
                 family,
@@ -194,6 +217,7 @@ impl Mutation {
         match self {
             Mutation::DeleteRow { .. } => None,
             Mutation::Put { family, .. }
+            | Mutation::ExpiringPut { family, .. }
             | Mutation::Merge { family, .. }
             | Mutation::DeleteFamily { family, .. }
             | Mutation::DeleteFamilyVersion { family, .. }
@@ -212,6 +236,7 @@ impl<B: AsRef<[u8]>> Mutation<B> {
     pub fn data_len(&self) -> usize {
         match self {
             Mutation::Put { qualifier, value, .. } => qualifier.as_ref().len() + value.as_ref().len(),
+            Mutation::ExpiringPut { qualifier, stored, .. } => qualifier.as_ref().len() + stored.as_ref().len(),
             Mutation::Merge { qualifier, operand, .. } => qualifier.as_ref().len() + operand.as_ref().len(),
             Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => {
                 qualifier.as_ref().len()

@@ -5,19 +5,11 @@ use crate::ids::{FamilyId, GroupId, TableId, TableName, TimeUnit};
 use crate::mutation::AggregateKind;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod deletes;
 mod group;
 
+pub use deletes::{DeleteRule, Deletes, KeepDeleted};
 pub use group::GroupOptions;
-
-/// The cells that a delete hides, fixed at creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeleteRule {
-    /// Only cells that are older in commit order (Bigtable, HQL, HBase's NEW_VERSION_BEHAVIOR).
-    BySequence,
-    /// Also cells written later with a timestamp that the tombstone covers, until a major compaction drops the
-    /// tombstone (HBase's classic rule).
-    ByTimestamp,
-}
 
 /// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +40,8 @@ pub struct Family {
     pub gc_rule: Option<GcRule>,
     /// The type of the values.
     pub value_type: ValueType,
+    /// The effect of deletes.
+    pub deletes: Deletes,
     /// The locality group whose files hold it.
     pub group: GroupId,
     /// Opaque data of the front end that created the family (for Bigtable, its serialized value type).
@@ -125,7 +119,7 @@ pub struct TableSchema {
     /// Timestamps a client gives must be multiples of this many units (Bigtable's MILLIS granularity on a micros
     /// table is 1,000); 1 takes any.
     pub granularity: i64,
-    /// The cells that deletes hide.
+    /// The cells that deletes hide, in families that have no rule of their own. Fixed at creation.
     pub delete_rule: DeleteRule,
     /// Default durability of writes; `None` takes the server's.
     pub durability: Option<Durability>,
@@ -133,6 +127,8 @@ pub struct TableSchema {
     pub deletion_protection: bool,
     /// Whether rows are read and written. A disabled table keeps its rows, and can be administered.
     pub enabled: bool,
+    /// Whether writes of rows are refused. Administration is not.
+    pub read_only: bool,
     /// The families by id. Ids of dropped families are not reused.
     pub families: BTreeMap<FamilyId, Family>,
     /// The next family id.
@@ -171,6 +167,43 @@ impl TableSchema {
     pub fn keeps_in_memory(&self, group: GroupId) -> bool {
         let group = self.groups.iter().find(|g| g.id == group);
         group.is_some_and(|group| group.options.in_memory)
+    }
+
+    /// The rule for the cells that deletes hide in a family: its own, or the table's.
+    pub fn delete_rule_of(&self, family: FamilyId) -> DeleteRule {
+        let own = self.families.get(&family).and_then(|family| family.deletes.rule);
+        own.unwrap_or(self.delete_rule)
+    }
+
+    /// The rule of every family, if it is the same. A tombstone of a row is in the same set for all of them, so it needs
+    /// the finer rule where they differ.
+    pub fn common_delete_rule(&self) -> DeleteRule {
+        let differs = |family: &Family| family.deletes.rule.is_some_and(|rule| rule != self.delete_rule);
+        match self.families.values().any(differs) {
+            true => DeleteRule::BySequence,
+            false => self.delete_rule,
+        }
+    }
+
+    /// Whether every family hides by this rule.
+    pub fn deletes_only(&self, rule: DeleteRule) -> bool {
+        self.families
+            .values()
+            .all(|family| family.deletes.rule.unwrap_or(self.delete_rule) == rule)
+    }
+
+    /// Whether compactions of some family keep deleted cells.
+    pub fn keeps_deleted(&self) -> bool {
+        self.families
+            .values()
+            .any(|family| family.deletes.keep != KeepDeleted::No)
+    }
+
+    /// Whether a delete of a row must be one of each family. A tombstone of a row is in each locality group, which drops its
+    /// copy at a time of its own. By timestamp the result of a read would depend on the groups that it reads. Besides, no
+    /// family that keeps its deleted cells ever lets such a tombstone go.
+    pub fn deletes_rows_by_family(&self) -> bool {
+        !self.deletes_only(DeleteRule::BySequence) || self.keeps_deleted()
     }
 
     /// The group that holds a family; the default group for one that no longer exists.

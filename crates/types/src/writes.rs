@@ -261,6 +261,7 @@ impl RowWritesBuilder {
         let within = |span: &Span| span.of(&self.flat.bytes).is_some();
         let fits = match &mutation {
             Mutation::Put { qualifier, value, .. } => within(qualifier) && within(value),
+            Mutation::ExpiringPut { qualifier, stored, .. } => within(qualifier) && within(stored),
             Mutation::Merge { qualifier, operand, .. } => within(qualifier) && within(operand),
             Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => within(qualifier),
             Mutation::DeleteRow { .. } | Mutation::DeleteFamily { .. } | Mutation::DeleteFamilyVersion { .. } => true,

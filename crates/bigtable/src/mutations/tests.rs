@@ -202,3 +202,31 @@ fn many_families_are_found_too() {
     assert_eq!(resolver.family("sum").unwrap().0, FamilyId(3));
     assert_eq!(resolver.family("many").unwrap_err().code(), Code::NotFound);
 }
+
+#[test]
+fn a_row_is_deleted_by_family_where_deletes_are_by_timestamp() {
+    let mut schema = testing::schema();
+    let mutations = |schema: &TableSchema| {
+        let mutation = WireMutation {
+            timestamp_origin: 0,
+            mutation: Some(Kind::DeleteFromRow(Default::default())),
+        };
+        let row = Resolver::new(schema, NOW).row(Bytes::from_static(b"r"), vec![mutation]);
+        row.unwrap().mutations
+    };
+    assert_eq!(mutations(&schema), [Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+    let first = *schema.families.keys().next().unwrap();
+    schema.families.get_mut(&first).unwrap().deletes.rule = Some(DeleteRule::ByTimestamp);
+    let all = mutations(&schema);
+    assert_eq!(all.len(), schema.families.len());
+    let now = Resolver::new(&schema, NOW).now;
+    let expected = |family: &FamilyId| Mutation::DeleteFamily {
+        family: *family,
+        // Later writes in the other families are newer by sequence.
+        up_to: if *family == first { now } else { Timestamp::MAX },
+    };
+    assert!(
+        all.iter()
+            .eq(schema.families.keys().map(expected).collect::<Vec<_>>().iter())
+    );
+}

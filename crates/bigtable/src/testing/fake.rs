@@ -90,6 +90,7 @@ impl FakeTable {
                 } => {
                     row.insert((*family, qualifier.clone(), Reverse(*timestamp)), value.clone());
                 }
+                Mutation::ExpiringPut { .. } => return Err(ServiceError::invalid("this API has no such cells")),
                 Mutation::Merge {
                     family,
                     qualifier,
@@ -327,6 +328,7 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
         name,
         gc_rule,
         value_type,
+        deletes,
         front_end_data,
     } = family;
     schema.families.insert(
@@ -335,6 +337,7 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
             name,
             gc_rule,
             value_type,
+            deletes,
             group: GroupId(0),
             front_end_data,
         },
@@ -413,12 +416,14 @@ impl TableAdmin for Fake {
                         name,
                         gc_rule,
                         value_type,
+                        deletes,
                         front_end_data,
                     } => {
                         let id = id_of(&schema, &name)?;
                         let family = schema.families.get_mut(&id).unwrap();
                         family.gc_rule = gc_rule.unwrap_or(family.gc_rule.take());
                         family.value_type = value_type.unwrap_or(family.value_type);
+                        family.deletes = deletes.unwrap_or(family.deletes);
                         if let Some(data) = front_end_data {
                             family.front_end_data = data;
                         }

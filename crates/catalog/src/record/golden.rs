@@ -32,6 +32,7 @@ fn schema() -> TableSchema {
         name: "f".to_owned(),
         gc_rule: Some(rule),
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: b"t".to_vec(),
     };
@@ -39,6 +40,7 @@ fn schema() -> TableSchema {
         name: "n".to_owned(),
         gc_rule: None,
         value_type: ValueType::Aggregate(AggregateKind::Min),
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -52,6 +54,7 @@ fn schema() -> TableSchema {
         durability: Some(Durability::Sync),
         deletion_protection: true,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(FamilyId(1), text), (FamilyId(4), number)]),
         next_family: FamilyId(6),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
@@ -99,6 +102,32 @@ fn tables_are_as_they_were() {
             bytes.escape_ascii().to_string()
         );
     }
+}
+
+/// Fields of families are in the middle of a record, so only the version and the way back are fixed here.
+#[test]
+fn effects_of_deletes_and_read_only_need_version_4() {
+    let mut kept = schema();
+    let family = kept.families.get_mut(&FamilyId(1)).expect("the family of text");
+    family.deletes = Deletes {
+        rule: Some(DeleteRule::ByTimestamp),
+        keep: KeepDeleted::For(60_000_000),
+    };
+    let read_only = TableSchema {
+        read_only: true,
+        ..schema()
+    };
+    for schema in [&kept, &read_only] {
+        let bytes = encode_table(schema, TableId(0x100));
+        assert_eq!(bytes.first(), Some(&4));
+        assert_eq!(decode_table(&bytes), Ok((schema.clone(), TableId(0x100))));
+    }
+    let read_only = [&[4], &TABLE_1[1..], b"\x90\x01\x01"].concat();
+    let expected = TableSchema {
+        read_only: true,
+        ..schema()
+    };
+    assert_eq!(decode_schema(&read_only), Ok(expected));
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
@@ -247,4 +248,20 @@ async fn a_disabled_table_answers_no_data_calls_and_ends_running_reads() {
     );
     set_enabled(true).await;
     assert_eq!(calls(&router, &table).await, (vec![None; 5], true));
+}
+
+#[tokio::test]
+async fn a_read_only_table_answers_reads() {
+    let env = TokioRuntime::current();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+    let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
+    let schema = TableSchema {
+        read_only: true,
+        ..schema()
+    };
+    create(&catalog, &schema, 1).await;
+    let router = Router::new(env, catalog, Arc::new(Willing));
+    let refused = Some(ErrorKind::FailedPrecondition);
+    let outcomes = vec![None, None, refused, refused, None];
+    assert_eq!(calls(&router, &schema.name).await, (outcomes, true));
 }

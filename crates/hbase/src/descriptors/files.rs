@@ -1,8 +1,6 @@
 //! Attributes that say how files are written.
 //!
-//! HBase has them by family. Families of a table share a locality group unless they were moved to others, and only the
-//! default group follows the attributes. When families differ, the group has the strongest of their wishes: the densest
-//! compression, the smallest blocks, and filters and memory if one family wants them.
+//! HBase has them by family. Families with equal options share a locality group (`master::groups`).
 
 use super::attributes::{self, get, is_true, number, set};
 use crate::failure::{Failure, Outcome};
@@ -47,32 +45,6 @@ impl FileOptions {
             has_filter: has_filter(get(attributes, attributes::BLOOMFILTER).unwrap_or("ROW"))?,
             in_memory: is_true(attributes, attributes::IN_MEMORY),
         })
-    }
-
-    /// The strongest wishes of all families.
-    pub fn of_families(families: &[ColumnFamilySchema]) -> Outcome<Option<Self>> {
-        let mut strongest: Option<Self> = None;
-        for family in families {
-            let one = Self::of_family(family)?;
-            strongest = Some(strongest.map_or(one, |other| other.stronger(one)));
-        }
-        Ok(strongest)
-    }
-
-    fn stronger(self, other: Self) -> Self {
-        let bytes = |options: &Self| options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES);
-        let smaller = if bytes(&self) <= bytes(&other) { self } else { other };
-        let denser = if density(self.compression) >= density(other.compression) {
-            self
-        } else {
-            other
-        };
-        FileOptions {
-            compression: denser.compression,
-            block_bytes: smaller.block_bytes,
-            has_filter: self.has_filter || other.has_filter,
-            in_memory: self.in_memory || other.in_memory,
-        }
     }
 
     /// The options of a group.
@@ -135,16 +107,6 @@ fn compression(name: &str) -> Outcome<Compression> {
             return Err(Failure::do_not_retry(message));
         }
     })
-}
-
-/// How small files become with a codec.
-fn density(compression: Compression) -> u8 {
-    match compression {
-        Compression::None => 0,
-        Compression::Lz4 => 1,
-        Compression::Snappy => 2,
-        Compression::Zstd => 3,
-    }
 }
 
 /// Filters are of rows here, and those of rows and columns also find rows.

@@ -1,13 +1,14 @@
 //! The properties of a table that a descriptor asks for.
 //!
 //! An attribute acts, or is kept for its reader, or is refused. Refused are those whose absence a user would notice in
-//! results: cells that outlive their deletion, tables that are not written, replicas, encryption, code on the server.
+//! results: replicas, encryption, code on the server.
 
 use super::attributes::{self, get, is_false, is_true, number, remove, set};
 use super::files::FileOptions;
-use super::{names, rules};
+use super::{deletes, names, rules};
 use crate::coprocessor::CLASSES;
 use crate::failure::{Failure, Outcome};
+use std::collections::BTreeMap;
 use stele_client::NewFamily;
 use stele_types::limits::TABLET_BYTES;
 use stele_types::{DeleteRule, Durability, TableSchema, ValueType};
@@ -37,24 +38,30 @@ pub(crate) struct Properties {
     pub durability: Option<Durability>,
     /// 0 for the server's.
     pub tablet_bytes_max: u64,
-    pub files: FileOptions,
+    /// Whether writes of rows are refused.
+    pub read_only: bool,
+    /// How the files of each family are written.
+    pub files: BTreeMap<String, FileOptions>,
 }
 
 impl Properties {
-    /// Reads and checks a descriptor.
-    pub fn of(table: &messages::TableSchema) -> Outcome<Self> {
+    /// Reads and checks a descriptor of a table with this delete rule.
+    pub fn of(table: &messages::TableSchema, rule: DeleteRule) -> Outcome<Self> {
         check_table(table)?;
-        let files = FileOptions::of_families(&table.column_families)?;
-        let Some(files) = files else {
+        if table.column_families.is_empty() {
             return Err(Failure::do_not_retry("Table should have at least one column family."));
-        };
+        }
+        let mut files = BTreeMap::new();
         let mut families = Vec::with_capacity(table.column_families.len());
         for family in &table.column_families {
             check_family(family)?;
+            let name = names::check_family(&family.name)?.to_owned();
+            files.insert(name.clone(), FileOptions::of_family(family)?);
             families.push(NewFamily {
-                name: names::check_family(&family.name)?.to_owned(),
+                name,
                 gc_rule: rules::rule(family)?,
                 value_type: ValueType::Bytes,
+                deletes: deletes::deletes(family, rule)?,
                 front_end_data: Vec::new(),
             });
         }
@@ -66,26 +73,9 @@ impl Properties {
             families,
             durability: durability(&table.attributes)?,
             tablet_bytes_max: tablet_bytes_max(&table.attributes)?,
+            read_only: is_true(&table.attributes, attributes::READONLY),
             files,
         })
-    }
-}
-
-/// The delete rule that families ask for; `None` if they leave it open. It is one for the table.
-pub(crate) fn delete_rule_of(families: &[ColumnFamilySchema]) -> Outcome<Option<DeleteRule>> {
-    let asks = |family: &ColumnFamilySchema| {
-        let decides = get(&family.attributes, attributes::NEW_VERSION_BEHAVIOR).is_some();
-        decides.then(|| is_true(&family.attributes, attributes::NEW_VERSION_BEHAVIOR))
-    };
-    let by_sequence = families.iter().any(|family| asks(family) == Some(true));
-    let by_timestamp = families.iter().any(|family| asks(family) == Some(false));
-    match (by_sequence, by_timestamp) {
-        (true, true) => Err(Failure::do_not_retry(
-            "NEW_VERSION_BEHAVIOR must be the same for all families of a table",
-        )),
-        (true, false) => Ok(Some(DeleteRule::BySequence)),
-        (false, true) => Ok(Some(DeleteRule::ByTimestamp)),
-        (false, false) => Ok(None),
     }
 }
 
@@ -114,9 +104,6 @@ fn check_table(table: &messages::TableSchema) -> Outcome<()> {
         }
         Some(replicas) => return refused(attributes::REGION_REPLICATION, &replicas.to_string()),
     }
-    if is_true(attributes, attributes::READONLY) {
-        return refused(attributes::READONLY, "true");
-    }
     if let Some(policy) = get(attributes, attributes::ERASURE_CODING_POLICY).filter(|policy| !policy.is_empty()) {
         return refused(attributes::ERASURE_CODING_POLICY, policy);
     }
@@ -141,17 +128,12 @@ fn is_served_everywhere(coprocessor: &[u8]) -> bool {
 
 fn check_family(family: &ColumnFamilySchema) -> Outcome<()> {
     let attributes = &family.attributes;
-    let kept = get(attributes, attributes::KEEP_DELETED_CELLS).unwrap_or("FALSE");
     let encrypted = get(attributes, attributes::ENCRYPTION).unwrap_or_default();
-    let (name, value) = if !kept.eq_ignore_ascii_case("FALSE") {
-        (attributes::KEEP_DELETED_CELLS, kept)
-    } else if !encrypted.is_empty() {
-        (attributes::ENCRYPTION, encrypted)
-    } else {
+    if encrypted.is_empty() {
         return Ok(());
-    };
-    let family = family.name.escape_ascii();
-    let message = format!("{name} => {value} of column family {family} is not supported by this server");
+    }
+    let (name, family) = (attributes::ENCRYPTION, family.name.escape_ascii());
+    let message = format!("{name} => {encrypted} of column family {family} is not supported by this server");
     Err(Failure::do_not_retry(message))
 }
 
@@ -192,6 +174,10 @@ pub(super) fn correct_table(attributes: &mut Vec<BytesBytesPair>, schema: &Table
             Some(Durability::Flush) => set(attributes, attributes::DURABILITY, "SYNC_WAL"),
             Some(Durability::Sync) => set(attributes, attributes::DURABILITY, "FSYNC_WAL"),
         }
+    }
+    if is_true(attributes, attributes::READONLY) != schema.read_only {
+        let read_only = if schema.read_only { "true" } else { "false" };
+        set(attributes, attributes::READONLY, read_only);
     }
     if tablet_bytes_max(attributes).ok() != Some(schema.tablet_bytes_max) {
         for name in [attributes::SPLIT_POLICY, "SPLIT_ENABLED", attributes::MAX_FILESIZE] {

@@ -27,6 +27,12 @@ pub(super) fn rule(family: &ColumnFamilySchema) -> Outcome<Option<GcRule>> {
     Kept::read(family).map(Kept::rule)
 }
 
+/// Microseconds that cells of a family are kept; `None` for ever.
+pub(super) fn lifetime_micros(family: &ColumnFamilySchema) -> Outcome<Option<i64>> {
+    let seconds = Kept::read(family)?.seconds;
+    Ok((seconds < ALL).then(|| i64::from(seconds) * MICROS))
+}
+
 /// Makes the attributes say as much of a rule as they can. A rule that HBase does not have is shown as the ages and
 /// versions in it that alone make a cell garbage.
 pub(super) fn show(attributes: &mut Vec<BytesBytesPair>, rule: Option<&GcRule>) {

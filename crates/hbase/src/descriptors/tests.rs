@@ -3,7 +3,10 @@
 use super::attributes::{self, get, set};
 use super::*;
 use stele_types::limits::TABLET_BYTES;
-use stele_types::{Compression, Durability, FamilyId, GcRule, LocalityGroup, TableId, TableName, TimeUnit, ValueType};
+use stele_types::{
+    Compression, Deletes, Durability, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId, TableName,
+    TimeUnit, ValueType,
+};
 use stele_wire::messages::BytesBytesPair;
 
 fn pairs(pairs: &[(&'static str, &str)]) -> Vec<BytesBytesPair> {
@@ -33,14 +36,19 @@ fn table(attributes: &[(&'static str, &str)], families: Vec<ColumnFamilySchema>)
 
 /// The schema of the table that a descriptor makes.
 fn made(mut wanted: messages::TableSchema) -> TableSchema {
-    let rule = delete_rule_of(&wanted.column_families).unwrap();
-    complete(&mut wanted, rule);
-    let properties = Properties::of(&wanted).unwrap();
+    complete(&mut wanted, DeleteRule::ByTimestamp);
+    let properties = Properties::of(&wanted, DeleteRule::ByTimestamp).unwrap();
+    let first = properties.files.values().next().unwrap();
+    let mut group = LocalityGroup::new(GroupId(0), "default", first.compression);
+    if let Some(update) = first.update(&group.options) {
+        update.apply(&mut group.options);
+    }
     let family = |(id, new): (usize, stele_client::NewFamily)| {
         let family = stele_types::Family {
             name: new.name,
             gc_rule: new.gc_rule,
             value_type: ValueType::Bytes,
+            deletes: new.deletes,
             group: GroupId(0),
             front_end_data: Vec::new(),
         };
@@ -52,13 +60,14 @@ fn made(mut wanted: messages::TableSchema) -> TableSchema {
         version: 1,
         time_unit: TimeUnit::Millis,
         granularity: 1,
-        delete_rule: rule.unwrap_or(DeleteRule::ByTimestamp),
+        delete_rule: DeleteRule::ByTimestamp,
         durability: properties.durability,
         deletion_protection: false,
         enabled: true,
+        read_only: properties.read_only,
         families: properties.families.into_iter().enumerate().map(family).collect(),
         next_family: FamilyId(9),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", properties.files.compression)],
+        groups: vec![group],
         tablet_bytes_max: properties.tablet_bytes_max,
         row_cache: true,
         front_end_data: stored(&wanted),
@@ -71,8 +80,11 @@ fn rule_of(attributes: &[(&'static str, &str)]) -> Option<GcRule> {
 
 fn refusal(wanted: messages::TableSchema) -> String {
     let mut wanted = wanted;
-    complete(&mut wanted, None);
-    Properties::of(&wanted).unwrap_err().message.into_owned()
+    complete(&mut wanted, DeleteRule::ByTimestamp);
+    Properties::of(&wanted, DeleteRule::ByTimestamp)
+        .unwrap_err()
+        .message
+        .into_owned()
 }
 
 #[test]
@@ -91,7 +103,7 @@ fn a_descriptor_comes_back_as_it_was_stored() {
         second: b"\xff\xfe"[..].into(),
     });
     let schema = made(wanted.clone());
-    complete(&mut wanted, None);
+    complete(&mut wanted, DeleteRule::ByTimestamp);
     assert_eq!(shown(&schema), wanted);
     assert_eq!(wanted.column_families[0].name, "f");
     assert_eq!(
@@ -165,46 +177,30 @@ fn a_table_of_another_front_end_has_a_descriptor() {
         (of("VERSIONS"), of("BLOOMFILTER"), of("BLOCKSIZE")),
         (Some("1"), Some("ROW"), Some("65536"))
     );
-    assert!(Properties::of(&table).is_ok(), "a client may send it back");
+    let back = Properties::of(&table, schema.delete_rule).expect("a client may send it back");
+    assert_eq!(back.families[0].deletes, Deletes::default());
 }
 
 #[test]
-fn the_default_group_has_the_strongest_wishes() {
-    let families = [
-        family(
-            "a",
-            &[
-                ("COMPRESSION", "SNAPPY"),
-                ("BLOCKSIZE", "8192"),
-                ("BLOOMFILTER", "NONE"),
-            ],
-        ),
-        family(
-            "b",
-            &[("COMPRESSION", "GZ"), ("BLOOMFILTER", "NONE"), ("IN_MEMORY", "true")],
-        ),
-    ];
-    let files = FileOptions::of_families(&families).unwrap().unwrap();
-    let strongest = FileOptions {
-        compression: Compression::Zstd,
-        block_bytes: Some(8192),
-        has_filter: false,
-        in_memory: true,
-    };
-    assert_eq!(files, strongest);
-    let mut group = stele_types::GroupOptions::default();
-    strongest.update(&group).unwrap().apply(&mut group);
-    assert_eq!(
-        (FileOptions::of_group(&group), strongest.update(&group)),
-        (strongest, None)
+fn options_of_files_are_those_of_a_group() {
+    let wanted = family(
+        "a",
+        &[("COMPRESSION", "GZ"), ("BLOCKSIZE", "8192"), ("BLOOMFILTER", "NONE")],
     );
+    let files = FileOptions::of_family(&wanted).unwrap();
+    let mut group = stele_types::GroupOptions::default();
+    files.update(&group).unwrap().apply(&mut group);
+    assert_eq!((FileOptions::of_group(&group), files.update(&group)), (files, None));
     let large = family("c", &[("BLOCKSIZE", "16777216")]);
     assert_eq!(FileOptions::of_family(&large).unwrap().block_bytes, Some(1 << 20));
 }
 
 #[test]
 fn settings_of_tables_act() {
-    let of = |attributes: &[(&'static str, &str)]| Properties::of(&table(attributes, vec![family("f", &[])])).unwrap();
+    let of = |attributes: &[(&'static str, &str)]| {
+        let table = table(attributes, vec![family("f", &[])]);
+        Properties::of(&table, DeleteRule::ByTimestamp).unwrap()
+    };
     let skips = of(&[("DURABILITY", "SKIP_WAL"), ("MAX_FILESIZE", "3000000")]);
     assert_eq!(
         (skips.durability, skips.tablet_bytes_max),
@@ -230,7 +226,6 @@ fn descriptors_that_nothing_can_keep_are_refused() {
         (of_table("MAX_FILESIZE", "1000"), "MAX_FILESIZE"),
         (of_table("MAX_FILESIZE", "1e9"), "is not a number"),
         (of_table("MEMSTORE_FLUSHSIZE", "1000"), "MEMSTORE_FLUSHSIZE"),
-        (of_table("READONLY", "true"), "READONLY"),
         (of_table("REGION_REPLICATION", "2"), "REGION_REPLICATION"),
         (of_table("coprocessor$1", "|none.Such|1|"), "coprocessor$1"),
         (of_table("SPLIT_POLICY", "none.Such"), "split policy"),
@@ -242,7 +237,7 @@ fn descriptors_that_nothing_can_keep_are_refused() {
         (of_family("BLOCKSIZE", "10"), "Block size"),
         (of_family("COMPRESSION", "LZO"), "COMPRESSION"),
         (of_family("BLOOMFILTER", "X"), "BLOOMFILTER"),
-        (of_family("KEEP_DELETED_CELLS", "TTL"), "KEEP_DELETED_CELLS"),
+        (of_family("KEEP_DELETED_CELLS", "MAYBE"), "KEEP_DELETED_CELLS"),
         (of_family("ENCRYPTION", "AES"), "ENCRYPTION"),
     ] {
         assert!(message.contains(part), "{part}: {message}");
@@ -250,26 +245,62 @@ fn descriptors_that_nothing_can_keep_are_refused() {
 }
 
 #[test]
-fn families_agree_about_deletes() {
-    let (new, old, open) = (
-        family("a", &[(attributes::NEW_VERSION_BEHAVIOR, "true")]),
-        family("b", &[(attributes::NEW_VERSION_BEHAVIOR, "false")]),
-        family("c", &[]),
+fn each_family_says_what_deletes_do_in_it() {
+    let wanted = table(
+        &[("READONLY", "true")],
+        vec![
+            family("a", &[(attributes::NEW_VERSION_BEHAVIOR, "true")]),
+            family("b", &[("KEEP_DELETED_CELLS", "true")]),
+            family(
+                "c",
+                &[("KEEP_DELETED_CELLS", "TTL"), ("TTL", "60"), ("MIN_VERSIONS", "1")],
+            ),
+            family("d", &[("KEEP_DELETED_CELLS", "TTL")]),
+            family("e", &[]),
+        ],
     );
+    let mut schema = made(wanted.clone());
+    let deletes: Vec<_> = schema.families.values().map(|family| family.deletes).collect();
+    let of = |rule, keep| Deletes { rule, keep };
+    let expected = [
+        of(Some(DeleteRule::BySequence), KeepDeleted::No),
+        of(None, KeepDeleted::Yes),
+        of(None, KeepDeleted::For(60_000_000)),
+        of(None, KeepDeleted::Yes),
+        of(None, KeepDeleted::No),
+    ];
+    assert_eq!(deletes, expected);
+    assert!(schema.read_only);
+    let mut complete_one = wanted;
+    complete(&mut complete_one, DeleteRule::ByTimestamp);
+    assert_eq!(shown(&schema), complete_one);
+    schema.read_only = false;
+    assert_eq!(get(&shown(&schema).attributes, "READONLY"), Some("false"));
+    // Without a descriptor, one is made that says the same.
+    schema.front_end_data.clear();
+    let made = Properties::of(&shown(&schema), schema.delete_rule).unwrap();
+    let deletes: Vec<_> = made.families.iter().map(|family| family.deletes).collect();
     assert_eq!(
-        delete_rule_of(&[new.clone(), open.clone()]).unwrap(),
-        Some(DeleteRule::BySequence)
+        (deletes[0], deletes[1], deletes[4]),
+        (expected[0], expected[1], expected[4])
     );
-    assert_eq!(
-        delete_rule_of(&[old.clone(), open.clone()]).unwrap(),
-        Some(DeleteRule::ByTimestamp)
+}
+
+#[test]
+fn a_family_in_a_group_of_its_own_shows_the_options_of_that() {
+    let wanted = table(
+        &[],
+        vec![
+            family("f", &[("COMPRESSION", "SNAPPY")]),
+            family("g", &[("COMPRESSION", "SNAPPY")]),
+        ],
     );
-    assert_eq!(delete_rule_of(std::slice::from_ref(&open)).unwrap(), None);
-    assert!(delete_rule_of(&[new, old]).is_err());
-    let mut wanted = table(&[], vec![open]);
-    complete(&mut wanted, Some(DeleteRule::BySequence));
-    assert_eq!(
-        get(&wanted.column_families[0].attributes, attributes::NEW_VERSION_BEHAVIOR),
-        Some("true")
-    );
+    let mut schema = made(wanted);
+    schema
+        .groups
+        .push(LocalityGroup::new(GroupId(1), "cold", Compression::Zstd));
+    schema.families.get_mut(&FamilyId(1)).unwrap().group = GroupId(1);
+    let shown = shown(&schema);
+    let compression = |family: usize| get(&shown.column_families[family].attributes, "COMPRESSION");
+    assert_eq!((compression(0), compression(1)), (Some("SNAPPY"), Some("ZSTD")));
 }

@@ -4,13 +4,14 @@
 //! attributes cannot describe, and that another interface has set, stays until a client changes its attribute.
 
 use super::changes::{change, existing, failure};
+use super::groups;
 use crate::call::{Call, Reply};
 use crate::descriptors::{self, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use std::sync::Arc;
-use stele_client::{FamilyChange, GroupChange, NewFamily, TableUpdate};
-use stele_types::{GroupId, TableSchema};
+use stele_client::{FamilyChange, NewFamily, TableUpdate};
+use stele_types::TableSchema;
 use stele_wire::exception;
 use stele_wire::messages::{
     self, DeleteColumnRequest, FamilyRequest, GetSchemaAlterStatusResponse, ModifyTableRequest, OneTable,
@@ -108,15 +109,9 @@ fn invalid(message: String) -> Failure {
 /// Gives a table a new descriptor. The families change first: if the server stops before the descriptor is stored, the
 /// one that is shown follows the families.
 async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::TableSchema) -> Outcome<()> {
-    let asked = descriptors::delete_rule_of(&table.column_families)?;
-    if asked.is_some_and(|rule| rule != schema.delete_rule) {
-        return Err(Failure::do_not_retry(
-            "NEW_VERSION_BEHAVIOR of a table cannot be changed",
-        ));
-    }
-    descriptors::complete(&mut table, Some(schema.delete_rule));
-    let after = Properties::of(&table)?;
-    let before = Properties::of(&descriptors::shown(schema)).ok();
+    descriptors::complete(&mut table, schema.delete_rule);
+    let after = Properties::of(&table, schema.delete_rule)?;
+    let before = Properties::of(&descriptors::shown(schema), schema.delete_rule).ok();
     let of_table = |error| failure(&schema.name, error);
     let changes = family_changes(schema, before.as_ref(), &after);
     if !changes.is_empty() {
@@ -126,22 +121,23 @@ async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::Tab
             .await
             .map_err(of_table)?;
     }
-    if before.as_ref().map(|before| before.files) != Some(after.files)
-        && let Some(options) = after.files.update(&schema.group_options(GroupId(0)))
-        && let Some(group) = schema.groups.first()
-    {
-        let name = group.name.clone();
-        let changes = vec![GroupChange::Alter { name, options }];
-        shared
-            .admin
-            .modify_groups(&schema.name, changes)
-            .await
-            .map_err(of_table)?;
+    let mut files = after.files;
+    let had = |name: &str| before.as_ref().and_then(|before| before.files.get(name));
+    files.retain(|name, files| had(name) != Some(files));
+    if !files.is_empty() {
+        // With the families that were made a moment ago.
+        let changed = shared.service.schema(&schema.name).map_err(of_table)?;
+        let changes = groups::changes(&changed, &files, false);
+        if !changes.is_empty() {
+            let moved = shared.admin.modify_groups(&schema.name, changes).await;
+            moved.map_err(of_table)?;
+        }
     }
     let durability = before.as_ref().map(|before| before.durability);
     let tablet_bytes_max = before.as_ref().map(|before| before.tablet_bytes_max);
     let update = TableUpdate {
         durability: (durability != Some(after.durability)).then_some(after.durability),
+        read_only: (schema.read_only != after.read_only).then_some(after.read_only),
         tablet_bytes_max: (tablet_bytes_max != Some(after.tablet_bytes_max)).then_some(after.tablet_bytes_max),
         front_end_data: Some(descriptors::stored(&table)),
         ..TableUpdate::default()
@@ -167,11 +163,14 @@ fn family_changes(schema: &TableSchema, before: Option<&Properties>, after: &Pro
     for family in &after.families {
         if schema.family_named(&family.name).is_none() {
             changes.push(FamilyChange::Create(NewFamily::clone(family)));
-        } else if shown(&family.name).map(|shown| &shown.gc_rule) != Some(&family.gc_rule) {
+        } else if shown(&family.name).map(|shown| (&shown.gc_rule, shown.deletes))
+            != Some((&family.gc_rule, family.deletes))
+        {
             changes.push(FamilyChange::Update {
                 name: family.name.clone(),
                 gc_rule: Some(family.gc_rule.clone()),
                 value_type: None,
+                deletes: Some(family.deletes),
                 front_end_data: None,
             });
         }

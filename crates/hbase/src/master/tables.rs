@@ -1,7 +1,7 @@
 //! Tables as wholes: made, dropped, enabled and disabled, flushed.
 
 use super::changes::{change, check_disabled, existing, failure, state_text};
-use super::namespaces;
+use super::{groups, namespaces};
 use crate::call::{Call, Reply};
 use crate::context::table_not_enabled;
 use crate::descriptors::{self, Properties};
@@ -11,8 +11,8 @@ use crate::names;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_client::{GroupChange, NewTable, TableUpdate};
-use stele_types::{DeleteRule, GroupId, TimeUnit};
+use stele_client::{NewTable, TableUpdate};
+use stele_types::{Compression, DeleteRule, TimeUnit};
 use stele_wire::messages::{CreateTableRequest, FlushTableRequest, TableName, TableRequest, TruncateTableRequest};
 use stele_wire::{exception, region};
 
@@ -36,20 +36,25 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
     if shared.service.schema(&name).is_ok() || names::to_text(&name) == region::META_TABLE {
         return Err(Failure::new(exception::TABLE_EXISTS, names::to_text(&name)));
     }
-    let rule = descriptors::delete_rule_of(&table.column_families)?;
-    descriptors::complete(&mut table, rule);
-    let properties = Properties::of(&table)?;
+    // Families with NEW_VERSION_BEHAVIOR have a rule of their own.
+    let delete_rule = DeleteRule::ByTimestamp;
+    descriptors::complete(&mut table, delete_rule);
+    let properties = Properties::of(&table, delete_rule)?;
     check_splits(&request.split_keys)?;
     let new = NewTable {
         name: name.clone(),
         time_unit: TimeUnit::Millis,
         granularity: 1,
-        delete_rule: rule.unwrap_or(DeleteRule::ByTimestamp),
+        delete_rule,
         durability: properties.durability,
         deletion_protection: false,
         families: properties.families,
         initial_splits: request.split_keys,
-        compression: properties.files.compression,
+        compression: properties
+            .files
+            .values()
+            .next()
+            .map_or(Compression::None, |files| files.compression),
         front_end_data: descriptors::stored(&table),
     };
     let made = shared
@@ -57,22 +62,17 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
         .create_table(new)
         .await
         .map_err(|error| failure(&name, error))?;
-    if properties.tablet_bytes_max > 0 {
+    if properties.tablet_bytes_max > 0 || properties.read_only {
         let update = TableUpdate {
             tablet_bytes_max: Some(properties.tablet_bytes_max),
+            read_only: Some(properties.read_only),
             ..TableUpdate::default()
         };
         shared.admin.update_table(&name, update).await?;
     }
-    if let Some(options) = properties.files.update(&made.group_options(GroupId(0)))
-        && let Some(group) = made.groups.first()
-    {
-        let name_of_group = group.name.clone();
-        let alter = GroupChange::Alter {
-            name: name_of_group,
-            options,
-        };
-        shared.admin.modify_groups(&name, vec![alter]).await?;
+    let changes = groups::changes(&made, &properties.files, true);
+    if !changes.is_empty() {
+        shared.admin.modify_groups(&name, changes).await?;
     }
     Ok(())
 }

@@ -127,6 +127,7 @@ fn new_family() -> NewFamily {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         front_end_data: Vec::new(),
     }
 }
@@ -496,6 +497,7 @@ async fn an_update_changes_the_state_and_the_front_ends_data_alone() {
     let name = TableName::new("n", "t");
     let family = NewFamily {
         value_type: ValueType::Aggregate(stele_types::AggregateKind::Sum),
+        deletes: Default::default(),
         ..new_family()
     };
     let new = NewTable {
@@ -512,6 +514,7 @@ async fn an_update_changes_the_state_and_the_front_ends_data_alone() {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: None,
+        deletes: None,
         front_end_data: Some(b"data".to_vec()),
     };
     let changed = master.modify_families(&name, vec![change]).await.unwrap();

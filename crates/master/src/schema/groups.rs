@@ -3,7 +3,7 @@
 use super::{check_name, no_family};
 use std::collections::BTreeSet;
 use stele_client::{GroupChange, GroupUpdate, ServiceError, ServiceResult};
-use stele_types::{DeleteRule, ErrorKind, FamilyId, GroupId, GroupOptions, LocalityGroup, TableSchema, limits};
+use stele_types::{ErrorKind, FamilyId, GroupId, GroupOptions, LocalityGroup, TableSchema, limits};
 
 /// The schema after changes of groups, or the error of the first that cannot be made. `unsettled` are the families of
 /// which some tablet has misplaced cells. No other family is on record as having left a group any more.
@@ -33,12 +33,6 @@ pub fn change_groups(
 
 fn create(schema: &mut TableSchema, name: String, options: &GroupUpdate) -> ServiceResult<()> {
     check_name("locality group", &name, limits::GROUP_NAME_BYTES_MAX)?;
-    if schema.delete_rule == DeleteRule::ByTimestamp {
-        // Each group drops the tombstone of a row at a time of its own, and a read would depend on the groups that it
-        // reads.
-        let message = "a table whose deletes also hide what is written later has one locality group";
-        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
-    }
     if schema.group_named(&name).is_some() {
         let message = format!("locality group {name} exists already");
         return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
@@ -107,13 +101,14 @@ fn position(schema: &TableSchema, name: &str) -> ServiceResult<usize> {
 mod tests {
     use super::*;
     use stele_client::{NewFamily, NewTable};
-    use stele_types::{Compression, TableId, TableName, TimeUnit, ValueType};
+    use stele_types::{Compression, DeleteRule, TableId, TableName, TimeUnit, ValueType};
 
     fn table(delete_rule: DeleteRule) -> TableSchema {
         let family = |name: &str| NewFamily {
             name: name.to_owned(),
             gc_rule: None,
             value_type: ValueType::Bytes,
+            deletes: Default::default(),
             front_end_data: Vec::new(),
         };
         let new = NewTable {
@@ -247,9 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_deletes_by_timestamp_has_one_group() {
+    fn a_table_that_deletes_by_timestamp_has_groups_as_well() {
         let table = table(DeleteRule::ByTimestamp);
-        let (kind, _) = refused(change(&table, vec![create("x", GroupUpdate::default())], &[]));
-        assert_eq!(kind, ErrorKind::FailedPrecondition);
+        let moved = change(&table, vec![create("x", GroupUpdate::default()), to("f", "x")], &[]).unwrap();
+        assert_eq!(moved.group_of(FamilyId(1)), GroupId(1));
+        assert!(
+            moved.deletes_rows_by_family(),
+            "no tombstone of a row is in both groups"
+        );
     }
 }

@@ -88,6 +88,7 @@ pub async fn make_table(node: &Node, name: TableName) {
             name: "f".to_owned(),
             gc_rule: None,
             value_type: ValueType::Bytes,
+            deletes: Default::default(),
             front_end_data: Vec::new(),
         }],
         initial_splits: vec![Bytes::from_static(b"n")],

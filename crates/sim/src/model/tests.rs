@@ -8,6 +8,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         name: format!("{value_type:?}"),
         gc_rule: gc_rule.clone(),
         value_type,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -26,6 +27,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: families.into(),
         next_family: FamilyId(3),
         groups: vec![group],

@@ -160,7 +160,7 @@ fn deletes(mutation: &Mutation, (family, qualifier, Reverse(timestamp)): &Versio
             qualifier: column,
             timestamp: at,
         } => of == family && column == qualifier && at == timestamp,
-        // There are no aggregates in these families.
-        Mutation::Put { .. } | Mutation::Merge { .. } => false,
+        // There are no aggregates in these families, and no clients that give cells a lifetime.
+        Mutation::Put { .. } | Mutation::ExpiringPut { .. } | Mutation::Merge { .. } => false,
     }
 }

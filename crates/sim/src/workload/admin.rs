@@ -126,6 +126,7 @@ impl Workload {
                 name: "v".to_owned(),
                 gc_rule: None,
                 value_type: ValueType::Bytes,
+                deletes: Default::default(),
                 front_end_data: Vec::new(),
             };
             async move {

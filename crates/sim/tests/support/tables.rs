@@ -17,6 +17,7 @@ pub fn plain_table(name: TableName, splits: Vec<Bytes>) -> NewTable {
             name: "f".to_owned(),
             gc_rule: None,
             value_type: ValueType::Bytes,
+            deletes: Default::default(),
             front_end_data: Vec::new(),
         }],
         initial_splits: splits,

@@ -180,6 +180,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
                 name: format!("f{}", i + 1),
                 gc_rule,
                 value_type,
+                deletes: Default::default(),
                 group,
                 front_end_data: Vec::new(),
             },
@@ -199,6 +200,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: (0..)
             .zip(types.into_iter().zip(rules))
             .map(family)

@@ -72,7 +72,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     let family = prop_oneof![Just(1u32), Just(2), 1u32..].prop_map(FamilyId);
     let qualifier = prop_oneof![Just(Bytes::new()), Just(Bytes::from_static(b"q")), bytes(4)];
     let time = || prop_oneof![Just(0i64), 1000i64..1010, any::<i64>()].prop_map(Timestamp);
-    (0..8, family, qualifier, time(), time(), bytes(20)).prop_map(
+    (0..9, family, qualifier, time(), time(), bytes(20)).prop_map(
         |(kind, family, qualifier, timestamp, from, value)| match kind {
             0 => Mutation::Merge {
                 family,
@@ -96,6 +96,12 @@ fn mutation() -> impl Strategy<Value = Mutation> {
                 family,
                 qualifier,
                 timestamp,
+            },
+            6 => Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored: stele_types::lifetime::stored(from.0, &value),
             },
             _ => Mutation::Put {
                 family,
@@ -126,6 +132,12 @@ fn expected(rows: &[RowMutation], first: SeqNo) -> Vec<(Vec<u8>, Vec<u8>)> {
                     timestamp,
                     value,
                 } => (family, qualifier, timestamp, K::Put, value),
+                Mutation::ExpiringPut {
+                    family,
+                    qualifier,
+                    timestamp,
+                    stored,
+                } => (family, qualifier, timestamp, K::ExpiringPut, stored),
                 Mutation::Merge {
                     family,
                     qualifier,

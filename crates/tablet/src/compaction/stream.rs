@@ -8,16 +8,21 @@
 //! Under the by-timestamp rule a tombstone of the same version may still follow a put and hide it, so a put is held back
 //! until the next entry is seen.
 
+mod retained;
+
 use super::output::Output;
 use crate::error::{Result, TabletError};
 use crate::merging::MergingIterator;
 use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
 use bytes::Bytes;
+use retained::Retained;
 use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_sstable::index::common_prefix;
 use stele_types::key::{CellKind, KeyParts, TRAILER_BYTES, row_prefix_len};
-use stele_types::{DeleteRule, FamilyId, GcRule, GcView, SeqNo, TableSchema, Timestamp, ValueType};
+use stele_types::{
+    DeleteRule, FamilyId, GcRule, GcView, KeepDeleted, SeqNo, TableSchema, Timestamp, ValueType, lifetime,
+};
 
 /// Bytes of a timestamp behind the column.
 const TIMESTAMP_BYTES: usize = 8;
@@ -26,7 +31,8 @@ const TIMESTAMP_BYTES: usize = 8;
 pub struct Stream<'a> {
     keep: Keep<'a>,
     resolver: Resolver,
-    by_sequence: bool,
+    /// Takes the place of the resolver for families that keep deleted cells.
+    retained: Retained,
     /// Key of the entry before; empty at the start.
     last: Vec<u8>,
     /// Length of its row's encoded prefix; 0 at the start.
@@ -49,6 +55,7 @@ struct PlainFamily {
     prefix: Vec<u8>,
     /// It is in the schema.
     exists: bool,
+    by_sequence: bool,
     rule: Option<GcRule>,
 }
 
@@ -58,18 +65,20 @@ impl<'a> Stream<'a> {
         schema: Arc<TableSchema>,
         now_micros: i64,
         (bottom, older_until): (bool, Timestamp),
-        drops_tombstones: bool,
+        major: bool,
         output: Output<'a>,
     ) -> Self {
         Stream {
             resolver: Resolver::new(schema.clone(), SeqNo::MAX),
-            by_sequence: schema.delete_rule == DeleteRule::BySequence,
+            retained: Retained::new(&schema),
             keep: Keep {
+                drops_row_tombstones: drops_row_tombstones(&schema, bottom, major),
+                major,
                 schema,
                 now_micros,
                 bottom,
                 older_until,
-                drops_tombstones,
+                drops_tombstones: false,
                 miscounts: output.env().planted(PlantedBug::DropVersion),
                 widens: output.env().planted(PlantedBug::WidenDelete),
                 version_index: 0,
@@ -112,6 +121,7 @@ impl<'a> Stream<'a> {
         self.release()?;
         if std::mem::take(&mut self.is_general) {
             self.resolver.end_row(&mut self.keep);
+            self.retained.end_version(&mut self.keep);
         }
         debug_assert!(!self.is_held, "a row ends with all of its entries written");
         self.row_len = 0;
@@ -145,8 +155,28 @@ impl<'a> Stream<'a> {
         self.last.truncate(common);
         self.last.extend_from_slice(key.get(common..).unwrap_or_default());
         let parts = KeyParts::parse_after_row(key, self.row_len).ok_or_else(malformed)?;
-        self.resolver.push(key, &parts, || merge.value(), &mut self.keep);
+        if !self.retained.any() || !self.push_retained(key, &parts, merge) {
+            self.resolver.push(key, &parts, || merge.value(), &mut self.keep);
+        }
         self.keep.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes an entry of a family that keeps deleted cells; whether it is one.
+    #[cold]
+    fn push_retained(&mut self, key: &[u8], parts: &KeyParts, merge: &MergingIterator) -> bool {
+        if parts.family.0 == 0 {
+            self.retained.note_row_tombstone(parts);
+            return false;
+        }
+        let schema = self.keep.schema.clone();
+        if !self.retained.enter(parts.family, &schema, &mut self.keep) {
+            return false;
+        }
+        // The version before is of another family, if there is one.
+        self.resolver.end_row(&mut self.keep);
+        self.keep.wants_family(parts.family);
+        self.retained.push(key, parts, merge.value(), &mut self.keep);
+        true
     }
 
     /// Takes an entry if it needs no resolver; whether it was taken.
@@ -159,7 +189,7 @@ impl<'a> Stream<'a> {
         same_column: bool,
         same_version: bool,
     ) -> Result<bool> {
-        if same_version && self.by_sequence {
+        if same_version && self.family.by_sequence {
             // The newest of the version stands, and hides all other entries of it.
             return Ok(true);
         }
@@ -180,7 +210,7 @@ impl<'a> Stream<'a> {
         }
         let value = merge.value_slice();
         let is_apart = self.keep.output.keeps_apart(kind == Some(CellKind::Put), value);
-        if self.by_sequence {
+        if self.family.by_sequence {
             if is_apart {
                 self.keep.output.add_apart(key, self.row_len, merge.value());
             } else {
@@ -217,6 +247,7 @@ impl<'a> Stream<'a> {
         debug_assert!(!self.is_general, "a row is handed to the resolver once");
         self.is_general = true;
         self.resolver.begin_row();
+        self.retained.begin_row();
         // Of a family that is no more the resolver begins no column.
         self.keep.goes_on = same_column && self.family.exists;
         if !(same_version && self.is_held) {
@@ -243,12 +274,16 @@ impl<'a> Stream<'a> {
             return false;
         };
         let family = self.keep.schema.families.get(&parts.family);
-        if family.is_some_and(|family| family.value_type != ValueType::Bytes) {
+        let is_plain = |family: &stele_types::Family| {
+            family.value_type == ValueType::Bytes && family.deletes.keep == KeepDeleted::No
+        };
+        if !family.is_none_or(is_plain) {
             return false;
         }
         let prefix = key.get(self.row_len..parts.qualifier_start).unwrap_or_default();
         self.family.prefix.extend_from_slice(prefix);
         self.family.exists = family.is_some();
+        self.family.by_sequence = self.keep.schema.delete_rule_of(parts.family) == DeleteRule::BySequence;
         self.family.rule = family.and_then(|family| family.gc_rule.clone());
         true
     }
@@ -276,6 +311,9 @@ struct Keep<'a> {
     now_micros: i64,
     bottom: bool,
     older_until: Timestamp,
+    major: bool,
+    drops_row_tombstones: bool,
+    /// Those of the current family.
     drops_tombstones: bool,
     /// By a planted bug.
     miscounts: bool,
@@ -291,6 +329,20 @@ struct Keep<'a> {
     scratch: Vec<u8>,
     /// The first error since the caller looked.
     failure: Option<TabletError>,
+}
+
+/// Whether tombstones are dropped that hide by this rule.
+pub fn drops_tombstones(rule: DeleteRule, bottom: bool, major: bool) -> bool {
+    bottom && (major || rule == DeleteRule::BySequence)
+}
+
+/// Whether tombstones of rows are. A family that keeps deleted cells may still have cells that they hide.
+pub fn drops_row_tombstones(schema: &TableSchema, bottom: bool, major: bool) -> bool {
+    let rule = match schema.deletes_only(DeleteRule::BySequence) {
+        true => DeleteRule::BySequence,
+        false => DeleteRule::ByTimestamp,
+    };
+    drops_tombstones(rule, bottom, major) && !schema.keeps_deleted()
 }
 
 impl Keep<'_> {
@@ -311,27 +363,44 @@ impl Keep<'_> {
     fn counts_as_garbage(&mut self, rule: Option<&GcRule>, timestamp: Timestamp) -> bool {
         let index = self.version_index;
         self.version_index += 1;
-        // All other entries of the version go with it.
-        let decides = self.bottom || timestamp > self.older_until;
-        rule.is_some_and(|rule| {
-            decides
-                && rule.is_garbage(&GcView {
-                    version_index: if self.bottom {
-                        index + u64::from(self.miscounts)
-                    } else {
-                        0
-                    },
-                    timestamp,
-                    unit: self.schema.time_unit,
-                    now_micros: self.now_micros,
-                })
+        let place = match self.bottom {
+            true => index + u64::from(self.miscounts),
+            false => 0,
+        };
+        rule.is_some_and(|rule| self.decides(timestamp) && self.is_garbage(rule, place, timestamp))
+    }
+
+    /// Whether a version of this timestamp may be dropped: all other entries of it go with it.
+    #[inline]
+    fn decides(&self, timestamp: Timestamp) -> bool {
+        self.bottom || timestamp > self.older_until
+    }
+
+    #[inline]
+    fn is_garbage(&self, rule: &GcRule, version_index: u64, timestamp: Timestamp) -> bool {
+        rule.is_garbage(&GcView {
+            version_index,
+            timestamp,
+            unit: self.schema.time_unit,
+            now_micros: self.now_micros,
         })
+    }
+
+    /// Writes the entry of a version.
+    fn write(&mut self, key: &[u8], kind: CellKind, value: Bytes) {
+        let is_new = kind == CellKind::Put && self.is_plain_family();
+        if (is_new || kind == CellKind::Reference) && self.output.keeps_apart(is_new, &value) {
+            self.output.add_apart(key, self.row_len, value);
+        } else {
+            self.add(key, &value);
+        }
     }
 }
 
 impl Sink for Keep<'_> {
     fn wants_family(&mut self, family: FamilyId) -> bool {
         self.family = family;
+        self.drops_tombstones = drops_tombstones(self.schema.delete_rule_of(family), self.bottom, self.major);
         self.schema.families.contains_key(&family)
     }
 
@@ -342,8 +411,12 @@ impl Sink for Keep<'_> {
         Skip::Nothing
     }
 
-    fn tombstone(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
-        if !self.drops_tombstones {
+    fn tombstone(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes) {
+        let drops = match parts.family.0 {
+            0 => self.drops_row_tombstones,
+            _ => self.drops_tombstones,
+        };
+        if !drops {
             self.add(key, if self.widens { &[] } else { value });
         }
     }
@@ -354,12 +427,20 @@ impl Sink for Keep<'_> {
             Outcome::Deleted => (CellKind::DeleteVersion, Bytes::new()),
             Outcome::Value(value) => (CellKind::Put, value),
             Outcome::Reference(value) => (CellKind::Reference, value),
+            Outcome::Expiring(stored) => (CellKind::ExpiringPut, stored),
             Outcome::Operands(value) => (CellKind::Merge, value),
         };
-        if kind != CellKind::DeleteVersion {
+        let timestamp = version.parts.timestamp;
+        if kind == CellKind::ExpiringPut && lifetime::is_over(&value, timestamp, self.schema.time_unit, self.now_micros)
+        {
+            // Readers do not count it either.
+            if self.decides(timestamp) {
+                return Skip::Nothing;
+            }
+        } else if kind != CellKind::DeleteVersion {
             let schema = self.schema.clone();
             let rule = schema.families.get(&self.family).and_then(|f| f.gc_rule.as_ref());
-            if self.counts_as_garbage(rule, version.parts.timestamp) {
+            if self.counts_as_garbage(rule, timestamp) {
                 return Skip::Nothing;
             }
         }
@@ -368,12 +449,7 @@ impl Sink for Keep<'_> {
         key.extend_from_slice(version.key);
         *key.last_mut()
             .expect("this sink wants keys, and a cell key ends in its kind") = kind as u8;
-        let is_new = kind == CellKind::Put && self.is_plain_family();
-        if (is_new || kind == CellKind::Reference) && self.output.keeps_apart(is_new, &value) {
-            self.output.add_apart(&key, self.row_len, value);
-        } else {
-            self.add(&key, &value);
-        }
+        self.write(&key, kind, value);
         self.scratch = key;
         Skip::Nothing
     }

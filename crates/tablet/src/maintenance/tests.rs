@@ -187,6 +187,7 @@ fn schema() -> TableSchema {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -200,6 +201,7 @@ fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

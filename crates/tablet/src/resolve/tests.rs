@@ -16,6 +16,7 @@ fn schema() -> Arc<TableSchema> {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: Default::default(),
         next_family: FamilyId(3),
         groups: vec![group],

@@ -14,14 +14,14 @@ const LINEAR_MAX: usize = 16;
 
 /// Hides timestamps `from..=to`: those older in commit order, or all of them, by the table's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tombstone {
+pub struct Tombstone {
     from: Timestamp,
     to: Timestamp,
     seq: SeqNo,
 }
 
 impl Tombstone {
-    pub(super) fn new(parts: &KeyParts, from: Timestamp) -> Self {
+    pub fn new(parts: &KeyParts, from: Timestamp) -> Self {
         Tombstone {
             from,
             to: parts.timestamp,
@@ -40,7 +40,7 @@ impl Tombstone {
 
 /// A set of tombstones without those that another covers, so that deleting the same thing over and over costs one.
 #[derive(Debug, Default)]
-pub(super) struct Tombstones {
+pub struct Tombstones {
     tombstones: Vec<Tombstone>,
     /// From each timestamp up to the next step's: the newest tombstone there, if any. Empty until it is needed, and
     /// again when a tombstone comes.
@@ -49,7 +49,7 @@ pub(super) struct Tombstones {
 
 impl Tombstones {
     #[inline]
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         if !self.tombstones.is_empty() {
             self.tombstones.clear();
             self.steps.clear();
@@ -57,11 +57,11 @@ impl Tombstones {
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tombstones.is_empty()
     }
 
-    pub(super) fn add(&mut self, tombstone: Tombstone, rule: DeleteRule) {
+    pub fn add(&mut self, tombstone: Tombstone, rule: DeleteRule) {
         // The newest of equals comes first and the widest come first, so looking at the latest few finds most covers.
         if self.tombstones.iter().rev().take(8).any(|m| m.covers(&tombstone, rule)) {
             return;
@@ -77,7 +77,7 @@ impl Tombstones {
     }
 
     #[inline]
-    pub(super) fn hide(&mut self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {
+    pub fn hide(&mut self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {
         if self.tombstones.is_empty() {
             return false;
         }

@@ -24,7 +24,7 @@ struct Scratch {
     schema: Arc<TableSchema>,
     /// Part of the reader.
     filter: Option<Arc<CompiledFilter>>,
-    /// Whether some rule of the schema depends on the clock.
+    /// Whether some rule of the schema depends on the clock, or a read has met a cell that expires by itself.
     has_ages: bool,
     reader: RowReader,
     merge: MergingIterator,
@@ -125,11 +125,17 @@ impl Tablet {
             Some(scratch) => scratch,
             None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
-        let got = match self.read_into(&mut scratch, row, filter.map(|f| &**f)) {
+        let mut got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
+        if !scratch.has_ages && scratch.reader.sink.meets_lifetimes() {
+            // The clock was not read, because no rule needs it. From here on it is.
+            scratch.clean(false);
+            scratch.has_ages = true;
+            got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
+        }
+        if matches!(got, Err(TabletError::NeedsMemory { .. })) {
             // A scan can wait for memory.
-            Err(TabletError::NeedsMemory { .. }) => Ok(PointRead::WouldBlock),
-            got => got,
-        };
+            got = Ok(PointRead::WouldBlock);
+        }
         if !matches!(got, Ok(PointRead::NotFound)) {
             scratch.clean(matches!(got, Ok(PointRead::Batch(_))));
         }

@@ -86,6 +86,10 @@ pub(super) struct RowReader {
 
 impl RowReader {
     pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
+        let mut resolver = Resolver::new(schema.clone(), SeqNo::ZERO);
+        if let Some(filter) = &filter {
+            resolver.set_families_before(&filter.pushdown().families_before);
+        }
         let filter = filter.filter(|f| !f.passes_all());
         let copies_bytes = filter.as_ref().map_or(0, |f| f.bytes_per_cell_max());
         RowReader {
@@ -99,7 +103,7 @@ impl RowReader {
             partial_rows: PartialRows::default(),
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
-            resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
+            resolver,
             sink: ReadSink::new(schema, filter.as_deref()),
             filter,
             splitter: KeySplitter::default(),

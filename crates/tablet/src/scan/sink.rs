@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_filter::{ColumnCut, CompiledFilter, FilterError, QualifierRange, TimestampBounds};
 use stele_types::key::{self, CellKind, KeyParts};
-use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, TableSchema, Timestamp};
+use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, TableSchema, Timestamp, lifetime};
 
 /// Qualifiers remembered for sharing: more columns than most rows have, and few enough to stay in the first-level cache.
 const QUALIFIERS: usize = 64;
@@ -36,6 +36,8 @@ pub(super) struct ReadSink {
     bytes: usize,
     /// Those whose values are in value files, of the row and since the batch began.
     references: (usize, usize),
+    /// A version was met that expires by itself.
+    meets_lifetimes: bool,
     /// Being read, or read last.
     pub(super) row: RowName,
     pub(super) output: Output,
@@ -91,6 +93,7 @@ impl ReadSink {
             cells: 0,
             bytes: 0,
             references: (0, 0),
+            meets_lifetimes: false,
             row: RowName::default(),
             output: Output::default(),
         }
@@ -180,9 +183,13 @@ impl ReadSink {
         }
         let qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
         self.qualifier = qualifier.clone();
+        let (kind, value) = match (parts.kind, lifetime::split(&value)) {
+            (CellKind::ExpiringPut, Some((_, content))) => (CellKind::Put, content),
+            (kind, _) => (kind, value),
+        };
         let cell = Cell {
             family: parts.family,
-            kind: parts.kind,
+            kind,
             qualifier,
             timestamp: parts.timestamp,
             value,
@@ -256,6 +263,25 @@ impl ReadSink {
         weight
     }
 
+    /// Takes a version that expires by itself, unless it has. One that has does not count as newer.
+    #[cold]
+    fn take_expiring(&mut self, timestamp: Timestamp, stored: &Bytes) -> Skip {
+        self.meets_lifetimes = true;
+        // Time alone changes the result, and the row cache knows the ages of rules only.
+        self.output.note_unstable();
+        if lifetime::is_over(stored, timestamp, self.schema.time_unit, self.now_micros) {
+            return Skip::Nothing;
+        }
+        let value = lifetime::split(stored).map_or(Bytes::new(), |(_, value)| value);
+        self.take(timestamp, CellKind::Put, || value)
+    }
+
+    /// Whether some version expires by itself, so that the result depends on the clock.
+    #[inline]
+    pub(super) fn meets_lifetimes(&self) -> bool {
+        self.meets_lifetimes
+    }
+
     fn note_kind(&mut self, kind: CellKind) {
         if kind == CellKind::Reference {
             self.references.0 += 1;
@@ -326,6 +352,7 @@ impl Sink for ReadSink {
         let (kind, value) = match version.outcome {
             Outcome::Deleted => return Skip::Nothing,
             Outcome::Reference(value) => (CellKind::Reference, value),
+            Outcome::Expiring(stored) => return self.take_expiring(version.parts.timestamp, &stored),
             Outcome::Value(value) | Outcome::Operands(value) => (CellKind::Put, value),
         };
         self.take(version.parts.timestamp, kind, || value)

@@ -111,6 +111,28 @@ fn a_run_is_written_only_where_there_is_one() {
     assert_eq!(Manifest::decode_file("runs", &bytes).unwrap(), manifest);
 }
 
+/// A batch of a cell that expires by itself, which program versions before it refuse.
+#[test]
+fn cells_that_expire_are_written_and_read_as_ever() {
+    let mut builder = BatchBuilder::default();
+    builder.push_row(&RowMutation {
+        row: Bytes::from_static(b"row"),
+        mutations: vec![Mutation::ExpiringPut {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(4),
+            stored: stele_types::lifetime::stored(5, b"v"),
+        }],
+    });
+    let batch = builder.finish();
+    let expected = b"\x02\x01\x0a\x03row\x01\x01q\x08\x09\0\0\0\0\0\0\0\x05v";
+    assert_eq!(batch.to_bytes()[..], expected[..]);
+    assert_eq!(Batch::decode(Bytes::from_static(expected)), Some(batch));
+    let mut short = expected[..expected.len() - 2].to_vec();
+    short[11] = 7;
+    assert_eq!(Batch::decode(short.into()), None, "a lifetime has eight bytes");
+}
+
 #[test]
 fn batches_are_written_and_read_as_ever() {
     assert!(

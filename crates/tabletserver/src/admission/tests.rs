@@ -128,6 +128,7 @@ async fn server() -> Arc<TabletServer> {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -141,6 +142,7 @@ async fn server() -> Arc<TabletServer> {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

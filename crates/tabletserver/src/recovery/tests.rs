@@ -139,6 +139,7 @@ fn schema(durability: Option<Durability>) -> TableSchema {
         name: "f".to_owned(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -152,6 +153,7 @@ fn schema(durability: Option<Durability>) -> TableSchema {
         durability,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

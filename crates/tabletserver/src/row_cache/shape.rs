@@ -66,7 +66,8 @@ impl Shape {
         self.bytes += size_of::<Filter>();
         self.mix(number_of(filter));
         match filter {
-            Filter::RowSample(_) => return None,
+            // A read of the past is rarely repeated.
+            Filter::RowSample(_) | Filter::FamiliesBefore(_) => return None,
             Filter::Chain(members) | Filter::Interleave(members) => {
                 self.mix(members.len() as u64);
                 for member in members {
@@ -139,5 +140,6 @@ fn number_of(filter: &Filter) -> u64 {
         Filter::CellsPerColumn(_) => 18,
         Filter::StripValue => 19,
         Filter::ApplyLabel(_) => 20,
+        Filter::FamiliesBefore(_) => 21,
     }
 }

@@ -51,6 +51,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         name: "f".to_owned(),
         gc_rule,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -64,6 +65,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -3,7 +3,7 @@
 use super::columns::{family_of, newest_within, of_cell, versions};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, Step};
-use stele_types::{Cell, ErrorKind, FamilyId, Mutation, TableSchema, Timestamp, limits};
+use stele_types::{Cell, ErrorKind, FamilyId, Mutation, TableSchema, Timestamp, lifetime, limits};
 
 /// The cells that rules write.
 pub(super) struct Modified(Vec<ModifiedColumn>);
@@ -20,11 +20,24 @@ impl Modified {
         let column = column_of(&rule);
         let found = self.0.binary_search_by(|modified| of_cell(&modified.cell).cmp(&column));
         let modified = self.0.get(found.ok()?)?;
-        (modified.place == place).then(|| Mutation::Put {
-            family: rule.family,
-            qualifier: rule.qualifier,
-            timestamp: modified.cell.timestamp,
-            value: modified.cell.value.clone(),
+        if modified.place != place {
+            return None;
+        }
+        let (family, qualifier) = (rule.family, rule.qualifier);
+        let (timestamp, value) = (modified.cell.timestamp, &modified.cell.value);
+        Some(match rule.lifetime_ms {
+            Some(lifetime_ms) => Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored: lifetime::stored(lifetime_ms, value),
+            },
+            None => Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value: value.clone(),
+            },
         })
     }
 

@@ -12,6 +12,7 @@ fn schema() -> TableSchema {
         name: "f".into(),
         gc_rule: None,
         value_type: ValueType::Bytes,
+        deletes: Default::default(),
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
@@ -25,6 +26,7 @@ fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: Vec::new(),
