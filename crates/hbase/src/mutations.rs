@@ -7,7 +7,7 @@ use crate::selection::{family, times as times_of};
 use crate::times;
 use bytes::Bytes;
 use stele_client::{RmwOperation, RmwRule, Step};
-use stele_types::{Durability, FamilyId, Mutation, TableSchema, Timestamp, limits};
+use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
@@ -24,11 +24,15 @@ pub(crate) struct RowChange {
     /// Whether the client wants the cells that were written.
     pub returns: bool,
     pub durability: Option<Durability>,
+    /// From its nonce.
+    pub token: Option<RequestToken>,
 }
 
 /// Converts mutations for one table.
 pub(crate) struct Converter<'a> {
     pub schema: &'a TableSchema,
+    /// Names the client, for the nonces of its mutations.
+    pub nonce_group: Option<u64>,
     /// The server's time for cells without one of their own. One call has one time.
     pub now: Timestamp,
 }
@@ -86,7 +90,15 @@ impl Converter<'_> {
             steps,
             returns: returns_results(&proto.attribute),
             durability: durability(proto.durability),
+            token: self.token(proto.nonce),
         })
+    }
+
+    /// The token of a mutation with this nonce; 0 is none.
+    fn token(&self, nonce: Option<u64>) -> Option<RequestToken> {
+        let nonce = nonce.filter(|nonce| *nonce != 0)?;
+        let group = self.nonce_group.unwrap_or(0);
+        Some(RequestToken::Nonce { group, nonce })
     }
 
     fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {

@@ -456,6 +456,7 @@ impl Machine {
                     steps: steps(on_match),
                     otherwise: steps(otherwise),
                     durability: None,
+                    token: None,
                 };
                 Ok(router.row_operation(request).await?.matched.to_string())
             }
@@ -497,6 +498,7 @@ impl Machine {
             steps: vec![Step::Modify(rule)],
             otherwise: Vec::new(),
             durability: None,
+            token: None,
         };
         let cells = self.node.router.row_operation(request).await?.written;
         // So that no two of them get one timestamp.

@@ -13,6 +13,7 @@ pub mod mutation;
 pub mod range;
 pub mod row;
 pub mod schema;
+pub mod token;
 pub mod varint;
 pub mod writes;
 
@@ -24,4 +25,5 @@ pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, Labels, ReadCounts, RowBatch};
 pub use schema::{Compression, DeleteRule, Durability, Family, GroupOptions, LocalityGroup, TableSchema, ValueType};
+pub use token::RequestToken;
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};
