@@ -1,4 +1,4 @@
-//! The recent request tokens of a tablet: which requests have taken effect, and what they were answered.
+//! The recent request tokens of a tablet, with the answers of their requests.
 //!
 //! A request with a token is repeated by its client until it gets an answer. The first attempt that takes effect leaves a
 //! [`TokenRecord`] in the log record of its batch. So the record is as durable as the write, and both are replayed together.
@@ -31,8 +31,8 @@ use stele_types::{RequestToken, SeqNo, TabletId};
 /// of one column.
 const STORED_BYTES_MAX: usize = 4 << 20;
 
-/// Memory of a record in addition to twice the cells of its answer: 120 bytes in the map, 40 in the order, 50 in the
-/// manifest, and the slack of a map and of an order that have just grown.
+/// Memory of a record in addition to twice the cells of its answer. The map has 120 bytes, the order 40, and the manifest 50.
+/// The rest is for a map and an order that have just grown.
 const RECORD_BYTES: usize = 256;
 
 /// How far the clock of a client may be ahead of the server's.
@@ -48,7 +48,7 @@ impl TokenMemory {
         TokenMemory(pool.of(Part::RequestTokens))
     }
 
-    /// When little is left, the equal part of each of so many tablets.
+    /// When little is left, the equal part of each of this number of tablets.
     pub fn fair_part(&self, tablets: usize) -> Option<usize> {
         let limit = self.0.limit();
         let is_scarce = self.0.used() > limit / 4 * 3;
@@ -62,7 +62,7 @@ impl Default for TokenMemory {
     }
 }
 
-/// What a table knows of a request.
+/// The knowledge of a table about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// It has not taken effect.
@@ -170,6 +170,7 @@ impl TokenTable {
 
     /// Adds the record of a batch that takes effect. Returns how many records were forgotten for want of memory.
     pub(crate) fn add(&self, record: TokenRecord, seq: SeqNo) -> u64 {
+        assert!(seq > SeqNo::ZERO, "a request with a token has changed something");
         let encoded_len = record.encoded_len();
         let entry = Entry {
             record,
@@ -291,6 +292,10 @@ impl Known {
         let id = entry.record.id;
         self.order.push_back(id);
         self.encoded_bytes += entry.encoded_len;
+        assert!(
+            self.encoded_bytes <= STORED_BYTES_MAX,
+            "a manifest has space for all records"
+        );
         let former = self.entries.insert(id, entry);
         assert!(former.is_none(), "a request takes effect once");
     }
@@ -309,6 +314,10 @@ impl Known {
         self.memory.shrink_to(left);
         self.note_forgotten(&entry);
         debug_assert_eq!(self.entries.len(), self.order.len(), "the order has each entry once");
+        debug_assert!(
+            !self.entries.is_empty() || (self.encoded_bytes, self.memory.counted()) == (0, 0),
+            "an empty table takes no memory"
+        );
         Some(entry.memory())
     }
 
@@ -319,6 +328,7 @@ impl Known {
     }
 
     fn forget_expired(&mut self, now_micros: i64) {
+        let before = self.forgotten_micros;
         let is_expired = |known: &Known| {
             let oldest = known.order.front().and_then(|id| known.entries.get(id));
             oldest.is_some_and(|entry| entry.record.expires_micros < now_micros)
@@ -326,6 +336,7 @@ impl Known {
         while is_expired(self) {
             self.forget_oldest();
         }
+        debug_assert!(self.forgotten_micros >= before, "a date that may be forgotten stays so");
     }
 
     fn stored(&self, through: SeqNo) -> Option<StoredTokens> {

@@ -1,4 +1,6 @@
-//! Request tokens: a client repeats a request of unknown outcome with the same token, and it takes effect once.
+//! Request tokens make it safe to repeat a request.
+//!
+//! A client repeats a request of unknown outcome with the same token, and it takes effect once.
 
 use bytes::Bytes;
 

@@ -1,5 +1,7 @@
-//! The record of one request token, as it is in a log record and in a manifest: the identity of the request, how long it
-//! must be remembered, and its answer. Byte table: `docs/formats/request-tokens.md`.
+//! The record of one request token, in log records and manifests.
+//!
+//! It has the identity of the request, its answer, and the time until which it is remembered. Byte table:
+//! `docs/formats/request-tokens.md`.
 //!
 //! Invariant: a decoded record is encoded to the same bytes.
 
@@ -190,6 +192,10 @@ fn take_cell_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 fn put_cell(out: &mut Vec<u8>, cell: &Cell) {
+    debug_assert!(
+        cell.family.0 != 0 && cell.labels == Labels::none(),
+        "a rule writes cells of families, without labels"
+    );
     varint::put_u32(out, cell.family.0);
     varint::put_bytes(out, &cell.qualifier);
     varint::put_u64(out, varint::zigzag(cell.timestamp.0));

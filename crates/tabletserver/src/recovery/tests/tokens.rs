@@ -1,4 +1,4 @@
-//! Requests that are repeated with their token, after everything that may happen to a tablet in between.
+//! Requests that are repeated with their token, also after a restart or replacement.
 
 use super::*;
 use stele_client::{
