@@ -48,8 +48,12 @@ fn main() -> io::Result<()> {
     cell_keys(&mut seeds);
     let batch = batch();
     add(&mut seeds, "mutation_batch", batch.to_bytes());
-    add(&mut seeds, "mutation_batch", golden_file("tablet", "v2.batch")?);
-    add(&mut seeds, "manifest", golden_file("tablet", "v1.manifest")?);
+    for version in ["v2.batch", "v3.batch"] {
+        add(&mut seeds, "mutation_batch", golden_file("tablet", version)?);
+    }
+    for version in ["v1.manifest", "v3.manifest"] {
+        add(&mut seeds, "manifest", golden_file("tablet", version)?);
+    }
     segment(&mut seeds, &batch);
     manifests(&mut seeds);
     value_files(&mut seeds)?;
@@ -489,7 +493,11 @@ fn hbase_filters(seeds: &mut Seeds) -> io::Result<()> {
         let (pairs, _) = digits.as_chunks::<2>();
         let message = pairs.iter().map(|[high, low]| (high * 16 + low) as u8);
         let flags = (number / 11 % 4) as u8;
-        add(seeds, "hbase_filter", [flags].into_iter().chain(message).collect::<Vec<_>>());
+        add(
+            seeds,
+            "hbase_filter",
+            [flags].into_iter().chain(message).collect::<Vec<_>>(),
+        );
     }
     Ok(())
 }

@@ -32,9 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
         };
         builder.push(&key.row, mutation);
     }
-    let again = builder.finish();
+    let again = builder.finish_with(batch.token().cloned());
     let decoded = Batch::decode(again.to_bytes()).expect("what was encoded decodes");
     assert_eq!(self::entries(&decoded), entries);
+    assert_eq!(decoded.token(), batch.token());
+    let _ = decoded.token().map(|token| token.answer());
 });
 
 fn entries(batch: &Batch) -> Vec<Entry> {

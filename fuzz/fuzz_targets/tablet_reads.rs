@@ -20,8 +20,7 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
-    BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
-    TabletMetrics, TabletScanner,
+    BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
 };
 use stele_types::{
     Cell, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TimeUnit, Timestamp,
@@ -277,6 +276,7 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
         ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: stele_tablet::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

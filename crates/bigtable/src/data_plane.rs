@@ -6,6 +6,7 @@
 
 pub(crate) mod conditional;
 pub(crate) mod mutate_rows;
+mod once;
 pub(crate) mod read_rows;
 pub(crate) mod samples;
 

@@ -319,6 +319,7 @@ impl TableService for Router {
             steps,
             otherwise,
             durability,
+            token,
         } = request;
         let request = TabletRowOperation {
             row: row.clone(),
@@ -326,6 +327,7 @@ impl TableService for Router {
             steps,
             otherwise,
             durability,
+            token,
         };
         let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
         self.shared.with_tablet((&table, id), &row, call).await

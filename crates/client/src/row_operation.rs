@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, FamilyId, Mutation, TableId, TableName, Timestamp};
+use stele_types::{Cell, Durability, FamilyId, Mutation, RequestToken, TableId, TableName, Timestamp};
 
 /// An operation on one row, atomic over its reads and its writes.
 #[derive(Clone, Debug)]
@@ -27,6 +27,9 @@ pub struct RowOperation {
     pub otherwise: Vec<Step>,
     /// `None` takes the table's.
     pub durability: Option<Durability>,
+    /// With a token the operation takes effect once, however often it is asked for; each repetition gets the answer of the
+    /// first. A repetition that comes so late that it may be forgotten is `FailedPrecondition` if the token has a date.
+    pub token: Option<RequestToken>,
 }
 
 /// A condition on one row.

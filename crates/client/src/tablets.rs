@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowSet, RowWrites, TableSchema, TabletId};
+use stele_types::{Durability, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, TableSchema, TabletId};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct TabletRowOperation {
     pub otherwise: Vec<Step>,
     /// `None` takes the table's.
     pub durability: Option<Durability>,
+    /// Makes it safe to repeat.
+    pub token: Option<RequestToken>,
 }
 
 /// Data of tablets. A tablet that is not (or no longer) here, and a row that is not the tablet's, are `Unavailable`:

@@ -24,11 +24,15 @@ pub enum PlantedBug {
     TakeForOwn,
     /// A put to a bucket whose first response was lost does not recognise its own object.
     ForgetOwn,
+    /// A flush does not store the tokens of the requests that it writes.
+    ForgetFlushedTokens,
+    /// A replay does not restore the tokens of requests.
+    ForgetReplayedTokens,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 10] = [
+    pub const ALL: [(&'static str, PlantedBug); 12] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
@@ -39,6 +43,8 @@ impl PlantedBug {
         ("skip-verify", PlantedBug::SkipVerify),
         ("take-for-own", PlantedBug::TakeForOwn),
         ("forget-own", PlantedBug::ForgetOwn),
+        ("forget-flushed-tokens", PlantedBug::ForgetFlushedTokens),
+        ("forget-replayed-tokens", PlantedBug::ForgetReplayedTokens),
     ];
 
     /// Whether it has an effect only on a bucket.

@@ -11,7 +11,7 @@ use crate::front_end::Shared;
 use crate::get::{Found, Lookup, of_meta, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, plain, write, written};
-use crate::mutations::RowChange;
+use crate::mutations::{Converter, RowChange};
 use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
@@ -93,7 +93,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let mut cells = CellReader::new(call.cells());
     let mut results = Results::default();
     let mut response = MultiResponse::default();
-    let of_request = request.condition.is_some();
+    let (of_request, nonce_group) = (request.condition.is_some(), request.nonce_group);
     for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
         let result = match open_region(shared, call, &actions) {
@@ -101,13 +101,17 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                 skip_cells(&actions, &mut cells)?;
                 Err(failure)
             }
-            Ok((region, schema)) if is_atomic => atomic(shared, &region, &schema, actions, &mut cells).await,
+            Ok((region, schema)) if is_atomic => {
+                let converter = converter(shared, &schema, nonce_group);
+                atomic(shared, (&region, &schema), &converter, actions, &mut cells).await
+            }
             Ok((region, schema)) => {
                 let mut part = Part {
                     shared,
                     call,
                     region,
                     schema,
+                    nonce_group,
                     results: &mut results,
                 };
                 Ok(part.independent(actions, &mut cells).await?)
@@ -172,12 +176,11 @@ fn skip_cells(actions: &RegionAction, cells: &mut CellReader) -> Outcome<()> {
 /// Carries out actions on one row as one operation.
 async fn atomic(
     shared: &Arc<Shared>,
-    region: &Region,
-    schema: &Arc<TableSchema>,
+    (region, schema): (&Region, &Arc<TableSchema>),
+    converter: &Converter<'_>,
     actions: RegionAction,
     cells: &mut CellReader,
 ) -> Outcome<RegionActionResult> {
-    let converter = converter(shared, schema);
     let count = actions.action.len();
     // All mutations are converted before one may fail, since their cells must leave the block.
     let converted: Vec<Outcome<RowChange>> = actions
@@ -209,8 +212,10 @@ async fn atomic(
         None => None,
     };
     let returned = returned_columns(&changes);
+    // The client repeats the batch as a whole, with the same nonces.
+    let token = changes.iter().find_map(|change| change.token.clone());
     let steps = changes.into_iter().flat_map(|change| change.steps).collect();
-    let outcome = operate(shared, schema, row.clone(), condition, steps, durability).await?;
+    let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
     let processed = outcome.matched;
     let of_column = |(family, qualifier): &(FamilyId, Bytes)| {
         let mut cells = outcome.written.iter();
@@ -268,6 +273,7 @@ struct Part<'a> {
     call: &'a Call,
     region: Arc<Region>,
     schema: Arc<TableSchema>,
+    nonce_group: Option<u64>,
     results: &'a mut Results,
 }
 
@@ -298,7 +304,7 @@ impl Part<'_> {
         let Some(mutation) = action.mutation else {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
-        let change = converter(self.shared, &self.schema).convert(mutation, cells)?;
+        let change = converter(self.shared, &self.schema, self.nonce_group).convert(mutation, cells)?;
         self.region.check_row(&change.row, "batch")?;
         if is_plain(&change) {
             writes.add(action.index, change);
@@ -315,6 +321,7 @@ impl Part<'_> {
             None,
             change.steps,
             change.durability,
+            change.token,
         )
         .await?;
         let mut written = written(&self.schema, row, outcome);

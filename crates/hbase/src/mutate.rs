@@ -13,7 +13,7 @@ use crate::times;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowOperation, RowOutcome, Step};
-use stele_types::{Durability, Mutation, RowMutation, TableSchema};
+use stele_types::{Durability, Mutation, RequestToken, RowMutation, TableSchema};
 use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
@@ -40,14 +40,15 @@ pub(crate) fn plain(change: RowChange) -> RowMutation {
 }
 
 /// A converter whose time is now.
-pub(crate) fn converter<'a>(shared: &Shared, schema: &'a TableSchema) -> Converter<'a> {
+pub(crate) fn converter<'a>(shared: &Shared, schema: &'a TableSchema, nonce_group: Option<u64>) -> Converter<'a> {
     Converter {
         schema,
+        nonce_group,
         now: times::now(schema, shared.env.wall_micros()),
     }
 }
 
-/// Applies steps to a row as one operation.
+/// Applies steps to a row as one operation; once, if it has a token.
 pub(crate) async fn operate(
     shared: &Shared,
     schema: &TableSchema,
@@ -55,6 +56,7 @@ pub(crate) async fn operate(
     condition: Option<Condition>,
     steps: Vec<Step>,
     durability: Option<Durability>,
+    token: Option<RequestToken>,
 ) -> Outcome<RowOutcome> {
     let operation = RowOperation {
         table: schema.name.clone(),
@@ -64,6 +66,7 @@ pub(crate) async fn operate(
         steps,
         otherwise: Vec::new(),
         durability,
+        token,
     };
     Ok(shared.service.row_operation(operation).await?)
 }
@@ -97,7 +100,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let (region, schema) = region_and_schema(shared, call, &request.region)?;
     let mut cells = CellReader::new(call.cells());
     let row = request.mutation.row.clone().unwrap_or_default();
-    let change = converter(shared, &schema).convert(request.mutation, &mut cells);
+    let change = converter(shared, &schema, request.nonce_group).convert(request.mutation, &mut cells);
     let condition = match &request.condition {
         Some(given) => Some(condition(shared, &schema, given)?),
         None => None,
@@ -123,7 +126,16 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         results.into_iter().collect::<Outcome<Vec<()>>>()?;
         return call.reply(&processed(true));
     }
-    let outcome = operate(shared, &schema, change.row, condition, change.steps, change.durability).await?;
+    let outcome = operate(
+        shared,
+        &schema,
+        change.row,
+        condition,
+        change.steps,
+        change.durability,
+        change.token,
+    )
+    .await?;
     if !is_rule || !outcome.matched {
         return call.reply(&processed(outcome.matched));
     }

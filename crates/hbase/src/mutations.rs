@@ -7,7 +7,7 @@ use crate::selection::{family, times as times_of};
 use crate::times;
 use bytes::Bytes;
 use stele_client::{RmwOperation, RmwRule, Step};
-use stele_types::{Durability, FamilyId, Mutation, TableSchema, Timestamp, lifetime, limits};
+use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, lifetime, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
@@ -24,11 +24,15 @@ pub(crate) struct RowChange {
     /// Whether the client wants the cells that were written.
     pub returns: bool,
     pub durability: Option<Durability>,
+    /// From its nonce.
+    pub token: Option<RequestToken>,
 }
 
 /// Converts mutations for one table.
 pub(crate) struct Converter<'a> {
     pub schema: &'a TableSchema,
+    /// Names the client, for the nonces of its mutations.
+    pub nonce_group: Option<u64>,
     /// The server's time for cells without one of their own. One call has one time, unless it is a row operation: that has the
     /// time at which it holds the row's latch.
     pub now: Timestamp,
@@ -95,6 +99,7 @@ impl Converter<'_> {
             steps,
             returns: returns_results(&proto.attribute),
             durability: durability(proto.durability),
+            token: self.token(proto.nonce),
         })
     }
 
@@ -110,10 +115,17 @@ impl Converter<'_> {
             kind: cell.kind,
             value: cell.value,
         };
-        match self.write(part) {
+        match self.write(part, None) {
             Step::Mutate(mutation) => Ok((cell.row, mutation)),
             _ => Err(Failure::do_not_retry("a delete in a log without a time")),
         }
+    }
+
+    /// The token of a mutation with this nonce; 0 is none.
+    fn token(&self, nonce: Option<u64>) -> Option<RequestToken> {
+        let nonce = nonce.filter(|nonce| *nonce != 0)?;
+        let group = self.nonce_group.unwrap_or(0);
+        Some(RequestToken::Nonce { group, nonce })
     }
 
     fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {

@@ -31,10 +31,12 @@ pub enum Part {
     Peers,
     /// Bloom filters of open sstables.
     BloomFilters,
+    /// Tokens of recent requests, with their answers.
+    RequestTokens,
 }
 
 /// Number of consumers.
-pub const PARTS: usize = Part::BloomFilters as usize + 1;
+pub const PARTS: usize = Part::RequestTokens as usize + 1;
 
 /// All consumers in the order of their numbers.
 pub const ALL: [Part; PARTS] = [
@@ -46,6 +48,7 @@ pub const ALL: [Part; PARTS] = [
     Part::Readahead,
     Part::Peers,
     Part::BloomFilters,
+    Part::RequestTokens,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -107,6 +110,8 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::Peers, "peers", 16, 8 * MIB, 256 * MIB, None),
     // Ten bits a row: enough for a hundred times as many 1 KiB rows on disk as there is memory.
     share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
+    // Three thousand requests at least; half a million with 8 GiB, at some 260 bytes each.
+    share(Part::RequestTokens, "tokens", 64, MIB, 256 * MIB, None),
 ];
 
 const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64, turn: Option<Duration>) -> Share {
@@ -139,7 +144,7 @@ pub const fn worst_case(budget: u64) -> u64 {
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
-    assert!(MIN_BYTES == 128 * MIB);
+    assert!(MIN_BYTES == 129 * MIB);
     let mut at = 0;
     while at < PARTS {
         assert!(

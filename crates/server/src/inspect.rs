@@ -96,6 +96,9 @@ fn mutations(record: &stele_commitlog::Record) -> String {
             );
         }
     });
+    if let Some(record) = batch.token() {
+        let _ = writeln!(out, "    {record:?}");
+    }
     out
 }
 

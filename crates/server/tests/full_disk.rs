@@ -289,6 +289,7 @@ fn context(storage: &Arc<LocalStorage>, epoch: u32) -> TabletContext {
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: stele_tablet::TokenMemory::default(),
     }
 }
 

@@ -251,6 +251,88 @@ fn a_table_is_made_written_and_read() {
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
 
+/// An increment of a row with a nonce; its delta is in the message.
+fn increment(row: &'static str, nonce: u64) -> MutationProto {
+    MutationProto {
+        row: Some(row.into()),
+        mutate_type: Some(MutationType::Increment as i32),
+        column_value: vec![ColumnValue {
+            family: "f".into(),
+            qualifier_value: vec![QualifierValue {
+                qualifier: Some("n".into()),
+                value: Some(1i64.to_be_bytes().to_vec().into()),
+                ..QualifierValue::default()
+            }],
+        }],
+        nonce: Some(nonce),
+        ..MutationProto::default()
+    }
+}
+
+fn number(cells: Bytes) -> i64 {
+    let cell = CellReader::new(cells).next().unwrap().unwrap();
+    i64::from_be_bytes(cell.value[..].try_into().unwrap())
+}
+
+#[test]
+fn an_increment_with_one_nonce_counts_once() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    let single = |client: &mut Connection, group, nonce| {
+        let request = MutateRequest {
+            region: region.clone(),
+            mutation: increment("a", nonce),
+            condition: None,
+            nonce_group: Some(group),
+        };
+        number(client.call("Mutate", &request, &()).cells)
+    };
+    let batch = |client: &mut Connection, atomic, nonce| {
+        let action = Action {
+            index: Some(0),
+            mutation: Some(increment("a", nonce)),
+            get: None,
+        };
+        let request = MultiRequest {
+            region_action: vec![RegionAction {
+                region: region.clone(),
+                atomic: Some(atomic),
+                action: vec![action],
+                ..RegionAction::default()
+            }],
+            nonce_group: Some(7),
+        };
+        let done: MultiResponse = decode("MultiResponse", client.call("Multi", &request, &()).message).unwrap();
+        assert_eq!(done.region_action_result[0].exception, None);
+    };
+    assert_eq!([1, 1, 2, 1].map(|nonce| single(&mut client, 7, nonce)), [1, 1, 2, 1]);
+    // Another client, and no nonce.
+    assert_eq!(
+        [
+            single(&mut client, 8, 1),
+            single(&mut client, 7, 0),
+            single(&mut client, 7, 0)
+        ],
+        [3, 4, 5]
+    );
+    for atomic in [false, true] {
+        for _ in 0..3 {
+            batch(&mut client, atomic, 100 + u64::from(atomic));
+        }
+    }
+    assert_eq!(single(&mut client, 7, 3), 8);
+    assert_eq!(server.stop(rustix::process::Signal::KILL), None);
+    let address = free_address();
+    let _server = self::server(data.path(), &address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    batch(&mut client, true, 101);
+    assert_eq!([2, 3, 4].map(|nonce| single(&mut client, 7, nonce)), [2, 8, 9]);
+}
+
 #[test]
 fn a_condition_of_a_whole_batch_decides() {
     let data = tempfile::tempdir().unwrap();

@@ -361,6 +361,19 @@ impl Histories {
         addition
     }
 
+    /// An addition of unknown outcome is asked for again, and counts once at most: it may take effect from now on, too.
+    pub fn reopen_addition(&mut self, row: &[u8], addition: usize) {
+        let of_addition =
+            |failed: &Failed| matches!(failed, Failed::Addition(name, index) if name == row && *index == addition);
+        self.failed.retain(|(failed, _)| !of_addition(failed));
+        let again = &mut self.counter(row).additions[addition];
+        assert!(
+            again.acknowledged.is_none(),
+            "the outcome of an acknowledged addition is known"
+        );
+        (again.latest, again.refused) = (None, false);
+    }
+
     /// Ends a write to a row's slot.
     pub fn end_write(&mut self, row: &[u8], slot: usize, write: usize, outcome: Outcome) {
         let now = self.tick();
@@ -507,6 +520,22 @@ mod tests {
         histories.end_addition(b"n", addition, Outcome::Unknown, None).unwrap();
         assert!(histories.register(b"r", 0).check(&Some(7), 10, 11).is_err());
         assert!(histories.counter(b"n").check(1, 10, 11).is_err());
+    }
+
+    #[test]
+    fn an_addition_that_is_repeated_may_happen_after_a_recovery() {
+        let mut histories = Histories::new(false);
+        let addition = histories.begin_addition(b"n", false);
+        histories.end_addition(b"n", addition, Outcome::Failed, None).unwrap();
+        histories.recovered();
+        assert!(histories.counter(b"n").check(0, 10, 11).is_ok());
+        histories.reopen_addition(b"n", addition);
+        histories.now = 20;
+        histories
+            .end_addition(b"n", addition, Outcome::Acknowledged, Some(1))
+            .unwrap();
+        assert!(histories.counter(b"n").check(1, 30, 31).is_ok());
+        assert!(histories.counter(b"n").check(2, 32, 33).is_err(), "it counted twice");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! * `r*`: three *slots*, one for each of three timestamps. A write fills a slot, that is the cells of three columns at
 //!   that timestamp, with the same unique number; now and then it deletes the whole row first. A read must find the
 //!   same number in all three columns of a slot: rows are atomic.
-//! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`.
+//! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`; some are repeated with
+//!   a token ([`additions`]).
 //! * `k*`: claims. Check-and-mutate writes its number unless the row has any cell; one client at most may succeed.
 //! * `p*`: contended. Several clients put one version and delete it again, as fast as they can ([`contended`]).
 //! * `m*`: versions. Puts and deletes of all kinds, conditional or not, in a family without a rule and in one that
@@ -17,6 +18,7 @@
 //! Now and then an acknowledgement triggers the immediate end of the server: that shows acknowledgements that came too
 //! early.
 
+mod additions;
 mod admin;
 mod contended;
 mod versions;
@@ -26,9 +28,10 @@ use crate::contended::Contended;
 use crate::history::{Histories, Moment, Outcome};
 use crate::possible::Row;
 use crate::possible::view::View;
+use additions::Sent;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
@@ -78,6 +81,8 @@ pub struct Workload {
     versions: Mutex<BTreeMap<Bytes, Row>>,
     /// The same for the contended rows.
     contended: Mutex<BTreeMap<Bytes, Contended>>,
+    /// Additions that may be repeated.
+    sent: Mutex<VecDeque<Sent>>,
     acknowledged: Mutex<u64>,
     /// Triggers the server's end.
     end_wanted: tokio::sync::Notify,
@@ -143,6 +148,7 @@ impl Workload {
             taken: Mutex::default(),
             versions: Mutex::default(),
             contended: Mutex::default(),
+            sent: Mutex::default(),
             acknowledged: Mutex::new(0),
             end_wanted: tokio::sync::Notify::new(),
         })
@@ -202,7 +208,7 @@ impl Workload {
     pub async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
             self.rested().await;
-            let operation = self.below(27);
+            let operation = self.below(30);
             let node = match operation {
                 0..=12 => self.some_owner().await,
                 _ => self.running_node().await,
@@ -215,7 +221,8 @@ impl Workload {
                 13..18 => self.read_row(&node).await,
                 18..20 => self.scan(&node).await,
                 20..23 => self.change_versions(&node).await,
-                25.. => self.contend(&node).await,
+                25..27 => self.contend(&node).await,
+                27.. => self.repeat(&node).await,
                 _ => self.read_versions(&node).await,
             }
             let pause = self.cluster.pace() * Duration::from_micros(self.below(3_000));
@@ -379,51 +386,6 @@ impl Workload {
         self.cluster.sim().note(&format!("{what}: {outcome:?}"));
     }
 
-    async fn increment(&self, node: &Node) {
-        let row = self.row('n');
-        let (name, never) = ([&row[..], b"/c"].concat(), node.is_outlived());
-        let addition = self.histories.lock().begin_addition(&name, never);
-        let rule = RmwRule::new(COUNTS, Bytes::new(), RmwOperation::Increment(1));
-        let request = RowOperation {
-            id: None,
-            table: table(),
-            row,
-            condition: None,
-            steps: vec![Step::Modify(rule)],
-            otherwise: Vec::new(),
-            durability: self.durability(),
-        };
-        let router = node.router.clone();
-        let answer = self.ask(node, async move { router.row_operation(request).await }).await;
-        let (outcome, told) = match &answer {
-            Ok(result) => (
-                outcome(result),
-                result
-                    .as_ref()
-                    .ok()
-                    .and_then(|done| number(&done.written.first()?.value)),
-            ),
-            Err(_) => (Outcome::Unknown, None),
-        };
-        self.end_addition(&name, addition, (outcome, told), never);
-    }
-
-    async fn add(&self, node: &Node) {
-        let row = self.row('n');
-        let (name, never) = ([&row[..], b"/s"].concat(), node.is_outlived());
-        let addition = self.histories.lock().begin_addition(&name, never);
-        let operand = Bytes::copy_from_slice(&1i64.to_be_bytes());
-        let merge = Mutation::Merge {
-            family: SUMS,
-            qualifier: Bytes::new(),
-            timestamp: Timestamp(1),
-            operand,
-        };
-        let mutations = vec![merge];
-        let outcome = self.write_row(node, RowMutation { row, mutations }).await;
-        self.end_addition(&name, addition, (outcome, None), never);
-    }
-
     /// Sends a request to a server and checks its refusals.
     async fn ask<T: Send + 'static>(
         &self,
@@ -476,14 +438,6 @@ impl Workload {
         outcomes.into_iter().next().unwrap_or(Outcome::Unknown)
     }
 
-    fn end_addition(&self, name: &[u8], addition: usize, (outcome, told): (Outcome, Option<i64>), never: bool) {
-        let checked = self.histories.lock().end_addition(name, addition, outcome, told);
-        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome, never);
-        if let Err(why) = checked {
-            self.violate(format!("{}: {why}", name.escape_ascii()));
-        }
-    }
-
     async fn claim(&self, node: &Node) {
         let (row, value, never) = (self.row('k'), self.next_value(), node.is_outlived());
         let began = self.tick();
@@ -512,6 +466,7 @@ impl Workload {
             steps: Vec::new(),
             otherwise: vec![Step::Mutate(put)],
             durability: self.durability(),
+            token: None,
         };
         let router = node.router.clone();
         let answer = self

@@ -457,6 +457,7 @@ impl Machine {
                     steps: steps(on_match),
                     otherwise: steps(otherwise),
                     durability: None,
+                    token: None,
                 };
                 Ok(router.row_operation(request).await?.matched.to_string())
             }
@@ -498,6 +499,7 @@ impl Machine {
             steps: vec![Step::Modify(rule)],
             otherwise: Vec::new(),
             durability: None,
+            token: None,
         };
         let cells = self.node.router.row_operation(request).await?.written;
         // So that no two of them get one timestamp.

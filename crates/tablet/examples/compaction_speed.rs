@@ -104,6 +104,7 @@ async fn round(
         files: Arc::new(FileRegistry::new(storage, Arc::new(Cache::new(0)), 1)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: stele_tablet::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

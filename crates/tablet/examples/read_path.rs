@@ -86,6 +86,7 @@ async fn new_tablet() -> Arc<Tablet> {
         files: Arc::new(FileRegistry::new(storage, Arc::new(Cache::new(4 << 30)), 1)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: stele_tablet::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

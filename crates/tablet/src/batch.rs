@@ -14,6 +14,7 @@
 
 mod order;
 
+use crate::tokens::TokenRecord;
 use bytes::Bytes;
 use std::ops::Range;
 use stele_types::key::{self, CellKind, KeyBuf};
@@ -22,6 +23,8 @@ use stele_types::varint;
 use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, limits};
 
 const VERSION: u8 = 2;
+/// The same with the record of a request token behind the entries.
+const VERSION_WITH_TOKEN: u8 = 3;
 /// Version and the longest number of entries: kept free in front of the entries until their number is known.
 const HEADER_BYTES_MAX: usize = 6;
 
@@ -55,6 +58,8 @@ pub struct Batch {
     /// Slices.
     rest: Vec<Bytes>,
     entries: u32,
+    /// Of the request, if it has a token.
+    token: Option<Box<TokenRecord>>,
 }
 
 /// A value that is apart.
@@ -360,7 +365,16 @@ impl BatchBuilder {
     }
 
     /// The encoded batch.
-    pub fn finish(mut self) -> Batch {
+    pub fn finish(self) -> Batch {
+        self.finish_with(None)
+    }
+
+    /// The encoded batch of a request with a token.
+    pub fn finish_with(mut self, token: Option<TokenRecord>) -> Batch {
+        assert!(
+            token.is_none() || self.entries > 0,
+            "a request that changes nothing may be repeated"
+        );
         if self.bytes.is_empty() {
             self.bytes.resize(HEADER_BYTES_MAX, 0);
         }
@@ -372,11 +386,14 @@ impl BatchBuilder {
             rest >>= 7;
             len += 1;
         }
-        header[0] = VERSION;
+        header[0] = if token.is_some() { VERSION_WITH_TOKEN } else { VERSION };
         header[1 + len] = rest as u8;
         let header = &header[..len + 2];
         let unused = HEADER_BYTES_MAX - header.len();
         self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
+        if let Some(token) = &token {
+            token.encode(&mut self.bytes);
+        }
         let bytes = Bytes::from(self.bytes).slice(unused..);
         self.apart.iter_mut().for_each(|apart| apart.at -= unused);
         debug_assert!(
@@ -393,6 +410,7 @@ impl BatchBuilder {
             apart: self.apart,
             rest,
             entries: self.entries,
+            token: token.map(Box::new),
         }
     }
 }
@@ -422,12 +440,20 @@ impl Batch {
         let (&version, mut input) = bytes.split_first()?;
         let entries = varint::take_u32(&mut input)?;
         let mut reader = Reader::new(input, 0, &[]);
-        let sound = version == VERSION && (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty();
-        sound.then_some(Batch {
+        if !(0..entries).all(|_| reader.next().is_some()) {
+            return None;
+        }
+        let token = match version {
+            VERSION => None,
+            VERSION_WITH_TOKEN if entries > 0 => Some(Box::new(TokenRecord::take(&mut reader.input)?)),
+            _ => return None,
+        };
+        reader.input.is_empty().then_some(Batch {
             bytes,
             apart: Vec::new(),
             rest: Vec::new(),
             entries,
+            token,
         })
     }
 
@@ -473,6 +499,11 @@ impl Batch {
         bytes.into()
     }
 
+    /// The record of the request's token, if it has one.
+    pub fn token(&self) -> Option<&TokenRecord> {
+        self.token.as_deref()
+    }
+
     /// Number of mutations, hence of sequence numbers it takes.
     pub fn len(&self) -> u64 {
         u64::from(self.entries)
@@ -510,7 +541,10 @@ impl Batch {
                 visit(key.as_slice(), entry.value);
             }
         }
-        debug_assert!(reader.input.is_empty(), "all bytes of a batch are entries");
+        debug_assert!(
+            reader.input.is_empty() || self.token.is_some(),
+            "all bytes of a batch without a token are entries"
+        );
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Modules, from the bottom up; none imports one that comes later in this list:
 //! * `error`, `schema_mark`, `progress` (counters of bytes moved), `metrics`, `readahead` (memory of scans).
-//! * [`batch`]: the encoding of mutations. [`manifest`]: the durable description of a tablet. [`values`]: value files.
+//! * [`tokens`]: recent request tokens. [`batch`]: the encoding of mutations. [`manifest`]: the durable description of a tablet. [`values`]: value files.
 //! * `files`: open files and their reference counts. `held`: references with their open files.
 //! * `resolve`: versions, deletes, aggregates. `run`, `merge`: one ordered view over memtables and files.
 //! * [`picker`], `statistics`: the decision what to compact. `compaction`: runs one job.
@@ -37,6 +37,7 @@ mod state;
 mod statistics;
 mod summary;
 mod tablet;
+pub mod tokens;
 pub mod values;
 
 pub use batch::{Batch, BatchBuilder, WriteSize};
@@ -51,6 +52,7 @@ pub use scan::{PointRead, Sampled, ScanSpec, TabletScanner};
 pub use schema_mark::SchemaMark;
 pub use stele_memtable::MemoryAccount;
 pub use tablet::{Tablet, TabletContext, WriteLoad};
+pub use tokens::{Answer, Seen, TokenMemory, TokenRecord};
 
 #[cfg(test)]
 mod tests;

@@ -133,8 +133,15 @@ impl Tablet {
         // Not the memtables themselves, whose memory is to be freed when the last reader is done with them.
         let flushed: Vec<SeqNo> = state.frozen.iter().map(|frozen| frozen.newest).collect();
         assert!(!flushed.is_empty(), "a flush has memtables to write");
+        let tokens = match self.env().planted(PlantedBug::ForgetFlushedTokens) {
+            true => None,
+            false => self
+                .tokens()
+                .stored(newest.max(self.flushed_through()), self.wall_micros()),
+        };
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
+            manifest.request_tokens = tokens;
             for (group, file) in added {
                 let mut files = manifest.files(group).to_vec();
                 files.push(file);

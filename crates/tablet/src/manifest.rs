@@ -18,6 +18,7 @@
 //!   built on it.
 
 use crate::error::{Result, TabletError};
+use crate::tokens::StoredTokens;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -26,7 +27,9 @@ use stele_storage::{Storage, StorageError};
 use stele_types::{Epoch, FileId, GroupId, RowRange, SeqNo, TableId, TabletId};
 
 const MAGIC: [u8; 8] = *b"STELEMAN";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Before request tokens. Written where there are none.
+const VERSION_WITHOUT_TOKENS: u32 = 2;
 /// Before references named value files. Written where none does.
 const VERSION_WITHOUT_VALUES: u32 = 1;
 const HEADER_BYTES: usize = 20;
@@ -68,6 +71,9 @@ pub struct Manifest {
     /// Wall-clock microseconds at which it was written; for people.
     #[prost(int64, tag = "8")]
     pub written_micros: i64,
+    /// The recent request tokens whose mutations are in the files.
+    #[prost(message, optional, tag = "16")]
+    pub request_tokens: Option<StoredTokens>,
 }
 
 /// The files of one locality group, in sorted runs; of any key the oldest run that holds it comes first.
@@ -307,15 +313,24 @@ impl Manifest {
         live
     }
 
+    /// The oldest version that has all of its parts. A program that does not know value files or request tokens must not take
+    /// this for a manifest it understands.
+    fn version(&self) -> u32 {
+        let names_values = || self.all_files().any(|file| !file.values.is_empty());
+        match self.request_tokens {
+            Some(_) => VERSION,
+            None if names_values() => VERSION_WITHOUT_TOKENS,
+            None => VERSION_WITHOUT_VALUES,
+        }
+    }
+
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
         let payload = self.encode_to_vec();
         debug_assert!(payload.len() <= BYTES_MAX, "a manifest that is written can be read");
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
         out.put_slice(&MAGIC);
-        // A program that does not know value files must not take this for a manifest it understands.
-        let names_values = self.all_files().any(|file| !file.values.is_empty());
-        out.put_u32_le(if names_values { VERSION } else { VERSION_WITHOUT_VALUES });
+        out.put_u32_le(self.version());
         out.put_u32_le(payload.len() as u32);
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&out);
@@ -768,8 +783,10 @@ fn contended(tablet: TabletId, operation: &'static str) -> TabletError {
 
 /// Prints a manifest.
 pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
-    let manifest = Manifest::decode_file(path, bytes)?;
-    Ok(format!("{manifest:#?}\n"))
+    let mut manifest = Manifest::decode_file(path, bytes)?;
+    let tokens = manifest.request_tokens.take();
+    let tokens = tokens.map(|tokens| tokens.inspect()).unwrap_or_default();
+    Ok(format!("{manifest:#?}\n{tokens}"))
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct TabletMetrics {
     pub compaction_written_bytes: IntCounter,
     /// Their duration.
     pub compaction_seconds: Histogram,
+    /// Request tokens forgotten before their time.
+    pub tokens_forgotten: IntCounter,
     /// Bytes moved, the input of the pacing of writers.
     pub moved: Moved,
 }
@@ -53,6 +55,10 @@ impl TabletMetrics {
                 "Bytes of sstables written by compactions.",
             ),
             compaction_seconds: m.latency("stele_tablet_compaction_seconds", "Duration of a compaction."),
+            tokens_forgotten: m.counter(
+                "stele_request_tokens_forgotten_total",
+                "Request tokens forgotten before their time, for want of memory.",
+            ),
             moved: Moved::default(),
         }
     }

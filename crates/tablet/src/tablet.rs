@@ -26,6 +26,7 @@ use crate::metrics::TabletMetrics;
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
 use crate::summary::Debt;
+use crate::tokens::{TokenMemory, TokenRecord, TokenTable};
 use arc_swap::ArcSwap;
 use commit::Committer;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -51,6 +52,8 @@ pub struct TabletContext {
     pub memory: MemoryAccount,
     /// Instruments.
     pub metrics: TabletMetrics,
+    /// Memory of recent request tokens.
+    pub tokens: TokenMemory,
 }
 
 /// How much of a tablet waits for maintenance.
@@ -108,6 +111,8 @@ pub struct Tablet {
     compaction_pressure: AtomicU64,
     /// Scans that wait for their readers.
     pub(crate) detached: DetachedScans,
+    /// Recent request tokens.
+    tokens: TokenTable,
 }
 
 impl Tablet {
@@ -177,6 +182,7 @@ impl Tablet {
         log: ManifestLog,
         first: SeqNo,
     ) -> Result<Arc<Tablet>> {
+        let tokens = TokenTable::load(manifest.tablet(), manifest.request_tokens.as_ref(), &context.tokens)?;
         let state = State::load(&manifest, schema.clone(), &context.files, &context.memory).await?;
         let state = Arc::new(state);
         context.metrics.open_tablets.inc();
@@ -202,6 +208,7 @@ impl Tablet {
             debt: AtomicU64::new(0),
             compaction_pressure: AtomicU64::new(0),
             detached: DetachedScans::default(),
+            tokens,
             context,
         });
         tablet.note_debt();
@@ -380,6 +387,10 @@ impl Tablet {
             self.freeze();
             state = self.state.read();
         }
+        if let Some(record) = batch.token() {
+            // Before the batch: a flush that writes the batch stores the record.
+            self.add_token(record, first);
+        }
         match state.groups.as_slice() {
             [only] => insert(&only.active, batch, first, |_| true),
             groups => {
@@ -391,6 +402,27 @@ impl Tablet {
             }
         }
         self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel)
+    }
+
+    fn add_token(&self, record: &TokenRecord, first: SeqNo) {
+        let is_replayed = first.epoch() < self.epoch;
+        if is_replayed && self.context.env.planted(PlantedBug::ForgetReplayedTokens) {
+            return;
+        }
+        let forgotten = self.tokens.add(record.clone(), first);
+        self.context.metrics.tokens_forgotten.inc_by(forgotten);
+    }
+
+    /// Forgets the tokens that have expired. With little memory left it also forgets its oldest ones beyond `fair` bytes.
+    pub fn forget_tokens(&self, fair: Option<usize>) {
+        self.tokens.forget_expired(self.wall_micros());
+        let forgotten = fair.map_or(0, |bytes| self.tokens.forget_beyond(bytes));
+        self.context.metrics.tokens_forgotten.inc_by(forgotten);
+    }
+
+    /// Recent request tokens.
+    pub fn tokens(&self) -> &TokenTable {
+        &self.tokens
     }
 
     /// At recovery: applies a record of the log unless files hold it already. [`Batch::decode_record`] has checked its numbers.

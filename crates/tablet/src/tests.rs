@@ -83,6 +83,7 @@ async fn tablet_with(storage: Arc<dyn Storage>, schema: Arc<TableSchema>, files:
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

@@ -65,6 +65,7 @@ impl Lifecycle {
                 flushed_through: 0,
                 groups: Vec::new(),
                 written_micros: self.context.env.wall_micros(),
+                request_tokens: None,
             };
             self.create(schema.clone(), manifest)
         });

@@ -55,6 +55,8 @@ pub struct ServerMetrics {
     pub splits: IntCounter,
     /// Merges of neighbouring tablets.
     pub merges: IntCounter,
+    /// Requests that their tokens showed to be repetitions.
+    pub repeated: IntCounter,
     /// Reads that met damage, by file: as many labels as there are damaged files.
     pub corruption: IntCounterVec,
     /// Tablets whose manifest cannot be read.
@@ -123,6 +125,10 @@ impl ServerMetrics {
             running_compactions: m.gauge("stele_running_compactions", "Compactions running."),
             running_flushes: m.gauge("stele_running_flushes", "Flushes running."),
             splits: m.counter("stele_tablet_splits_total", "Tablets split."),
+            repeated: m.counter(
+                "stele_repeated_requests_total",
+                "Requests that had taken effect before, as their tokens showed.",
+            ),
             merges: m.counter("stele_tablet_merges_total", "Merges of neighbouring tablets."),
             corruption: m.counters(
                 "stele_corruption_total",

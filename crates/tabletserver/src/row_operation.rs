@@ -16,10 +16,14 @@
 //! How much memory a row takes shows when it is read. Under the latch only free memory is reserved, never the overdraft, which a
 //! large plain write has from its arrival. Where free memory is too little, latch, gate and reservations are released, the
 //! write waits, and the row is latched and read again with the memory reserved.
+//!
+//! An operation with a token that has taken effect before is not applied again (`repeated`). Its record is looked up under the
+//! latch, so a repetition waits for an attempt that is under way.
 
 mod columns;
 mod condition;
 mod modify;
+mod repeated;
 mod steps;
 
 use crate::commit::{Held, Reserved};
@@ -32,8 +36,8 @@ use condition::Tested;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{Condition, RowOutcome, ServiceResult, Step, TabletRowOperation};
-use stele_tablet::{BatchBuilder, WriteSize};
-use stele_types::{Durability, RowMutation, TableSchema, TabletId};
+use stele_tablet::{Answer, BatchBuilder, TokenRecord, WriteSize};
+use stele_types::{Durability, RequestToken, RowMutation, TableSchema, TabletId};
 use steps::Times;
 
 /// The least size of such a write for admission: the bytes that it writes may not be known yet.
@@ -68,14 +72,27 @@ impl RowOperations {
             steps,
             otherwise,
             durability,
+            token,
         } = operation;
         let sizes = [&steps, &otherwise].map(|steps| steps::least_size(&row, steps));
         let mut begun = Begun::default();
-        let (held, reserved, found) = loop {
+        let (held, reserved, found, repeats) = loop {
             let (held, reserved) = self.own_row(tablet, &row, &sizes).await?;
-            let branches = [&steps[..], &otherwise[..]];
-            match self.read(&held, &row, condition.as_ref(), branches, begun).await? {
-                Ok(found) => break (held, reserved, found),
+            let repeats = match self.answer(&held, token.as_ref(), &row)? {
+                Some(Answer {
+                    matched,
+                    written: Some(written),
+                }) => return Ok(RowOutcome { matched, written }),
+                answer => answer.map(|answer| answer.matched),
+            };
+            // Of a repetition the branch is known.
+            let (condition, branches) = match repeats {
+                None => (condition.as_ref(), [&steps[..], &otherwise[..]]),
+                Some(true) => (None, [&steps[..], &[]]),
+                Some(false) => (None, [&otherwise[..], &[]]),
+            };
+            match self.read(&held, &row, condition, branches, begun).await? {
+                Ok(found) => break (held, reserved, found, repeats),
                 Err(lacks) => {
                     drop((held, reserved));
                     begun = lacks.wait(&self.write.admission.rows).await?;
@@ -87,22 +104,40 @@ impl RowOperations {
             schema,
             columns,
         } = found;
+        let matched = repeats.unwrap_or(matched);
         let steps = if matched { steps } else { otherwise };
         // Under the latch: a time from before it could be before that of a write which this operation has seen.
-        let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let wall_micros = self.write.env.wall_micros();
+        let now = server_timestamp(schema.time_unit, schema.granularity, wall_micros);
         let plain = first.map_or(now, |first| first.max(now));
         let times = Times { now, plain };
         let cells = columns.as_ref().map_or(&[][..], |columns| &columns.cells);
+        if repeats.is_some() {
+            return Ok(repeated::outcome(matched, cells, &steps));
+        }
         let (mutations, written) = steps::resolve(&schema, cells, steps, times, self.write.admission.rows.all_bytes())?;
         if !mutations.is_empty() {
+            let record = token.map(|token| TokenRecord::new(&token, &row, wall_micros, matched, &written));
             let mutation = RowMutation { row, mutations };
             let reserved = Reserved {
                 row: columns.map(RowCells::without_cells),
                 ..reserved
             };
-            self.commit_row(mutation, durability, held, reserved).await?;
+            self.commit_row((mutation, record), durability, held, reserved).await?;
         }
         Ok(RowOutcome { matched, written })
+    }
+
+    /// The answer of an earlier attempt at an operation with a token. The latch of the row is held.
+    fn answer(&self, held: &Held, token: Option<&RequestToken>, row: &Bytes) -> ServiceResult<Option<Answer>> {
+        let Some(token) = token else {
+            return Ok(None);
+        };
+        let answer = repeated::answer(&held.entered.tablet, token, row, self.write.env.wall_micros())?;
+        if answer.is_some() {
+            self.write.repeated.inc();
+        }
+        Ok(answer)
     }
 
     /// Tests the condition, and reads the columns that the steps of its branch change: the first branch if it holds.
@@ -138,7 +173,7 @@ impl RowOperations {
     /// Logs and applies the result of such a write.
     async fn commit_row(
         &self,
-        mutation: RowMutation,
+        (mutation, record): (RowMutation, Option<TokenRecord>),
         durability: Option<Durability>,
         mut held: Held,
         mut reserved: Reserved,
@@ -159,7 +194,7 @@ impl RowOperations {
         held.keep(reserved);
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
-        self.write.commit(builder.finish(), durability, held).await
+        self.write.commit(builder.finish_with(record), durability, held).await
     }
 
     /// Latches a row for a write, with reservations for the largest of these sizes.

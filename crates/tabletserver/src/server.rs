@@ -33,7 +33,7 @@ use stele_filter::Filter;
 use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tablet::{FileRegistry, MemoryAccount, TabletContext, TabletError, TabletMetrics};
+use stele_tablet::{FileRegistry, MemoryAccount, TabletContext, TabletError, TabletMetrics, TokenMemory};
 use stele_types::{Durability, Epoch, RowWrites, TabletId};
 use tokio::sync::Notify;
 
@@ -311,5 +311,6 @@ fn context_of(
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(metrics),
+        tokens: TokenMemory::of(&options.pool),
     }
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{LogError, Submitted, is_no_space};
 use stele_env::Env;
+use stele_env::metrics::IntCounter;
 use stele_memory::Reservation;
 use stele_storage::Storage;
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
@@ -51,6 +52,8 @@ pub(crate) struct WritePath {
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
     pub(crate) flushes: Arc<FlushDemand>,
+    /// Counts requests that their tokens showed to be repetitions.
+    pub(crate) repeated: IntCounter,
     storage: Arc<dyn Storage>,
     tablets: Arc<Tablets>,
     log: Arc<CommitLog>,
@@ -71,6 +74,7 @@ impl WritePath {
             latches: Arc::default(),
             row_cache: parts.row_cache.clone(),
             flushes: parts.flushes.clone(),
+            repeated: parts.metrics.repeated.clone(),
             storage: parts.context.storage.clone(),
             tablets: parts.tablets.clone(),
             log: parts.log.clone(),

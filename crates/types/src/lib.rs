@@ -14,6 +14,7 @@ pub mod mutation;
 pub mod range;
 pub mod row;
 pub mod schema;
+pub mod token;
 pub mod varint;
 pub mod writes;
 
@@ -28,4 +29,5 @@ pub use schema::{
     Compression, DeleteRule, Deletes, Durability, Family, GroupOptions, KeepDeleted, LocalityGroup, TableSchema,
     ValueType,
 };
+pub use token::RequestToken;
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -23,6 +23,12 @@ pub const ROW_BYTES_MAX: usize = 256 << 20;
 /// Mutations in one request, over all its entries (bigtable.proto).
 pub const MUTATIONS_PER_REQUEST_MAX: usize = 100_000;
 
+/// Bytes of a request token. Clients use 8 to 36 bytes: random bytes, or a UUID as text.
+pub const TOKEN_BYTES_MAX: usize = 256;
+
+/// Bytes of a token through the Bigtable API at least (data.proto, `Idempotency.token`).
+pub const BIGTABLE_TOKEN_BYTES_MIN: usize = 8;
+
 /// Longest encoded cell key: every row and qualifier byte may be escaped to two, plus terminators, family and
 /// trailer (see `key`).
 pub const CELL_KEY_BYTES_MAX: usize = 2 * ROW_KEY_BYTES_MAX + 2 * QUALIFIER_BYTES_MAX + 64;

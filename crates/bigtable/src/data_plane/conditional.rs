@@ -40,6 +40,7 @@ pub(crate) async fn check_and_mutate_row(
         table: table.name,
         id: Some(schema.id),
         durability: None,
+        token: None,
     };
     let outcome = context.service.row_operation(operation).await.map_err(status)?;
     Ok(v2::CheckAndMutateRowResponse {
@@ -64,6 +65,7 @@ pub(crate) async fn read_modify_write_row(
         table: table.name,
         id: Some(schema.id),
         durability: None,
+        token: None,
     };
     let outcome = context.service.row_operation(operation).await.map_err(status)?;
     let row = rmw::row(&schema, request.row_key, outcome.written)?;

@@ -3,6 +3,7 @@
 //! The zero-copy decoder reads nearly all requests ([`crate::zero_copy`]). Others are decoded by prost, which costs
 //! more and names the mistake in the request.
 
+use super::once::{self, Once};
 use super::resolver;
 use crate::accounting::Call;
 use crate::context::Context;
@@ -16,7 +17,7 @@ use crate::status::{not_decoded, status};
 use crate::{wire, zero_copy};
 use bytes::Bytes;
 use stele_client::MutateRows;
-use stele_types::{RowMutation, RowWrites, TableId, TableName};
+use stele_types::{RequestToken, RowMutation, RowWrites, TableId, TableName};
 use tonic::Status;
 
 /// A message without fields, behind its prefix.
@@ -24,9 +25,13 @@ const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 
 /// Serves a MutateRow call.
 pub(crate) async fn mutate_row(context: &Context, call: &Call, bytes: Bytes) -> Result<Response, Status> {
-    let (table, rows) = one_row(context, call, bytes)?;
-    let results = write(context, table, rows).await?;
-    results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
+    match one_row(context, call, bytes)? {
+        (table, Row::Plain(rows)) => {
+            let results = write(context, table, rows).await?;
+            results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
+        }
+        (table, Row::Once(entry)) => once::apply_one(context, &table, entry).await?,
+    }
     Ok(Response::Whole([EMPTY_MESSAGE].into()))
 }
 
@@ -42,12 +47,57 @@ pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) ->
         return Ok(Response::Whole(outcomes::messages(&results)?));
     }
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
-    let (table, rows, mut results) = checked_rows(context, request)?;
-    let mut written = write(context, table, rows.into()).await?.into_iter();
-    for result in results.iter_mut().filter(|result| result.is_ok()) {
-        *result = written.next().unwrap_or_else(|| Err(outcomes::missing()));
-    }
+    let (table, checked) = checked_rows(context, request)?;
+    let applied = once::apply(context, &table, checked.once).await;
+    let written = write(context, table, checked.plain.into()).await?;
+    let (mut applied, mut written) = (applied.into_iter(), written.into_iter());
+    let results: Vec<Outcome> = checked
+        .entries
+        .into_iter()
+        .map(|entry| {
+            let results = match entry? {
+                Kind::Plain => &mut written,
+                Kind::Once => &mut applied,
+            };
+            results.next().unwrap_or_else(|| Err(outcomes::missing()))
+        })
+        .collect();
     Ok(Response::Whole(outcomes::messages(&results)?))
+}
+
+/// The row of a MutateRowRequest.
+enum Row {
+    Plain(RowWrites),
+    Once(Once),
+}
+
+/// The valid entries of a MutateRowsRequest.
+#[derive(Default)]
+struct Checked {
+    plain: Vec<RowMutation>,
+    once: Vec<Once>,
+    /// Of each entry, where it is or why it is refused.
+    entries: Vec<Result<Kind, Status>>,
+}
+
+enum Kind {
+    Plain,
+    Once,
+}
+
+impl Checked {
+    fn push(&mut self, row: RowMutation, token: Option<RequestToken>) -> Kind {
+        match token {
+            None => {
+                self.plain.push(row);
+                Kind::Plain
+            }
+            Some(token) => {
+                self.once.push(Once { row, token });
+                Kind::Once
+            }
+        }
+    }
 }
 
 /// Charges the decoded form of a request, and decodes it. It shares the bytes of the request.
@@ -68,14 +118,14 @@ fn charge_zero_copy(call: &Call, rows: &RowWrites) -> Result<(), Status> {
 type Addressed = (TableName, TableId);
 
 /// The row of a MutateRowRequest.
-fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, RowWrites), Status> {
+fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, Row), Status> {
     if let Some(head) = zero_copy::mutate_row_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
         && let Some(rows) = zero_copy::mutate_row(&bytes, &resolver(context, &schema))
     {
         charge_zero_copy(call, &rows)?;
-        return Ok(((table.name, schema.id), rows));
+        return Ok(((table.name, schema.id), Row::Plain(rows)));
     }
     let request: wire::MutateRowRequest = decoded(call, bytes)?;
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
@@ -85,14 +135,15 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, R
     }
     let schema = context.schema(&table)?;
     let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
-    Ok(((table.name, schema.id), vec![row].into()))
+    let row = match once::token(&row, request.idempotency)? {
+        None => Row::Plain(vec![row].into()),
+        Some(token) => Row::Once(Once { row, token }),
+    };
+    Ok(((table.name, schema.id), row))
 }
 
-/// The valid rows of a request, and one result for each of its entries.
-fn checked_rows(
-    context: &Context,
-    request: wire::MutateRowsRequest,
-) -> Result<(Addressed, Vec<RowMutation>, Vec<Outcome>), Status> {
+/// The valid entries of a request, and one result for each of its entries.
+fn checked_rows(context: &Context, request: wire::MutateRowsRequest) -> Result<(Addressed, Checked), Status> {
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     check_mutation_count(count)?;
@@ -101,14 +152,17 @@ fn checked_rows(
     }
     let schema = context.schema(&table)?;
     let resolver = resolver(context, &schema);
-    let mut rows = Vec::with_capacity(request.entries.len());
-    let mut outcomes = Vec::with_capacity(request.entries.len());
+    let mut checked = Checked::default();
+    checked.entries.reserve_exact(request.entries.len());
     for entry in request.entries {
         let row = resolver.row(entry.row_key, entry.mutations);
-        let outcome = row.map(|row| rows.push(row));
-        outcomes.push(outcome.map_err(|refusal| outcomes::kept(&refusal)));
+        let found = row.and_then(|row| {
+            let token = once::token(&row, entry.idempotency)?;
+            Ok(checked.push(row, token))
+        });
+        checked.entries.push(found.map_err(|refusal| outcomes::kept(&refusal)));
     }
-    Ok(((table.name, schema.id), rows, outcomes))
+    Ok(((table.name, schema.id), checked))
 }
 
 /// Writes rows, if any; one result for each.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_client::{
     CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewTable, ReadRows,
@@ -15,8 +15,8 @@ use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
-    Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId,
-    TableName, TableSchema, TabletId, Timestamp, ValueType,
+    Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation, RowRange, RowSet,
+    TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -27,6 +27,8 @@ struct FakeTable {
     schema: Arc<TableSchema>,
     rows: BTreeMap<Bytes, Row>,
     splits: Vec<Bytes>,
+    /// Rows and tokens of applied operations.
+    applied: BTreeSet<(Bytes, Bytes)>,
 }
 
 #[derive(Default)]
@@ -261,6 +263,12 @@ impl TableService for Fake {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
             table.check(request.id)?;
+            if let Some(RequestToken::Dated { token, .. }) = &request.token
+                && !table.applied.insert((request.row.clone(), token.clone()))
+            {
+                let (matched, written) = (true, Vec::new());
+                return Ok(RowOutcome { matched, written });
+            }
             let matched = match &request.condition {
                 None => true,
                 Some(condition) => table.holds(&request.row, condition)?,
@@ -375,6 +383,7 @@ impl TableAdmin for Fake {
             schema: Arc::clone(&schema),
             rows: BTreeMap::new(),
             splits: table.initial_splits,
+            applied: BTreeSet::new(),
         };
         state.tables.insert(table.name, made);
         Ok(schema)

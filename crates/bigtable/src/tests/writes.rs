@@ -249,6 +249,109 @@ async fn sums_add_up() {
     assert_eq!(response.chunks[0].value[..], 42i64.to_be_bytes());
 }
 
+/// Adds to a cell of the aggregate family.
+fn add(amount: i64) -> v2::Mutation {
+    let value = |kind| {
+        Some(v2::Value {
+            kind: Some(kind),
+            ..Default::default()
+        })
+    };
+    let add = v2::mutation::AddToCell {
+        family_name: "sum".into(),
+        column_qualifier: value(ValueKind::RawValue("q".into())),
+        timestamp: value(ValueKind::RawTimestampMicros(0)),
+        input: value(ValueKind::IntValue(amount)),
+    };
+    v2::Mutation {
+        mutation: Some(Kind::AddToCell(add)),
+    }
+}
+
+fn idempotency(token: &'static str, seconds: i64) -> Option<v2::Idempotency> {
+    Some(v2::Idempotency {
+        token: token.into(),
+        start_time: Some(prost_types::Timestamp { seconds, nanos: 5_000 }),
+    })
+}
+
+async fn sum_of(harness: &Harness, row: &'static str) -> i64 {
+    let read = v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        rows: Some(v2::RowSet {
+            row_keys: vec![row.into()],
+            row_ranges: Vec::new(),
+        }),
+        ..Default::default()
+    };
+    let mut stream = harness.data().read_rows(read).await.unwrap().into_inner();
+    let response = stream.message().await.unwrap().unwrap();
+    i64::from_be_bytes(response.chunks[0].value[..].try_into().unwrap())
+}
+
+#[tokio::test]
+async fn an_addition_with_a_token_counts_once() {
+    let harness = Harness::with_table().await;
+    let request = |token, row| v2::MutateRowRequest {
+        idempotency: idempotency(token, 1_700_000_000),
+        ..mutate(row, vec![set("f", "q", 0, "v"), add(5)])
+    };
+    for token in ["token-01", "token-01", "token-02", "token-02"] {
+        harness.data().mutate_row(request(token, "r")).await.unwrap();
+    }
+    assert_eq!(sum_of(&harness, "r").await, 10);
+    let entry = |row: &'static str, mutation, idempotency| Entry {
+        row_key: row.into(),
+        mutations: vec![mutation],
+        idempotency,
+    };
+    let (token, short) = (idempotency("token-03", 1_700_000_000), idempotency("token", 1));
+    let entries = || {
+        vec![
+            entry("a", set("f", "q", 0, "v"), token.clone()),
+            entry("b", add(1), token.clone()),
+            entry("c", add(1), short.clone()),
+            entry("c", add(1), None),
+            entry("d", add(1), token.clone()),
+        ]
+    };
+    for _ in 0..3 {
+        let (ok, invalid) = (Code::Ok as i32, Code::InvalidArgument as i32);
+        let codes = entry_codes(&harness, entries()).await.unwrap();
+        assert_eq!(codes, [(0, ok), (1, ok), (2, invalid), (3, ok), (4, ok)]);
+    }
+    let mut sums = Vec::new();
+    for row in ["b", "c", "d"] {
+        sums.push(sum_of(&harness, row).await);
+    }
+    assert_eq!(sums, [1, 3, 1]);
+}
+
+#[tokio::test]
+async fn a_token_that_does_not_say_when_it_began_is_refused() {
+    let harness = Harness::with_table().await;
+    let undated = v2::Idempotency {
+        token: "token-01".into(),
+        start_time: None,
+    };
+    for idempotency in [
+        Some(undated),
+        idempotency("token-01", 0),
+        idempotency("token-01", i64::MAX),
+        idempotency("token-0", 1_700_000_000),
+        Some(v2::Idempotency {
+            token: vec![1; 257].into(),
+            ..idempotency("", 1).unwrap()
+        }),
+    ] {
+        let request = v2::MutateRowRequest {
+            idempotency,
+            ..mutate("r", vec![add(5)])
+        };
+        assert_eq!(code(harness.data().mutate_row(request).await), Code::InvalidArgument);
+    }
+}
+
 /// Families have the same numbers in every table.
 #[tokio::test]
 async fn a_write_does_not_land_in_a_table_that_has_taken_the_name() {

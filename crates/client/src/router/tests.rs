@@ -138,6 +138,7 @@ async fn a_request_is_for_the_table_that_its_families_are_of() {
             steps: Vec::new(),
             otherwise: row.mutations.into_iter().map(Step::Mutate).collect(),
             durability: None,
+            token: None,
         })
         .await;
     assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
@@ -204,6 +205,7 @@ async fn calls(router: &Router, table: &TableName) -> (Vec<Option<ErrorKind>>, b
         steps: Vec::new(),
         otherwise: Vec::new(),
         durability: None,
+        token: None,
     };
     let outcomes = vec![
         kind(router.read_rows(read).await.err()),

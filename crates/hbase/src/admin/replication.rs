@@ -106,7 +106,12 @@ impl Rows {
     fn add(&mut self, shared: &Context, cell: Cell) -> Outcome<()> {
         let now = times::now(&self.schema, shared.env.wall_micros());
         let schema = &self.schema;
-        let (row, mutation): (Bytes, Mutation) = Converter { schema, now }.logged(cell)?;
+        let (row, mutation): (Bytes, Mutation) = Converter {
+            schema,
+            nonce_group: None,
+            now,
+        }
+        .logged(cell)?;
         match self.rows.last_mut() {
             Some(last) if last.row == row => last.mutations.push(mutation),
             _ => self.rows.push(RowMutation {

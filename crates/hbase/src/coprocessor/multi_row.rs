@@ -34,7 +34,7 @@ pub(super) async fn serve(
         );
         return Err(Failure::do_not_retry(message));
     }
-    let converter = converter(shared, schema);
+    let converter = converter(shared, schema, None);
     let mut cells = CellReader::new(Bytes::new());
     let mut rows: Vec<RowMutation> = Vec::with_capacity(request.mutation_request.len());
     let mut durability: Option<Durability> = None;

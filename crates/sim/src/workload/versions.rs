@@ -90,6 +90,7 @@ impl Workload {
             steps: steps(&change.on_match),
             otherwise: steps(&change.otherwise),
             durability: self.durability(),
+            token: None,
         };
         let router = node.router.clone();
         let answer = self.ask(node, async move { router.row_operation(request).await }).await;

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::manifest::{FileRef, Manifest};
 use crate::tablet::Tablet;
+use crate::tokens;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{GroupId, TabletId};
 
@@ -33,7 +34,14 @@ impl Tablet {
             manifest.flushed_through = part.next_sequence().0;
             manifests.push(manifest);
         }
-        Ok(joined(&manifests, tablet))
+        let mut whole = joined(&manifests, tablet);
+        let memory = parts
+            .first()
+            .map(|part| part.context.tokens.clone())
+            .unwrap_or_default();
+        let stored = manifests.iter().filter_map(|part| part.request_tokens.as_ref());
+        whole.request_tokens = tokens::joined(tablet, stored, &memory)?;
+        Ok(whole)
     }
 
     /// Takes over the statistics of the tablets that have become this one. Without statistics every upper run counts as
@@ -66,6 +74,7 @@ fn joined(parts: &[Manifest], tablet: TabletId) -> Manifest {
         end: last.end.clone(),
         flushed_through: parts.iter().map(|part| part.flushed_through).max().unwrap_or_default(),
         groups: Vec::new(),
+        request_tokens: None,
         ..first.clone()
     };
     let groups: BTreeSet<u32> = parts
@@ -201,6 +210,7 @@ mod tests {
                 }],
             }],
             written_micros: 0,
+            request_tokens: None,
         };
         let whole = joined(&[part("b", Some("d"), 7, 30), part("d", None, 5, 40)], TabletId(3));
         assert_eq!((whole.tablet, whole.table, whole.flushed_through), (3, 9, 7));

@@ -134,6 +134,7 @@ impl Bench {
             files: Arc::new(files),
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(&Metrics::new()),
+            tokens: crate::TokenMemory::default(),
         };
         let manifest = Manifest {
             tablet: 1,

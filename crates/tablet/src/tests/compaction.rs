@@ -20,6 +20,7 @@ async fn small_files(schema: Arc<TableSchema>) -> Arc<Tablet> {
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

@@ -69,6 +69,7 @@ async fn slow_tablet(waits: usize, file_bytes: u64) -> (Arc<Slow>, Arc<Tablet>) 
         ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

@@ -15,6 +15,7 @@ fn context(storage: &Arc<dyn Storage>, epoch: u32) -> TabletContext {
         files: Arc::new(FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     }
 }
 

@@ -1,12 +1,16 @@
 //! Manifests and mutation batches of all versions, byte for byte. A change of these bytes is a new version.
 
+use crate::TokenRecord;
 use crate::manifest::{self, FileRef, GroupFiles, Manifest};
+use crate::tokens::StoredTokens;
 use crate::{Batch, BatchBuilder};
 use bytes::Bytes;
-use stele_types::{FamilyId, FileId, Mutation, RowMutation, Timestamp};
+use stele_types::{Cell, CellKind, FamilyId, FileId, Labels, Mutation, RequestToken, RowMutation, Timestamp};
 
 const MANIFEST: &[u8] = include_bytes!("../../testdata/v1.manifest");
 const BATCH: &[u8] = include_bytes!("../../testdata/v2.batch");
+const MANIFEST_WITH_TOKENS: &[u8] = include_bytes!("../../testdata/v3.manifest");
+const BATCH_WITH_TOKEN: &[u8] = include_bytes!("../../testdata/v3.batch");
 
 fn manifest() -> Manifest {
     let whole = FileRef {
@@ -39,11 +43,47 @@ fn manifest() -> Manifest {
             files: vec![cut, whole],
         }],
         written_micros: 1_600_000_000_000_000,
+        request_tokens: None,
     }
 }
 
-/// One entry of every kind.
+/// A manifest with the tokens of two requests.
+fn manifest_with_tokens() -> Manifest {
+    let mut records = Vec::new();
+    record().encode(&mut records);
+    let nonce = RequestToken::Nonce { group: 1, nonce: 2 };
+    TokenRecord::new(&nonce, b"row", 1_600_000_000_000_000, false, &[]).encode(&mut records);
+    Manifest {
+        request_tokens: Some(StoredTokens {
+            records: records.into(),
+            forgotten_micros: 1_500_000_000_000_000,
+        }),
+        ..manifest()
+    }
+}
+
+fn record() -> TokenRecord {
+    let token = RequestToken::Dated {
+        token: Bytes::from_static(b"token-01"),
+        start_micros: 1_600_000_000_000_000,
+    };
+    let cell = Cell {
+        family: FamilyId(300),
+        kind: CellKind::Put,
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(-7),
+        value: Bytes::copy_from_slice(&5i64.to_be_bytes()),
+        labels: Labels::none(),
+    };
+    TokenRecord::new(&token, b"row", 1_600_000_000_000_001, true, &[cell])
+}
+
 fn batch() -> Batch {
+    builder().finish()
+}
+
+/// One entry of every kind.
+fn builder() -> BatchBuilder {
     let (family, qualifier, timestamp) = (FamilyId(300), Bytes::from_static(b"q\0"), Timestamp(-7));
     let mutations = vec![
         Mutation::Put {
@@ -87,7 +127,7 @@ fn batch() -> Batch {
         row: Bytes::from_static(b"row"),
         mutations,
     });
-    builder.finish()
+    builder
 }
 
 #[test]
@@ -97,6 +137,14 @@ fn manifests_are_written_and_read_as_ever() {
         "the bytes of a manifest have changed"
     );
     assert_eq!(Manifest::decode_file("v1.manifest", MANIFEST).unwrap(), manifest());
+    assert!(
+        manifest_with_tokens().encode_file() == MANIFEST_WITH_TOKENS,
+        "the bytes of a manifest with tokens have changed"
+    );
+    let decoded = Manifest::decode_file("v3.manifest", MANIFEST_WITH_TOKENS).unwrap();
+    assert_eq!(decoded, manifest_with_tokens());
+    let text = manifest::inspect("v3.manifest", MANIFEST_WITH_TOKENS).unwrap();
+    assert!(text.contains("request tokens: 2"), "{text}");
 }
 
 /// Data that an older program wrote has no runs; a run is bytes that it passes over.
@@ -140,12 +188,35 @@ fn batches_are_written_and_read_as_ever() {
         "the bytes of a mutation batch have changed"
     );
     assert_eq!(Batch::decode(Bytes::from_static(BATCH)), Some(batch()));
+    let with_token = builder().finish_with(Some(record()));
+    assert!(
+        with_token.to_bytes() == BATCH_WITH_TOKEN,
+        "the bytes of a mutation batch with a token have changed"
+    );
+    let decoded = Batch::decode(Bytes::from_static(BATCH_WITH_TOKEN)).unwrap();
+    assert_eq!((&decoded, decoded.token()), (&with_token, Some(&record())));
+}
+
+/// Behind the entries there is one record, and nothing else.
+#[test]
+fn a_batch_with_a_cut_or_continued_token_is_refused() {
+    for cut in BATCH.len() - 2..BATCH_WITH_TOKEN.len() {
+        assert_eq!(
+            Batch::decode(Bytes::from_static(&BATCH_WITH_TOKEN[..cut])),
+            None,
+            "{cut}"
+        );
+    }
+    let more = [BATCH_WITH_TOKEN, &[0]].concat();
+    assert_eq!(Batch::decode(more.into()), None);
+    let only_token = [&[3, 0], &BATCH_WITH_TOKEN[BATCH.len()..]].concat();
+    assert_eq!(Batch::decode(only_token.into()), None, "nothing is changed");
 }
 
 /// Version 1 was never released; a version that is not known is refused with any bytes after it.
 #[test]
 fn batches_of_other_versions_are_refused() {
-    for version in (0..=u8::MAX).filter(|version| *version != BATCH[0]) {
+    for version in (0..=u8::MAX).filter(|version| *version != 2) {
         let mut other = BATCH.to_vec();
         other[0] = version;
         assert_eq!(Batch::decode(other.into()), None, "version {version}");

@@ -235,6 +235,7 @@ fn context(storage: &Arc<dyn Storage>, cache: &Arc<Cache>, epoch: u32) -> Tablet
         files: Arc::new(FileRegistry::new(storage.clone(), cache.clone(), epoch)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     }
 }
 

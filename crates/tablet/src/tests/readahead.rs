@@ -86,6 +86,7 @@ async fn two_files(job_bytes: usize) -> (Arc<Tablet>, Arc<AtomicUsize>) {
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

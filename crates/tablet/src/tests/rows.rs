@@ -26,6 +26,7 @@ async fn filled_with(cache_bytes: usize, filter_bits: Option<u32>) -> (Arc<Table
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

@@ -62,6 +62,7 @@ async fn tablet_of(compression: Compression) -> (Arc<Tablet>, Arc<AtomicU64>) {
         storage,
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     };
     let manifest = Manifest {
         tablet: 1,

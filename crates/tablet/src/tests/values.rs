@@ -22,6 +22,7 @@ fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> Tab
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     }
 }
 

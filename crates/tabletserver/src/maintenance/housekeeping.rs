@@ -12,7 +12,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::IntCounterVec;
 use stele_storage::Storage;
-use stele_tablet::FileRegistry;
+use stele_tablet::{FileRegistry, TokenMemory};
 use tokio::sync::Notify;
 
 /// Checks between two reports: a second.
@@ -33,6 +33,7 @@ pub(crate) struct Housekeeper {
     tablets: Arc<Tablets>,
     log: Arc<CommitLog>,
     admission: Arc<Admission>,
+    tokens: TokenMemory,
     log_bytes_max: u64,
     /// Reads that met damage, by file.
     corruption: IntCounterVec,
@@ -60,6 +61,7 @@ impl Housekeeper {
             tablets: parts.tablets.clone(),
             log: parts.log.clone(),
             admission: parts.admission.clone(),
+            tokens: parts.context.tokens.clone(),
             log_bytes_max: parts.options.log_bytes_max,
             corruption: parts.metrics.corruption.clone(),
             stopping: parts.stopping.clone(),
@@ -123,8 +125,11 @@ impl Housekeeper {
         self.rounds.gauges.update();
         self.report_damage();
         self.rounds.compactor.check_for_space();
-        for served in self.tablets.all() {
+        let served = self.tablets.all();
+        let fair_tokens = self.tokens.fair_part(served.len());
+        for served in served {
             served.tablet.drop_readahead(READER_IDLE);
+            served.tablet.forget_tokens(fair_tokens);
         }
     }
 

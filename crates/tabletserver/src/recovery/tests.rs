@@ -6,6 +6,7 @@ mod outage;
 mod parts;
 mod replaced;
 mod takeover;
+mod tokens;
 
 use super::*;
 use crate::server::TabletServer;

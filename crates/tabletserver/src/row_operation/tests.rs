@@ -112,6 +112,7 @@ impl Row {
             steps,
             otherwise,
             durability: None,
+            token: None,
         };
         self.server.row_operation(TABLETS[0], operation).await
     }

@@ -38,6 +38,7 @@ fn conditional(row: &Bytes, reads: Option<Filter>, steps: Vec<Step>, otherwise: 
         steps,
         otherwise,
         durability: None,
+        token: None,
     }
 }
 
@@ -48,6 +49,7 @@ fn unconditional(row: &Bytes, steps: Vec<Step>) -> TabletRowOperation {
         steps,
         otherwise: Vec::new(),
         durability: None,
+        token: None,
     }
 }
 
