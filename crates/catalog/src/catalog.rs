@@ -5,6 +5,7 @@
 
 use crate::error::CatalogError;
 use crate::record::{self, NamespaceRecord, TabletRecord};
+use crate::snapshots;
 use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -32,7 +33,7 @@ pub fn block_of(id: u64) -> u64 {
 
 /// The catalog.
 pub struct Catalog {
-    coord: Arc<dyn Coord>,
+    pub(crate) coord: Arc<dyn Coord>,
     view: RwLock<Arc<CatalogView>>,
     /// A transaction failed in a way that leaves its outcome open until another one succeeds.
     unsettled: AtomicBool,
@@ -78,6 +79,7 @@ impl Catalog {
             view.namespaces
                 .insert(name, (namespace.front_end_data, namespace.explicit));
         }
+        view.snapshots = snapshots::load(&*coord).await?;
         let catalog = Catalog {
             coord,
             view: RwLock::new(Arc::new(view)),
@@ -270,14 +272,15 @@ impl Catalog {
 
     /// Replaces all tablets of a table by others that cover the same rows. Their number is not limited: their records go
     /// under the number `set`, which no table names before. One transaction then makes the table name it. `id` is the table's, in
-    /// case another has taken its name.
+    /// case another has taken its name. The table gets the schema in `restored`, if any, under the next version.
     pub async fn replace_all_tablets(
         &self,
         (table, id): (&TableName, TableId),
         set: TableId,
         new: Vec<(TabletId, RowRange)>,
+        restored: Option<&TableSchema>,
     ) -> Result<()> {
-        let outcome = self.name_other_tablets((table, id), set, &new).await;
+        let outcome = self.name_other_tablets((table, id), set, &new, restored).await;
         let former = match &outcome {
             Ok(former) => Some((former.tablet_set, former.tablets().iter().map(|t| t.id).collect())),
             Err(error) if error.is_ambiguous() => None,
@@ -298,20 +301,32 @@ impl Catalog {
         (table, id): (&TableName, TableId),
         set: TableId,
         new: &[(TabletId, RowRange)],
+        restored: Option<&TableSchema>,
     ) -> Result<Arc<TableEntry>> {
         let entry = self.table(table)?;
         let key = record::table_key(table);
         if entry.schema.id != id {
             return Err(CatalogError::Conflict { key });
         }
+        let schema = match restored {
+            None => entry.schema.clone(),
+            Some(restored) => Arc::new(TableSchema {
+                version: entry.schema.version + 1,
+                ..restored.clone()
+            }),
+        };
+        assert!(
+            schema.id == id && schema.name == *table,
+            "a table keeps its number and its name"
+        );
         let tablets = self.put_tablets(set, new).await?;
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {
             key: key.clone(),
-            value: record::encode_table(&entry.schema, set),
+            value: record::encode_table(&schema, set),
         }];
         let version = self.commit(conditions, writes).await?;
-        let changed = TableEntry::new(entry.schema.clone(), version, tablets)
+        let changed = TableEntry::new(schema, version, tablets)
             .map_err(|detail| CatalogError::Corruption { key, detail })?
             .of_set(set);
         self.change(|view| {
@@ -387,7 +402,7 @@ impl Catalog {
         Ok(())
     }
 
-    async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
+    pub(crate) async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { revision }) => {
                 self.unsettled.store(false, Ordering::Release);
@@ -456,7 +471,7 @@ impl Catalog {
         Ok(Some(entry))
     }
 
-    fn change(&self, change: impl FnOnce(&mut CatalogView)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut CatalogView)) {
         let mut view = self.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
@@ -476,4 +491,4 @@ fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -24,11 +24,13 @@ pub enum PlantedBug {
     TakeForOwn,
     /// A put to a bucket whose first response was lost does not recognise its own object.
     ForgetOwn,
+    /// Files that no tablet refers to are deleted although a snapshot names them.
+    ForgetSnapshots,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 10] = [
+    pub const ALL: [(&'static str, PlantedBug); 11] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
@@ -39,6 +41,7 @@ impl PlantedBug {
         ("skip-verify", PlantedBug::SkipVerify),
         ("take-for-own", PlantedBug::TakeForOwn),
         ("forget-own", PlantedBug::ForgetOwn),
+        ("forget-snapshots", PlantedBug::ForgetSnapshots),
     ];
 
     /// Whether it has an effect only on a bucket.
