@@ -19,6 +19,7 @@
 
 mod accounting;
 mod app_profiles;
+mod backups;
 mod chunks;
 mod clusters;
 mod context;
@@ -49,6 +50,7 @@ mod routes;
 mod service;
 mod settings;
 mod size_estimate;
+mod snapshots;
 mod status;
 mod table_protos;
 mod tables;

@@ -157,9 +157,14 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// Deletes a snapshot. Files that nothing else needs are deleted in the background.
     async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()>;
 
-    /// Makes a table of a snapshot, enabled and without deletion protection. No row is copied. `AlreadyExists` when the name
-    /// of the table is taken.
-    async fn clone_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
+    /// Makes a table of a snapshot, enabled and without deletion protection. No row is copied. The front end's data of the
+    /// table are those of the snapshot's, unless others are given. `AlreadyExists` when the name of the table is taken.
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>>;
 
     /// Replaces the rows, the tablets and the families of a table by those of a snapshot, all at once. The table stays enabled
     /// or disabled. `FailedPrecondition` when it is protected against deletion.

@@ -54,7 +54,7 @@ pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
     let bytes = Bytes::copy_from_slice(&schema.front_end_data);
     // Data that is no descriptor is another front end's.
     let kept = messages::TableSchema::decode(bytes).unwrap_or_default();
-    let is_own = !schema.front_end_data.is_empty();
+    let is_own = !kept.column_families.is_empty();
     let mut table = messages::TableSchema {
         table_name: Some(crate::names::to_message(&schema.name)),
         attributes: kept.attributes,

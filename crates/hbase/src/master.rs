@@ -10,6 +10,7 @@ mod modify;
 mod namespaces;
 mod patterns;
 mod positions;
+mod procedure_calls;
 mod region_calls;
 mod snapshots;
 mod tables;
@@ -86,14 +87,11 @@ async fn of_the_cluster(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<
         | b"GetSpaceQuotaRegionSizes"
         | b"GetQuotaStates"
         | b"GetLogEntries" => call.reply(&Empty {}),
-        b"GetCompletedSnapshots"
-        | b"IsSnapshotDone"
-        | b"Snapshot"
-        | b"DeleteSnapshot"
-        | b"RestoreSnapshot"
-        | b"ExecProcedure"
-        | b"ExecProcedureWithRet"
-        | b"IsProcedureDone" => snapshots::snapshots(shared, call, method).await,
+        b"GetCompletedSnapshots" | b"IsSnapshotDone" | b"Snapshot" | b"DeleteSnapshot" | b"RestoreSnapshot" => {
+            snapshots::snapshots(shared, call, method).await
+        }
+        b"ExecProcedure" | b"ExecProcedureWithRet" => procedure_calls::execute(shared, call).await,
+        b"IsProcedureDone" => procedure_calls::is_done(call),
         b"ExecMasterService" => {
             let message = "No registered Master Coprocessor Endpoint found";
             Err(Failure::new(exception::UNKNOWN_PROTOCOL, message))

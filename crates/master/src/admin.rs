@@ -309,9 +309,14 @@ impl TableAdmin for Master {
             .await
     }
 
-    async fn clone_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
         let (name, table) = (name.clone(), table.clone());
-        self.carry_out(|master| async move { master.clone_locked(&name, &table).await })
+        self.carry_out(|master| async move { master.clone_locked(&name, &table, front_end_data).await })
             .await
     }
 

@@ -193,7 +193,12 @@ impl Master {
     }
 
     /// Makes a table of a snapshot.
-    pub(crate) async fn clone_locked(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+    pub(crate) async fn clone_locked(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
         self.find_out_made().await.map_err(from_catalog)?;
         let snapshot = self.snapshot_entry(name)?;
         check_table_name(table)?;
@@ -201,13 +206,16 @@ impl Master {
             return Err(from_catalog(CatalogError::TableExists(table.clone())));
         }
         let (id, ids) = self.ids_for(&snapshot).await?;
-        let schema = TableSchema {
+        let mut schema = TableSchema {
             id,
             name: table.clone(),
             enabled: true,
             deletion_protection: false,
             ..TableSchema::clone(&snapshot.schema)
         };
+        if let Some(data) = front_end_data {
+            schema.front_end_data = data;
+        }
         let files = (snapshot.id, snapshot.parts);
         let tablets = self
             .tablets

@@ -11,6 +11,7 @@ mod full_disk;
 mod manifest_owners;
 mod metamorphic;
 mod simulation;
+mod snapshots;
 mod splits;
 mod stuck_flush;
 mod tablet_model;

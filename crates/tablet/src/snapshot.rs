@@ -16,7 +16,8 @@ use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 use stele_types::SnapshotId;
 
-const MAGIC: [u8; 8] = *b"STELESNP";
+/// The first bytes of a part.
+pub const MAGIC: [u8; 8] = *b"STELESNP";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 20;
 /// The directory of all snapshots.

@@ -1,11 +1,13 @@
-//! Manifests and mutation batches of all versions, byte for byte. A change of these bytes is a new version.
+//! Manifests, parts of snapshots and mutation batches of all versions, byte for byte. A change of these bytes is a new version.
 
 use crate::manifest::{self, FileRef, GroupFiles, Manifest};
+use crate::snapshot::SnapshotPart;
 use crate::{Batch, BatchBuilder};
 use bytes::Bytes;
 use stele_types::{FamilyId, FileId, Mutation, RowMutation, Timestamp};
 
 const MANIFEST: &[u8] = include_bytes!("../../testdata/v1.manifest");
+const SNAPSHOT: &[u8] = include_bytes!("../../testdata/v1.snapshot");
 const BATCH: &[u8] = include_bytes!("../../testdata/v2.batch");
 
 fn manifest() -> Manifest {
@@ -97,6 +99,20 @@ fn manifests_are_written_and_read_as_ever() {
         "the bytes of a manifest have changed"
     );
     assert_eq!(Manifest::decode_file("v1.manifest", MANIFEST).unwrap(), manifest());
+}
+
+#[test]
+fn parts_of_snapshots_are_written_and_read_as_ever() {
+    let part = SnapshotPart {
+        snapshot: 0x12,
+        part: 1,
+        tablets: vec![manifest()],
+    };
+    assert!(
+        part.encode_file() == SNAPSHOT,
+        "the bytes of a part of a snapshot have changed"
+    );
+    assert_eq!(SnapshotPart::decode_file("v1.snapshot", SNAPSHOT).unwrap(), part);
 }
 
 /// Data that an older program wrote has no runs; a run is bytes that it passes over.

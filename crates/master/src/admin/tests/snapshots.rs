@@ -42,9 +42,12 @@ async fn a_snapshot_has_one_name_and_outlives_its_table() {
     master.delete_table(&TableName::new("n", "t")).await.unwrap();
     assert_eq!(kind(master.delete_namespace("n").await), ErrorKind::FailedPrecondition);
     let name = SnapshotName::new("n", "s");
-    let cloned = master.clone_snapshot(&name, &TableName::new("n", "c")).await.unwrap();
+    let cloned = master
+        .clone_snapshot(&name, &TableName::new("n", "c"), None)
+        .await
+        .unwrap();
     assert_ne!(cloned.id, made.schema.id, "a clone is another table");
-    let taken = master.clone_snapshot(&name, &TableName::new("n", "c")).await;
+    let taken = master.clone_snapshot(&name, &TableName::new("n", "c"), None).await;
     assert_eq!(kind(taken), ErrorKind::AlreadyExists);
     master.delete_snapshot(&name).await.unwrap();
     assert!(tablets.snapshots.lock().is_empty(), "its files are given up");
