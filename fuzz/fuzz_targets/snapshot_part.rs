@@ -1,4 +1,4 @@
-//! Parts of snapshots: any bytes are refused with a typed error or survive a round trip.
+//! Parts of snapshots: bytes are refused with an error or survive a round trip.
 //!
 //! This holds behind a valid checksum, too. Paths have one spelling.
 #![no_main]

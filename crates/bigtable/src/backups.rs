@@ -6,13 +6,13 @@
 //! Operations are done when their call returns. Their records need no storage of their own: they are made again from the
 //! backup, or from the table that a backup was restored to (`operations`).
 
-pub(crate) mod data;
 mod filter;
 pub(crate) mod operations;
 mod order;
 mod times;
 
 use crate::accounting::Call;
+use crate::backup_data::{BackupData, RestoredFrom, StoredBackupName, TableData};
 use crate::context::{Context, micros_of, timestamp_of};
 use crate::names::{BackupName, InstanceName, TableResource, check_backup_id, check_table_id, parse_child};
 use crate::pb::admin;
@@ -21,7 +21,6 @@ use crate::status::{already_exists, invalid, not_found, status};
 use crate::table_protos::shown_bytes;
 use admin::backup::{BackupType, State};
 use admin::restore_table_request::Source;
-use data::{BackupData, RestoredFrom, StoredBackupName, TableData};
 use filter::Filter;
 use prost::Message as _;
 use std::sync::Arc;

@@ -19,6 +19,7 @@
 
 mod accounting;
 mod app_profiles;
+mod backup_data;
 mod backups;
 mod chunks;
 mod clusters;

@@ -1,6 +1,6 @@
 //! Translates tables between the admin API and the service interface.
 
-use crate::backups::data::TableData;
+use crate::backup_data::TableData;
 use crate::families::{family_proto, gc_rule, new_family, value_type};
 use crate::limits::Element;
 use crate::names::{InstanceName, check_resource_id, check_table_id};

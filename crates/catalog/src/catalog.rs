@@ -3,9 +3,10 @@
 //! One [`Catalog`] per process; only the master changes it, one change at a time. A change is made in the coordinator first
 //! and in memory when it is durable; one of a schema when tablets know of it as well.
 
+mod snapshots;
+
 use crate::error::CatalogError;
 use crate::record::{self, NamespaceRecord, TabletRecord};
-use crate::snapshots;
 use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -33,7 +34,7 @@ pub fn block_of(id: u64) -> u64 {
 
 /// The catalog.
 pub struct Catalog {
-    pub(crate) coord: Arc<dyn Coord>,
+    coord: Arc<dyn Coord>,
     view: RwLock<Arc<CatalogView>>,
     /// A transaction failed in a way that leaves its outcome open until another one succeeds.
     unsettled: AtomicBool,
@@ -402,7 +403,7 @@ impl Catalog {
         Ok(())
     }
 
-    pub(crate) async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
+    async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { revision }) => {
                 self.unsettled.store(false, Ordering::Release);
@@ -471,7 +472,7 @@ impl Catalog {
         Ok(Some(entry))
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut CatalogView)) {
+    fn change(&self, change: impl FnOnce(&mut CatalogView)) {
         let mut view = self.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
@@ -491,4 +492,4 @@ fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -14,7 +14,6 @@
 pub mod catalog;
 pub mod error;
 pub mod record;
-mod snapshots;
 pub mod view;
 
 pub use catalog::{Catalog, IDS, block_of};

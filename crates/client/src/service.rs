@@ -166,7 +166,7 @@ pub trait TableAdmin: Send + Sync + 'static {
         front_end_data: Option<Vec<u8>>,
     ) -> ServiceResult<Arc<TableSchema>>;
 
-    /// Replaces the rows, the tablets and the families of a table by those of a snapshot, all at once. The table stays enabled
+    /// Replaces the rows, the tablets and the families of a table by those of a snapshot, in one step. The table stays enabled
     /// or disabled. `FailedPrecondition` when it is protected against deletion.
     async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
 

@@ -146,10 +146,10 @@ pub trait TabletControl: Send + Sync + 'static {
         flush: bool,
     ) -> ServiceResult<SnapshotFiles>;
 
-    /// Lists the files of a snapshot of so many parts once more, as those of another one.
+    /// Lists the files of a snapshot, with the number of its parts, once more, as those of another one.
     async fn copy_snapshot(&self, from: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles>;
 
-    /// Gives up the files of a snapshot of so many parts that the catalog does not name, or not any more.
+    /// Gives up the files of a snapshot, with the number of its parts, that the catalog does not name, or not any more.
     async fn drop_snapshot(&self, snapshot: SnapshotId, parts: u32);
 
     /// Makes and serves tablets over the files of a snapshot, with these identifiers in row order; their rows. Nothing refers

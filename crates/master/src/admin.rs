@@ -4,7 +4,7 @@
 
 use crate::error::from_catalog;
 use crate::master::{Made, Master};
-use crate::schema;
+use crate::schema::{self, check_unprotected};
 use crate::snapshots;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -142,15 +142,6 @@ impl Master {
         }
         self.catalog.delete_namespace(namespace).await.map_err(from_catalog)
     }
-}
-
-/// Refuses to delete the rows of a protected table.
-pub(crate) fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
-    if schema.deletion_protection {
-        let message = format!("table {} is protected against deletion", schema.name);
-        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
-    }
-    Ok(())
 }
 
 /// The ranges between splits. Duplicates and the empty key split nothing.

@@ -189,6 +189,15 @@ pub fn check_namespace(name: &str) -> ServiceResult<()> {
     check_name("namespace", name, limits::TABLE_NAME_BYTES_MAX)
 }
 
+/// Refuses to delete the rows of a protected table.
+pub fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
+    if schema.deletion_protection {
+        let message = format!("table {} is protected against deletion", schema.name);
+        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+    }
+    Ok(())
+}
+
 /// Refuses a name that no table can have.
 pub fn check_table_name(name: &TableName) -> ServiceResult<()> {
     check_name("table", &name.table, limits::TABLE_NAME_BYTES_MAX)?;

@@ -9,11 +9,10 @@
 
 mod rules;
 
-use crate::admin::check_unprotected;
 use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
-use crate::schema::check_table_name;
+use crate::schema::{check_table_name, check_unprotected};
 use rules::{check_expiry, check_new_name};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, SnapshotEntry};

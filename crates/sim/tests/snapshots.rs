@@ -1,4 +1,4 @@
-//! Files of snapshots in a whole server: they stay as long as a snapshot names them, and go afterwards.
+//! Files of snapshots stay as long as a snapshot names them, and go afterwards.
 
 use crate::support::tables::plain_table;
 
@@ -119,7 +119,7 @@ async fn with_snapshot(process: &Process, storage: &Arc<MemoryStorage>) -> Node 
     node
 }
 
-/// What tablets and running readers do to the files: dropped, truncated, compacted, restarted.
+/// The table is compacted, truncated and dropped, and the server starts again.
 async fn files_stay(sim: Sim) {
     let storage = MemoryStorage::new();
     let process = sim.process();
@@ -251,7 +251,7 @@ fn a_start_removes_half_of_a_snapshot_and_keeps_files_that_a_damaged_one_may_nam
     sim.run(half_taken(sim.clone())).expect("no livelock");
 }
 
-/// A restore replaces rows, tablets and families at once, and survives the end of the process.
+/// A restore replaces rows, tablets and families in one step, and survives the end of the process.
 async fn restored(sim: Sim) {
     let storage = MemoryStorage::new();
     let process = sim.process();
@@ -293,7 +293,7 @@ async fn restored(sim: Sim) {
 }
 
 #[test]
-fn a_restore_replaces_everything_at_once() {
+fn a_restore_replaces_everything_in_one_step() {
     let sim = Sim::new(1, STEPS_MAX);
     sim.run(restored(sim.clone())).expect("no livelock");
 }

@@ -501,7 +501,7 @@ impl FileRegistry {
         }
     }
 
-    /// Who needs a file besides the tablets of this server.
+    /// A holder of a file, besides the tablets of this server.
     pub fn holder(&self, file: StoredFile) -> Option<Holder> {
         self.inner.lock().holders.holder(file)
     }

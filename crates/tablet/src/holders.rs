@@ -1,4 +1,4 @@
-//! Who needs a file besides the tablets of this server.
+//! The holders of files, besides the tablets of this server.
 //!
 //! The registry (`files`) counts the references of the tablets that are open here. This module knows all others: snapshots,
 //! and manifests that belong to no open tablet. Every deletion of a file asks both, so a sweep over several servers has one
@@ -37,7 +37,7 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// Who needs a file; one of them, if several do.
+    /// A holder of a file; one of them, if there are several.
     pub fn holder(&self, file: StoredFile) -> Option<Holder> {
         if self.snapshots.contains_key(&file) && !self.forgets_snapshots {
             return Some(Holder::Snapshot);

@@ -9,7 +9,7 @@
 //! * `files`: open files and their reference counts. `held`: references with their open files.
 //! * `resolve`: versions, deletes, aggregates. `run`, `merge`: one ordered view over memtables and files.
 //! * [`picker`], `statistics`: the decision what to compact. `compaction`: runs one job.
-//! * `holders`: who needs a file besides tablets. `snapshot`: the manifests of a table at one moment, in storage.
+//! * `holders`: the holders of files besides tablets. `snapshot`: the manifests of a table at one moment, in storage.
 //! * `misplaced`, `state`: the immutable state that readers hold. `summary`: the picker's input.
 //! * `claims`, `detached`: bookkeeping of compactions and of waiting scans. `tablet`: sequence, apply, commit.
 //! * `scan`: reads. `maintenance`: flush, compaction, migration, division.

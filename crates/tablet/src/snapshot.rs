@@ -1,4 +1,4 @@
-//! Snapshots in storage: the manifests of the tablets of a table, as they were when a snapshot was taken.
+//! Snapshots in storage: lists of the manifests of a table at one moment.
 //!
 //! A *part* is one immutable file with the manifests of some tablets. A snapshot has as many parts as it takes, in the order of
 //! the rows; the catalog records how many. The snapshot exists when the catalog says so: its parts are durable before, and are

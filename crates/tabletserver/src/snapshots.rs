@@ -2,22 +2,19 @@
 //!
 //! A snapshot lists the newest manifest of each tablet, in parts (`stele_tablet::snapshot`). From the moment at which a
 //! manifest is read, its files are held in the registry. So no compaction deletes them. The catalog is changed by the master
-//! afterwards; a start holds the files of all snapshots that the catalog names ([`hold_all`]), and deletes the parts of all
-//! others.
+//! afterwards; a start holds the files of all snapshots that the catalog names (`recovery`), and deletes the parts of all others.
 //!
 //! Invariant: the registry counts each reference of the parts of a snapshot once, from before its parts are complete until
 //! after the catalog has forgotten it.
 
-use crate::error::{ServerError, from_tablet};
+use crate::error::from_tablet;
 use crate::lifecycle::Lifecycle;
 use crate::parts::Parts;
 use crate::replacement::{Prepared, Replacements};
 use crate::tablets::{Shut, Tablets};
 use futures::StreamExt;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult, SnapshotFiles};
 use stele_tablet::snapshot::{self, SnapshotPart, SnapshotWriter};
 use stele_tablet::{Manifest, StoredFile, Tablet, TabletContext, TabletError};
@@ -27,8 +24,6 @@ use stele_types::{ErrorKind, RowRange, SnapshotId, TableSchema, TabletId};
 const FLUSHES_MAX: usize = 4;
 /// Tablets made concurrently; each waits for a durable write.
 const MADE_CONCURRENTLY: usize = 32;
-/// Parts read concurrently at a start: a few megabytes each at most, and a request to an object store.
-const READ_CONCURRENTLY: usize = 16;
 
 /// Files with their bytes, as often as a snapshot refers to them.
 type Held = Vec<(StoredFile, u64)>;
@@ -59,6 +54,7 @@ impl Snapshots {
         tablets: Vec<TabletId>,
         flush: bool,
     ) -> ServiceResult<SnapshotFiles> {
+        assert!(!tablets.is_empty(), "a table has a tablet, so a snapshot has a part");
         let held: Mutex<Held> = Mutex::default();
         let mut writer = SnapshotWriter::new(self.context.storage.clone(), snapshot);
         let (mut bytes, mut outcome) = (0, Ok(()));
@@ -84,6 +80,7 @@ impl Snapshots {
 
     /// Lists the files of a snapshot once more.
     pub(crate) async fn copy(&self, (from, parts): (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles> {
+        assert_ne!(from, to, "a copy has a number of its own: its parts are other files");
         let (mut held, mut bytes) = (Held::new(), 0);
         let mut writer = SnapshotWriter::new(self.context.storage.clone(), to);
         let mut copied = Ok(());
@@ -143,6 +140,11 @@ impl Snapshots {
             served.tablet.flush().await.map_err(from_tablet)?;
         }
         let manifest = served.tablet.hold_manifest().await.map_err(from_tablet)?;
+        assert_eq!(
+            manifest.tablet(),
+            tablet,
+            "a snapshot of a tablet has its rows, not those of another"
+        );
         held.lock().extend(snapshot::stored(&manifest));
         Ok(manifest)
     }
@@ -177,6 +179,7 @@ impl Snapshots {
     ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
         let made = self.make(schema, from, &tablets).await?;
         let rows = rows(&made);
+        assert_eq!(rows.len(), tablets.len(), "each identifier is of a new tablet");
         made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
         Ok(rows)
     }
@@ -189,6 +192,11 @@ impl Snapshots {
         old: Vec<TabletId>,
         new: Vec<TabletId>,
     ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        assert!(!old.is_empty(), "a restore replaces a tablet at least");
+        assert!(
+            old.iter().all(|tablet| !new.contains(tablet)),
+            "the tablets of a restore are new ones: the old ones are dropped"
+        );
         let made = self.make(schema, from, &new).await?;
         let rows = rows(&made);
         let mut gates = Vec::with_capacity(old.len());
@@ -279,55 +287,4 @@ fn other_count(snapshot: SnapshotId) -> ServiceError {
 fn referenced_bytes(manifest: &Manifest) -> u64 {
     let files = manifest.all_files();
     files.map(|file| file.referenced + file.value_bytes()).sum()
-}
-
-/// Parts in storage of snapshots that the catalog does not name.
-#[derive(Default)]
-pub(crate) struct UnnamedParts {
-    /// Their paths.
-    pub(crate) paths: Vec<String>,
-}
-
-/// At a start: holds the files of all snapshots that the catalog names, before any file is deleted. While a part cannot be
-/// read nobody knows its files, and then no file of an earlier process is deleted. In doubt about the catalog the files of
-/// all snapshots in storage are held.
-pub(crate) async fn hold_all(
-    context: &TabletContext,
-    catalog: &Catalog,
-    in_doubt: bool,
-) -> Result<UnnamedParts, ServerError> {
-    let view = catalog.view();
-    let named: BTreeMap<SnapshotId, u32> = view.snapshots.values().map(|entry| (entry.id, entry.parts)).collect();
-    let mut wanted: BTreeSet<(SnapshotId, u32)> = BTreeSet::new();
-    wanted.extend(named.iter().flat_map(|(id, parts)| (0..*parts).map(|part| (*id, part))));
-    let mut unnamed = UnnamedParts::default();
-    for file in context.storage.list(snapshot::DIRECTORY).await? {
-        match snapshot::parse_path(&file.path) {
-            Some((id, part)) if in_doubt && !named.contains_key(&id) => drop(wanted.insert((id, part))),
-            Some((id, _)) if !named.contains_key(&id) => unnamed.paths.push(file.path),
-            _ => {}
-        }
-    }
-    let reading = wanted.into_iter().map(|(id, part)| async move {
-        let read = snapshot::read(&*context.storage, id, part).await;
-        (id, read)
-    });
-    let mut reading = futures::stream::iter(reading).buffer_unordered(READ_CONCURRENTLY);
-    while let Some((id, read)) = reading.next().await {
-        match read {
-            Ok(part) => context.files.hold(part.stored().map(|(file, _)| file)),
-            Err(error) if is_damage(&error) => {
-                tracing::error!(snapshot = %id, %error, "the snapshot is damaged; no file of an earlier process is deleted");
-                context.files.keep_former_files();
-            }
-            Err(TabletError::Storage(error)) => return Err(error.into()),
-            Err(error) => return Err(ServerError::Snapshot { snapshot: id, error }),
-        }
-    }
-    Ok(unnamed)
-}
-
-/// The content of a part is lost, at least for now.
-fn is_damage(error: &TabletError) -> bool {
-    error.kind() == ErrorKind::Corruption
 }

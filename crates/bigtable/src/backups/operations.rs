@@ -3,9 +3,9 @@
 //! The number of an operation is that of the snapshot, or is stored with the restored table. A client that deletes an
 //! operation has it forgotten there.
 
-use super::data::{BackupData, RestoredFrom, TableData};
 use super::{backup_proto, first_cluster, is_live, name_of, with_data};
 use crate::accounting::Call;
+use crate::backup_data::{BackupData, RestoredFrom, TableData};
 use crate::context::{Context, timestamp_of};
 use crate::names::{BackupName, InstanceName, TableResource};
 use crate::operation_log::{Typed, done};

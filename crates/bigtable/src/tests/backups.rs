@@ -11,7 +11,7 @@ use prost_types::{FieldMask, Timestamp};
 const CLUSTER: &str = "projects/p/instances/i/clusters/stele";
 const BACKUP: &str = "projects/p/instances/i/clusters/stele/backups/b";
 
-/// The time in so many hours.
+/// The time some hours from now.
 fn hours(hours: i64) -> Option<Timestamp> {
     let now = TokioRuntime::current().wall_micros();
     Some(timestamp_of(now + hours * 3_600_000_000))

@@ -3,8 +3,8 @@
 //! Invariant: in doubt a file stays. While a manifest cannot be read, or the catalog may lack a transaction, nobody knows
 //! all the files that are needed.
 
+use super::snapshots::UnnamedParts;
 use super::{Found, Opened};
-use crate::snapshots::UnnamedParts;
 use std::collections::BTreeSet;
 use stele_tablet::{
     StoredFile, TabletContext, TabletError,

@@ -1,6 +1,6 @@
 //! Records of snapshots.
 
-use crate::catalog::{Catalog, Result};
+use super::{Catalog, Result};
 use crate::error::CatalogError;
 use crate::record::{self, SnapshotRecord};
 use crate::view::SnapshotEntry;
@@ -10,7 +10,7 @@ use stele_coord::{Condition, Coord, Write};
 use stele_types::SnapshotId;
 
 /// All snapshots.
-pub(crate) async fn load(coord: &dyn Coord) -> Result<BTreeMap<(String, String), Arc<SnapshotEntry>>> {
+pub(super) async fn load(coord: &dyn Coord) -> Result<BTreeMap<(String, String), Arc<SnapshotEntry>>> {
     let mut snapshots = BTreeMap::new();
     for (key, versioned) in coord.list(record::SNAPSHOTS).await? {
         let entry = decode(&versioned.value, versioned.version);
