@@ -409,6 +409,9 @@ impl TableAdmin for Fake {
             let mut schema = TableSchema::clone(&table.schema);
             schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
             schema.enabled = update.enabled.unwrap_or(schema.enabled);
+            schema.front_end_data = update
+                .front_end_data
+                .unwrap_or(std::mem::take(&mut schema.front_end_data));
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
