@@ -319,9 +319,7 @@ mod tests {
             state: admin::backup::State::Ready as i32,
             ..admin::Backup::default()
         };
-        Filter::parse(filter)
-            .unwrap_or_else(|error| panic!("{filter}: {error}"))
-            .passes(&backup)
+        Filter::parse(filter).expect(filter).passes(&backup)
     }
 
     #[test]

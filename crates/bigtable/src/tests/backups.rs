@@ -33,7 +33,7 @@ fn unpacked<M: prost::Message + Default>(operation: &longrunning::Operation) -> 
     assert!(operation.done);
     match &operation.result {
         Some(operation::Result::Response(any)) => M::decode(any.value.as_slice()).unwrap(),
-        other => panic!("no response: {other:?}"),
+        other => unreachable!("no response: {other:?}"),
     }
 }
 
@@ -173,7 +173,7 @@ async fn a_table_is_restored_and_says_of_which_backup() {
     assert_eq!(table.name, "projects/p/instances/j/tables/r");
     let info = table.restore_info.clone().unwrap();
     let Some(admin::restore_info::SourceInfo::BackupInfo(source)) = info.source_info else {
-        panic!("no backup: {info:?}");
+        unreachable!("no backup: {info:?}");
     };
     assert_eq!((source.backup.as_str(), source.source_table.as_str()), (BACKUP, TABLE));
     let metadata = operation.metadata.clone().unwrap();
