@@ -22,11 +22,11 @@ use stele_storage::remote::owner;
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::manifest::ValueLink;
 use stele_tablet::values::{HEADER_BYTES, ValueRef, record_len};
-use stele_tablet::{Batch, FileRef, Manifest, StoredFile, manifest};
+use stele_tablet::{Batch, FileRef, Manifest, StoredFile, manifest, snapshot};
 use stele_types::key::row_prefix_len;
 use stele_types::{
     CellKey, CellKind, Compression, FamilyId, FileId, GcRule, GroupId, GroupOptions, LocalityGroup, Mutation,
-    RowMutation, RowRange, SeqNo, TableId, TabletId, TimeUnit, Timestamp,
+    RowMutation, RowRange, SeqNo, SnapshotId, TableId, TabletId, TimeUnit, Timestamp,
 };
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
@@ -55,6 +55,8 @@ fn main() -> io::Result<()> {
         add(&mut seeds, "manifest", golden_file("tablet", version)?);
     }
     segment(&mut seeds, &batch);
+    add(&mut seeds, "snapshot_part", golden_file("tablet", "v1.snapshot")?);
+    add(&mut seeds, "snapshot_part", snapshot::path(SnapshotId(0xab), 1));
     manifests(&mut seeds);
     value_files(&mut seeds)?;
     catalog(&mut seeds);

@@ -1,4 +1,4 @@
-//! Messages of administration that the Bigtable API lacks: locality groups, and settings of tables.
+//! Messages of administration that the Bigtable API lacks: locality groups, settings of tables, and snapshots.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
@@ -6,6 +6,7 @@
 
 mod groups;
 mod settings;
+mod snapshots;
 
 pub use groups::{
     Change, GET_GROUPS_PATH, GetLocalityGroupsRequest, LocalityGroup, LocalityGroupsResponse, MODIFY_GROUPS_PATH,
@@ -13,4 +14,8 @@ pub use groups::{
 };
 pub use settings::{
     GET_SETTINGS_PATH, GetTableSettingsRequest, Settings, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+};
+pub use snapshots::{
+    CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, LIST_SNAPSHOTS_PATH,
+    ListSnapshotsRequest, ListSnapshotsResponse, RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Snapshot,
 };

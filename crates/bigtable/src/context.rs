@@ -72,7 +72,11 @@ impl Context {
         metadata: Typed<'_, M>,
     ) -> Operation {
         let name = format!("operations/{resource}/operations/{:016x}", self.env.random_u64());
-        let operation = operation_log::done(name, response, metadata);
+        self.keep(call, operation_log::done(name, response, metadata))
+    }
+
+    /// Adds an operation to the log, and charges it to the call.
+    pub fn keep(&self, call: &Call, operation: Operation) -> Operation {
         self.operations.add(operation.clone());
         call.charge_response(operation.encoded_len());
         operation
@@ -80,12 +84,24 @@ impl Context {
 
     /// The wall clock as a protocol buffer timestamp.
     pub fn timestamp(&self) -> prost_types::Timestamp {
-        let micros = self.env.wall_micros();
-        prost_types::Timestamp {
-            seconds: micros.div_euclid(1_000_000),
-            nanos: (micros.rem_euclid(1_000_000) * 1_000) as i32,
-        }
+        timestamp_of(self.env.wall_micros())
     }
+}
+
+/// Microseconds since 1970 as a protocol buffer timestamp.
+pub(crate) fn timestamp_of(micros: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: micros.div_euclid(1_000_000),
+        nanos: (micros.rem_euclid(1_000_000) * 1_000) as i32,
+    }
+}
+
+/// A protocol buffer timestamp as microseconds since 1970; `None` for one that is out of range.
+pub(crate) fn micros_of(time: &prost_types::Timestamp) -> Option<i64> {
+    let nanos = (0..1_000_000_000).contains(&time.nanos).then_some(time.nanos)?;
+    time.seconds
+        .checked_mul(1_000_000)?
+        .checked_add(i64::from(nanos) / 1_000)
 }
 
 /// The status of an error about a table: a missing one is named as the client named it.

@@ -19,6 +19,8 @@
 
 mod accounting;
 mod app_profiles;
+mod backup_data;
+mod backups;
 mod chunks;
 mod clusters;
 mod context;
@@ -49,6 +51,7 @@ mod routes;
 mod service;
 mod settings;
 mod size_estimate;
+mod snapshots;
 mod status;
 mod table_protos;
 mod tables;

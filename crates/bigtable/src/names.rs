@@ -14,6 +14,8 @@ const INSTANCE_PATTERN: &str = r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[
 
 const TABLE_PATTERN: &str = "projects/<project>/instances/<instance>/tables/<table>";
 
+const BACKUP_PATTERN: &str = "projects/<project>/instances/<instance>/clusters/<cluster>/backups/<backup>";
+
 /// Longest id of a table made through this API (bigtable_table_admin.proto, `CreateTableRequest.table_id`).
 const TABLE_ID_BYTES_MAX: usize = 50;
 
@@ -117,6 +119,36 @@ impl fmt::Display for TableResource {
     }
 }
 
+/// `projects/P/instances/I/clusters/C/backups/B`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupName {
+    pub instance: InstanceName,
+    pub cluster: String,
+    pub backup: String,
+}
+
+impl BackupName {
+    /// Splits a name.
+    pub fn parse(name: &str) -> Result<Self, Status> {
+        match segments(name, ["projects", "instances", "clusters", "backups"]) {
+            Some([project, instance, cluster, backup]) => Ok(BackupName {
+                instance: InstanceName { project, instance },
+                cluster,
+                backup,
+            }),
+            None => Err(invalid(format!(
+                "Invalid backup name: should be {BACKUP_PATTERN} but found '{name}'"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for BackupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/backups/{}", self.instance.cluster(&self.cluster), self.backup)
+    }
+}
+
 /// The table a data call addresses. Views are not implemented, and naming no table, or two things, is an error.
 pub(crate) fn addressed_table(
     table: &str,
@@ -173,6 +205,15 @@ pub(crate) fn check_table_id(id: &str) -> Result<(), Status> {
     Err(invalid(format!(
         "Invalid table id '{id}': should match [_a-zA-Z0-9][-_.a-zA-Z0-9]{{0,49}}"
     )))
+}
+
+/// Checks the id of a backup to be made: `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, 50 bytes at most.
+pub(crate) fn check_backup_id(id: &str) -> Result<(), Status> {
+    check_table_id(id).map_err(|_| {
+        invalid(format!(
+            "Invalid backup id '{id}': should match [_a-zA-Z0-9][-_.a-zA-Z0-9]{{0,49}}"
+        ))
+    })
 }
 
 /// Checks the id of an instance, cluster or app profile to be made, by explicit call or with its first table.

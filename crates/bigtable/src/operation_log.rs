@@ -2,7 +2,8 @@
 //!
 //! Every change is durable when its call returns, so every operation is done when a client first sees it. Its response
 //! and metadata have the documented types, because clients unpack both. The last operations stay in memory for clients
-//! that ask again. One that was dropped from the log, or was made by another process, is NOT_FOUND.
+//! that ask again. One that was dropped from the log, or was made by another process, is NOT_FOUND, unless a record of it can
+//! be made again (`backups::operations`).
 
 use crate::pb::longrunning::{Operation, operation};
 use crate::status;

@@ -1,19 +1,32 @@
 //! Handlers of `google.longrunning.Operations`.
 
 use crate::accounting::Call;
+use crate::backups;
 use crate::context::Context;
 use crate::pb::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, ListOperationsResponse,
     Operation, WaitOperationRequest,
 };
-use tonic::Status;
+use std::collections::BTreeSet;
+use tonic::{Code, Status};
 
 pub(crate) async fn get_operation(
     context: &Context,
     call: &Call,
     request: GetOperationRequest,
 ) -> Result<Operation, Status> {
-    context.operations.get(&request.name, |bytes| call.charge(bytes))
+    found(context, call, &request.name).await
+}
+
+/// The operation in the log, or else the recorded one.
+async fn found(context: &Context, call: &Call, name: &str) -> Result<Operation, Status> {
+    match context.operations.get(name, |bytes| call.charge(bytes)) {
+        Err(status) if status.code() == Code::NotFound => {
+            let recorded = backups::operations::find(context, call, name).await?;
+            recorded.ok_or(status)
+        }
+        found => found,
+    }
 }
 
 /// The operations whose names begin with the name in the request.
@@ -22,7 +35,11 @@ pub(crate) async fn list_operations(
     call: &Call,
     request: ListOperationsRequest,
 ) -> Result<ListOperationsResponse, Status> {
-    let operations = context.operations.list(&request.name, |bytes| call.charge(bytes))?;
+    let mut operations = context.operations.list(&request.name, |bytes| call.charge(bytes))?;
+    let known: BTreeSet<String> = operations.iter().map(|operation| operation.name.clone()).collect();
+    let mut recorded = backups::operations::list(context, call, &request.name).await?;
+    recorded.retain(|operation| !known.contains(&operation.name));
+    operations.append(&mut recorded);
     Ok(ListOperationsResponse {
         operations,
         ..ListOperationsResponse::default()
@@ -35,16 +52,19 @@ pub(crate) async fn cancel_operation(
     call: &Call,
     request: CancelOperationRequest,
 ) -> Result<(), Status> {
-    let operation = context.operations.get(&request.name, |bytes| call.charge(bytes));
-    operation.map(drop)
+    found(context, call, &request.name).await.map(drop)
 }
 
 pub(crate) async fn delete_operation(
     context: &Context,
-    _: &Call,
+    call: &Call,
     request: DeleteOperationRequest,
 ) -> Result<(), Status> {
-    context.operations.delete(&request.name)
+    let in_log = context.operations.delete(&request.name);
+    match backups::operations::delete(context, call, &request.name).await? {
+        true => Ok(()),
+        false => in_log,
+    }
 }
 
 pub(crate) async fn wait_operation(
@@ -52,5 +72,5 @@ pub(crate) async fn wait_operation(
     call: &Call,
     request: WaitOperationRequest,
 ) -> Result<Operation, Status> {
-    context.operations.get(&request.name, |bytes| call.charge(bytes))
+    found(context, call, &request.name).await
 }

@@ -12,7 +12,7 @@ use crate::messages::{decode, time_limit};
 use crate::pb::{admin, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
-use crate::{app_profiles, clusters, groups, instances, operations, settings, tables, wire};
+use crate::{app_profiles, backups, clusters, groups, instances, operations, settings, snapshots, tables, wire};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -126,6 +126,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         OPERATIONS,
         LOCALITY_GROUPS,
         TABLE_SETTINGS,
+        SNAPSHOTS,
     ];
     services.into_iter().flatten().copied()
 }
@@ -153,6 +154,13 @@ const TABLE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableTable
     "DropRowRange" => unary tables::drop_row_range, admin::DropRowRangeRequest;
     "GenerateConsistencyToken" => unary tables::generate_consistency_token, admin::GenerateConsistencyTokenRequest;
     "CheckConsistency" => unary tables::check_consistency, admin::CheckConsistencyRequest;
+    "CreateBackup" => unary backups::create_backup, admin::CreateBackupRequest;
+    "GetBackup" => unary backups::get_backup, admin::GetBackupRequest;
+    "UpdateBackup" => unary backups::update_backup, admin::UpdateBackupRequest;
+    "DeleteBackup" => unary backups::delete_backup, admin::DeleteBackupRequest;
+    "ListBackups" => unary backups::list_backups, admin::ListBackupsRequest;
+    "CopyBackup" => unary backups::copy_backup, admin::CopyBackupRequest;
+    "RestoreTable" => unary backups::restore_table, admin::RestoreTableRequest;
 };
 
 const INSTANCE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableInstanceAdmin",
@@ -186,6 +194,13 @@ const OPERATIONS: &[Route] = service! { "google.longrunning.Operations",
 const LOCALITY_GROUPS: &[Route] = service! { "stele.admin.v1.LocalityGroups",
     "GetLocalityGroups" => unary groups::get_locality_groups, own::GetLocalityGroupsRequest;
     "ModifyLocalityGroups" => unary groups::modify_locality_groups, own::ModifyLocalityGroupsRequest;
+};
+
+const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",
+    "CreateSnapshot" => unary snapshots::create_snapshot, own::CreateSnapshotRequest;
+    "ListSnapshots" => unary snapshots::list_snapshots, own::ListSnapshotsRequest;
+    "RestoreSnapshot" => unary snapshots::restore_snapshot, own::RestoreSnapshotRequest;
+    "DeleteSnapshot" => unary snapshots::delete_snapshot, own::DeleteSnapshotRequest;
 };
 
 const TABLE_SETTINGS: &[Route] = service! { "stele.admin.v1.TableSettings",

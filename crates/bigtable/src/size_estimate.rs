@@ -210,6 +210,10 @@ static FAMILY_ENTRY: Shape = Shape(&[of(2, &FAMILY)]);
 static FAMILY: Shape = Shape(&[of(1, &GC_RULE), of(3, &TYPE)]);
 static GC_RULE: Shape = Shape(&[of(3, &GC_RULES), of(4, &GC_RULES)]);
 static GC_RULES: Shape = Shape(&[each_of(1, Element::GcRule, &GC_RULE)]);
+// Its encryption status may have details.
+static BACKUP: Shape = Shape(&[of(9, &ENCRYPTION_INFO)]);
+static ENCRYPTION_INFO: Shape = Shape(&[of(4, &STATUS)]);
+static STATUS: Shape = Shape(&[each(3, Element::MapEntry)]);
 static BACKUP_POLICY: Shape = Shape(&[each(3, Element::MapEntry)]);
 static FIELD_MASK: Shape = Shape(&[each(1, Element::MapEntry)]);
 
@@ -222,6 +226,14 @@ impl Estimated for admin::CreateTableRequest {
 
 impl Estimated for admin::UpdateTableRequest {
     const SHAPE: &'static Shape = &Shape(&[of(1, &TABLE), of(2, &FIELD_MASK)]);
+}
+
+impl Estimated for admin::UpdateBackupRequest {
+    const SHAPE: &'static Shape = &Shape(&[of(1, &BACKUP), of(2, &FIELD_MASK)]);
+}
+
+impl Estimated for admin::CreateBackupRequest {
+    const SHAPE: &'static Shape = &Shape(&[of(3, &BACKUP)]);
 }
 
 impl Estimated for admin::ModifyColumnFamiliesRequest {
@@ -251,6 +263,11 @@ plain!(
     admin::DropRowRangeRequest,
     admin::GenerateConsistencyTokenRequest,
     admin::CheckConsistencyRequest,
+    admin::GetBackupRequest,
+    admin::DeleteBackupRequest,
+    admin::ListBackupsRequest,
+    admin::CopyBackupRequest,
+    admin::RestoreTableRequest,
     admin::GetInstanceRequest,
     admin::ListInstancesRequest,
     admin::DeleteInstanceRequest,
@@ -263,6 +280,10 @@ plain!(
     own::GetLocalityGroupsRequest,
     own::GetTableSettingsRequest,
     own::UpdateTableSettingsRequest,
+    own::CreateSnapshotRequest,
+    own::ListSnapshotsRequest,
+    own::RestoreSnapshotRequest,
+    own::DeleteSnapshotRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,
     longrunning::CancelOperationRequest,

@@ -1,10 +1,12 @@
 //! Translates tables between the admin API and the service interface.
 
+use crate::backup_data::TableData;
 use crate::families::{family_proto, gc_rule, new_family, value_type};
 use crate::limits::Element;
 use crate::names::{InstanceName, check_resource_id, check_table_id};
 use crate::pb::admin;
 use crate::pb::admin::modify_column_families_request::{Modification, modification::Mod};
+use crate::pb::admin::restore_info::SourceInfo;
 use crate::status::invalid;
 use crate::times::TableTime;
 use std::collections::HashMap;
@@ -206,6 +208,12 @@ pub(crate) fn table_proto(instance: &InstanceName, schema: &TableSchema) -> admi
             .collect(),
         granularity,
         deletion_protection: schema.deletion_protection,
+        restore_info: TableData::of(&schema.front_end_data)
+            .restored
+            .map(|from| admin::RestoreInfo {
+                source_type: admin::RestoreSourceType::Backup as i32,
+                source_info: Some(SourceInfo::BackupInfo(from.backup_info(&instance.project))),
+            }),
         ..admin::Table::default()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The clients call the services in process, over a model of the service interface. One test uses a real connection.
 
+mod backups;
 mod calls;
 mod instances;
 mod reads;
@@ -52,6 +53,20 @@ impl Harness {
     fn with_pool(limits: CallLimits, pool: Pool, env: Env) -> Self {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
+        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, pool.clone());
+        Harness {
+            fake,
+            metrics,
+            pool,
+            service: front_end.into_service(),
+        }
+    }
+
+    /// Another process over the same model: its log of operations is empty.
+    fn restarted(&self) -> Self {
+        let (fake, metrics, pool) = (self.fake.clone(), Metrics::new(), self.pool.clone());
+        let env = TokioRuntime::current();
+        let limits = CallLimits::default();
         let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, pool.clone());
         Harness {
             fake,

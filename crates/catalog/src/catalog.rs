@@ -3,6 +3,8 @@
 //! One [`Catalog`] per process; only the master changes it, one change at a time. A change is made in the coordinator first
 //! and in memory when it is durable; one of a schema when tablets know of it as well.
 
+mod snapshots;
+
 use crate::error::CatalogError;
 use crate::record::{self, NamespaceRecord, TabletRecord};
 use crate::view::{CatalogView, TableEntry, TabletEntry};
@@ -80,6 +82,7 @@ impl Catalog {
             view.namespaces
                 .insert(name, (namespace.front_end_data, namespace.explicit));
         }
+        view.snapshots = snapshots::load(&*coord).await?;
         let catalog = Catalog {
             coord,
             view: RwLock::new(Arc::new(view)),
@@ -279,14 +282,15 @@ impl Catalog {
 
     /// Replaces all tablets of a table by others that cover the same rows. Their number is not limited: their records go
     /// under the number `set`, which no table names before. One transaction then makes the table name it. `id` is the table's, in
-    /// case another has taken its name.
+    /// case another has taken its name. The table gets the schema in `restored`, if any, under the next version.
     pub async fn replace_all_tablets(
         &self,
         (table, id): (&TableName, TableId),
         set: TableId,
         new: Vec<(TabletId, RowRange)>,
+        restored: Option<&TableSchema>,
     ) -> Result<()> {
-        let outcome = self.name_other_tablets((table, id), set, &new).await;
+        let outcome = self.name_other_tablets((table, id), set, &new, restored).await;
         let former = match &outcome {
             Ok(former) => Some((former.tablet_set, former.tablets().iter().map(|t| t.id).collect())),
             Err(error) if error.is_ambiguous() => None,
@@ -307,20 +311,32 @@ impl Catalog {
         (table, id): (&TableName, TableId),
         set: TableId,
         new: &[(TabletId, RowRange)],
+        restored: Option<&TableSchema>,
     ) -> Result<Arc<TableEntry>> {
         let entry = self.table(table)?;
         let key = record::table_key(table);
         if entry.schema.id != id {
             return Err(CatalogError::Conflict { key });
         }
+        let schema = match restored {
+            None => entry.schema.clone(),
+            Some(restored) => Arc::new(TableSchema {
+                version: entry.schema.version + 1,
+                ..restored.clone()
+            }),
+        };
+        assert!(
+            schema.id == id && schema.name == *table,
+            "a table keeps its number and its name"
+        );
         let tablets = self.put_tablets(set, new).await?;
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {
             key: key.clone(),
-            value: record::encode_table(&entry.schema, set),
+            value: record::encode_table(&schema, set),
         }];
         let version = self.commit(conditions, writes).await?;
-        let changed = TableEntry::new(entry.schema.clone(), version, tablets)
+        let changed = TableEntry::new(schema, version, tablets)
             .map_err(|detail| CatalogError::Corruption { key, detail })?
             .of_set(set);
         self.change(|view| {

@@ -18,6 +18,12 @@ pub enum CatalogError {
     /// The name is taken.
     #[error("namespace {0} exists already")]
     NamespaceExists(String),
+    /// No such snapshot.
+    #[error("snapshot {1} does not exist in namespace {0}")]
+    NoSnapshot(String, String),
+    /// The name is taken.
+    #[error("snapshot {1} exists already in namespace {0}")]
+    SnapshotExists(String, String),
     /// Somebody else changed the same record first.
     #[error("the catalog changed meanwhile ({key})")]
     Conflict {
@@ -41,8 +47,12 @@ impl CatalogError {
     /// The kind of the error, by the reaction that a caller has.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            CatalogError::NoTable(_) | CatalogError::NoNamespace(_) => ErrorKind::NotFound,
-            CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) => ErrorKind::AlreadyExists,
+            CatalogError::NoTable(_) | CatalogError::NoNamespace(_) | CatalogError::NoSnapshot(..) => {
+                ErrorKind::NotFound
+            }
+            CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) | CatalogError::SnapshotExists(..) => {
+                ErrorKind::AlreadyExists
+            }
             CatalogError::Conflict { .. } => ErrorKind::Aborted,
             CatalogError::Corruption { .. } => ErrorKind::Corruption,
             CatalogError::Coord(e) => e.kind(),

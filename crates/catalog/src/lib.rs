@@ -6,6 +6,7 @@
 //! * a table exists when its table record does; tablet records without one are left over and ignored;
 //! * a tablet exists when its record does and its table's; the tablets of a table cover all rows without overlap, which
 //!   [`view::TableEntry`] checks whenever it is built.
+//! * a snapshot exists when its record does; its files in storage are made before and deleted after.
 //!
 //! [`Catalog`] keeps the whole in memory as an immutable [`CatalogView`] that readers share.
 #![forbid(unsafe_code)]
@@ -17,4 +18,4 @@ pub mod view;
 
 pub use catalog::{Catalog, IDS, block_of};
 pub use error::CatalogError;
-pub use view::{CatalogView, TableEntry, TabletEntry};
+pub use view::{CatalogView, SnapshotEntry, TableEntry, TabletEntry};

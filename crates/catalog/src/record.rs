@@ -159,6 +159,44 @@ struct GcRecord {
     members: Vec<GcRecord>,
 }
 
+/// A snapshot of a table. Its files are in storage (`docs/formats/snapshot.md`).
+#[derive(Clone, PartialEq, Message)]
+pub struct SnapshotRecord {
+    /// Which snapshot.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The namespace that the snapshot is in.
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    /// Its name there.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// The table as it was: a whole table record.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub table: Bytes,
+    /// Wall-clock microseconds at which it was begun.
+    #[prost(int64, tag = "5")]
+    pub created_micros: i64,
+    /// Wall-clock microseconds from which on it may be deleted; absent for never.
+    #[prost(int64, optional, tag = "6")]
+    pub expires_micros: Option<i64>,
+    /// Data that the front end gets back.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub front_end_data: Bytes,
+    /// Files with its manifests.
+    #[prost(uint32, tag = "8")]
+    pub parts: u32,
+    /// Its tablets.
+    #[prost(uint64, tag = "9")]
+    pub tablets: u64,
+    /// Bytes of the rows that it refers to, roughly.
+    #[prost(uint64, tag = "10")]
+    pub bytes: u64,
+    /// Wall-clock microseconds at which it was complete.
+    #[prost(int64, tag = "11")]
+    pub completed_micros: i64,
+}
+
 /// Encodes any record.
 pub fn encode(record: &impl Message) -> Bytes {
     encode_as(VERSION, record)
@@ -493,6 +531,8 @@ fn decode_gc(record: GcRecord, depth: usize) -> Result<GcRule, String> {
 
 /// Prefix of namespace records.
 pub const NAMESPACES: &str = "catalog/namespace/";
+/// Prefix of snapshot records.
+pub const SNAPSHOTS: &str = "catalog/snapshot/";
 /// Prefix of table records.
 pub const TABLES: &str = "catalog/table/";
 /// Prefix of tablet records.
@@ -501,6 +541,11 @@ pub const TABLETS: &str = "catalog/tablet/";
 /// Key of a namespace record.
 pub fn namespace_key(namespace: &str) -> String {
     format!("{NAMESPACES}{namespace}")
+}
+
+/// Key of a snapshot record.
+pub fn snapshot_key(namespace: &str, name: &str) -> String {
+    format!("{SNAPSHOTS}{namespace}/{name}")
 }
 
 /// Key of a table record.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
+use stele_types::{RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// One tablet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,33 @@ impl TableEntry {
     }
 }
 
+/// A snapshot of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SnapshotEntry {
+    /// Which snapshot.
+    pub id: SnapshotId,
+    /// The namespace that it is in, and its name there.
+    pub name: (String, String),
+    /// The schema of the table when it was taken.
+    pub schema: Arc<TableSchema>,
+    /// Wall-clock microseconds at which it was begun.
+    pub created_micros: i64,
+    /// Wall-clock microseconds at which it was complete.
+    pub completed_micros: i64,
+    /// Wall-clock microseconds from which on it may be deleted; `None` for never.
+    pub expires_micros: Option<i64>,
+    /// Data of the front end.
+    pub front_end_data: Bytes,
+    /// Files with its manifests.
+    pub parts: u32,
+    /// Its tablets.
+    pub tablets: u64,
+    /// Bytes of the rows that it refers to, roughly.
+    pub bytes: u64,
+    /// Version of its record, for conditional changes.
+    pub version: u64,
+}
+
 /// The whole catalog at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogView {
@@ -97,6 +124,8 @@ pub struct CatalogView {
     pub tables: BTreeMap<TableName, Arc<TableEntry>>,
     /// Data of front ends about namespaces, and whether they were made on purpose.
     pub namespaces: BTreeMap<String, (Bytes, bool)>,
+    /// Snapshots by namespace and name.
+    pub snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
 }
 
 impl CatalogView {

@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{export, groups, import, schema, settings, show};
+use crate::{export, groups, import, schema, settings, show, snapshots};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -30,6 +30,8 @@ pub enum Command {
     Settings(settings::SettingsArgs),
     /// Change settings of a table
     AlterTable(settings::AlterTableArgs),
+    /// Take, list, restore and delete snapshots of tables
+    Snapshot(snapshots::SnapshotArgs),
     /// Describe the locality groups of a table
     Groups(groups::GroupsArgs),
     /// Make a locality group: families with files and options of their own
@@ -55,6 +57,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::DropTable(args) => schema::drop_table(args).await,
         Command::Settings(args) => settings::settings(args).await,
         Command::AlterTable(args) => settings::alter_table(args).await,
+        Command::Snapshot(args) => snapshots::run(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,
@@ -84,6 +87,7 @@ mod tests {
             include_str!("../../../docs/import-export.md"),
             include_str!("../../../docs/locality-groups.md"),
             include_str!("../../../docs/table-settings.md"),
+            include_str!("../../../docs/snapshots.md"),
         ];
         for line in manuals.into_iter().flat_map(str::lines) {
             let Some(arguments) = line.strip_prefix("$ stele ") else {

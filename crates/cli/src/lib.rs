@@ -5,7 +5,8 @@
 //!
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
 //! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
-//! [`show`], [`schema`], [`groups`] and [`settings`] are the commands. `docs/import-export.md` is the reference for users.
+//! [`show`], [`schema`], [`groups`], [`settings`] and [`snapshots`] are the
+//! commands. `docs/import-export.md` is the reference for users.
 //!
 //! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod schema;
 pub mod settings;
 pub mod show;
 pub(crate) mod sizes;
+pub mod snapshots;
 pub mod timestamp;
 
 pub use command::{Command, run};

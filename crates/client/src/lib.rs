@@ -12,6 +12,7 @@ pub mod router;
 pub mod row_operation;
 pub mod scanner;
 pub mod service;
+pub mod snapshot;
 pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
@@ -23,4 +24,5 @@ pub use router::Router;
 pub use row_operation::{CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, Step};
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
+pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
 pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService};

@@ -6,6 +6,7 @@ use crate::request::{
     TabletInfo, TabletPlace,
 };
 use crate::row_operation::{RowOperation, RowOutcome};
+use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -145,6 +146,39 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// Deletes all rows of a table and keeps its schema. New tablets replace its tablets, with their boundaries if
     /// `keep_tablets`, or else one. A running read fails, or goes on in the empty table.
     async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()>;
+
+    /// Takes a snapshot of a table. It has every write that was acknowledged before this call, and none that is acknowledged
+    /// after it returned; of each tablet, it is the state at one moment. `AlreadyExists` when the name is taken, `NotFound`
+    /// when there is no such table.
+    async fn create_snapshot(&self, snapshot: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>>;
+
+    /// Makes another snapshot of the same rows.
+    async fn copy_snapshot(&self, copy: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>>;
+
+    /// The snapshots of a namespace by name, or all by namespace and name.
+    async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>>;
+
+    /// A snapshot; `NotFound` when there is none of this name.
+    async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>>;
+
+    /// Changes the expiry or the data of a snapshot.
+    async fn update_snapshot(&self, name: &SnapshotName, update: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>>;
+
+    /// Deletes a snapshot. Files that nothing else needs are deleted in the background.
+    async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()>;
+
+    /// Makes a table of a snapshot, enabled and without deletion protection. No row is copied. The front end's data of the
+    /// table are those of the snapshot's, unless others are given. `AlreadyExists` when the name of the table is taken.
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>>;
+
+    /// Replaces the rows, the tablets and the families of a table by those of a snapshot, in one step. The table stays enabled
+    /// or disabled. `FailedPrecondition` when it is protected against deletion.
+    async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
 
     /// The schemas of all tables of a namespace, by name; empty for an unknown namespace.
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>>;

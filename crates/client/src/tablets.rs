@@ -4,12 +4,15 @@ use crate::error::ServiceResult;
 use crate::request::CompactionState;
 use crate::row_operation::{Condition, RowOutcome, Step};
 use crate::service::RowStream;
+use crate::snapshot::SnapshotFiles;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Durability, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, TableSchema, TabletId};
+use stele_types::{
+    Durability, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, SnapshotId, TableSchema, TabletId,
+};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -139,7 +142,40 @@ pub trait TabletControl: Send + Sync + 'static {
         empty: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()>;
 
-    /// Second half of each of these, by the first of the old tablets: the catalog holds the new tablets (`committed`) or
+    /// Lists the files of a snapshot in storage: those of some tablets, in row order, each at one moment, after a flush if
+    /// `flush`. They stay until the snapshot is dropped. After an error nothing is left of it.
+    async fn take_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        tablets: Vec<TabletId>,
+        flush: bool,
+    ) -> ServiceResult<SnapshotFiles>;
+
+    /// Lists the files of a snapshot, with the number of its parts, once more, as those of another one.
+    async fn copy_snapshot(&self, from: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles>;
+
+    /// Gives up the files of a snapshot, with the number of its parts, that the catalog does not name, or not any more.
+    async fn drop_snapshot(&self, snapshot: SnapshotId, parts: u32);
+
+    /// Makes and serves tablets over the files of a snapshot, with these identifiers in row order; their rows. Nothing refers
+    /// to them yet. After an error none is left.
+    async fn clone_snapshot(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        tablets: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>>;
+
+    /// First half of a restore: makes such tablets that are not served yet, and stops writes to the old ones.
+    async fn prepare_restore(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        old: Vec<TabletId>,
+        new: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>>;
+
+    /// Second half of a replacement, by the first of the old tablets: the catalog holds the new tablets (`committed`) or
     /// still the old ones. Serves accordingly, and removes the others.
     async fn finish_replacement(&self, first: TabletId, committed: bool);
 }

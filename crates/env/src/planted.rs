@@ -28,11 +28,13 @@ pub enum PlantedBug {
     ForgetFlushedTokens,
     /// A replay does not restore the tokens of requests.
     ForgetReplayedTokens,
+    /// Files that no tablet refers to are deleted although a snapshot names them.
+    ForgetSnapshots,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 12] = [
+    pub const ALL: [(&'static str, PlantedBug); 13] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
@@ -45,6 +47,7 @@ impl PlantedBug {
         ("forget-own", PlantedBug::ForgetOwn),
         ("forget-flushed-tokens", PlantedBug::ForgetFlushedTokens),
         ("forget-replayed-tokens", PlantedBug::ForgetReplayedTokens),
+        ("forget-snapshots", PlantedBug::ForgetSnapshots),
     ];
 
     /// Whether it has an effect only on a bucket.

@@ -11,6 +11,7 @@ mod modify;
 mod namespaces;
 mod patterns;
 mod positions;
+mod procedure_calls;
 mod region_calls;
 mod snapshots;
 mod tables;
@@ -70,7 +71,7 @@ pub(crate) async fn master(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> 
 }
 
 /// Serves a call that is not about one table, namespace or region.
-async fn of_the_cluster(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
+async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Outcome<Reply> {
     match method {
         b"GetClusterStatus" => cluster::status(shared, call).await,
         b"IsMasterInMaintenanceMode" | b"AbortProcedure" => call.reply(&OneBool { value: false }),
@@ -88,14 +89,11 @@ async fn of_the_cluster(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<
         | b"GetSpaceQuotaRegionSizes"
         | b"GetQuotaStates"
         | b"GetLogEntries" => call.reply(&Empty {}),
-        b"GetCompletedSnapshots"
-        | b"IsSnapshotDone"
-        | b"Snapshot"
-        | b"DeleteSnapshot"
-        | b"RestoreSnapshot"
-        | b"ExecProcedure"
-        | b"ExecProcedureWithRet"
-        | b"IsProcedureDone" => snapshots::snapshots(shared, call, method).await,
+        b"GetCompletedSnapshots" | b"IsSnapshotDone" | b"Snapshot" | b"DeleteSnapshot" | b"RestoreSnapshot" => {
+            snapshots::snapshots(shared, call, method).await
+        }
+        b"ExecProcedure" | b"ExecProcedureWithRet" => procedure_calls::execute(shared, call).await,
+        b"IsProcedureDone" => procedure_calls::is_done(call),
         b"ExecMasterService" => {
             let message = "No registered Master Coprocessor Endpoint found";
             Err(Failure::new(exception::UNKNOWN_PROTOCOL, message))

@@ -4,15 +4,16 @@
 
 use crate::error::from_catalog;
 use crate::master::{Made, Master};
-use crate::schema;
+use crate::schema::{self, check_unprotected};
+use crate::snapshots;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::{CatalogError, TableEntry};
 use stele_client::{
-    CompactionState, FamilyChange, GroupChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableGroups,
-    TableUpdate,
+    CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy,
+    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_types::{ErrorKind, FamilyId, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 
@@ -81,16 +82,24 @@ impl Master {
         let mut ids = ids.into_iter();
         schema.id = TableId(ids.next().unwrap_or_default());
         let tablets: Vec<(TabletId, RowRange)> = ids.map(TabletId).zip(ranges).collect();
-        let shared = Arc::new(schema.clone());
-        let made = self.tablets.create_tablets(shared.clone(), tablets.clone()).await;
-        let committed = match made {
-            Ok(()) => self.catalog.create_table(schema.clone(), tablets.clone()).await,
-            Err(error) => {
-                self.abandon(tablets).await;
-                return Err(error);
-            }
-        };
-        if let Err(error) = committed {
+        let made = self
+            .tablets
+            .create_tablets(Arc::new(schema.clone()), tablets.clone())
+            .await;
+        if let Err(error) = made {
+            self.abandon(tablets).await;
+            return Err(error);
+        }
+        self.record_table(schema, tablets).await
+    }
+
+    /// Records a new table, whose tablets are served.
+    pub(crate) async fn record_table(
+        &self,
+        schema: TableSchema,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        if let Err(error) = self.catalog.create_table(schema.clone(), tablets.clone()).await {
             // While it is unknown whether the catalog names them, they must stay.
             match error.is_ambiguous() {
                 true => *self.unknown.lock() = Some(Made { schema, tablets }),
@@ -98,7 +107,7 @@ impl Master {
             }
             return Err(from_catalog(error));
         }
-        Ok(shared)
+        Ok(Arc::new(schema))
     }
 
     async fn drop_rows_locked(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
@@ -121,6 +130,10 @@ impl Master {
         if !view.namespaces.contains_key(namespace) {
             return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));
         }
+        if view.snapshots.keys().any(|(of, _)| of == namespace) {
+            let message = format!("namespace {namespace} has snapshots or backups: delete them first");
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
         for table in view.tables_of(namespace) {
             check_unprotected(&table.schema)?;
         }
@@ -129,14 +142,6 @@ impl Master {
         }
         self.catalog.delete_namespace(namespace).await.map_err(from_catalog)
     }
-}
-
-fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
-    if schema.deletion_protection {
-        let message = format!("table {} is protected against deletion", schema.name);
-        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
-    }
-    Ok(())
 }
 
 /// The ranges between splits. Duplicates and the empty key split nothing.
@@ -258,6 +263,57 @@ impl TableAdmin for Master {
     async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
         let table = table.clone();
         self.carry_out(move |master| async move { master.truncate_locked(&table, keep_tablets).await })
+            .await
+    }
+
+    async fn create_snapshot(&self, snapshot: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        if snapshot.flush {
+            // Most of the memtables go before other changes have to wait.
+            self.flush_tablets(&snapshot.table, None).await?;
+        }
+        self.carry_out(|master| async move { master.create_snapshot_locked(snapshot).await })
+            .await
+    }
+
+    async fn copy_snapshot(&self, copy: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.carry_out(|master| async move { master.copy_snapshot_locked(copy).await })
+            .await
+    }
+
+    async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        Ok(self.snapshots_of(namespace))
+    }
+
+    async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.snapshot_entry(name).map(|entry| snapshots::info(&entry))
+    }
+
+    async fn update_snapshot(&self, name: &SnapshotName, update: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
+        let name = name.clone();
+        self.carry_out(|master| async move { master.update_snapshot_locked(&name, update).await })
+            .await
+    }
+
+    async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()> {
+        let name = name.clone();
+        self.carry_out(|master| async move { master.delete_snapshot_locked(&name).await })
+            .await
+    }
+
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        let (name, table) = (name.clone(), table.clone());
+        self.carry_out(|master| async move { master.clone_locked(&name, &table, front_end_data).await })
+            .await
+    }
+
+    async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let (name, table) = (name.clone(), table.clone());
+        self.carry_out(|master| async move { master.restore_locked(&name, &table).await })
             .await
     }
 

@@ -3,7 +3,7 @@
 //! [`master::Master`] carries out one change after the other. [`admin`] implements the administrative half of the service
 //! interface. Each change is one commit point in the catalog: the manifests of new tablets are written before it, and the
 //! files of dropped ones are deleted after it. `replacement` replaces tablets by others: `split`, `merge`
-//! and `truncation` say which. `files` passes on requests for flushes and compactions. The master has no
+//! and `truncation` say which. `snapshots` takes snapshots and makes tables of them. `files` passes on requests for flushes and compactions. The master has no
 //! state of its own that must survive: the catalog and the manifests have all of it.
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod master;
 mod merge;
 mod replacement;
 pub mod schema;
+mod snapshots;
 mod split;
 mod truncation;
 

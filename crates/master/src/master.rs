@@ -9,7 +9,7 @@ use crate::replacement::Replacements;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use stele_catalog::{Catalog, CatalogError, TableEntry};
+use stele_catalog::{Catalog, CatalogError, SnapshotEntry, TableEntry};
 use stele_client::{ServiceError, ServiceResult, TabletControl};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
@@ -28,6 +28,8 @@ pub struct Master {
     /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
     /// at most: no other table is made before its fate is known.
     pub(crate) unknown: parking_lot::Mutex<Option<Made>>,
+    /// The same of a snapshot, whose files are listed in storage.
+    pub(crate) unknown_snapshot: parking_lot::Mutex<Option<SnapshotEntry>>,
     pub(crate) replacements: Replacements,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
@@ -50,6 +52,7 @@ impl Master {
             tablets,
             changing: Arc::default(),
             unknown: parking_lot::Mutex::default(),
+            unknown_snapshot: parking_lot::Mutex::default(),
             this: this.clone(),
         })
     }
@@ -78,11 +81,12 @@ impl Master {
     /// Determines the outcome of changes that have an unknown one, if that is possible now. Never runs concurrently
     /// with a change: it might take the unknown outcome of that change for settled.
     pub(crate) async fn settle(&self) {
-        let settled = match self.catalog.settle().await {
-            Ok(()) => self.find_out_made().await,
-            Err(error) => Err(error),
+        let settled = async {
+            self.catalog.settle().await?;
+            self.find_out_made().await?;
+            self.find_out_snapshot().await
         };
-        if let Err(error) = settled {
+        if let Err(error) = settled.await {
             tracing::warn!(%error, "the outcome of a catalog change is still unknown");
         }
     }
@@ -115,8 +119,8 @@ impl Master {
             .await;
     }
 
-    /// Splits tablets that have grown too large, and settles catalog changes of unknown outcome, until the master is
-    /// dropped.
+    /// Splits tablets that have grown too large, settles catalog changes of unknown outcome, and deletes expired snapshots,
+    /// until the master is dropped.
     pub fn start_splitting(self: &Arc<Self>) {
         let master = Arc::downgrade(self);
         self.env.spawn_background("split", split_loop(master));
@@ -153,6 +157,9 @@ async fn split_loop(master: Weak<Master>) {
         }
         if let Err(error) = current.split_due().await {
             tracing::warn!(%error, "a split failed; it will be tried again");
+        }
+        if let Err(error) = current.delete_expired().await {
+            tracing::warn!(%error, "an expired snapshot is not deleted yet");
         }
         let env = current.env.clone();
         drop(current);

@@ -53,6 +53,7 @@ impl Master {
             old,
             new: vec![(merged, range)],
             set: None,
+            restored: None,
         };
         self.replacements.carry_out(replacement).await?;
         Ok(merged)

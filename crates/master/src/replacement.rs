@@ -1,4 +1,4 @@
-//! Replacements of tablets by others, as transactions of the catalog: splits, merges, truncations.
+//! Replacements of tablets by others, as transactions of the catalog: splits, merges, truncations, restores.
 //!
 //! The server stops writes to the old tablets and makes new ones that cover the same rows. The catalog replaces the records of
 //! the old by those of the new, in one transaction, which is the commit point. Then the server serves the new ones, or the old
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use stele_catalog::{Catalog, CatalogError};
 use stele_client::{ServiceResult, TabletControl};
-use stele_types::{RowRange, TableId, TableName, TabletId};
+use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// A replacement of which the new tablets are made.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub(crate) struct Replacement {
     pub(crate) new: Vec<(TabletId, RowRange)>,
     /// If all tablets of the table are replaced: its number, and that of the new set.
     pub(crate) set: Option<(TableId, TableId)>,
+    /// The schema that the table gets with them, if it is another.
+    pub(crate) restored: Option<Arc<TableSchema>>,
 }
 
 impl Replacement {
@@ -83,7 +85,10 @@ impl Replacements {
         let (table, first, new) = (&replacement.table, replacement.first(), replacement.new.clone());
         let outcome = match replacement.set {
             None => self.catalog.replace_tablets(table, &replacement.old, new).await,
-            Some((id, set)) => self.catalog.replace_all_tablets((table, id), set, new).await,
+            Some((id, set)) => {
+                let restored = replacement.restored.as_deref();
+                self.catalog.replace_all_tablets((table, id), set, new, restored).await
+            }
         };
         if let Err(error) = &outcome
             && let Some(error) = self.still_unknown(error).await
@@ -92,6 +97,13 @@ impl Replacements {
             return Err(from_catalog(error));
         }
         self.tablets.finish_replacement(first, outcome.is_ok()).await;
+        // Under the version that the catalog gave it.
+        if replacement.restored.is_some()
+            && outcome.is_ok()
+            && let Ok(entry) = self.catalog.table(table)
+        {
+            self.tablets.set_schema(entry.schema.clone()).await;
+        }
         let decided = self.undecided.lock().take();
         assert!(
             decided.is_some_and(|decided| decided.old == replacement.old),

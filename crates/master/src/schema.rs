@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId, TableSchema, ValueType,
-    limits,
+    Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId, TableName, TableSchema,
+    ValueType, limits,
 };
 
 /// The schema of a new table.
 pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
-    check_name("table", &table.name.table, limits::TABLE_NAME_BYTES_MAX)?;
-    check_name("namespace", &table.name.namespace, limits::TABLE_NAME_BYTES_MAX)?;
+    check_table_name(&table.name)?;
     if table.granularity < 1 {
         return Err(ServiceError::invalid("the granularity must be at least 1"));
     }
@@ -214,6 +213,27 @@ fn find_rule<T>(rule: &GcRule, look: &impl Fn(&GcRule) -> Option<T>) -> Option<T
 /// Checks the name of a namespace.
 pub fn check_namespace(name: &str) -> ServiceResult<()> {
     check_name("namespace", name, limits::TABLE_NAME_BYTES_MAX)
+}
+
+/// Refuses to delete the rows of a protected table.
+pub fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
+    if schema.deletion_protection {
+        let message = format!("table {} is protected against deletion", schema.name);
+        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+    }
+    Ok(())
+}
+
+/// Refuses a name that no table can have.
+pub fn check_table_name(name: &TableName) -> ServiceResult<()> {
+    check_name("table", &name.table, limits::TABLE_NAME_BYTES_MAX)?;
+    check_namespace(&name.namespace)
+}
+
+/// Refuses a name that no snapshot can have: as for tables, so that front ends and catalog keys can have it.
+pub fn check_snapshot_name(namespace: &str, name: &str) -> ServiceResult<()> {
+    check_name("snapshot", name, limits::TABLE_NAME_BYTES_MAX)?;
+    check_namespace(namespace)
 }
 
 /// Families are known by their numbers below the schema, so any text does that front ends can print and split at `:`. Each

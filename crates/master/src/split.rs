@@ -46,6 +46,7 @@ impl Replacements {
             old: vec![tablet],
             new: vec![(left, below), (right, above)],
             set: None,
+            restored: None,
         })
         .await?;
         Ok(Some((left, right)))

@@ -28,6 +28,7 @@ impl Master {
             old,
             new,
             set: Some((entry.schema.id, set)),
+            restored: None,
         };
         self.replacements.carry_out(replacement).await
     }

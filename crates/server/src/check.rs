@@ -17,6 +17,7 @@ pub mod log;
 pub mod overlay;
 pub mod report;
 mod rows;
+mod snapshots;
 mod sstables;
 pub mod tablets;
 #[cfg(test)]
@@ -141,7 +142,9 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     progress.expect(files.iter().map(|file| file.len).sum());
     let overlay: Arc<dyn Storage> = Overlay::over(storage.clone());
     let catalog = catalog::check(overlay, env.clone(), &mut report).await?;
-    let tablets = tablets::check(&storage, catalog.as_ref().map(|found| &found.tablets), &mut report).await?;
+    let mut tablets = tablets::check(&storage, catalog.as_ref().map(|found| &found.tablets), &mut report).await?;
+    let snapshots = catalog.as_ref().map(|found| found.snapshots.as_slice());
+    tablets.snapshots = snapshots::check(&storage, snapshots, &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
     let values = values::check(&storage, &tablets, &progress, &mut report).await?;
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await?;
@@ -187,5 +190,6 @@ fn is_known(path: &str) -> bool {
         || coord
         || stele_tablet::StoredFile::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()
+        || stele_tablet::snapshot::parse_path(path).is_some()
         || stele_commitlog::format::parse_segment_path(path).is_some()
 }

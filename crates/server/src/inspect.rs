@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::remote::cache::chunk;
 use stele_storage::{ReadFile, Storage};
-use stele_tablet::{Batch, manifest};
+use stele_tablet::{Batch, manifest, snapshot};
 use stele_types::CellKey;
 
 /// The first bytes of files that are text already.
@@ -42,6 +42,9 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     }
     if name.starts_with("manifest-") {
         return Ok(manifest::inspect(&shown, &content)?);
+    }
+    if content.starts_with(&snapshot::MAGIC) {
+        return Ok(snapshot::inspect(&shown, &content)?);
     }
     if let Some(text) = chunk::inspect(name, &content) {
         return Ok(text);

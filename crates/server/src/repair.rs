@@ -4,6 +4,7 @@
 //!   intact block, is given up. So is a reference without any cell left.
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). A segment that a
 //!   start would drop if it could read it is removed from the log.
+//! * A file that a snapshot names stays, damaged or not: snapshots are not changed.
 //! * A damaged value file is not repaired: a server reads all its intact values.
 //! * A damaged snapshot of the catalog is rebuilt from the generation before it, which loses nothing ([`loss`]).
 //! * Where only an older state of the catalog or of a tablet's manifest is readable, it is used with the user's consent
@@ -303,9 +304,16 @@ impl Work {
             // Such a tablet may refer to a part of any of them, as after a split.
             return Ok(());
         }
+        let snapshots = &examined.tablets.snapshots;
+        if snapshots.is_incomplete {
+            return Ok(());
+        }
         let sstables = examined.sstables.keys().map(|file| FileRef::path(*file));
         for path in values.into_iter().chain(sstables) {
-            self.storage.delete(&path).await?;
+            // A snapshot keeps the intact part of its files.
+            if !StoredFile::parse_path(&path).is_some_and(|file| snapshots.names(file)) {
+                self.storage.delete(&path).await?;
+            }
         }
         Ok(())
     }
@@ -325,7 +333,8 @@ impl Work {
         };
         let mut copied = Vec::new();
         for (file, referrers) in &examined.tablets.values {
-            if !referrers.iter().all(|referrer| is_gone(&referrer.reference)) {
+            let is_held = examined.tablets.snapshots.names(StoredFile::Values(*file));
+            if is_held || !referrers.iter().all(|referrer| is_gone(&referrer.reference)) {
                 continue;
             }
             let path = StoredFile::Values(*file).path();

@@ -30,7 +30,7 @@ enum Command {
         #[arg(long)]
         trace: bool,
         /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal,
-        /// skip-verify, take-for-own or forget-own.
+        /// skip-verify, take-for-own, forget-own or forget-snapshots.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },

@@ -13,7 +13,7 @@
 //!   keeps two versions ([`versions`]).
 //!
 //! Reads are of one row, or scans of the table in either direction. Concurrently one client creates and drops tables
-//! ([`admin`]).
+//! ([`admin`]), takes snapshots of the shared table, and reads clones of them later ([`snapshots`]).
 //!
 //! Now and then an acknowledgement triggers the immediate end of the server: that shows acknowledgements that came too
 //! early.
@@ -21,6 +21,7 @@
 mod additions;
 mod admin;
 mod contended;
+mod snapshots;
 mod versions;
 
 use crate::cluster::{Cluster, NoAnswer, Node, says_replaced};

@@ -12,6 +12,7 @@ mod manifest_owners;
 mod metamorphic;
 mod peers;
 mod simulation;
+mod snapshots;
 mod splits;
 mod stuck_flush;
 mod tablet_model;

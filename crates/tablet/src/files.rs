@@ -14,6 +14,7 @@
 //! * `obsolete_bytes` is the sum over the obsolete files that this process will delete.
 
 use crate::error::{Result, TabletError};
+use crate::holders::{Holder, Holders};
 use crate::manifest::{FileRef, StoredFile, ValueLink};
 use crate::readahead::ScanAhead;
 use crate::values::SEPARATE_BYTES_MIN;
@@ -22,7 +23,7 @@ use crate::values::load::ValueMemory;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stele_memory::Pool;
 use stele_sstable::{BloomMemory, Cache, Sstable, SstableError};
 use stele_storage::Storage;
@@ -68,10 +69,6 @@ pub struct FileRegistry {
     scan_ahead: ScanAhead,
     /// Memory for bloom filters of open files.
     filters: Arc<BloomMemory>,
-    /// Files of earlier epochs are not deleted.
-    keeps_former: AtomicBool,
-    /// Nor are these.
-    kept: Mutex<BTreeSet<StoredFile>>,
     /// An opening of a file waits for a turn.
     opening: Semaphore,
     /// Woken when a file becomes obsolete.
@@ -85,6 +82,23 @@ pub struct FileRegistry {
 struct Inner {
     files: BTreeMap<FileId, Entry>,
     obsolete: Vec<Obsolete>,
+    holders: Holders,
+}
+
+impl Inner {
+    /// Registers an obsolete file again that is still open, without a reference; its bytes. A reader may hold it, so it must
+    /// not be opened a second time.
+    fn revive(&mut self, file: FileId) -> u64 {
+        let Some(at) = self.obsolete.iter().position(|it| it.file.id() == file) else {
+            return 0;
+        };
+        debug_assert!(!self.files.contains_key(&file), "an obsolete file has no reference");
+        let Obsolete { open, bytes, .. } = self.obsolete.swap_remove(at);
+        if let Some(open) = open {
+            self.files.insert(file, Entry { open, references: 0 });
+        }
+        bytes
+    }
 }
 
 /// A file that nothing refers to.
@@ -198,8 +212,6 @@ impl FileRegistry {
             job_readahead_bytes: usize::MAX,
             scan_ahead: ScanAhead::new(SCAN_AHEAD_BYTES),
             filters: BloomMemory::unlimited(),
-            keeps_former: AtomicBool::new(false),
-            kept: Mutex::default(),
             opening: Semaphore::new(OPENED_CONCURRENTLY),
             noted: Notify::new(),
             obsolete_bytes: AtomicU64::new(0),
@@ -333,18 +345,34 @@ impl FileRegistry {
         self.acquire_new(link.id(), OpenFile::Values(Arc::new(values)), of)
     }
 
-    fn acquire_open<T>(&self, file: FileId, of: impl FnOnce(&OpenFile) -> Option<T>) -> Option<T> {
-        let mut inner = self.inner.lock();
+    fn acquire_open<T>(&self, file: FileId, of: impl Fn(&OpenFile) -> Option<T>) -> Option<T> {
+        self.acquire_registered(&mut self.inner.lock(), file, &of)
+    }
+
+    /// One more reference to a file that has any, or that is obsolete and still open.
+    fn acquire_registered<T>(
+        &self,
+        inner: &mut Inner,
+        file: FileId,
+        of: &impl Fn(&OpenFile) -> Option<T>,
+    ) -> Option<T> {
+        if !inner.files.contains_key(&file) {
+            let bytes = inner.revive(file);
+            let before = self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            assert!(before >= bytes, "a file that is taken up again was counted as obsolete");
+        }
         let entry = inner.files.get_mut(&file)?;
-        assert!(entry.references > 0, "a registered file has a reference");
         let open = of(&entry.open)?;
         entry.references += 1;
         Some(open)
     }
 
-    fn acquire_new<T>(&self, file: FileId, open: OpenFile, of: impl FnOnce(&OpenFile) -> Option<T>) -> Result<T> {
+    fn acquire_new<T>(&self, file: FileId, open: OpenFile, of: impl Fn(&OpenFile) -> Option<T>) -> Result<T> {
         let mut inner = self.inner.lock();
-        // Somebody else may have opened it meanwhile.
+        // Somebody else may have opened it meanwhile, and released it.
+        if let Some(open) = self.acquire_registered(&mut inner, file, &of) {
+            return Ok(open);
+        }
         let entry = inner.files.entry(file).or_insert(Entry { open, references: 0 });
         let open = of(&entry.open).ok_or_else(|| TabletError::Corruption {
             path: Arc::from(entry.open.stored().path()),
@@ -432,22 +460,55 @@ impl FileRegistry {
 
     /// From now on deletes none of these: manifests name them that belong to no tablet of this server.
     pub fn keep(&self, files: BTreeSet<StoredFile>) {
-        self.kept.lock().extend(files);
+        self.inner.lock().holders.keep(files);
     }
 
     /// From now on deletes no file that an earlier process wrote. Such a file becomes an orphan instead of obsolete, for a
     /// start that can read every manifest.
     pub fn keep_former_files(&self) {
-        self.keeps_former.store(true, Ordering::Release);
+        self.inner.lock().holders.keep_before(FileId::new(self.epoch, 0));
+    }
+
+    /// Counts one more snapshot reference to each file. The caller keeps a tablet that refers to them from changing its
+    /// manifest meanwhile, or holds a snapshot that names them.
+    pub fn hold(&self, files: impl IntoIterator<Item = StoredFile>) {
+        let mut inner = self.inner.lock();
+        files.into_iter().for_each(|file| inner.holders.hold(file));
+    }
+
+    /// Gives back references of a snapshot, with the bytes of each file. A file that nothing else needs becomes obsolete.
+    pub fn let_go(&self, files: impl IntoIterator<Item = (StoredFile, u64)>) {
+        let mut inner = self.inner.lock();
+        // Readers may still hold a file that was obsolete before: then it is in the list.
+        let listed: BTreeSet<FileId> = inner.obsolete.iter().map(|it| it.file.id()).collect();
+        let mut noted = false;
+        for (file, bytes) in files {
+            let is_free = inner.holders.let_go(file) && inner.holders.holder(file).is_none();
+            if !is_free || inner.files.contains_key(&file.id()) || listed.contains(&file.id()) {
+                continue;
+            }
+            self.obsolete_bytes.fetch_add(bytes, Ordering::Relaxed);
+            inner.obsolete.push(Obsolete {
+                file,
+                open: None,
+                bytes,
+            });
+            noted = true;
+        }
+        drop(inner);
+        if noted {
+            self.noted.notify_one();
+        }
+    }
+
+    /// A holder of a file, besides the tablets of this server.
+    pub fn holder(&self, file: StoredFile) -> Option<Holder> {
+        self.inner.lock().holders.holder(file)
     }
 
     /// An earlier process wrote it.
     fn is_former(&self, file: FileId) -> bool {
         file < FileId::new(self.epoch, 0)
-    }
-
-    fn is_kept(&self, file: StoredFile) -> bool {
-        (self.keeps_former.load(Ordering::Acquire) && self.is_former(file.id())) || self.kept.lock().contains(&file)
     }
 
     /// Gives one reference back; the last one makes the file obsolete.
@@ -536,12 +597,26 @@ impl FileRegistry {
             .into_iter()
             .partition(Obsolete::is_held);
         inner.obsolete = held;
+        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| Self::is_needed(&inner, it.file));
         drop(inner);
-        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file));
         let kept = kept.iter().map(|it| it.bytes).sum();
         let before = self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
         assert!(before >= kept, "files left to a later start were counted as obsolete");
         unheld
+    }
+
+    /// Whether somebody besides tablets needs a file that no tablet refers to.
+    fn is_needed(inner: &Inner, file: StoredFile) -> bool {
+        assert!(
+            !inner.files.contains_key(&file.id()),
+            "an obsolete file has no reference: a clone that takes it up makes it no longer obsolete"
+        );
+        inner.holders.holder(file).is_some()
+    }
+
+    /// For a simulation: deletes files although a snapshot names them.
+    pub fn forget_snapshots(&self) {
+        self.inner.lock().holders.forget_snapshots();
     }
 
     /// After a start: deletes every sstable and value file of an earlier process that no manifest named when this one took
@@ -549,10 +624,13 @@ impl FileRegistry {
     pub async fn sweep(&self, referenced: &BTreeSet<StoredFile>) -> Result<usize> {
         let files = self.storage.list("sst/").await?;
         self.storage.confirm_owner().await?;
-        let orphans = files.into_iter().filter(|info| {
-            let file = StoredFile::parse_path(&info.path);
-            file.is_some_and(|file| self.is_former(file.id()) && !referenced.contains(&file))
-        });
+        let is_orphan = |file: StoredFile| {
+            let is_unnamed = self.is_former(file.id()) && !referenced.contains(&file);
+            is_unnamed && self.holder(file).is_none()
+        };
+        let orphans = files
+            .into_iter()
+            .filter(|info| StoredFile::parse_path(&info.path).is_some_and(is_orphan));
         let orphans: Vec<String> = orphans.map(|info| info.path).collect();
         for some in orphans.chunks(SWEPT_CONCURRENTLY) {
             self.storage.delete_all(some).await.map_err(TabletError::from)?;

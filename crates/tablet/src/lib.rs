@@ -9,6 +9,7 @@
 //! * `files`: open files and their reference counts. `held`: references with their open files.
 //! * `resolve`: versions, deletes, aggregates. `run`, `merge`: one ordered view over memtables and files.
 //! * [`picker`], `statistics`: the decision what to compact. `compaction`: runs one job.
+//! * `holders`: the holders of files besides tablets. `snapshot`: the manifests of a table at one moment, in storage.
 //! * `misplaced`, `state`: the immutable state that readers hold. `summary`: the picker's input.
 //! * `claims`, `detached`: bookkeeping of compactions and of waiting scans. `tablet`: sequence, apply, commit.
 //! * `scan`: reads. `maintenance`: flush, compaction, migration, division.
@@ -21,6 +22,7 @@ mod detached;
 mod error;
 mod files;
 mod held;
+mod holders;
 mod maintenance;
 pub mod manifest;
 mod merging;
@@ -33,6 +35,7 @@ mod resolve;
 mod run;
 mod scan;
 mod schema_mark;
+pub mod snapshot;
 mod state;
 mod statistics;
 mod summary;
@@ -44,6 +47,7 @@ pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
+pub use holders::Holder;
 pub use maintenance::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use metrics::TabletMetrics;

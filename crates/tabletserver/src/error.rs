@@ -4,7 +4,7 @@ use stele_client::ServiceError;
 use stele_commitlog::LogError;
 use stele_storage::StorageError;
 use stele_tablet::TabletError;
-use stele_types::{ErrorKind, TabletId};
+use stele_types::{ErrorKind, SnapshotId, TabletId};
 
 /// The tablet is not served here: nothing has happened, look it up again.
 pub fn not_here(tablet: TabletId) -> ServiceError {
@@ -36,6 +36,14 @@ pub enum ServerError {
     Tablet {
         /// Which.
         tablet: TabletId,
+        /// Why.
+        error: TabletError,
+    },
+    /// The files of a snapshot cannot be used.
+    #[error("snapshot {snapshot}: {error}")]
+    Snapshot {
+        /// Which.
+        snapshot: SnapshotId,
         /// Why.
         error: TabletError,
     },

@@ -7,7 +7,7 @@
 //!   [`waits`] says how long writers wait, and why.
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * `tablets` are the tablets that are served; `lifecycle` makes and removes them, and `replacement` and [`split`]
-//!   replace them by others.
+//!   replace them by others. `snapshots` lists their files, and makes tablets over such lists.
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
 //! * [`recovery`] turns a data root into tablets that can be served.
@@ -33,7 +33,8 @@ pub mod row_cache;
 pub mod row_operation;
 pub mod server;
 pub mod service;
-pub mod split;
+pub mod snapshots;
+mod split;
 mod stopping;
 mod tablets;
 pub mod waits;

@@ -100,6 +100,23 @@ impl Lifecycle {
         Ok(tablet)
     }
 
+    /// Makes a tablet over the files of a manifest of another one. It is not served yet.
+    pub(crate) async fn create_over(
+        &self,
+        schema: Arc<TableSchema>,
+        other: Manifest,
+        tablet: TabletId,
+    ) -> Result<Arc<Tablet>, stele_tablet::TabletError> {
+        let manifest = Manifest {
+            tablet: tablet.0,
+            table: schema.id.0,
+            epoch: self.epoch.0,
+            written_micros: self.context.env.wall_micros(),
+            ..other
+        };
+        self.create(schema, manifest).await
+    }
+
     /// Removes tablets with all their files.
     pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
         for id in tablets {

@@ -26,8 +26,10 @@
 
 mod leftovers;
 mod parts;
+mod snapshots;
 
 pub(crate) use leftovers::Leftovers;
+pub(crate) use snapshots::hold_snapshots;
 
 use crate::error::ServerError;
 use crate::log::{epoch_of_segment, last_segment_before};

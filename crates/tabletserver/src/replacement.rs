@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     pub(crate) gates: Vec<Shut>,
     /// Counts it when it is done.
     pub(crate) counter: Option<IntCounter>,
+    /// The new ones have the schema of a snapshot, and not that of the old ones.
+    pub(crate) is_restore: bool,
 }
 
 /// The prepared replacements, and how they end.
@@ -102,6 +104,7 @@ impl Replacements {
             new: vec![tablet],
             gates,
             counter: Some(self.merges.clone()),
+            is_restore: false,
         });
         Ok(())
     }
@@ -127,6 +130,7 @@ impl Replacements {
             new,
             gates,
             counter: None,
+            is_restore: false,
         });
         Ok(())
     }
@@ -142,11 +146,12 @@ impl Replacements {
             new,
             gates,
             counter,
+            is_restore,
         } = prepared;
         if committed {
             // The new ones first: between the two a row is found in either.
             let served = old.iter().find_map(|id| self.tablets.served(*id).ok());
-            let schema = served.map(|served| served.tablet.schema());
+            let schema = served.map(|served| served.tablet.schema()).filter(|_| !is_restore);
             for tablet in &new {
                 if let Some(schema) = &schema {
                     tablet.set_schema(schema.clone());

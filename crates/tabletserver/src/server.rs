@@ -12,10 +12,11 @@ use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::parts::Parts;
 use crate::read::{OneRow, Reader};
-use crate::recovery::{Kept, Opened, RecoveryReport};
+use crate::recovery::{Kept, Opened, RecoveryReport, hold_snapshots};
 use crate::replacement::Replacements;
 use crate::row_cache::RowCache;
 use crate::row_operation::RowOperations;
+use crate::snapshots::Snapshots;
 use crate::split::Splitter;
 use crate::stopping::Stopping;
 use crate::tablets::{Served, Tablets};
@@ -27,8 +28,8 @@ use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::ServiceResult;
 use stele_commitlog::LogMetrics;
-use stele_env::Env;
 use stele_env::metrics::Metrics;
+use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
 use stele_memory::Pool;
 use stele_sstable::Cache;
@@ -50,6 +51,7 @@ pub struct TabletServer {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) splitter: Splitter,
     pub(crate) replacements: Arc<Replacements>,
+    pub(crate) snapshots: Snapshots,
     pub(crate) upkeep: Upkeep,
 }
 
@@ -105,7 +107,9 @@ impl TabletServer {
         let start = env.now();
         let context = context_of(env.clone(), storage, &cache, epoch, &options, metrics);
         let (opened, found) = Opened::of_catalog(&context, catalog, epoch, options.inherit_from).await?;
-        let kept = found.sort(&context, &opened, options.catalog_in_doubt).await;
+        let unnamed = hold_snapshots(&context, catalog, options.catalog_in_doubt).await?;
+        let mut kept = found.sort(&context, &opened, options.catalog_in_doubt).await;
+        kept.leftovers.add(unnamed);
         let (opened_count, damaged_count) = (opened.len(), kept.damaged.len());
         let (replayed, log) = opened.replay(&context, &options).await?;
         let mut report = RecoveryReport::new(opened_count, damaged_count, &log);
@@ -172,6 +176,7 @@ impl TabletServer {
             row_operations: RowOperations::new(writer.clone()),
             writer,
             splitter: Splitter::new(&parts, lifecycle.clone(), replacements.clone()),
+            snapshots: Snapshots::new(&parts, lifecycle.clone(), replacements.clone()),
             replacements,
             lifecycle,
             upkeep,
@@ -305,6 +310,9 @@ fn context_of(
         .with_separate_bytes(options.value_separate_bytes)
         .with_job_readahead(options.job_readahead_bytes)
         .with_pool(&options.pool);
+    if env.planted(PlantedBug::ForgetSnapshots) {
+        files.forget_snapshots();
+    }
     TabletContext {
         env,
         storage,

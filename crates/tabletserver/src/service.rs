@@ -6,11 +6,11 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    CompactionState, RowOutcome, RowStream, ServiceResult, TabletControl, TabletRead, TabletRowOperation, TabletSample,
-    TabletService,
+    CompactionState, RowOutcome, RowStream, ServiceResult, SnapshotFiles, TabletControl, TabletRead,
+    TabletRowOperation, TabletSample, TabletService,
 };
 use stele_filter::Filter;
-use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowWrites, TableSchema, TabletId};
+use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowWrites, SnapshotId, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
@@ -108,6 +108,42 @@ impl TabletControl for TabletServer {
         empty: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
         self.replacements.prepare_truncation(schema, tablets, empty).await
+    }
+
+    async fn take_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        tablets: Vec<TabletId>,
+        flush: bool,
+    ) -> ServiceResult<SnapshotFiles> {
+        self.snapshots.take(snapshot, tablets, flush).await
+    }
+
+    async fn copy_snapshot(&self, from: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles> {
+        self.snapshots.copy(from, to).await
+    }
+
+    async fn drop_snapshot(&self, snapshot: SnapshotId, parts: u32) {
+        self.snapshots.drop_files(snapshot, parts).await;
+    }
+
+    async fn clone_snapshot(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        tablets: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        self.snapshots.clone_tablets(schema, snapshot, tablets).await
+    }
+
+    async fn prepare_restore(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        old: Vec<TabletId>,
+        new: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        self.snapshots.prepare_restore(schema, snapshot, old, new).await
     }
 
     async fn finish_replacement(&self, first: TabletId, committed: bool) {

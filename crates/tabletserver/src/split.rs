@@ -186,6 +186,7 @@ impl Splitter {
             new: halves.into(),
             gates: vec![gate],
             counter: Some(self.splits.clone()),
+            is_restore: false,
         });
         Ok(Some(row))
     }

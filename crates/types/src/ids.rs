@@ -38,6 +38,10 @@ id!(
     FileId(u64)
 );
 id!(
+    /// A snapshot. From the same sequence as tables and tablets, and never reused.
+    SnapshotId(u64)
+);
+id!(
     /// Ownership generation of a tablet: grows with every opening.
     Epoch(u32)
 );

@@ -55,6 +55,16 @@ pub const TABLE_NOT_ENABLED: &str = "org.apache.hadoop.hbase.TableNotEnabledExce
 pub const TABLE_NOT_DISABLED: &str = "org.apache.hadoop.hbase.TableNotDisabledException";
 /// There is no such family.
 pub const NO_SUCH_FAMILY: &str = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException";
+/// There is such a snapshot.
+pub const SNAPSHOT_EXISTS: &str = "org.apache.hadoop.hbase.snapshot.SnapshotExistsException";
+/// There is no such snapshot.
+pub const NO_SUCH_SNAPSHOT: &str = "org.apache.hadoop.hbase.snapshot.SnapshotDoesNotExistException";
+/// A snapshot that a client asks for was never begun.
+pub const UNKNOWN_SNAPSHOT: &str = "org.apache.hadoop.hbase.snapshot.UnknownSnapshotException";
+/// A snapshot cannot be taken.
+pub const SNAPSHOT_CREATION: &str = "org.apache.hadoop.hbase.snapshot.SnapshotCreationException";
+/// A table cannot be made of a snapshot.
+pub const RESTORE_SNAPSHOT: &str = "org.apache.hadoop.hbase.snapshot.RestoreSnapshotException";
 
 /// A fault of the server that has no class of its own.
 pub const HBASE_IO: &str = "org.apache.hadoop.hbase.HBaseIOException";

@@ -7,15 +7,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_client::{
-    CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewTable, ReadRows,
-    RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, ServiceError, ServiceResult, Step,
-    TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
+    CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewSnapshot, NewTable,
+    ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, ServiceError, ServiceResult,
+    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups, TableService, TableUpdate,
+    TabletInfo, TabletPlace,
 };
+use stele_env::tokio_env::TokioRuntime;
 use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
     Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation, RowRange, RowSet,
+    SnapshotId,
     TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 
@@ -40,6 +43,23 @@ struct State {
     namespaces: BTreeMap<String, Option<Bytes>>,
     /// Returned by the next data call.
     failure: Option<ServiceError>,
+    snapshots: BTreeMap<SnapshotName, Arc<SnapshotInfo>>,
+}
+
+impl State {
+    fn add_snapshot(&mut self, info: SnapshotInfo) -> ServiceResult<Arc<SnapshotInfo>> {
+        if self.snapshots.contains_key(&info.name) {
+            let message = format!("snapshot {} exists", info.name);
+            return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
+        }
+        let info = Arc::new(info);
+        self.snapshots.insert(info.name.clone(), Arc::clone(&info));
+        Ok(info)
+    }
+}
+
+fn now_micros() -> i64 {
+    TokioRuntime::current().wall_micros()
 }
 
 /// The model.
@@ -406,6 +426,9 @@ impl TableAdmin for Fake {
             let mut schema = TableSchema::clone(&table.schema);
             schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
             schema.enabled = update.enabled.unwrap_or(schema.enabled);
+            schema.front_end_data = update
+                .front_end_data
+                .unwrap_or(std::mem::take(&mut schema.front_end_data));
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
@@ -531,6 +554,101 @@ impl TableAdmin for Fake {
         self.with_table(name, |table| {
             table.rows.clear();
             Ok(())
+        })
+    }
+
+    async fn create_snapshot(&self, new: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        let schema = self.schema(&new.table)?;
+        let mut state = self.state.lock();
+        state.made += 1;
+        let info = SnapshotInfo {
+            id: SnapshotId(state.made),
+            name: new.name.clone(),
+            schema,
+            created_micros: now_micros(),
+            completed_micros: now_micros(),
+            expires_micros: new.expires_micros,
+            tablets: 1,
+            bytes: 7,
+            front_end_data: new.front_end_data.into(),
+        };
+        state.add_snapshot(info)
+    }
+
+    async fn copy_snapshot(&self, copy: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
+        let source = self.snapshot(&copy.source).await?;
+        let mut state = self.state.lock();
+        state.made += 1;
+        let info = SnapshotInfo {
+            id: SnapshotId(state.made),
+            name: copy.name.clone(),
+            expires_micros: copy.expires_micros,
+            front_end_data: copy.front_end_data.into(),
+            ..SnapshotInfo::clone(&source)
+        };
+        state.add_snapshot(info)
+    }
+
+    async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        let state = self.state.lock();
+        let is_wanted = |info: &&Arc<SnapshotInfo>| namespace.is_none_or(|wanted| info.name.namespace == wanted);
+        Ok(state.snapshots.values().filter(is_wanted).cloned().collect())
+    }
+
+    async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
+        let found = self.state.lock().snapshots.get(name).cloned();
+        found.ok_or_else(|| ServiceError::not_found(format!("no snapshot {name}")))
+    }
+
+    async fn update_snapshot(&self, name: &SnapshotName, update: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
+        let mut info = SnapshotInfo::clone(&*self.snapshot(name).await?);
+        info.expires_micros = update.expires_micros.unwrap_or(info.expires_micros);
+        if let Some(data) = update.front_end_data {
+            info.front_end_data = data.into();
+        }
+        let info = Arc::new(info);
+        self.state.lock().snapshots.insert(name.clone(), Arc::clone(&info));
+        Ok(info)
+    }
+
+    async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()> {
+        let removed = self.state.lock().snapshots.remove(name);
+        removed
+            .map(drop)
+            .ok_or_else(|| ServiceError::not_found(format!("no snapshot {name}")))
+    }
+
+    /// Rows are not part of it: the master's tests have them.
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        let source = self.snapshot(name).await?;
+        let mut state = self.state.lock();
+        if state.tables.contains_key(table) {
+            return Err(ServiceError::new(ErrorKind::AlreadyExists, "the table exists"));
+        }
+        let mut schema = TableSchema::clone(&source.schema);
+        schema.name = table.clone();
+        schema.front_end_data = front_end_data.unwrap_or(schema.front_end_data);
+        let schema = Arc::new(schema);
+        let made = FakeTable {
+            schema: Arc::clone(&schema),
+            rows: BTreeMap::new(),
+            splits: Vec::new(),
+        };
+        state.tables.insert(table.clone(), made);
+        Ok(schema)
+    }
+
+    async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let source = self.snapshot(name).await?;
+        self.with_table(table, |found| {
+            found.rows.clear();
+            found.schema = Arc::clone(&source.schema);
+            Ok(Arc::clone(&found.schema))
         })
     }
 

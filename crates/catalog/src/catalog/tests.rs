@@ -59,7 +59,7 @@ async fn coord() -> Arc<dyn Coord> {
         .unwrap()
 }
 
-fn schema(id: u64, version: u64) -> TableSchema {
+pub(crate) fn schema(id: u64, version: u64) -> TableSchema {
     TableSchema {
         id: TableId(id),
         name: TableName::new("n", "t"),
@@ -290,14 +290,14 @@ async fn all_tablets_of_a_table_are_replaced_together() {
         (0..count).map(|n| (TabletId(from + n as u64), range(n))).collect()
     };
     first
-        .replace_all_tablets(table, TableId(90), many(300, 100))
+        .replace_all_tablets(table, TableId(90), many(300, 100), None)
         .await
         .unwrap();
     let (found, records) = tablets_and_records(&coord).await;
     assert_eq!((found.len(), records), (300, 300));
-    let refused = second.replace_all_tablets(table, TableId(91), many(2, 500)).await;
+    let refused = second.replace_all_tablets(table, TableId(91), many(2, 500), None).await;
     assert!(is_conflict(refused), "it has not seen the change");
-    let other = first.replace_all_tablets((&name, TableId(7)), TableId(92), many(2, 500));
+    let other = first.replace_all_tablets((&name, TableId(7)), TableId(92), many(2, 500), None);
     assert!(is_conflict(other.await), "another table had the name");
     assert_eq!(tablets_and_records(&coord).await.1, 300);
     // Changes of the schema and of single tablets go on with them.
@@ -314,7 +314,7 @@ async fn all_tablets_of_a_table_are_replaced_together() {
     let (found, records) = tablets_and_records(&coord).await;
     assert_eq!((found[0], found.len(), records), (600, 299, 299));
     first
-        .replace_all_tablets(table, TableId(93), many(1, 700))
+        .replace_all_tablets(table, TableId(93), many(1, 700), None)
         .await
         .unwrap();
     assert_eq!(tablets_and_records(&coord).await, (vec![700], 1));

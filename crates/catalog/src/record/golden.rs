@@ -23,6 +23,7 @@ const DISABLED: &[u8] = b"\x80\x01\x01";
 const TABLET_SET: &[u8] = b"\x88\x01\x80\x02";
 
 const TABLET: &[u8] = b"\x01\x0a\x02b\x00\x12\x01m";
+const SNAPSHOT: &[u8] = b"\x01\x08\x12\x12\x01n\x1a\x01s\"\x02\x01t(\x050\x00:\x01\xff@\x02H\x03P\x04X\x06";
 const NAMESPACE: &[u8] = b"\x01\x0a\x01i\x10\x01";
 
 /// Something of everything, but for options of locality groups.
@@ -138,6 +139,25 @@ fn a_table_names_the_set_of_its_tablets() {
         encode_table(&schema(), TableId(0x100)).escape_ascii().to_string(),
         bytes.escape_ascii().to_string()
     );
+}
+
+#[test]
+fn snapshots_are_as_they_were() {
+    let record = SnapshotRecord {
+        id: 0x12,
+        namespace: "n".to_owned(),
+        name: "s".to_owned(),
+        table: Bytes::from_static(b"\x01t"),
+        created_micros: 5,
+        expires_micros: Some(0),
+        front_end_data: Bytes::from_static(b"\xff"),
+        parts: 2,
+        tablets: 3,
+        bytes: 4,
+        completed_micros: 6,
+    };
+    assert_eq!(decode(SNAPSHOT), Ok(record.clone()));
+    assert_eq!(encode(&record), SNAPSHOT);
 }
 
 #[test]

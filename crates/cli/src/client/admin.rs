@@ -64,6 +64,7 @@ macro_rules! call {
 pub mod groups;
 pub(super) mod own;
 pub mod settings;
+pub mod snapshots;
 
 impl Client {
     /// The instances of the project, or `None` if the server does not list them (Google's emulator does not).

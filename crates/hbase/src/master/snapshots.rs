@@ -1,72 +1,260 @@
-//! Snapshots, and procedures that are found by name.
+//! Snapshots: taken, listed, deleted; tables are restored from them or cloned.
 //!
-//! Nothing below keeps files for a snapshot, so there are none, and none is made.
+//! The name of a snapshot is one for all namespaces. The service keeps snapshots by namespace, so a name is looked up in
+//! all of them, and a new one is refused if any has it. The description that a client gave is the front end's data of the
+//! snapshot. A snapshot of another front end is shown with the properties that it has.
 
-use super::tables;
+use super::changes::{change, check_disabled, failure};
+use super::namespaces;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
-use bytes::Bytes;
-use stele_wire::exception;
+use prost::Message;
+use std::sync::Arc;
+use stele_client::{NewSnapshot, ServiceError, SnapshotInfo, SnapshotName};
+use stele_types::{ErrorKind, TableName};
 use stele_wire::messages::{
-    ExecProcedureRequest, ExecProcedureResponse, GetCompletedSnapshotsResponse, OneBool, ProcedureDescription,
-    SnapshotRequest,
+    Empty, GetCompletedSnapshotsResponse, IsSnapshotDoneResponse, SnapshotDescription, SnapshotRequest,
+    SnapshotResponse, SnapshotType,
 };
+use stele_wire::{exception, region};
 
-/// The procedure by which old clients flush a table.
-const FLUSH: &str = "flush-table-proc";
-
-/// Its argument with the names of families, separated by commas; all families without it.
-const FAMILIES: &str = "family";
-
-/// There is no such snapshot.
-const NO_SUCH_SNAPSHOT: &str = "org.apache.hadoop.hbase.snapshot.SnapshotDoesNotExistException";
-
-/// Milliseconds that a client waits at most for a procedure that has ended.
-const TIMEOUT_MS: i64 = 60_000;
+/// Milliseconds that a client waits at most for a snapshot that is complete.
+const TIMEOUT_MS: i64 = 300_000;
+/// The format of descriptions that HBase 2 writes.
+const LAYOUT_VERSION: i32 = 2;
+const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// Serves a call.
-pub(super) async fn snapshots(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
+pub(super) async fn snapshots(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Outcome<Reply> {
+    if method == b"GetCompletedSnapshots" {
+        let all = visible(shared).await?;
+        let snapshots = all.iter().map(|snapshot| description(snapshot)).collect();
+        return call.reply(&GetCompletedSnapshotsResponse { snapshots });
+    }
+    let request: SnapshotRequest = call.message("SnapshotRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    let wanted = request.snapshot.filter(|snapshot| !snapshot.name.is_empty());
+    let Some(wanted) = wanted else {
+        let message = "No snapshot name passed in request, can't figure out which snapshot you want to check.";
+        return Err(Failure::new(exception::UNKNOWN_SNAPSHOT, message));
+    };
     match method {
-        b"GetCompletedSnapshots" => call.reply(&GetCompletedSnapshotsResponse { snapshots: Vec::new() }),
-        b"DeleteSnapshot" | b"IsSnapshotDone" => {
-            let request: SnapshotRequest = call.message("SnapshotRequest")?;
-            let name = request.snapshot.map(|snapshot| snapshot.name).unwrap_or_default();
-            let message = format!("Snapshot '{name}' doesn't exist on the filesystem");
-            Err(Failure::new(NO_SUCH_SNAPSHOT, message))
+        b"Snapshot" => take(shared, call, nonce, wanted).await,
+        b"IsSnapshotDone" => is_done(shared, call, &wanted).await,
+        b"DeleteSnapshot" => {
+            let _turn = shared.changes.lock().await;
+            let found = find(shared, &wanted).await?.ok_or_else(|| absent(&wanted.name))?;
+            let deleted = shared.admin.delete_snapshot(&found.name).await;
+            deleted.map_err(|error| of_snapshot(&wanted.name, error))?;
+            call.reply(&Empty {})
         }
-        b"ExecProcedure" | b"ExecProcedureWithRet" => {
-            let (table, families) = procedure(call)?;
-            tables::flush_now(shared, &table, &families).await?;
-            call.reply(&ExecProcedureResponse {
-                expected_timeout: Some(TIMEOUT_MS),
-                return_data: None,
-            })
-        }
-        b"IsProcedureDone" => {
-            procedure(call)?;
-            call.reply(&OneBool { value: true })
+        b"RestoreSnapshot" => {
+            let work = move |shared: Arc<Shared>| async move { restore(&shared, wanted).await };
+            change(shared, call, nonce, work).await
         }
         _ => Err(Failure::not_served(format!("MasterService.{}", method.escape_ascii()))),
     }
 }
 
-/// The table and the families of a flush; other procedures do not exist.
-fn procedure(call: &Call) -> Outcome<(stele_wire::messages::TableName, Vec<Bytes>)> {
-    let request: ExecProcedureRequest = call.message("ExecProcedureRequest")?;
-    let procedure: ProcedureDescription = request.procedure.unwrap_or_default();
-    if procedure.signature != FLUSH {
-        let message = format!("The procedure is not registered: {}", procedure.signature);
-        return Err(Failure::new(exception::DO_NOT_RETRY, message));
+async fn take(
+    shared: &Shared,
+    call: &Call,
+    nonce: crate::procedures::Nonce,
+    wanted: SnapshotDescription,
+) -> Outcome<Reply> {
+    let _turn = shared.changes.lock().await;
+    let reply = |proc_id: Option<u64>| {
+        call.reply(&SnapshotResponse {
+            expected_timeout: TIMEOUT_MS,
+            proc_id: proc_id.and_then(|number| i64::try_from(number).ok()),
+        })
+    };
+    if let Some(earlier) = shared.procedures.earlier(nonce) {
+        return reply(earlier.proc_id);
     }
-    let table = procedure.instance.unwrap_or_default();
-    let arguments = procedure.configuration.iter();
-    let named = arguments.filter(|argument| argument.name == FAMILIES);
-    let families = named.flat_map(|argument| argument.value.split(','));
-    let families = families.map(|name| Bytes::copy_from_slice(name.as_bytes()));
-    Ok((
-        names::to_message(&names::from_text(table.as_bytes())?),
-        families.collect(),
-    ))
+    take_snapshot(shared, wanted).await?;
+    reply(shared.procedures.finished(nonce).proc_id)
 }
+
+async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescription) -> Outcome<()> {
+    let text = wanted.table.clone().unwrap_or_default();
+    let table = names::from_text(text.as_bytes())?;
+    if text == region::META_TABLE {
+        return Err(creation("Can't snapshot hbase:meta"));
+    }
+    // A name is one for all namespaces.
+    let all = shared.admin.list_snapshots(None).await?;
+    if all.iter().any(|snapshot| snapshot.name.name == wanted.name) {
+        return Err(exists(&wanted.name));
+    }
+    let schema = shared.service.schema(&table).map_err(|error| match error.kind {
+        ErrorKind::NotFound => creation(format!("Table '{text}' doesn't exist, can't take snapshot.")),
+        _ => Failure::from(error),
+    })?;
+    let kind = match (schema.enabled, wanted.r#type()) {
+        (false, _) => SnapshotType::Disabled,
+        (true, SnapshotType::SkipFlush) => SnapshotType::SkipFlush,
+        (true, _) => SnapshotType::Flush,
+    };
+    wanted.r#type = Some(kind as i32);
+    wanted.version = Some(LAYOUT_VERSION);
+    let now = shared.env.wall_micros();
+    let expires_micros = match wanted.ttl {
+        Some(seconds) if seconds > 0 => seconds
+            .checked_mul(MICROS_PER_SECOND)
+            .and_then(|micros| now.checked_add(micros)),
+        _ => None,
+    };
+    let new = NewSnapshot {
+        name: SnapshotName::new(table.namespace.clone(), wanted.name.clone()),
+        table,
+        flush: kind != SnapshotType::SkipFlush,
+        expires_micros,
+        front_end_data: wanted.encode_to_vec(),
+    };
+    let taken = shared.admin.create_snapshot(new).await;
+    taken.map(drop).map_err(|error| match error.kind {
+        ErrorKind::AlreadyExists => exists(&wanted.name),
+        ErrorKind::NotFound => creation(format!("Table '{text}' doesn't exist, can't take snapshot.")),
+        ErrorKind::InvalidArgument => creation(error.message),
+        _ => Failure::from(error),
+    })
+}
+
+async fn is_done(shared: &Shared, call: &Call, wanted: &SnapshotDescription) -> Outcome<Reply> {
+    let Some(found) = find(shared, wanted).await? else {
+        let (name, table) = (&wanted.name, wanted.table.as_deref().unwrap_or_default());
+        let message = format!(
+            "Snapshot {{ ss={name} table={table} type={:?} ttl={} }} is not currently running or one of the known \
+             completed snapshots.",
+            wanted.r#type(),
+            wanted.ttl.unwrap_or(0)
+        );
+        return Err(Failure::new(exception::UNKNOWN_SNAPSHOT, message));
+    };
+    call.reply(&IsSnapshotDoneResponse {
+        done: Some(true),
+        snapshot: Some(description(&found)),
+    })
+}
+
+/// Restores a table that exists and is disabled, or clones the snapshot as a new one.
+async fn restore(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
+    // The table of the request is the one to be made.
+    let of_any_table = SnapshotDescription {
+        table: None,
+        ..wanted.clone()
+    };
+    let found = find(shared, &of_any_table).await?;
+    let found = found.ok_or_else(|| absent(&wanted.name))?;
+    let table = match &wanted.table {
+        Some(text) if !text.is_empty() => names::from_text(text.as_bytes())?,
+        _ => found.schema.name.clone(),
+    };
+    match shared.service.schema(&table) {
+        Ok(schema) => {
+            check_disabled(&schema)?;
+            let restored = shared.admin.restore_snapshot(&found.name, &table).await;
+            restored
+                .map(drop)
+                .map_err(|error| restoring(&wanted.name, &table, error))
+        }
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            crate::descriptors::check_table(&table)?;
+            namespaces::check_exists(shared, &table.namespace).await?;
+            let cloned = shared.admin.clone_snapshot(&found.name, &table, None).await;
+            cloned.map(drop).map_err(|error| restoring(&wanted.name, &table, error))
+        }
+        Err(error) => Err(Failure::from(error)),
+    }
+}
+
+/// The snapshots that HBase clients can see: those with legal names that have not expired.
+async fn visible(shared: &Shared) -> Outcome<Vec<Arc<SnapshotInfo>>> {
+    let now = shared.env.wall_micros();
+    let mut all = shared.admin.list_snapshots(None).await?;
+    all.retain(|snapshot| names::is_legal(&snapshot.schema.name) && snapshot.expires_micros.is_none_or(|at| now < at));
+    Ok(all)
+}
+
+/// The snapshot of a name, and of a table if one is given. Another front end may have given one name in several
+/// namespaces.
+async fn find(shared: &Shared, wanted: &SnapshotDescription) -> Outcome<Option<Arc<SnapshotInfo>>> {
+    let mut named = visible(shared).await?;
+    named.retain(|snapshot| snapshot.name.name == wanted.name);
+    let is_of_table = |snapshot: &Arc<SnapshotInfo>| {
+        let text = names::to_text(&snapshot.schema.name);
+        wanted.table.as_ref().is_some_and(|table| *table == text)
+    };
+    if let Some(of_table) = named.iter().find(|snapshot| is_of_table(snapshot)) {
+        return Ok(Some(of_table.clone()));
+    }
+    match named.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only.clone())),
+        several => {
+            let of: Vec<&str> = several
+                .iter()
+                .map(|snapshot| snapshot.name.namespace.as_str())
+                .collect();
+            let message = format!("Snapshot '{}' is ambiguous: namespaces {}", wanted.name, of.join(", "));
+            Err(Failure::do_not_retry(message))
+        }
+    }
+}
+
+/// A snapshot as HBase describes it.
+fn description(snapshot: &SnapshotInfo) -> SnapshotDescription {
+    // Data of another front end has other fields.
+    let kept = SnapshotDescription::decode(snapshot.front_end_data.clone()).unwrap_or_default();
+    let ttl = snapshot.expires_micros.map_or(0, |at| {
+        let micros = at.saturating_sub(snapshot.created_micros).max(0);
+        micros.saturating_add(MICROS_PER_SECOND - 1) / MICROS_PER_SECOND
+    });
+    SnapshotDescription {
+        name: snapshot.name.name.clone(),
+        table: Some(names::to_text(&snapshot.schema.name)),
+        creation_time: Some(snapshot.created_micros / 1_000),
+        r#type: Some(kept.r#type.unwrap_or(SnapshotType::Flush as i32)),
+        version: Some(LAYOUT_VERSION),
+        owner: kept.owner,
+        ttl: Some(kept.ttl.filter(|kept| *kept > 0 && ttl > 0).unwrap_or(ttl)),
+    }
+}
+
+fn exists(name: &str) -> Failure {
+    let message = format!("Snapshot '{name}' already stored on the filesystem.");
+    Failure::new(exception::SNAPSHOT_EXISTS, message)
+}
+
+fn absent(name: &str) -> Failure {
+    let message = format!("Snapshot '{name}' doesn't exist on the filesystem");
+    Failure::new(exception::NO_SUCH_SNAPSHOT, message)
+}
+
+fn creation(message: impl Into<String>) -> Failure {
+    Failure::new(exception::SNAPSHOT_CREATION, message.into())
+}
+
+/// The exception for an error of a call about a snapshot.
+fn of_snapshot(name: &str, error: ServiceError) -> Failure {
+    match error.kind {
+        ErrorKind::NotFound => absent(name),
+        _ => Failure::from(error),
+    }
+}
+
+/// The exception for an error of a restore or a clone.
+fn restoring(name: &str, table: &TableName, error: ServiceError) -> Failure {
+    match error.kind {
+        ErrorKind::AlreadyExists => failure(table, error),
+        ErrorKind::NotFound => absent(name),
+        ErrorKind::Corruption => Failure::new(exception::RESTORE_SNAPSHOT, error.message),
+        _ => Failure::from(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,23 @@
 //! Ranges of new tables, and changes whose callers go away.
+//!
+//! Snapshots of unknown outcome are in `snapshots`.
 
 #![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
+
+mod snapshots;
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{GroupUpdate, NewFamily, TabletControl};
+use stele_client::{GroupUpdate, NewFamily, SnapshotFiles, TabletControl};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, TimeUnit, ValueType};
+use stele_types::{Compression, DeleteRule, SnapshotId, TimeUnit, ValueType};
 
 /// A server that records the tablets it makes, drops and divides, and has nothing else to do.
 #[derive(Default)]
@@ -21,6 +25,8 @@ struct Noting {
     made: parking_lot::Mutex<Vec<TabletId>>,
     dropped: parking_lot::Mutex<Vec<TabletId>>,
     flushed: parking_lot::Mutex<Vec<TabletId>>,
+    /// Snapshots that were taken, and not dropped.
+    snapshots: parking_lot::Mutex<Vec<SnapshotId>>,
     /// No tablet has a middle.
     is_small: AtomicBool,
     /// Divided at `m` when it is asked for.
@@ -100,6 +106,40 @@ impl TabletControl for Noting {
         _: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
         Ok(())
+    }
+
+    async fn take_snapshot(&self, snapshot: SnapshotId, _: Vec<TabletId>, _: bool) -> ServiceResult<SnapshotFiles> {
+        self.snapshots.lock().push(snapshot);
+        Ok(SnapshotFiles { parts: 1, bytes: 0 })
+    }
+
+    async fn copy_snapshot(&self, _: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles> {
+        self.snapshots.lock().push(to);
+        Ok(SnapshotFiles { parts: 1, bytes: 0 })
+    }
+
+    async fn drop_snapshot(&self, snapshot: SnapshotId, _: u32) {
+        self.snapshots.lock().retain(|taken| *taken != snapshot);
+    }
+
+    async fn clone_snapshot(
+        &self,
+        _: Arc<TableSchema>,
+        _: (SnapshotId, u32),
+        tablets: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        self.made.lock().extend(&tablets);
+        Ok(tablets.into_iter().map(|id| (id, RowRange::all())).collect())
+    }
+
+    async fn prepare_restore(
+        &self,
+        _: Arc<TableSchema>,
+        _: (SnapshotId, u32),
+        _: Vec<TabletId>,
+        new: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        Ok(new.into_iter().map(|id| (id, RowRange::all())).collect())
     }
 
     async fn finish_replacement(&self, tablet: TabletId, committed: bool) {

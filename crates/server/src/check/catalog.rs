@@ -3,15 +3,16 @@
 //! Every record must be readable, and the tablets of each table must cover all rows once.
 
 use super::report::{Report, storage_may_answer};
+use super::snapshots::NamedSnapshot;
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_catalog::record::{self, TabletRecord};
+use stele_catalog::record::{self, SnapshotRecord, TabletRecord};
 use stele_catalog::{TableEntry, TabletEntry};
 use stele_coord::{Coord, CoordError, EmbeddedCoord};
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_types::{RowRange, TableId, TableSchema, TabletId};
+use stele_types::{RowRange, SnapshotId, TableId, TableSchema, TabletId};
 
 /// A tablet that the catalog names.
 pub struct Named {
@@ -25,6 +26,8 @@ pub struct Named {
 pub struct Found {
     /// The tablets that the catalog names.
     pub tablets: BTreeMap<TabletId, Named>,
+    /// The snapshots that the catalog names.
+    pub snapshots: Vec<NamedSnapshot>,
     /// Whether it may lack its last transaction.
     pub is_torn: bool,
 }
@@ -111,6 +114,33 @@ async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Resul
     }
     Ok(Found {
         tablets: named,
+        snapshots: snapshots(&*coord, report).await?,
         is_torn: coord.was_torn(),
     })
+}
+
+async fn snapshots(coord: &dyn Coord, report: &mut Report) -> Result<Vec<NamedSnapshot>, CoordError> {
+    let mut named = Vec::new();
+    for (key, versioned) in coord.list(record::SNAPSHOTS).await? {
+        let decoded = record::decode::<SnapshotRecord>(&versioned.value).and_then(|found| {
+            let (schema, _) = record::decode_table(&found.table)?;
+            Ok((found, schema))
+        });
+        match decoded {
+            Ok((found, schema)) => {
+                if record::snapshot_key(&found.namespace, &found.name) != key {
+                    let what = format!("describes snapshot {}/{}", found.namespace, found.name);
+                    report.damage(&key, None, what, Vec::new());
+                }
+                named.push(NamedSnapshot {
+                    shown: format!("{}/{} of table {}", found.namespace, found.name, schema.name),
+                    id: SnapshotId(found.id),
+                    parts: found.parts,
+                    tablets: found.tablets,
+                });
+            }
+            Err(why) => report.damage(&key, None, why, Vec::new()),
+        }
+    }
+    Ok(named)
 }

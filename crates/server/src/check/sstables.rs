@@ -11,7 +11,7 @@ use stele_env::{Env, Priority};
 use stele_sstable::check::{Checked, KeyGap};
 use stele_sstable::{BloomMemory, Cache, Properties, Sstable, SstableError};
 use stele_storage::Storage;
-use stele_tablet::FileRef;
+use stele_tablet::{FileRef, StoredFile};
 use stele_types::FileId;
 
 /// A cache for index blocks; data blocks bypass it.
@@ -47,8 +47,8 @@ pub async fn check(
             there.insert(file, info.len);
         }
     }
-    for file in there.keys().filter(|file| !tablets.files.contains_key(file)) {
-        let what = if tablets.unreadable.is_empty() {
+    for file in there.keys().filter(|file| !tablets.names(StoredFile::Sstable(**file))) {
+        let what = if tablets.is_complete() {
             "no manifest refers to it; the next start removes it"
         } else {
             "no readable manifest refers to it; a damaged one may"
@@ -60,23 +60,45 @@ pub async fn check(
         report.damage(&FileRef::path(*file), None, what, places(referrers, None));
         damaged.insert(*file, 0);
     }
-    let queue: VecDeque<FileId> = tablets
-        .files
-        .keys()
-        .filter(|f| there.contains_key(f))
-        .copied()
-        .collect();
+    let of_snapshots = of_snapshots(tablets, &there, report);
+    let of_tablets = tablets.files.keys().filter(|file| there.contains_key(file)).copied();
+    let queue: VecDeque<FileId> = of_tablets.chain(of_snapshots).collect();
     report.sstables = queue.len() as u64;
     for outcome in check_all(storage, env, queue, progress).await {
         let referrers = tablets.files.get(&outcome.file).map_or(&[][..], |all| all);
         let before = report.damages;
         judge(&outcome, referrers, report)?;
-        if report.damages > before && !matches!(outcome.result, Err(SstableError::UnknownVersion { .. })) {
+        // A repair changes manifests of tablets, and leaves snapshots as they are.
+        let is_repairable = tablets.files.contains_key(&outcome.file)
+            && !matches!(outcome.result, Err(SstableError::UnknownVersion { .. }));
+        if report.damages > before && is_repairable {
             let intact = outcome.result.as_ref().map_or(0, |checked| checked.cells);
             damaged.insert(outcome.file, intact);
         }
     }
     Ok(damaged)
+}
+
+/// The sstables in storage that only snapshots name. Adds those that are missing as damage.
+fn of_snapshots(tablets: &Tablets, there: &BTreeMap<FileId, u64>, report: &mut Report) -> Vec<FileId> {
+    let mut found = Vec::new();
+    for (file, (bytes, snapshot)) in &tablets.snapshots.files {
+        let StoredFile::Sstable(id) = file else { continue };
+        let path = file.path();
+        match there.get(id) {
+            None => {
+                let what = format!("snapshot {snapshot} refers to this file, which is missing");
+                report.damage(&path, None, what, Vec::new());
+            }
+            Some(len) if len != bytes => {
+                let what = format!("snapshot {snapshot} expects {bytes} bytes, the file has {len}");
+                report.damage(&path, None, what, Vec::new());
+            }
+            Some(_) if !tablets.is_of_tablet(*file) => found.push(*id),
+            Some(_) => {}
+        }
+    }
+    found
 }
 
 /// The outcomes by file.

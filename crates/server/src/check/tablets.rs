@@ -4,6 +4,7 @@
 
 use super::catalog::Named;
 use super::report::{Place, Report, unreadable};
+use super::snapshots::Snapshots;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
@@ -49,11 +50,23 @@ pub struct Tablets {
     pub values: BTreeMap<FileId, Vec<Arc<Referrer>>>,
     /// Tablets whose manifest cannot be read. They may refer to more files.
     pub unreadable: Vec<TabletId>,
+    /// The files that snapshots name.
+    pub snapshots: Snapshots,
 }
 
 impl Tablets {
-    /// Whether a readable manifest names a file.
+    /// Whether nothing can name more files than are known.
+    pub fn is_complete(&self) -> bool {
+        self.unreadable.is_empty() && !self.snapshots.is_incomplete
+    }
+
+    /// Whether a readable manifest of a tablet or a snapshot names a file.
     pub fn names(&self, file: StoredFile) -> bool {
+        self.snapshots.names(file) || self.is_of_tablet(file)
+    }
+
+    /// Whether a readable manifest of a tablet names a file.
+    pub fn is_of_tablet(&self, file: StoredFile) -> bool {
         match file {
             StoredFile::Sstable(file) => self.files.contains_key(&file),
             StoredFile::Values(file) => self.values.contains_key(&file),

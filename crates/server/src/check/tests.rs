@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use stele_client::{GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows};
+use stele_client::{GroupChange, GroupUpdate, MutateRows, NewFamily, NewSnapshot, NewTable, ReadRows, SnapshotName};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::faulty::FaultyStorage;
@@ -155,6 +155,60 @@ async fn what_a_server_wrote_is_in_order() {
     assert_eq!((report.tables, report.tablets, report.sstables), (1, 2, 2));
     assert_eq!((report.cells, report.log_records), (40, 43));
     assert!(report.to_text().contains("nothing is damaged"), "{}", report.to_text());
+}
+
+/// The folder with value files, where only a snapshot names the files.
+pub async fn folder_with_snapshot() -> Arc<MemoryStorage> {
+    let folder = folder_with_values().await;
+    let node = start(folder.clone()).await;
+    let new = NewSnapshot {
+        name: SnapshotName::new("space", "s"),
+        table: table(),
+        flush: true,
+        expires_micros: None,
+        front_end_data: Vec::new(),
+    };
+    node.admin.create_snapshot(new).await.unwrap();
+    node.admin.truncate(&table(), true).await.unwrap();
+    copy(&*folder).await
+}
+
+fn damages(report: &Report) -> Vec<(&str, &str)> {
+    let found = report.findings.iter().filter(|f| f.severity == Severity::Damage);
+    found.map(|f| (f.file.as_str(), f.what.as_str())).collect()
+}
+
+#[tokio::test]
+async fn files_of_snapshots_are_checked() {
+    let whole = folder_with_snapshot().await;
+    let report = check(whole.clone()).await;
+    assert_eq!(damages(&report), [], "{}", report.to_text());
+    let notes = report.findings.iter().filter(|f| f.file.starts_with("sst/"));
+    assert_eq!(notes.count(), 0, "no file is taken for an orphan: {}", report.to_text());
+    let part = whole.list("snapshots/").await.unwrap().remove(0).path;
+    let files: Vec<String> = whole
+        .list("sst/")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|file| file.path)
+        .collect();
+    assert!(files.iter().any(|path| path.ends_with(".val")), "{files:?}");
+    for path in files.iter().chain([&part]) {
+        let missing = copy(&*whole).await;
+        missing.delete(path).await.unwrap();
+        let report = check(missing).await;
+        assert!(
+            damages(&report)
+                .iter()
+                .all(|(file, what)| file == path && what.contains("snapshot"))
+        );
+        assert!(report.damages > 0, "{path}");
+        let damaged = copy(&*whole).await;
+        flip(&damaged, path, 40).await;
+        let report = check(damaged).await;
+        assert!(damages(&report).iter().any(|(file, _)| file == path), "{path}");
+    }
 }
 
 #[tokio::test]

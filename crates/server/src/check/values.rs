@@ -25,8 +25,8 @@ pub async fn check(
             there.insert(file, info.len);
         }
     }
-    for file in there.keys().filter(|file| !tablets.values.contains_key(file)) {
-        let what = if tablets.unreadable.is_empty() {
+    for file in there.keys().filter(|file| !tablets.names(StoredFile::Values(**file))) {
+        let what = if tablets.is_complete() {
             "no manifest names it; the next start removes it"
         } else {
             "no readable manifest names it; a damaged one may"
@@ -53,8 +53,42 @@ pub async fn check(
             damaged.push(*file);
         }
     }
-    report.value_files = tablets.values.len() as u64;
+    let more = check_of_snapshots(storage, tablets, &there, progress, report).await?;
+    report.value_files = tablets.values.len() as u64 + more;
     Ok(damaged)
+}
+
+/// Checks the value files that only snapshots name; how many.
+async fn check_of_snapshots(
+    storage: &Arc<dyn Storage>,
+    tablets: &Tablets,
+    there: &BTreeMap<FileId, u64>,
+    progress: &Progress,
+    report: &mut Report,
+) -> anyhow::Result<u64> {
+    let mut checked = 0;
+    for (file, (bytes, snapshot)) in &tablets.snapshots.files {
+        let StoredFile::Values(id) = file else { continue };
+        if tablets.is_of_tablet(*file) {
+            continue;
+        }
+        checked += 1;
+        let path = file.path();
+        match there.get(id) {
+            None => {
+                let what = format!("snapshot {snapshot} names this file, which is missing");
+                report.damage(&path, None, what, Vec::new());
+            }
+            Some(len) => {
+                if len != bytes {
+                    let what = format!("snapshot {snapshot} expects {bytes} bytes, the file has {len}");
+                    report.damage(&path, None, what, Vec::new());
+                }
+                check_one(storage, *id, &[], progress, report).await?;
+            }
+        }
+    }
+    Ok(checked)
 }
 
 /// Adds the damage of a file's records.

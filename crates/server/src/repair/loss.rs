@@ -475,7 +475,7 @@ async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::R
         .map(|part| part.0)
         .collect();
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet) && !parts.contains(&tablet);
-    let is_told = examined.tablets.unreadable.is_empty();
+    let is_told = examined.tablets.is_complete();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
     let is_of_nobody = |path: &str| match manifest::parse_path(path) {
         Some((tablet, _)) => unknown(tablet),

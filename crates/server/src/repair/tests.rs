@@ -1,7 +1,9 @@
 //! A repair gives up damaged parts, saves intact ones, and keeps the damaged originals.
 
 use super::*;
-use crate::check::tests::{check, copy, flip, folder, folder_with_values, make_table, rows, start, write};
+use crate::check::tests::{
+    check, copy, flip, folder, folder_with_snapshot, folder_with_values, make_table, rows, start, write,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -375,6 +377,19 @@ async fn value_files_of_a_manifest_that_is_given_up_are_kept() {
         43,
         "the log has all of them"
     );
+}
+
+/// A snapshot is not changed, and its intact part can be restored.
+#[tokio::test]
+async fn files_that_a_snapshot_names_stay() {
+    let folder = folder_with_snapshot().await;
+    let before = paths(&folder, "sst/", "").await;
+    let damaged = paths(&folder, "sst/", ".sst").await.remove(0);
+    flip(&folder, &damaged, 40).await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(!in_order && text.contains(&damaged), "{text}");
+    let after = paths(&folder, "sst/", "").await;
+    assert!(before.iter().all(|path| after.contains(path)), "{before:?} {after:?}");
 }
 
 #[tokio::test]

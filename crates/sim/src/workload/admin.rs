@@ -26,9 +26,17 @@ impl Workload {
         for round in 0..rounds {
             self.move_under_load().await;
             self.set_under_load().await;
+            let taken = self.snapshot_under_load(round).await;
             let name = TableName::new("sim", format!("t{round}"));
             if let Err(why) = self.life_of_a_table(&name).await {
                 self.violate(format!("table {name}: {why}"));
+            }
+            let checked = match &taken {
+                Ok(taken) => self.check_snapshot(taken).await,
+                Err(why) => Err(why.clone()),
+            };
+            if let Err(why) = checked {
+                self.violate(format!("snapshot {round} of the shared table: {why}"));
             }
         }
     }
@@ -95,11 +103,12 @@ impl Workload {
             self.put_until_done(name, row).await?;
         }
         self.expect(name, Some(&["a", "z"])).await?;
-        match self.below(5) {
+        match self.below(6) {
             0 => self.replace_family(name).await?,
             1 => self.drop_rows(name).await?,
             2 => self.move_family(name).await?,
             3 => self.replace_tablets(name).await?,
+            4 => self.snapshot_table(name).await?,
             _ => {}
         }
         let drop_table = |master: Arc<Master>| {
@@ -218,7 +227,7 @@ impl Workload {
     }
 
     /// Repeats a change until it is acknowledged, or refused because it has taken effect.
-    async fn until_done<F: Future<Output = ServiceResult<()>> + Send + 'static>(
+    pub(super) async fn until_done<F: Future<Output = ServiceResult<()>> + Send + 'static>(
         &self,
         what: &str,
         happened: Option<ErrorKind>,
@@ -243,7 +252,7 @@ impl Workload {
         Err(format!("{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"))
     }
 
-    async fn put_until_done(&self, name: &TableName, row: &'static str) -> Result<(), String> {
+    pub(super) async fn put_until_done(&self, name: &TableName, row: &'static str) -> Result<(), String> {
         let put = Mutation::Put {
             family: FamilyId(1),
             qualifier: Bytes::new(),
@@ -276,7 +285,7 @@ impl Workload {
     }
 
     /// Reads the table until the server responds. `None` expects that there is no such table.
-    async fn expect(&self, name: &TableName, expected: Option<&[&str]>) -> Result<(), String> {
+    pub(super) async fn expect(&self, name: &TableName, expected: Option<&[&str]>) -> Result<(), String> {
         for _ in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
             match (read_keys(self, &node, name).await, expected) {
@@ -297,7 +306,7 @@ impl Workload {
         Err("does not respond to reads".to_owned())
     }
 
-    async fn node_after_a_pause(&self) -> Arc<Node> {
+    pub(super) async fn node_after_a_pause(&self) -> Arc<Node> {
         let pause = self.cluster.pace() * Duration::from_micros(500 + self.below(8_000));
         self.cluster.env().sleep(pause).await;
         self.rested().await;
@@ -305,7 +314,7 @@ impl Workload {
     }
 }
 
-async fn tablets_of(master: &Master, name: &TableName) -> ServiceResult<Vec<TabletId>> {
+pub(super) async fn tablets_of(master: &Master, name: &TableName) -> ServiceResult<Vec<TabletId>> {
     let states = master.compactions(name).await?;
     Ok(states.into_iter().map(|(tablet, _)| tablet).collect())
 }

@@ -187,6 +187,17 @@ impl Tablet {
             .for_each(|file| self.context.files.release(file));
     }
 
+    /// The newest committed manifest, whose files are held for a snapshot from now on: the caller lets them go.
+    pub async fn hold_manifest(&self) -> Result<Manifest> {
+        // No commit comes between, so the files have references still.
+        let committer = self.committer.lock().await;
+        if committer.released {
+            return Err(TabletError::Closed { tablet: self.id() });
+        }
+        self.context.files.hold(committer.manifest.stored());
+        Ok(committer.manifest.clone())
+    }
+
     /// The newest committed manifest.
     pub async fn manifest(&self) -> Manifest {
         self.committer.lock().await.manifest.clone()

@@ -1,13 +1,15 @@
-//! Manifests and mutation batches of all versions, byte for byte. A change of these bytes is a new version.
+//! Manifests, parts of snapshots and mutation batches of all versions, byte for byte. A change of these bytes is a new version.
 
 use crate::TokenRecord;
 use crate::manifest::{self, FileRef, GroupFiles, Manifest};
+use crate::snapshot::SnapshotPart;
 use crate::tokens::StoredTokens;
 use crate::{Batch, BatchBuilder};
 use bytes::Bytes;
 use stele_types::{Cell, CellKind, FamilyId, FileId, Labels, Mutation, RequestToken, RowMutation, Timestamp};
 
 const MANIFEST: &[u8] = include_bytes!("../../testdata/v1.manifest");
+const SNAPSHOT: &[u8] = include_bytes!("../../testdata/v1.snapshot");
 const BATCH: &[u8] = include_bytes!("../../testdata/v2.batch");
 const MANIFEST_WITH_TOKENS: &[u8] = include_bytes!("../../testdata/v3.manifest");
 const BATCH_WITH_TOKEN: &[u8] = include_bytes!("../../testdata/v3.batch");
@@ -145,6 +147,20 @@ fn manifests_are_written_and_read_as_ever() {
     assert_eq!(decoded, manifest_with_tokens());
     let text = manifest::inspect("v3.manifest", MANIFEST_WITH_TOKENS).unwrap();
     assert!(text.contains("request tokens: 2"), "{text}");
+}
+
+#[test]
+fn parts_of_snapshots_are_written_and_read_as_ever() {
+    let part = SnapshotPart {
+        snapshot: 0x12,
+        part: 1,
+        tablets: vec![manifest()],
+    };
+    assert!(
+        part.encode_file() == SNAPSHOT,
+        "the bytes of a part of a snapshot have changed"
+    );
+    assert_eq!(SnapshotPart::decode_file("v1.snapshot", SNAPSHOT).unwrap(), part);
 }
 
 /// Data that an older program wrote has no runs; a run is bytes that it passes over.

@@ -3,6 +3,7 @@
 //! Invariant: in doubt a file stays. While a manifest cannot be read, or the catalog may lack a transaction, nobody knows
 //! all the files that are needed.
 
+use super::snapshots::UnnamedParts;
 use super::{Found, Opened};
 use std::collections::BTreeSet;
 use stele_tablet::{
@@ -19,6 +20,7 @@ const SWEPT_CONCURRENTLY: usize = 1_000;
 pub(crate) struct Leftovers {
     /// Files that manifests refer to; other files of earlier processes are not needed. Absent when all must stay.
     referenced: Option<BTreeSet<StoredFile>>,
+    /// Manifests, and parts of snapshots.
     manifests: Vec<String>,
 }
 
@@ -86,6 +88,11 @@ async fn files_of(context: &TabletContext, tablets: &BTreeSet<TabletId>) -> Opti
 }
 
 impl Leftovers {
+    /// Adds the parts of snapshots that the catalog does not name.
+    pub(crate) fn add(&mut self, parts: UnnamedParts) {
+        self.manifests.extend(parts.paths);
+    }
+
     /// Deletes them, if this process still is the owner. The next start finds those left over.
     pub(crate) async fn sweep(self, context: TabletContext) {
         let start = context.env.now();

@@ -52,6 +52,34 @@ pub struct SnapshotRequest {
     /// The snapshot.
     #[prost(message, optional, tag = "1")]
     pub snapshot: Option<SnapshotDescription>,
+    /// Of a repeated call; `Snapshot` and `RestoreSnapshot` only.
+    #[prost(uint64, optional, tag = "2")]
+    pub nonce_group: Option<u64>,
+    /// The same.
+    #[prost(uint64, optional, tag = "3")]
+    pub nonce: Option<u64>,
+}
+
+/// Response of `Snapshot`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct SnapshotResponse {
+    /// How long a client waits at most, in ms.
+    #[prost(int64, required, tag = "1")]
+    pub expected_timeout: i64,
+    /// The procedure that takes the snapshot. Clients before HBase 2.5 ask `IsSnapshotDone` instead.
+    #[prost(int64, optional, tag = "2")]
+    pub proc_id: Option<i64>,
+}
+
+/// Response of `IsSnapshotDone`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct IsSnapshotDoneResponse {
+    /// Whether it exists.
+    #[prost(bool, optional, tag = "1")]
+    pub done: Option<bool>,
+    /// The snapshot.
+    #[prost(message, optional, tag = "2")]
+    pub snapshot: Option<SnapshotDescription>,
 }
 
 /// A procedure that is found by name, of `ExecProcedure` and `IsProcedureDone`.

@@ -5,8 +5,11 @@
 use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
-    GET_GROUPS_PATH, GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LocalityGroupsResponse,
-    MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest, Settings, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+    CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, GET_GROUPS_PATH,
+    GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH, ListSnapshotsRequest,
+    ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest,
+    RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH,
+    UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -43,6 +46,25 @@ impl OwnClient {
 
     pub(super) async fn update_settings(&mut self, request: Request<UpdateTableSettingsRequest>) -> Answer<Settings> {
         self.unary(UPDATE_SETTINGS_PATH, request).await
+    }
+
+    pub(super) async fn create_snapshot(&mut self, request: Request<CreateSnapshotRequest>) -> Answer<Snapshot> {
+        self.unary(CREATE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn list_snapshots(
+        &mut self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Answer<ListSnapshotsResponse> {
+        self.unary(LIST_SNAPSHOTS_PATH, request).await
+    }
+
+    pub(super) async fn restore_snapshot(&mut self, request: Request<RestoreSnapshotRequest>) -> Answer<()> {
+        self.unary(RESTORE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn delete_snapshot(&mut self, request: Request<DeleteSnapshotRequest>) -> Answer<()> {
+        self.unary(DELETE_SNAPSHOT_PATH, request).await
     }
 
     async fn unary<Q, A>(&mut self, path: &'static str, request: Request<Q>) -> Answer<A>

@@ -1,0 +1,210 @@
+//! Operations on backups. They are made again from the backup or the restored table, so they outlive the process.
+//!
+//! The number of an operation is that of the snapshot, or is stored with the restored table. A client that deletes an
+//! operation has it forgotten there.
+
+use super::{backup_proto, first_cluster, is_live, name_of, with_data};
+use crate::accounting::Call;
+use crate::backup_data::{BackupData, RestoredFrom, TableData};
+use crate::context::{Context, timestamp_of};
+use crate::names::{BackupName, InstanceName, TableResource};
+use crate::operation_log::{Typed, done};
+use crate::pb::admin;
+use crate::pb::longrunning::Operation;
+use crate::status::status;
+use crate::table_protos::{shown_bytes, table_proto};
+use stele_client::{SnapshotInfo, SnapshotUpdate, TableUpdate};
+use stele_types::TableSchema;
+use tonic::Status;
+
+/// Most operations that are made again for one list.
+const LISTED_MAX: usize = 1_000;
+const COMPLETE: i32 = 100;
+
+/// The operation that made a backup.
+pub(super) fn created(name: &BackupName, snapshot: &SnapshotInfo) -> Operation {
+    let data = BackupData::of(snapshot);
+    let backup = backup_proto(name, snapshot, &data, snapshot.completed_micros);
+    let operation = operation_name(&name.to_string(), snapshot.id.0);
+    let response = Typed {
+        name: "Backup",
+        message: &backup,
+    };
+    let Some(source) = &data.source else {
+        let metadata = admin::CreateBackupMetadata {
+            name: backup.name.clone(),
+            source_table: backup.source_table.clone(),
+            start_time: backup.start_time,
+            end_time: backup.end_time,
+        };
+        let metadata = Typed {
+            name: "CreateBackupMetadata",
+            message: &metadata,
+        };
+        return done(operation, response, metadata);
+    };
+    let copied = data.copied_micros.map(timestamp_of);
+    let metadata = admin::CopyBackupMetadata {
+        name: backup.name.clone(),
+        source_backup_info: Some(admin::BackupInfo {
+            backup: source.shown(&name.instance.project),
+            start_time: backup.start_time,
+            end_time: backup.end_time,
+            source_table: backup.source_table.clone(),
+            source_backup: String::new(),
+        }),
+        progress: Some(progress(copied)),
+    };
+    let metadata = Typed {
+        name: "CopyBackupMetadata",
+        message: &metadata,
+    };
+    done(operation, response, metadata)
+}
+
+/// The operation that restored a table.
+pub(super) fn restored(instance: &InstanceName, schema: &TableSchema, from: &RestoredFrom) -> Operation {
+    let table = table_proto(instance, schema);
+    let operation = operation_name(&table.name, from.operation);
+    let source = admin::restore_table_metadata::SourceInfo::BackupInfo(from.backup_info(&instance.project));
+    let metadata = admin::RestoreTableMetadata {
+        name: table.name.clone(),
+        source_type: admin::RestoreSourceType::Backup as i32,
+        // A clone reads the files of its source, and compactions rewrite them in their time.
+        optimize_table_operation_name: String::new(),
+        progress: Some(progress(Some(timestamp_of(from.requested_micros)))),
+        source_info: Some(source),
+    };
+    let response = Typed {
+        name: "Table",
+        message: &table,
+    };
+    let metadata = Typed {
+        name: "RestoreTableMetadata",
+        message: &metadata,
+    };
+    done(operation, response, metadata)
+}
+
+fn operation_name(resource: &str, number: u64) -> String {
+    format!("operations/{resource}/operations/{number:016x}")
+}
+
+/// Complete, and since when. The end is the beginning: no row is copied.
+fn progress(time: Option<prost_types::Timestamp>) -> admin::OperationProgress {
+    admin::OperationProgress {
+        progress_percent: COMPLETE,
+        start_time: time,
+        end_time: time,
+    }
+}
+
+/// The resource and the number of an operation's name.
+fn parse(name: &str) -> Option<(&str, u64)> {
+    let (resource, number) = name.strip_prefix("operations/")?.rsplit_once("/operations/")?;
+    Some((resource, u64::from_str_radix(number, 16).ok()?))
+}
+
+/// A recorded operation of this name.
+pub(crate) async fn find(context: &Context, call: &Call, name: &str) -> Result<Option<Operation>, Status> {
+    let Some((resource, number)) = parse(name) else {
+        return Ok(None);
+    };
+    let operation = if let Ok(backup) = BackupName::parse(resource) {
+        let found = super::existing(context, &backup).await.ok();
+        let found = found.filter(|(snapshot, data)| snapshot.id.0 == number && !data.operation_deleted);
+        found.map(|(snapshot, _)| created(&backup, &snapshot))
+    } else if let Ok(table) = TableResource::parse(resource) {
+        let schema = context.service.schema(&table.name).ok();
+        schema.and_then(|schema| of_table(&table.instance, &schema))
+    } else {
+        None
+    };
+    let operation = operation.filter(|operation| operation.name == name);
+    if let Some(operation) = &operation {
+        call.charge(prost::Message::encoded_len(operation))?;
+    }
+    Ok(operation)
+}
+
+fn of_table(instance: &InstanceName, schema: &TableSchema) -> Option<Operation> {
+    let from = TableData::of(&schema.front_end_data).restored?;
+    (from.operation != 0).then(|| restored(instance, schema, &from))
+}
+
+/// The recorded operations whose names begin with a prefix. It names a project at least, because an operation names one.
+pub(crate) async fn list(context: &Context, call: &Call, prefix: &str) -> Result<Vec<Operation>, Status> {
+    let mut segments = prefix.strip_prefix("operations/").unwrap_or(prefix).split('/');
+    let (Some("projects"), Some(project)) = (segments.next(), segments.next().filter(|project| !project.is_empty()))
+    else {
+        return Ok(Vec::new());
+    };
+    let wanted = match (segments.next(), segments.next()) {
+        (Some("instances"), Some(instance)) if !instance.is_empty() => Some(instance.to_owned()),
+        _ => None,
+    };
+    let now = context.env.wall_micros();
+    let instance_of = |instance: &str| InstanceName {
+        project: project.to_owned(),
+        instance: instance.to_owned(),
+    };
+    let mut found = Vec::new();
+    for snapshot in context.admin.list_snapshots(wanted.as_deref()).await.map_err(status)? {
+        let data = BackupData::of(&snapshot);
+        if data.operation_deleted || !is_live(&snapshot, now) || found.len() == LISTED_MAX {
+            continue;
+        }
+        let first = first_cluster(context, &snapshot.name.namespace).await?;
+        let name = name_of(&instance_of(&snapshot.name.namespace), &snapshot, &data, &first);
+        found.push(created(&name, &snapshot));
+    }
+    if let Some(instance) = &wanted {
+        for schema in context.admin.list_tables(instance).await.map_err(status)? {
+            if let Some(operation) = of_table(&instance_of(instance), &schema)
+                && found.len() < LISTED_MAX
+            {
+                call.charge(shown_bytes(&schema))?;
+                found.push(operation);
+            }
+        }
+    }
+    found.retain(|operation| operation.name.starts_with(prefix));
+    call.charge(found.iter().map(prost::Message::encoded_len).sum())?;
+    Ok(found)
+}
+
+/// Forgets a recorded operation; whether there was one.
+pub(crate) async fn delete(context: &Context, call: &Call, name: &str) -> Result<bool, Status> {
+    if find(context, call, name).await?.is_none() {
+        return Ok(false);
+    }
+    let Some((resource, _)) = parse(name) else {
+        return Ok(false);
+    };
+    if let Ok(backup) = BackupName::parse(resource) {
+        let (snapshot, mut data) = super::existing(context, &backup).await?;
+        data.operation_deleted = true;
+        let update = SnapshotUpdate {
+            front_end_data: Some(with_data(&snapshot, &data)),
+            ..SnapshotUpdate::default()
+        };
+        context
+            .admin
+            .update_snapshot(&snapshot.name, update)
+            .await
+            .map_err(status)?;
+        return Ok(true);
+    }
+    let table = TableResource::parse(resource)?;
+    let schema = context.schema(&table)?;
+    let restored = TableData::of(&schema.front_end_data).restored;
+    if let Some(mut from) = restored {
+        from.operation = 0;
+        let update = TableUpdate {
+            front_end_data: Some(TableData::with_restored(&schema.front_end_data, from)),
+            ..TableUpdate::default()
+        };
+        context.admin.update_table(&table.name, update).await.map_err(status)?;
+    }
+    Ok(true)
+}

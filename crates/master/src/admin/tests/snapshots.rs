@@ -1,0 +1,142 @@
+//! Snapshots: names, expiry, and records of unknown outcome.
+
+use super::*;
+
+fn new_snapshot(name: &str) -> NewSnapshot {
+    NewSnapshot {
+        name: SnapshotName::new("n", name),
+        table: TableName::new("n", "t"),
+        flush: true,
+        expires_micros: None,
+        front_end_data: Vec::new(),
+    }
+}
+
+async fn with_table(carries_out: bool) -> (Arc<Unsure>, Arc<Noting>, Arc<Master>) {
+    let (coord, _, tablets, master) = unsure(carries_out).await;
+    master.create_table(new_table(&TableName::new("n", "t"))).await.unwrap();
+    (coord, tablets, master)
+}
+
+fn kind<T>(result: ServiceResult<T>) -> ErrorKind {
+    result.err().expect("refused").kind
+}
+
+#[tokio::test]
+async fn a_snapshot_has_one_name_and_outlives_its_table() {
+    let (_, tablets, master) = with_table(false).await;
+    let made = master.create_snapshot(new_snapshot("s")).await.unwrap();
+    assert_eq!((made.tablets, made.schema.name.table.as_str()), (1, "t"));
+    assert_eq!(tablets.flushed.lock().len(), 1, "flushed before other changes wait");
+    let again = master.create_snapshot(new_snapshot("s")).await;
+    assert_eq!(kind(again), ErrorKind::AlreadyExists);
+    for bad in ["", "a/b", "a b", &"x".repeat(300)] {
+        let refused = master.create_snapshot(new_snapshot(bad)).await;
+        assert_eq!(kind(refused), ErrorKind::InvalidArgument, "{bad:?}");
+    }
+    let absent = NewSnapshot {
+        table: TableName::new("n", "u"),
+        ..new_snapshot("u")
+    };
+    assert_eq!(kind(master.create_snapshot(absent).await), ErrorKind::NotFound);
+    master.delete_table(&TableName::new("n", "t")).await.unwrap();
+    assert_eq!(kind(master.delete_namespace("n").await), ErrorKind::FailedPrecondition);
+    let name = SnapshotName::new("n", "s");
+    let cloned = master
+        .clone_snapshot(&name, &TableName::new("n", "c"), None)
+        .await
+        .unwrap();
+    assert_ne!(cloned.id, made.schema.id, "a clone is another table");
+    let taken = master.clone_snapshot(&name, &TableName::new("n", "c"), None).await;
+    assert_eq!(kind(taken), ErrorKind::AlreadyExists);
+    master.delete_snapshot(&name).await.unwrap();
+    assert!(tablets.snapshots.lock().is_empty(), "its files are given up");
+    assert_eq!(kind(master.delete_snapshot(&name).await), ErrorKind::NotFound);
+}
+
+/// Given up too early, the files would be missing from a snapshot that the catalog names.
+#[tokio::test]
+async fn files_of_a_snapshot_of_unknown_outcome_stay_until_it_is_known() {
+    for carries_out in [false, true] {
+        let (coord, tablets, master) = with_table(carries_out).await;
+        coord.fails.store(true, Ordering::Relaxed);
+        master.create_snapshot(new_snapshot("s")).await.unwrap_err();
+        assert_eq!(tablets.snapshots.lock().len(), 1, "nobody knows whether it exists");
+        let other = master.create_snapshot(new_snapshot("other")).await;
+        other.unwrap_err();
+        assert_eq!(
+            tablets.snapshots.lock().len(),
+            1,
+            "no other is begun before it is known"
+        );
+        coord.fails.store(false, Ordering::Relaxed);
+        master.settle().await;
+        let listed = master.list_snapshots(None).await.unwrap().len();
+        assert_eq!(listed, usize::from(carries_out));
+        assert_eq!(tablets.snapshots.lock().len(), listed);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_record_leaves_no_files() {
+    let (coord, tablets, master) = with_table(false).await;
+    coord.is_full.store(true, Ordering::Relaxed);
+    master.create_snapshot(new_snapshot("s")).await.unwrap_err();
+    assert!(tablets.snapshots.lock().is_empty());
+}
+
+#[tokio::test]
+async fn expired_snapshots_are_deleted() {
+    let (_, tablets, master) = with_table(false).await;
+    let now = master.env.wall_micros();
+    let past = NewSnapshot {
+        expires_micros: Some(now - 1),
+        ..new_snapshot("past")
+    };
+    assert_eq!(kind(master.create_snapshot(past).await), ErrorKind::InvalidArgument);
+    let expiring = |name, after| NewSnapshot {
+        expires_micros: Some(now + after),
+        ..new_snapshot(name)
+    };
+    master.create_snapshot(expiring("soon", 30_000)).await.unwrap();
+    master.create_snapshot(expiring("late", 3_600_000_000)).await.unwrap();
+    master.create_snapshot(new_snapshot("never")).await.unwrap();
+    master.env.sleep(Duration::from_millis(50)).await;
+    assert_eq!(master.delete_expired().await.unwrap(), 1);
+    assert_eq!(master.delete_expired().await.unwrap(), 0);
+    let left = master.list_snapshots(Some("n")).await.unwrap();
+    let names: Vec<&str> = left.iter().map(|snapshot| snapshot.name.name.as_str()).collect();
+    assert_eq!(names, ["late", "never"]);
+    assert_eq!(tablets.snapshots.lock().len(), 2);
+    let update = SnapshotUpdate {
+        expires_micros: Some(None),
+        front_end_data: Some(b"mine".to_vec()),
+    };
+    let name = SnapshotName::new("n", "late");
+    let updated = master.update_snapshot(&name, update).await.unwrap();
+    assert_eq!(
+        (updated.expires_micros, &updated.front_end_data[..]),
+        (None, &b"mine"[..])
+    );
+}
+
+#[tokio::test]
+async fn a_restore_takes_the_families_of_the_snapshot() {
+    let (_, _, master) = with_table(false).await;
+    let (table, name) = (TableName::new("n", "t"), SnapshotName::new("n", "s"));
+    master.create_snapshot(new_snapshot("s")).await.unwrap();
+    let changed = vec![FamilyChange::Create(new_family())];
+    let changed = master.modify_families(&table, changed).await.unwrap();
+    let restored = master.restore_snapshot(&name, &table).await.unwrap();
+    assert!(restored.families.is_empty());
+    assert_eq!(restored.id, changed.id);
+    assert!(restored.version > changed.version, "a newer schema, not an older one");
+    assert_eq!(restored.next_family, changed.next_family, "no number is given twice");
+    let protect = TableUpdate {
+        deletion_protection: Some(true),
+        ..TableUpdate::default()
+    };
+    master.update_table(&table, protect).await.unwrap();
+    let refused = master.restore_snapshot(&name, &table).await;
+    assert_eq!(kind(refused), ErrorKind::FailedPrecondition);
+}

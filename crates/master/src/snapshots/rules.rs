@@ -1,0 +1,44 @@
+//! Rules for snapshots, and the schemas of tables that are made of them.
+
+use stele_client::{ServiceError, ServiceResult, SnapshotName};
+use stele_types::{FamilyId, TableSchema};
+
+/// Most bytes of a front end's data: a description and labels.
+const DATA_BYTES_MAX: usize = 64 << 10;
+
+/// Refuses a name that some front end could not show, or too much data.
+pub(super) fn check_new_name(name: &SnapshotName, front_end_data: &[u8]) -> ServiceResult<()> {
+    crate::schema::check_snapshot_name(&name.namespace, &name.name)?;
+    if front_end_data.len() > DATA_BYTES_MAX {
+        let message = format!("a snapshot carries at most {DATA_BYTES_MAX} bytes of data");
+        return Err(ServiceError::invalid(message));
+    }
+    Ok(())
+}
+
+/// Refuses an expiry in the past.
+pub(super) fn check_expiry(expires_micros: Option<i64>, now: i64) -> ServiceResult<()> {
+    match expires_micros {
+        Some(at) if at <= now => Err(ServiceError::invalid("a snapshot cannot expire before it is taken")),
+        _ => Ok(()),
+    }
+}
+
+/// The schema of a table after a restore. Families that the table got since are gone, and their numbers are not given
+/// again.
+pub(super) fn restored_schema(snapshot: &TableSchema, table: &TableSchema) -> TableSchema {
+    let restored = TableSchema {
+        id: table.id,
+        name: table.name.clone(),
+        version: table.version + 1,
+        enabled: table.enabled,
+        deletion_protection: table.deletion_protection,
+        next_family: FamilyId(snapshot.next_family.0.max(table.next_family.0)),
+        ..snapshot.clone()
+    };
+    debug_assert!(
+        restored.families.keys().all(|id| *id < restored.next_family),
+        "a family has a number below the next one"
+    );
+    restored
+}
