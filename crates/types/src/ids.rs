@@ -41,6 +41,11 @@ id!(
     /// Ownership generation of a tablet: grows with every opening.
     Epoch(u32)
 );
+id!(
+    /// One life of a server: a process gets a new one with every start, and none is given twice. The upper half of the
+    /// numbers of its files and log segments. Where one server owns the data root, it is the epoch of all its tablets, too.
+    ServerId(u32)
+);
 
 impl FileId {
     /// The `n`-th file of server epoch `epoch`.
