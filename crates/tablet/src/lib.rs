@@ -36,13 +36,14 @@ mod schema_mark;
 mod state;
 mod statistics;
 mod summary;
+pub mod sweep;
 mod tablet;
 pub mod values;
 
 pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
-pub use files::FileRegistry;
+pub use files::{FileRegistry, Ownership};
 pub use maintenance::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use metrics::TabletMetrics;

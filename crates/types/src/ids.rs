@@ -1,5 +1,6 @@
 //! Small types with a meaning: identifiers, sequence numbers, timestamps and their unit.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 macro_rules! id {
@@ -57,6 +58,15 @@ impl FileId {
     pub fn epoch(self) -> u32 {
         (self.0 >> 32) as u32
     }
+}
+
+/// The files of one server that must not be deleted, although no manifest may name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesInUse {
+    /// Files that the server made, with this number or a higher one, may still be committed.
+    pub settled_below: FileId,
+    /// Files that its tablets or its readers hold, made by any server.
+    pub held: BTreeSet<FileId>,
 }
 
 /// Commit order of a mutation within its tablet: `epoch << 40 | counter`, so that it grows across owners.
