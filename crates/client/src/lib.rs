@@ -6,6 +6,7 @@
 //! leases, for protocols whose scans span requests.
 #![forbid(unsafe_code)]
 
+pub mod assignment;
 pub mod error;
 pub mod request;
 pub mod router;
@@ -14,6 +15,7 @@ pub mod scanner;
 pub mod service;
 pub mod tablets;
 
+pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,

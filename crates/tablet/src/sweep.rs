@@ -22,7 +22,8 @@
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
 
-use crate::error::{Result, TabletError};
+use crate::error::TabletError;
+pub use crate::error::Result;
 use crate::manifest::{self, ManifestLog, StoredFile};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};

@@ -56,6 +56,7 @@ impl TabletControl for TabletServer {
     }
 
     async fn set_schema(&self, schema: Arc<TableSchema>) {
+        self.assignments.note_schema(&schema);
         self.lifecycle.publish_schema(&schema);
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct WritePath {
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
     pub(crate) flushes: Arc<FlushDemand>,
-    storage: Arc<dyn Storage>,
+    log_root: Arc<dyn Storage>,
     tablets: Arc<Tablets>,
     log: Arc<CommitLog>,
     memtables: MemtableLimits,
@@ -71,7 +71,7 @@ impl WritePath {
             latches: Arc::default(),
             row_cache: parts.row_cache.clone(),
             flushes: parts.flushes.clone(),
-            storage: parts.context.storage.clone(),
+            log_root: parts.log_root.clone(),
             tablets: parts.tablets.clone(),
             log: parts.log.clone(),
             memtables: parts.options.memtables.clone(),
@@ -185,7 +185,7 @@ impl WritePath {
             let waiting = self.env.timeout(self.wait_max, served.gate.share());
             self.waited(Cause::Gate, waiting)
                 .await
-                .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
+                .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split or moved: retry later"))?;
         }
         let entered = Entered::new(served);
         entered.tablet.check_open().map_err(from_tablet)?;
@@ -200,7 +200,7 @@ impl WritePath {
     /// The durability that the log is asked for: where an append does not outlive the process, `flush` takes a sync.
     fn kept(&self, asked: Durability) -> Durability {
         let kept = match asked {
-            Durability::Flush if !self.storage.keeps_appends() => Durability::Sync,
+            Durability::Flush if !self.log_root.keeps_appends() => Durability::Sync,
             asked => asked,
         };
         assert!(kept >= asked, "a write is at least as durable as asked");
