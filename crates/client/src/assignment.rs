@@ -5,7 +5,7 @@
 //! The master keeps four promises, on which everything acknowledged depends:
 //! * An epoch of a tablet is given to one server, and is above all earlier epochs of the tablet. Several tablets may have
 //!   the same one.
-//! * A tablet is assigned anew only after its former server has answered [`TabletAssignments::close_tablet`], or after that
+//! * A tablet is assigned again only after its former server has answered [`TabletAssignments::close_tablet`], or after that
 //!   server's log was sealed.
 //! * An assignment names each log in which the tablet may have records that are not in its files: those of sealed servers
 //!   that had it, except where a later server has flushed it since ([`TabletLoad::logs`]).
@@ -35,7 +35,7 @@ pub enum Closing {
     /// It flushes the tablet first while it serves it, then stops its writers and flushes the rest. The next owner needs no
     /// log of this server. After an error the tablet is served as before.
     HandOver,
-    /// At once, without a flush. The next owner needs this server's log, which must be sealed first. The server keeps the
+    /// Immediately, without a flush. The next owner needs this server's log, which must be sealed first. The server keeps the
     /// log for it.
     Abandon,
 }

@@ -79,7 +79,7 @@ impl ObjectStorage {
     }
 
     /// Opens the prefix next to other processes: each creates and deletes files that do not grow. Growing files are
-    /// refused, and the prefix has no owner: manifests decide who has which tablet.
+    /// refused, and the prefix has no owner: manifests decide the ownership of each tablet.
     pub async fn share(
         address: &Address,
         env: Env,

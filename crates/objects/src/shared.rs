@@ -36,6 +36,11 @@ impl Shared {
     /// Refuses a change to which this process has no right, or of a prefix that another process owns.
     pub(crate) fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
         self.fence.check(path)?;
+        assert_eq!(
+            self.access == Access::Owner,
+            self.epoch > 0,
+            "an owner, and nobody else, has a number"
+        );
         let message = match self.access {
             Access::Owner => return Ok(()),
             Access::Member if !grows(path) => return Ok(()),
@@ -51,10 +56,11 @@ impl Shared {
 
     /// Fails with `Fenced` when another process owns the prefix. Must be called after a growing file was created.
     pub(crate) async fn verify(&self, path: &str) -> Result<()> {
-        // A shared prefix has no owner: manifests decide who has which tablet.
+        // A shared prefix has no owner: manifests decide the ownership of each tablet.
         if self.access == Access::Member || self.store.skips_verify() {
             return Ok(());
         }
+        assert!(self.epoch > 0, "only an owner has something to verify");
         owner::verify(&self.store, &self.fence, self.epoch, path).await
     }
 }

@@ -14,7 +14,7 @@ pub fn log_root(server: ServerId) -> String {
     format!("{DIRECTORY}{:08x}", server.0)
 }
 
-/// The server of a path at or below a log root. Accepts only what [`log_root`] makes.
+/// The server of a path at or below a log root. Accepts only names that [`log_root`] makes.
 pub fn server_of(path: &str) -> Option<ServerId> {
     let digits = path.strip_prefix(DIRECTORY)?.split('/').next()?;
     let server = ServerId(u32::from_str_radix(digits, 16).ok()?);

@@ -1,4 +1,4 @@
-//! The sweep deletes files and manifests that no tablet needs, where several servers share a data root.
+//! The sweep deletes files of a shared data root that no tablet needs.
 //!
 //! No server knows all references to a file, because the halves of a split may be served by different ones. So one process
 //! *marks* the files that manifests name, and *sweeps* the others. It is the only one that deletes committed files.
@@ -22,8 +22,8 @@
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
 
-use crate::error::TabletError;
 pub use crate::error::Result;
+use crate::error::TabletError;
 use crate::manifest::{self, ManifestLog, StoredFile};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,9 +116,8 @@ impl Sweep {
         }
         let unneeded = listed.iter().filter(|file| is_unneeded(**file, &knowledge, &marks));
         let files = due(&mut self.files, unneeded.copied().collect(), now, self.grace);
-        let is_orphan = |tablet: &&TabletId| {
-            !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet)
-        };
+        let is_orphan =
+            |tablet: &&TabletId| !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet);
         let orphans = marks.epochs.keys().filter(is_orphan);
         let tablets = due(&mut self.tablets, orphans.copied().collect(), now, self.grace);
         assert!(
@@ -178,7 +177,12 @@ fn is_unneeded(file: StoredFile, knowledge: &Knowledge, marks: &Marks) -> bool {
         Some(in_use) => file.id() < in_use.settled_below,
         None => maker < knowledge.next_server,
     };
-    let is_held = || knowledge.servers.values().any(|in_use| in_use.held.contains(&file.id()));
+    let is_held = || {
+        knowledge
+            .servers
+            .values()
+            .any(|in_use| in_use.held.contains(&file.id()))
+    };
     is_settled && !marks.needed.contains(&file) && !is_held()
 }
 

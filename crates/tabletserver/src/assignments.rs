@@ -122,7 +122,10 @@ impl Assignments {
         if schemas.len() > SCHEMAS_MAX {
             schemas.pop_first();
         }
-        assert!(schemas.len() <= SCHEMAS_MAX, "a bounded number of schemas is remembered");
+        assert!(
+            schemas.len() <= SCHEMAS_MAX,
+            "a bounded number of schemas is remembered"
+        );
     }
 
     fn sealed(&self) -> ServiceResult<&Arc<dyn SealedLogs>> {
@@ -180,9 +183,16 @@ impl Assignments {
             }
             Err(error) => {
                 Claimed::give_up_all(ready, &error).await;
-                places.iter().for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
+                places
+                    .iter()
+                    .for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
             }
         }
+        debug_assert!(
+            outcomes.iter().all(|outcome| outcome.is_ok() || self.sealed.is_some())
+                || outcomes.iter().all(Result::is_err),
+            "a server that owns its data root refuses every assignment"
+        );
         outcomes
     }
 
@@ -221,7 +231,8 @@ impl Assignments {
         let mut logs: BTreeMap<ServerId, Arc<dyn Storage>> = BTreeMap::new();
         for server in servers {
             let log = sealed.open(server).await;
-            let log = log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
+            let log =
+                log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
             logs.insert(server, log?);
         }
         // A quarter, so that the tablets that are served already need not be flushed for it.
@@ -242,7 +253,15 @@ impl Assignments {
             // Results of reads from before, when it was served here under another epoch.
             drop(self.row_cache.clearing(id));
         }
+        assert!(
+            !self.tablets.is_served(id),
+            "a tablet is opened once: its turn keeps others away"
+        );
         let has_replayed = tablet.state().memtable_bytes() > 0;
+        assert!(
+            !has_replayed || !logs.is_empty(),
+            "before a tablet is served only a replay fills its memtables"
+        );
         if has_replayed {
             let through = tablet.visible();
             self.replayed.lock().insert(id, FromLogs { through, logs });

@@ -1,4 +1,4 @@
-//! The storages of a server that shares tablets and files with others, and the logs of servers that are no more.
+//! The storages of a server that shares its data with others.
 //!
 //! Each server writes a log of its own, below a root with an owner of its own ([`stele_storage::servers`]). The log of a
 //! server that was given up passes through these steps, in this order:
@@ -55,6 +55,10 @@ pub async fn settle_log(log: &dyn Storage) -> Result<LogSummary, ServerError> {
     });
     let report = report.await?;
     summary.bytes = report.bytes;
+    assert!(
+        summary.tablets.is_empty() || report.records > 0,
+        "each tablet of a summary has a record in the log"
+    );
     delete_dropped(log, &report.dropped).await?;
     for (_, _, segment) in &report.segments {
         log.sync_file(&segment.path).await?;

@@ -18,7 +18,9 @@ pub mod writes;
 
 pub use error::ErrorKind;
 pub use gc::{GcRule, GcView};
-pub use ids::{Epoch, FamilyId, FileId, FilesInUse, GroupId, SeqNo, ServerId, TableId, TableName, TabletId, TimeUnit, Timestamp};
+pub use ids::{
+    Epoch, FamilyId, FileId, FilesInUse, GroupId, SeqNo, ServerId, TableId, TableName, TabletId, TimeUnit, Timestamp,
+};
 pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};

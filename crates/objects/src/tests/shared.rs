@@ -1,4 +1,4 @@
-//! A prefix that several processes share, with the prefix of a log below it that one of them owns.
+//! A prefix that several processes share, and a log below it.
 
 use super::*;
 use stele_storage::servers::log_root;
@@ -44,7 +44,7 @@ async fn the_log_of_one_member_is_sealed_by_another() {
         .await
         .expect("the data root has no owner that could change");
     assert_eq!(data.list("log/").await.expect("list"), vec![], "nor a log of its own");
-    // Every segment is deleted: what the former owner may still know is taken nevertheless.
+    // Every segment is deleted, and the former owner still finds its next number taken.
     sealed.delete("log/0000/1.log").await.expect("delete");
     write(&mut segment, "c").await.expect_err("the seal outlives its file");
 }

@@ -57,7 +57,7 @@ impl Server {
     }
 }
 
-/// What the master would know of these servers and tablets.
+/// The knowledge of a master with these servers and tablets.
 fn knowledge(servers: &[&Server], tablets: &[(u64, u32)]) -> Knowledge {
     Knowledge {
         servers: servers
@@ -120,7 +120,10 @@ async fn a_file_stays_as_long_as_a_half_on_another_server_needs_it() {
     write_and_flush(&left, &["b"]).await;
     left.compact_all().await.unwrap();
     one.context.files.delete_obsolete().await.unwrap();
-    assert!(files(&storage).await.contains(&parents[0]), "a server deletes no file that was committed");
+    assert!(
+        files(&storage).await.contains(&parents[0]),
+        "a server deletes no file that was committed"
+    );
     let tablets = [(2, 1), (3, 5)];
     let mut sweep = Sweep::new(GRACE);
     for now in [Duration::ZERO, OLD] {

@@ -1,11 +1,8 @@
-//! The load of a server and of its tablets, and the calls of the master that reach [`Assignments`].
+//! The load of a server and of its tablets.
 
 use super::Assignments;
-use crate::server::TabletServer;
-use async_trait::async_trait;
-use stele_client::{Assignment, Closing, ServerLoad, ServiceError, ServiceResult, TabletAssignments, TabletLoad};
-use stele_env::Priority;
-use stele_types::{Epoch, ErrorKind, FilesInUse, TabletId};
+use stele_client::{Closing, ServerLoad, TabletLoad};
+use stele_types::{Epoch, TabletId};
 
 impl Assignments {
     /// The load now. Tablets that another owner has claimed are given up first.
@@ -32,7 +29,9 @@ impl Assignments {
             });
         }
         debug_assert!(
-            load.tablets.windows(2).all(|pair| matches!(pair, [a, b] if a.tablet < b.tablet)),
+            load.tablets
+                .windows(2)
+                .all(|pair| matches!(pair, [a, b] if a.tablet < b.tablet)),
             "tablets are listed by their identifiers"
         );
         load
@@ -47,35 +46,5 @@ impl Assignments {
         if let Err(error) = lost {
             tracing::debug!(%tablet, %error, "a tablet of another owner is left until the next look");
         }
-    }
-}
-
-fn stopped() -> ServiceError {
-    ServiceError::new(ErrorKind::Aborted, "the server stopped before the tablet was opened or closed")
-}
-
-/// Openings and closings are tasks of their own: they are not stopped half-way when their caller goes away.
-#[async_trait]
-impl TabletAssignments for TabletServer {
-    async fn open_tablets(&self, assignments: Vec<Assignment>) -> Vec<ServiceResult<()>> {
-        let (count, of_server) = (assignments.len(), self.assignments.clone());
-        let open = async move { of_server.open(assignments).await };
-        let opened = self.env().spawn_join(Priority::Foreground, "open tablets", open).await;
-        opened.unwrap_or_else(|_| vec![Err(stopped()); count])
-    }
-
-    async fn close_tablet(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
-        let of_server = self.assignments.clone();
-        let close = async move { of_server.close(tablet, epoch, closing).await };
-        let closed = self.env().spawn_join(Priority::Foreground, "close a tablet", close).await;
-        closed.unwrap_or_else(|_| Err(stopped()))
-    }
-
-    async fn load(&self) -> ServiceResult<ServerLoad> {
-        Ok(self.assignments.load().await)
-    }
-
-    async fn files_in_use(&self) -> ServiceResult<FilesInUse> {
-        Ok(self.parts.context.files.in_use())
     }
 }

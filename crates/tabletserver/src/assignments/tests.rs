@@ -14,8 +14,8 @@ use stele_client::{TabletAssignments, TabletControl};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
-use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 use stele_types::{Durability, TableSchema};
 
 /// The logs of all servers.
@@ -136,7 +136,9 @@ async fn hand_over(server: &TabletServer, tablet: TabletId, epoch: u32) -> Servi
 fn read(server: &TabletServer, tablet: TabletId, row: &str) -> ServiceResult<String> {
     let row = server.get_row(tablet, row.as_bytes(), None)?;
     let cells = row.expect("it is in memory").into_batch().into_cells();
-    Ok(cells.first().map_or_else(String::new, |cell| cell.value.escape_ascii().to_string()))
+    Ok(cells
+        .first()
+        .map_or_else(String::new, |cell| cell.value.escape_ascii().to_string()))
 }
 
 async fn logs_needed(server: &TabletServer, tablet: TabletId) -> Vec<ServerId> {
@@ -249,7 +251,12 @@ async fn a_log_that_exceeds_memory_is_replayed_in_parts() {
     let next = shared.join_with(2, options).await;
     let both = TABLETS.map(|tablet| assignment(tablet, 3, &[1])).into();
     assert_eq!(next.open_tablets(both).await, vec![Ok(()); 2]);
-    for (tablet, row) in [(TABLETS[0], "a"), (TABLETS[0], "f"), (TABLETS[1], "u"), (TABLETS[1], "z")] {
+    for (tablet, row) in [
+        (TABLETS[0], "a"),
+        (TABLETS[0], "f"),
+        (TABLETS[1], "u"),
+        (TABLETS[1], "z"),
+    ] {
         let batch = next.get_row(tablet, row.as_bytes(), None).unwrap();
         assert!(batch.is_none_or(|row| !row.into_batch().is_empty()), "{row}");
     }
@@ -260,17 +267,23 @@ async fn an_assignment_is_opened_and_closed_once_however_often_it_is_asked_for()
     let shared = Shared::new();
     let server = shared.first(1).await;
     let other = shared.join(2).await;
-    open(&server, TABLETS[0], 1, &[]).await.expect("it is served under that epoch");
+    open(&server, TABLETS[0], 1, &[])
+        .await
+        .expect("it is served under that epoch");
     let refused = open(&server, TABLETS[0], 3, &[]).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused}");
-    hand_over(&server, TABLETS[0], 9).await.expect("another assignment than the present one");
+    hand_over(&server, TABLETS[0], 9)
+        .await
+        .expect("another assignment than the present one");
     write(&server, TABLETS[0], "a", "v").await;
     hand_over(&server, TABLETS[0], 1).await.unwrap();
     hand_over(&server, TABLETS[0], 1).await.expect("the answer was lost");
     // Its former owner is dead and the log cannot be read yet: the others are not affected.
     let missing = open(&other, TABLETS[0], 3, &[77]).await.unwrap_err();
     assert!(missing.message.contains("the log of server 77"), "{missing}");
-    open(&other, TABLETS[0], 3, &[]).await.expect("the same epoch, on the same server");
+    open(&other, TABLETS[0], 3, &[])
+        .await
+        .expect("the same epoch, on the same server");
     assert_eq!(read(&other, TABLETS[0], "a").unwrap(), "v");
     let unknown = vec![assignment(TabletId(99), 4, &[]), assignment(TABLETS[0], 3, &[])];
     let outcomes = other.open_tablets(unknown).await;
@@ -289,14 +302,19 @@ async fn a_tablet_that_another_owner_has_claimed_is_given_up() {
     assert_eq!(fenced.kind, ErrorKind::Unavailable, "{fenced}");
     let load = former.load().await.unwrap();
     assert_eq!(load.tablets.len(), 1, "{load:?}");
-    let refused = former.write(TABLETS[0], &stele_types::RowWrites::from(vec![]), None).await;
+    let refused = former
+        .write(TABLETS[0], &stele_types::RowWrites::from(vec![]), None)
+        .await;
     assert_eq!(refused.unwrap_err().kind, ErrorKind::Unavailable);
     former.flush(TABLETS[1]).await.unwrap();
     for stream in former.parts.log.streams() {
         stream.rotate().await;
     }
     former.parts.log.delete_unneeded().await.unwrap();
-    assert!(shared.segments(1).await > 0, "the next owner may not have read them yet");
+    assert!(
+        shared.segments(1).await > 0,
+        "the next owner may not have read them yet"
+    );
     assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "v");
 }
 

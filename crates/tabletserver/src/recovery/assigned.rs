@@ -1,5 +1,6 @@
-//! Tablets of other servers, taken up while this one serves: claimed under the epochs of their assignments, and replayed
-//! from the logs of their former servers.
+//! Takes up tablets of other servers while this one serves.
+//!
+//! They are claimed under the epochs of their assignments, and replayed from the logs of their former servers.
 //!
 //! The caller has sealed these logs, so that they hold all acknowledged writes and no other is acknowledged. A claim comes
 //! before the replay: from then on no former owner commits, so each record is in the files that the claim names, or in the
@@ -50,7 +51,11 @@ impl Claimed {
             } = assignment;
             let opened = Tablet::open_again(context.clone(), schema, tablet, epoch).await;
             let tablet = opened.map_err(from_tablet)?;
-            assert_eq!(tablet.epoch(), epoch, "a tablet is claimed under the epoch of its assignment");
+            assert_eq!(
+                tablet.epoch(),
+                epoch,
+                "a tablet is claimed under the epoch of its assignment"
+            );
             Ok(Claimed {
                 tablet,
                 logs: logs.into_iter().collect(),
@@ -86,9 +91,19 @@ impl Claimed {
             let tablets = needing.map(|claimed| (claimed.id(), claimed.tablet.clone())).collect();
             (storage.clone(), tablets)
         };
+        let servers: BTreeSet<ServerId> = logs.keys().copied().collect();
         let logs: Vec<(Arc<dyn Storage>, BTreeMap<TabletId, Arc<Tablet>>)> = logs.iter().map(source).collect();
-        let sources = logs.iter().map(|(storage, tablets)| Source::whole(&**storage, tablets.clone()));
+        let sources = logs
+            .iter()
+            .map(|(storage, tablets)| Source::whole(&**storage, tablets.clone()));
         let sources: Vec<Source<'_>> = sources.collect();
+        assert!(
+            claimed
+                .iter()
+                .flat_map(|tablet| &tablet.logs)
+                .all(|log| servers.contains(log)),
+            "every log that a tablet needs is replayed"
+        );
         let (_, too_much) = replay_within(&sources, &context.memory, limit.memtable_bytes).await?;
         if let Some(sizes) = too_much {
             replay_in_parts(&sources, &sizes, &context.memory, limit.part_bytes).await?;
@@ -112,6 +127,10 @@ impl Claimed {
     /// Gives the tablet up without serving it. It may be claimed again under the same epoch.
     pub(crate) async fn give_up(self) {
         self.tablet.close();
+        assert!(
+            self.tablet.check_open().is_err(),
+            "a tablet that is given up takes no writes"
+        );
         self.tablet.release_files().await;
     }
 
