@@ -19,6 +19,9 @@ use stele_storage::Storage;
 use stele_tablet::{Tablet, TabletContext};
 use stele_types::{ServerId, TabletId};
 
+/// A log, and the tablets that need it.
+type LogOfTablets = (Arc<dyn Storage>, BTreeMap<TabletId, Arc<Tablet>>);
+
 /// Tablets claimed concurrently.
 const CLAIMED_CONCURRENTLY: usize = 32;
 
@@ -92,7 +95,7 @@ impl Claimed {
             (storage.clone(), tablets)
         };
         let servers: BTreeSet<ServerId> = logs.keys().copied().collect();
-        let logs: Vec<(Arc<dyn Storage>, BTreeMap<TabletId, Arc<Tablet>>)> = logs.iter().map(source).collect();
+        let logs: Vec<LogOfTablets> = logs.iter().map(source).collect();
         let sources = logs
             .iter()
             .map(|(storage, tablets)| Source::whole(&**storage, tablets.clone()));
