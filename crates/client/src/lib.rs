@@ -6,6 +6,7 @@
 //! leases, for protocols whose scans span requests.
 #![forbid(unsafe_code)]
 
+pub mod assignment;
 pub mod error;
 pub mod request;
 pub mod router;
@@ -15,6 +16,7 @@ pub mod service;
 pub mod snapshot;
 pub mod tablets;
 
+pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,

@@ -10,7 +10,8 @@
 //!   created with put-if-absent. A sync is one put of all appended bytes, and group commit is such a sync
 //!   ([`growing`]).
 //! * A prefix has one owner. A later process wins, and the previous owner can acknowledge nothing any more
-//!   ([`stele_storage::remote::owner`]).
+//!   ([`stele_storage::remote::owner`]). A prefix without growing files may be shared instead, by the servers of a
+//!   cluster; each of them owns the prefix of its log ([`stele_storage::servers`]).
 //! * Chunks that were read are cached in a bounded folder of the local disk, which may vanish at any time
 //!   ([`stele_storage::remote::cache`]).
 //!
@@ -34,7 +35,7 @@ pub use metrics::ObjectMetrics;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use shared::Shared;
+use shared::{Access, Shared};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub use store::Client;
 use store::Store;
 use tokio::sync::Semaphore;
 
-/// A prefix of a bucket, owned by this process until another one opens it, or opened read-only.
+/// A prefix of a bucket: owned by this process until another one opens it, shared with others, or opened read-only.
 pub struct ObjectStorage {
     shared: Arc<Shared>,
 }
@@ -74,7 +75,29 @@ impl ObjectStorage {
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store, epoch).await?;
-        Ok(Self::with(store, env, cache, Some(epoch)))
+        Ok(Self::with(store, env, cache, (Access::Owner, epoch)))
+    }
+
+    /// Opens the prefix next to other processes: each creates and deletes files that do not grow. Growing files are
+    /// refused, and the prefix has no owner: manifests decide the ownership of each tablet.
+    pub async fn share(
+        address: &Address,
+        env: Env,
+        cache: Option<CacheOptions>,
+        metrics: ObjectMetrics,
+    ) -> Result<Arc<ObjectStorage>> {
+        Self::share_over(address.store(env.clone(), metrics), env, cache).await
+    }
+
+    /// The same with the caller's client.
+    pub async fn shared_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
+        let store = Store::new(client, root, env.clone(), ObjectMetrics::default());
+        Self::share_over(store, env, None).await
+    }
+
+    async fn share_over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
+        let cache = ChunkCache::open(cache, env.clone()).await?;
+        Ok(Self::with(store, env, cache, (Access::Member, 0)))
     }
 
     /// Opens the prefix read-only, without becoming its owner: nothing is changed, and a server that runs on it
@@ -90,19 +113,19 @@ impl ObjectStorage {
 
     async fn check_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
         let cache = ChunkCache::open(None, env.clone()).await?;
-        Ok(Self::with(store, env, cache, None))
+        Ok(Self::with(store, env, cache, (Access::Reader, 0)))
     }
 
-    fn with(store: Store, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<ObjectStorage> {
-        assert_ne!(epoch, Some(0), "owners are numbered from 1");
+    fn with(store: Store, env: Env, cache: ChunkCache, (access, epoch): (Access, u64)) -> Arc<ObjectStorage> {
+        assert_eq!(access == Access::Owner, epoch > 0, "owners are numbered from 1");
         let shared = Shared {
             store,
             env,
             fence: Fence::default(),
-            epoch: epoch.unwrap_or_default(),
+            epoch,
             cache,
             pieces: Arc::new(Semaphore::new(whole::PIECES_IN_ALL)),
-            looking: epoch.is_none(),
+            access,
         };
         Arc::new(ObjectStorage {
             shared: Arc::new(shared),
@@ -250,7 +273,7 @@ impl Storage for ObjectStorage {
     }
 
     fn owner_epoch(&self) -> Option<u64> {
-        (!self.shared.looking).then_some(self.shared.epoch)
+        (self.shared.access == Access::Owner).then_some(self.shared.epoch)
     }
 
     async fn read_all(&self, path: &str) -> Result<Bytes> {

@@ -2,6 +2,7 @@
 //! client around it is slow, loses responses and fails. Time is virtual, and randomness comes from a seed.
 
 mod cache;
+mod shared;
 
 use crate::store::{Client, Store};
 use crate::{ObjectMetrics, ObjectStorage, growing, owner, whole};

@@ -240,7 +240,7 @@ async fn stored_bytes(disk: &FaultyStorage) -> u64 {
 }
 
 /// No faults for a third of the time; else lost or late requests, lost responses, or latency.
-fn network_faults(env: &Env) -> Network {
+pub(crate) fn network_faults(env: &Env) -> Network {
     let millis = |n| Duration::from_millis(n);
     let calm = Network::default();
     match env.random_below(7) {

@@ -153,7 +153,7 @@ pub fn options() -> ServerOptions {
 }
 
 /// The same for a slower backend.
-fn options_at(pace: u32) -> ServerOptions {
+pub(crate) fn options_at(pace: u32) -> ServerOptions {
     let options = options();
     let slower = |memory: MemoryBudget| MemoryBudget {
         interval: pace * memory.interval,

@@ -6,6 +6,7 @@
 //! * [`cluster`] is a server on a [`backend`] with faults, a disk or a [`bucket`].
 //! * [`workload`] has the clients. [`history`], [`possible`] and [`contended`] check the results that they get.
 //!   [`simulation`] runs all of it for one seed.
+//! * [`fleet`] has several servers that share a bucket, with a driver that assigns tablets in place of a master.
 //!
 //! `docs/simulation.md` tells how to run a simulation and how to read its verdict.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ pub mod backend;
 pub mod bucket;
 pub mod cluster;
 pub mod contended;
+pub mod fleet;
 pub mod history;
 pub mod model;
 pub mod network;

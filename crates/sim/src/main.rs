@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
+use stele_sim::fleet::{self, FleetBug, FleetPlan};
 use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 
 /// Deterministic simulation of a Stele server.
@@ -34,6 +35,21 @@ enum Command {
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },
+    /// Runs seeds of several servers that share a bucket; fails if any of them finds a violation.
+    Fleet {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+        /// Break a promise of the master: skip-fence, reuse-epoch, drop-log-early or sweep-early.
+        #[arg(long, value_parser = fleet_bug)]
+        bug: Option<FleetBug>,
+    },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
@@ -47,8 +63,22 @@ fn planted_bug(name: &str) -> Result<PlantedBug, String> {
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
+fn fleet_bug(name: &str) -> Result<FleetBug, String> {
+    let found = FleetBug::ALL.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
 fn main() -> Result<()> {
     match Arguments::parse().command {
+        Command::Fleet {
+            seeds,
+            seed,
+            trace,
+            bug,
+        } => {
+            let range = seed.map_or(0..seeds, |seed| seed..seed + 1);
+            run_fleet(range, trace, bug)
+        }
         Command::Run {
             seeds,
             start,
@@ -86,6 +116,25 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
         totals.tablets,
         totals.concurrent_compactions
     );
+    if !failed.is_empty() {
+        bail!("{} seeds failed: {failed:?}", failed.len());
+    }
+    Ok(())
+}
+
+fn run_fleet(seeds: std::ops::Range<u64>, prints: bool, bug: Option<FleetBug>) -> Result<()> {
+    let mut failed = Vec::new();
+    for seed in seeds {
+        let verdict = fleet::run(FleetPlan { seed, bug, prints });
+        println!(
+            "seed {seed}: {} writes acknowledged, {} moves, {} failures, {} files swept",
+            verdict.acknowledged, verdict.moves, verdict.failovers, verdict.swept
+        );
+        if let Some(violation) = verdict.violations.first() {
+            println!("  {violation}\n  again: stele-sim fleet --seed {seed} --trace");
+            failed.push(seed);
+        }
+    }
     if !failed.is_empty() {
         bail!("{} seeds failed: {failed:?}", failed.len());
     }

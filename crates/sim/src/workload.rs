@@ -722,7 +722,7 @@ impl Workload {
 
 /// The outcome of a write, by its result. `Unavailable` and `Busy` promise that it has not taken effect, and so do
 /// errors of the request itself. `Aborted` means that the outcome is unknown. Any other error is a failure.
-fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
+pub(crate) fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
     match answer {
         Ok(_) => Outcome::Acknowledged,
         Err(error) => match error.kind {

@@ -6,6 +6,7 @@ mod support {
 
 mod damage;
 mod damaged_tablet;
+mod fleet;
 mod freed;
 mod full_disk;
 mod manifest_owners;

@@ -30,6 +30,7 @@ pub mod local;
 pub mod memory;
 pub mod past_unreadable;
 pub mod remote;
+pub mod servers;
 mod writer;
 
 use async_trait::async_trait;

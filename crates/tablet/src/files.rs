@@ -9,8 +9,13 @@
 //! it. While a manifest cannot be read, its files are unknown; then no file of an earlier process is deleted
 //! ([`FileRegistry::keep_former_files`]).
 //!
+//! Where several servers share the data root ([`Ownership::Shared`]), tablets of other servers may refer to the same file.
+//! Then a server deletes only files that it made and no manifest has named. The others are left to the
+//! [`sweep`](crate::sweep), to which [`FileRegistry::in_use`] reports.
+//!
 //! Invariants:
 //! * A registered file has at least one reference; an obsolete file has none.
+//! * A file that a running job may still commit has a number at or above the job's first.
 //! * `obsolete_bytes` is the sum over the obsolete files that this process will delete.
 
 use crate::error::{Result, TabletError};
@@ -27,7 +32,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stele_memory::Pool;
 use stele_sstable::{BloomMemory, Cache, Sstable, SstableError};
 use stele_storage::Storage;
-use stele_types::FileId;
+use stele_types::{FileId, FilesInUse};
 use tokio::sync::{Notify, Semaphore};
 
 /// Bytes of a new file unless said otherwise. Smaller ones would make more files to keep open; larger ones more to rewrite
@@ -52,9 +57,40 @@ const VALUE_MEMORY_BYTES: usize = 64 << 20;
 /// Read-ahead bytes of all scans together unless configured otherwise.
 const SCAN_AHEAD_BYTES: usize = 64 << 20;
 
+/// Whether other servers have tablets in the same data root, and with them references to the same files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ownership {
+    /// One server has all tablets, so its counts of references are complete.
+    #[default]
+    Sole,
+    /// Several servers have tablets. No server knows all references.
+    Shared,
+}
+
+/// A flush or compaction. The files that it makes may be committed until it is dropped.
+pub(crate) struct Job<'a> {
+    registry: &'a FileRegistry,
+    first: u32,
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        let mut jobs = self.registry.jobs.lock();
+        let count = jobs.get_mut(&self.first).expect("a job ends once");
+        assert!(*count > 0, "jobs that begin at a number are counted");
+        *count -= 1;
+        if *count == 0 {
+            jobs.remove(&self.first);
+        }
+    }
+}
+
 /// Opens, counts and deletes sstables and value files.
 pub struct FileRegistry {
     storage: Arc<dyn Storage>,
+    ownership: Ownership,
+    /// Running jobs, by the number of the first file that each may have made.
+    jobs: Mutex<BTreeMap<u32, u32>>,
     cache: Arc<Cache>,
     /// Server epoch: the upper half of new file ids.
     epoch: u32,
@@ -108,6 +144,8 @@ struct Obsolete {
     open: Option<OpenFile>,
     /// Of the file, as far as that is known.
     bytes: u64,
+    /// A manifest has named it, or may have.
+    was_named: bool,
 }
 
 impl Obsolete {
@@ -203,6 +241,8 @@ impl FileRegistry {
     pub fn new(storage: Arc<dyn Storage>, cache: Arc<Cache>, epoch: u32) -> Self {
         FileRegistry {
             storage,
+            ownership: Ownership::Sole,
+            jobs: Mutex::default(),
             cache,
             epoch,
             next: AtomicU32::new(1),
@@ -216,6 +256,43 @@ impl FileRegistry {
             noted: Notify::new(),
             obsolete_bytes: AtomicU64::new(0),
             inner: Mutex::default(),
+        }
+    }
+
+    /// The same registry for a data root with this kind of owner.
+    pub fn with_ownership(mut self, ownership: Ownership) -> Self {
+        self.ownership = ownership;
+        self
+    }
+
+    /// Whether other servers may refer to the same files.
+    pub fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    /// Begins a job that makes files.
+    pub(crate) fn begin_job(&self) -> Job<'_> {
+        let mut jobs = self.jobs.lock();
+        let first = self.next.load(Ordering::Relaxed);
+        *jobs.entry(first).or_default() += 1;
+        Job { registry: self, first }
+    }
+
+    /// The files that a sweep must leave alone. A file of this server that is not among them when this is called is
+    /// named by a manifest by then, or never will be by one of this server.
+    pub fn in_use(&self) -> FilesInUse {
+        let jobs = self.jobs.lock();
+        let next = self.next.load(Ordering::Relaxed);
+        let first = jobs.first_key_value().map_or(next, |(first, _)| *first);
+        assert!(first <= next, "a job makes files from the next number on");
+        let settled_below = FileId::new(self.epoch, first);
+        drop(jobs);
+        let inner = self.inner.lock();
+        let read = inner.obsolete.iter().filter(|it| it.is_held()).map(|it| it.file.id());
+        let held = inner.files.keys().copied().chain(read);
+        FilesInUse {
+            settled_below,
+            held: held.collect(),
         }
     }
 
@@ -492,6 +569,7 @@ impl FileRegistry {
                 file,
                 open: None,
                 bytes,
+                was_named: true,
             });
             noted = true;
         }
@@ -511,6 +589,11 @@ impl FileRegistry {
         file < FileId::new(self.epoch, 0)
     }
 
+    /// Another server's file, or one that a manifest has named where servers share the data: the sweep deletes it.
+    fn is_left_to_sweep(&self, obsolete: &Obsolete) -> bool {
+        self.ownership == Ownership::Shared && (obsolete.was_named || self.is_former(obsolete.file.id()))
+    }
+
     /// Gives one reference back; the last one makes the file obsolete.
     pub fn release(&self, file: StoredFile) {
         let mut inner = self.inner.lock();
@@ -523,23 +606,32 @@ impl FileRegistry {
         if entry.references == 0
             && let Some(entry) = inner.files.remove(&file.id())
         {
-            self.note(&mut inner, file, Some(entry.open));
+            self.note(&mut inner, file, Some(entry.open), true);
         }
     }
 
     /// Notes a file that was written but never referred to.
     pub fn discard(&self, file: StoredFile) {
-        self.note(&mut self.inner.lock(), file, None);
+        assert!(
+            self.ownership == Ownership::Sole || file.id().epoch() == self.epoch,
+            "a server discards files that it made"
+        );
+        self.note(&mut self.inner.lock(), file, None, false);
     }
 
-    fn note(&self, inner: &mut Inner, file: StoredFile, open: Option<OpenFile>) {
+    fn note(&self, inner: &mut Inner, file: StoredFile, open: Option<OpenFile>, was_named: bool) {
         debug_assert!(
             !inner.files.contains_key(&file.id()),
             "an obsolete file has no reference"
         );
         let bytes = open.as_ref().map_or(0, OpenFile::bytes);
         self.obsolete_bytes.fetch_add(bytes, Ordering::Relaxed);
-        inner.obsolete.push(Obsolete { file, open, bytes });
+        inner.obsolete.push(Obsolete {
+            file,
+            open,
+            bytes,
+            was_named,
+        });
         self.noted.notify_one();
     }
 
@@ -562,10 +654,11 @@ impl FileRegistry {
             let batch = unheld.drain(..unheld.len().min(DELETED_PER_BATCH));
             // Closed before they are deleted: a file system gives back the space when the last of both happens, which may
             // take long (100 ms for 64 MB that are discarded on the device). The storage deletes where that harms nobody.
-            let batch: Vec<(StoredFile, u64)> = batch.map(|it| (it.file, it.bytes)).collect();
-            let paths: Vec<String> = batch.iter().map(|(file, _)| file.path()).collect();
+            let batch: Vec<Obsolete> = batch.map(|it| Obsolete { open: None, ..it }).collect();
+            let paths: Vec<String> = batch.iter().map(|it| it.file.path()).collect();
             let together = self.storage.delete_all(&paths).await.is_ok();
-            for ((file, bytes), path) in batch.into_iter().zip(&paths) {
+            for (obsolete, path) in batch.into_iter().zip(&paths) {
+                let Obsolete { file, bytes, .. } = obsolete;
                 // Where one cannot be deleted, the others shall be.
                 let outcome = if together {
                     Ok(())
@@ -580,8 +673,7 @@ impl FileRegistry {
                         deleted += 1;
                     }
                     Err(error) => {
-                        let open = None;
-                        self.inner.lock().obsolete.push(Obsolete { file, open, bytes });
+                        self.inner.lock().obsolete.push(obsolete);
                         failure = Some(error);
                     }
                 }
@@ -590,15 +682,18 @@ impl FileRegistry {
         failure.map_or(Ok(deleted), |e| Err(e.into()))
     }
 
-    /// The obsolete files that nobody holds, without those that are left to a later start.
+    /// The obsolete files that nobody holds, without those that are left to a later start or to the sweep.
     fn take_unheld(&self) -> Vec<Obsolete> {
         let mut inner = self.inner.lock();
         let (held, unheld): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.obsolete)
             .into_iter()
             .partition(Obsolete::is_held);
         inner.obsolete = held;
-        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| Self::is_needed(&inner, it.file));
+        let (kept, unheld): (Vec<_>, Vec<_>) = unheld
+            .into_iter()
+            .partition(|it| Self::is_needed(&inner, it.file) || self.is_left_to_sweep(it));
         drop(inner);
+        kept.iter().for_each(|it| self.cache.remove_file(it.file.id().0));
         let kept = kept.iter().map(|it| it.bytes).sum();
         let before = self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
         assert!(before >= kept, "files left to a later start were counted as obsolete");
@@ -622,6 +717,11 @@ impl FileRegistry {
     /// After a start: deletes every sstable and value file of an earlier process that no manifest named when this one took
     /// over, while it makes files of its own; how many. Files whose names we would not give stay.
     pub async fn sweep(&self, referenced: &BTreeSet<StoredFile>) -> Result<usize> {
+        assert_eq!(
+            self.ownership,
+            Ownership::Sole,
+            "files of other servers look like those of earlier processes"
+        );
         let files = self.storage.list("sst/").await?;
         self.storage.confirm_owner().await?;
         let is_orphan = |file: StoredFile| {

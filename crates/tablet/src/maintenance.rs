@@ -1,4 +1,4 @@
-//! Flush, compaction, migration, division and joining of tablets.
+//! Flush, compaction, migration, division, joining and handing over of tablets.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
 //! the state. Two commits never overlap (`tablet::commit`). Each changes the newest manifest, so a flush or another
@@ -8,6 +8,7 @@ mod compact;
 mod context;
 mod division;
 mod gaps;
+mod handing_over;
 mod joining;
 mod migrate;
 mod overlap;
@@ -74,6 +75,7 @@ impl Tablet {
 
     async fn flush_as(&self, urgency: Urgency) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
+        let _job = self.context.files.begin_job();
         if self.take_replayed() {
             // Records of a log need not come in the order of their numbers, and a manifest says up to which number files
             // hold everything: no replayed batch may be in files without all others.

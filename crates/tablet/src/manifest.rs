@@ -709,6 +709,11 @@ impl ManifestLog {
         }
     }
 
+    /// The same with a listing of now.
+    pub async fn check_claim(&self) -> Result<()> {
+        self.check_newest(&numbers(&*self.storage, self.tablet).await?)
+    }
+
     /// The versions that are superseded and not deleted yet, for the caller to discard. It has seen that the newest is, and
     /// that it is the owner.
     pub fn take_stale(&mut self) -> Vec<String> {

@@ -107,7 +107,7 @@ pub(crate) fn write(tablet: &Tablet, mutations: Vec<Mutation>) {
     write_row(tablet, Bytes::from_static(b"r"), mutations);
 }
 
-fn write_row(tablet: &Tablet, row: Bytes, mutations: Vec<Mutation>) {
+pub(crate) fn write_row(tablet: &Tablet, row: Bytes, mutations: Vec<Mutation>) {
     let mut builder = BatchBuilder::default();
     builder.push_row(&RowMutation { row, mutations });
     let batch = builder.finish();
@@ -116,7 +116,7 @@ fn write_row(tablet: &Tablet, row: Bytes, mutations: Vec<Mutation>) {
 }
 
 /// Everything a scan finds, as `timestamp=value`.
-async fn read(tablet: &Arc<Tablet>) -> String {
+pub(crate) async fn read(tablet: &Arc<Tablet>) -> String {
     let spec = ScanSpec {
         rows: RowSet::all(),
         filter: None,

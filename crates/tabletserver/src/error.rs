@@ -54,3 +54,15 @@ pub enum ServerError {
     #[error("{0}")]
     Storage(#[from] StorageError),
 }
+
+impl ServerError {
+    /// The class of the failure for a caller that asked a running server for something.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ServerError::Catalog(error) => error.kind(),
+            ServerError::Tablet { error, .. } => error.kind(),
+            ServerError::Log(error) => error.kind(),
+            ServerError::Storage(error) => error.kind(),
+        }
+    }
+}

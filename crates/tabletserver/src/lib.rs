@@ -8,12 +8,14 @@
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * `tablets` are the tablets that are served; `lifecycle` makes and removes them, and `replacement` and [`split`]
 //!   replace them by others. `snapshots` lists their files, and makes tablets over such lists.
+//! * `assignments` opens and closes tablets while the server runs, where several servers share the data ([`roots`]).
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
 //! * [`recovery`] turns a data root into tablets that can be served.
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod assignments;
 mod commit;
 pub mod error;
 pub mod governor;
@@ -29,6 +31,7 @@ pub mod read;
 mod read_for_write;
 pub mod recovery;
 mod replacement;
+pub mod roots;
 pub mod row_cache;
 pub mod row_operation;
 pub mod server;
@@ -44,6 +47,7 @@ pub mod write;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};
+pub use roots::{LogSummary, SealedLogs, SharedRoots, delete_log, settle_log};
 pub use server::TabletServer;
 pub use tablets::Served;
 pub use waits::{Cause, WriteWaits};

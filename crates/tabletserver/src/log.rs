@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stele_commitlog::{HeldSegments, LogError, LogMetrics, LogOptions, LogStream, ReplayReport};
-use stele_tablet::TabletContext;
+use stele_env::Env;
+use stele_storage::Storage;
 use stele_types::{Epoch, TabletId};
 
 /// The streams of a server.
@@ -37,9 +38,9 @@ pub(crate) fn epoch_of_segment(number: u64) -> u64 {
 }
 
 impl CommitLog {
-    /// Starts the streams of an owner. The replayed segments of former ones are deleted when `tablets` have flushed them.
+    /// Starts the streams of an owner below a log root. The replayed segments of former ones are deleted when `tablets` have flushed them.
     pub(crate) fn start(
-        context: &TabletContext,
+        (env, root): (&Env, &Arc<dyn Storage>),
         epoch: Epoch,
         options: &ServerOptions,
         replayed: ReplayReport,
@@ -72,8 +73,8 @@ impl CommitLog {
             .collect();
         let streams = (0..options.log_streams.max(1)).map(|stream| {
             let stream = LogStream::start(
-                context.storage.clone(),
-                context.env.clone(),
+                root.clone(),
+                env.clone(),
                 stream,
                 log.clone(),
                 next_segment.clone(),
@@ -92,6 +93,11 @@ impl CommitLog {
             tablets,
             bytes_max: options.log_bytes_max,
         }
+    }
+
+    /// Bytes on storage, open segments included.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.retained_bytes()).sum()
     }
 
     /// The stream of a tablet.
@@ -134,7 +140,7 @@ impl CommitLog {
     /// Bytes of log that flushes can make superfluous. Bytes kept for a tablet that cannot be flushed, now or ever, are not:
     /// flushing others for its sake would make ever smaller files, and free nothing.
     pub(crate) fn flushable_bytes(&self, unflushable: &BTreeSet<TabletId>) -> u64 {
-        let retained: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        let retained = self.retained_bytes();
         if retained <= self.bytes_max {
             return retained;
         }

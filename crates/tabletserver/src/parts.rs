@@ -13,6 +13,7 @@ use crate::tablets::Tablets;
 use crate::work::{Compactions, FlushDemand};
 use std::sync::Arc;
 use stele_sstable::Cache;
+use stele_storage::Storage;
 use stele_tablet::TabletContext;
 use stele_types::Epoch;
 
@@ -21,7 +22,10 @@ pub(crate) struct Parts {
     /// Clock and tasks, storage, open files, memory of memtables: the parts that tablets share, too.
     pub(crate) context: TabletContext,
     pub(crate) options: ServerOptions,
-    /// The server's ownership generation.
+    /// The root of the server's log: that of the data where one server owns it.
+    pub(crate) log_root: Arc<dyn Storage>,
+    /// The server's ownership generation, under which it makes new tablets. Where several servers share the data root, it is
+    /// the server's number, and assigned tablets have epochs of their own.
     pub(crate) epoch: Epoch,
     pub(crate) cache: Arc<Cache>,
     pub(crate) row_cache: Arc<RowCache>,

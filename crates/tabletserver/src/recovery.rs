@@ -11,7 +11,8 @@
 //! 5. `Tablets` serves them. Files that nothing refers to (sstables, value files, manifests of tablets that are no more) are
 //!    deleted concurrently: no request is served during a start, so it does only the work that must come first.
 //!
-//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs (`Opened::again`).
+//! Stages 2 and 3 work for any set of tablets, so single tablets can be taken up while the server runs (`Opened::again`), also
+//! tablets of other servers with the logs of these (`assigned`).
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. When the
@@ -24,12 +25,16 @@
 //! their log records. The transaction may also have been the epoch, which would be given twice, with every sequence number:
 //! so a new epoch is above that of any log segment, too ([`last_epoch`]).
 
+mod assigned;
 mod leftovers;
 mod parts;
 mod snapshots;
+mod source;
 
+pub(crate) use assigned::{Claimed, ReplayLimit};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use snapshots::hold_snapshots;
+pub(crate) use source::Source;
 
 use crate::error::ServerError;
 use crate::log::{epoch_of_segment, last_segment_before};
@@ -41,11 +46,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
+use stele_commitlog::ReplayReport;
 use stele_commitlog::format::parse_segment_path;
-use stele_commitlog::{LogError, ReplayReport};
 use stele_storage::{Storage, StorageError};
-use stele_tablet::{Batch, Tablet, TabletContext, TabletError, manifest};
-use stele_types::{Epoch, ErrorKind, SeqNo, TableSchema, TabletId};
+use stele_tablet::{Tablet, TabletContext, TabletError, manifest};
+use stele_types::{Epoch, ErrorKind, TableSchema, TabletId};
 
 /// Figures of a start.
 #[derive(Clone, Debug, Default)]
@@ -223,10 +228,12 @@ impl Opened {
         context: &TabletContext,
         options: &ServerOptions,
     ) -> Result<(Replayed, ReplayReport), ServerError> {
-        let (tablets, storage) = (self.tablets, &*context.storage);
+        let storage = &*context.storage;
+        let source = [Source::whole(storage, self.tablets)];
         let budget = options.memory.as_ref().map_or(u64::MAX, |memory| memory.bytes);
         let bytes_max = budget / 8 * REPLAYED_EIGHTHS;
-        let (report, too_much) = parts::replay_within(storage, &tablets, &context.memory, bytes_max).await?;
+        let (reports, too_much) = parts::replay_within(&source, &context.memory, bytes_max).await?;
+        let report = reports.into_iter().next().unwrap_or_default();
         delete_dropped(storage, &report.dropped).await?;
         for (_, _, segment) in &report.segments {
             storage.sync_file(&segment.path).await?;
@@ -234,8 +241,9 @@ impl Opened {
         // An owner that has been replaced meanwhile must not begin to serve.
         storage.confirm_owner().await?;
         if let Some(sizes) = too_much {
-            parts::replay_in_parts(storage, &tablets, &sizes, &context.memory, bytes_max).await?;
+            parts::replay_in_parts(&source, &sizes, &context.memory, bytes_max).await?;
         }
+        let [Source { tablets, .. }] = source;
         Ok((Replayed { tablets }, report))
     }
 
@@ -300,42 +308,19 @@ async fn replay_before(
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
     epoch: Epoch,
 ) -> Result<(), ServerError> {
-    replay_batches(storage, tablets, last_segment_before(epoch), Tablet::replay).await?;
+    let source = Source {
+        storage,
+        last_segment: last_segment_before(epoch),
+        tablets: tablets.clone(),
+    };
+    source.replay(|_| true, Tablet::replay).await?;
     // An owner that has been replaced meanwhile must not serve them.
     storage.confirm_owner().await?;
     Ok(())
 }
 
-/// Shows the records of these tablets in log segments up to the number `last`: each batch with its first and last
-/// sequence number.
-async fn replay_batches(
-    storage: &dyn Storage,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
-    last: u64,
-    mut visit: impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
-) -> Result<ReplayReport, LogError> {
-    stele_commitlog::replay_through(storage, last, |record| {
-        // Records of tablets that were dropped or split are in their successors' files.
-        let Some(tablet) = tablets.get(&record.tablet) else {
-            return Ok(());
-        };
-        let (payload, first, last) = (record.payload.bytes(), record.first, record.last);
-        let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| LogError::Corruption {
-            path: Arc::from("log"),
-            offset: 0,
-            detail: format!(
-                "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
-                record.tablet
-            ),
-        })?;
-        visit(tablet, &batch, record.first, record.last);
-        Ok(())
-    })
-    .await
-}
-
 /// Deletes the log segments that do not count because the one before lost its end.
-async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(), StorageError> {
+pub(crate) async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(), StorageError> {
     if dropped.is_empty() {
         return Ok(());
     }

@@ -23,8 +23,9 @@
 //! * An age rule begins to apply: a variant says how long none applies. It is of no use at other times, also when the
 //!   clock is set back.
 //! * Rows are dropped by range ([`RowCache::clearing`]).
+//! * A tablet comes back from another server, which has changed its rows: likewise.
 //!
-//! Ids of tablets are not used again, so variants of a closed tablet are merely garbage that newer rows push out.
+//! Otherwise variants of a closed tablet are merely garbage that newer rows push out.
 //! Garbage that compactions drop makes no difference to nearly all rows. A result to which it may is not cached
 //! ([`RowBatch::unstable`]), which costs less than to forget a tablet's rows whenever one of its compactions ends.
 //!
@@ -155,7 +156,7 @@ pub(crate) struct Writing {
     keys: Vec<RowKey>,
 }
 
-/// Keeps everything out of the cache while rows of a tablet are dropped.
+/// Keeps everything out of the cache while rows of a tablet are dropped, or the tablet comes back.
 pub(crate) struct Clearing<'a> {
     cache: &'a RowCache,
 }

@@ -3,6 +3,7 @@
 //! Each call of the two service interfaces is answered by one service; [`crate::service`] says which.
 
 use crate::admission::Admission;
+use crate::assignments::Assignments;
 use crate::error::ServerError;
 use crate::governor::{GovernorMetrics, MemoryGovernor};
 use crate::lifecycle::Lifecycle;
@@ -14,28 +15,32 @@ use crate::parts::Parts;
 use crate::read::{OneRow, Reader};
 use crate::recovery::{Kept, Opened, RecoveryReport, hold_snapshots};
 use crate::replacement::Replacements;
+use crate::roots::{SealedLogs, SharedRoots};
 use crate::row_cache::RowCache;
 use crate::row_operation::RowOperations;
 use crate::snapshots::Snapshots;
 use crate::split::Splitter;
 use crate::stopping::Stopping;
-use crate::tablets::{Served, Tablets};
+use crate::tablets::{DamagedTablet, Served, Tablets};
 use crate::waits::WriteWaits;
 use crate::work::{Compactions, FlushDemand};
 use crate::write::WritePath;
 use futures::StreamExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::ServiceResult;
-use stele_commitlog::LogMetrics;
+use stele_commitlog::{LogMetrics, ReplayReport};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
 use stele_memory::Pool;
 use stele_sstable::Cache;
-use stele_storage::Storage;
-use stele_tablet::{FileRegistry, MemoryAccount, TabletContext, TabletError, TabletMetrics, TokenMemory};
-use stele_types::{Durability, Epoch, RowWrites, TabletId};
+use stele_storage::{Storage, StorageError};
+use stele_tablet::{
+    FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory,
+};
+use stele_types::{Durability, Epoch, RowWrites, ServerId, TabletId};
 use tokio::sync::Notify;
 
 /// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
@@ -52,7 +57,65 @@ pub struct TabletServer {
     pub(crate) splitter: Splitter,
     pub(crate) replacements: Arc<Replacements>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) assignments: Arc<Assignments>,
     pub(crate) upkeep: Upkeep,
+}
+
+/// The parts that a server begins with.
+struct Foundation {
+    context: TabletContext,
+    log_root: Arc<dyn Storage>,
+    epoch: Epoch,
+    cache: Arc<Cache>,
+    options: ServerOptions,
+    /// The segments of former owners in the log.
+    replayed: ReplayReport,
+}
+
+impl Foundation {
+    /// All parts, with the tablets that cannot be served and the strays.
+    fn parts(
+        self,
+        metrics: &Metrics,
+        (damaged, strays): (BTreeMap<TabletId, DamagedTablet>, BTreeSet<TabletId>),
+    ) -> Parts {
+        let Foundation {
+            context,
+            log_root,
+            epoch,
+            cache,
+            options,
+            replayed,
+        } = self;
+        let compactions = Arc::new(Compactions::default());
+        let row_cache = RowCache::new(context.env.clone(), options.row_cache_bytes);
+        let tablets = Tablets::new(damaged, strays, row_cache.clone(), compactions.clone());
+        let tablets = Arc::new(tablets);
+        let log = CommitLog::start(
+            (&context.env, &log_root),
+            epoch,
+            &options,
+            replayed,
+            &LogMetrics::new(metrics),
+            tablets.clone(),
+        );
+        let server_metrics = ServerMetrics::new(metrics);
+        Parts {
+            admission: Arc::new(admission_of(&context, &options, &server_metrics)),
+            flushes: Arc::new(FlushDemand::new(context.memory.clone(), options.memtables.clone())),
+            context,
+            options,
+            log_root,
+            epoch,
+            cache,
+            row_cache,
+            tablets,
+            log: Arc::new(log),
+            compactions,
+            metrics: server_metrics,
+            stopping: Stopping::default(),
+        }
+    }
 }
 
 /// The services of maintenance.
@@ -94,7 +157,8 @@ impl Upkeep {
 }
 
 impl TabletServer {
-    /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had.
+    /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had. The server owns
+    /// the whole data root.
     pub async fn start(
         env: Env,
         storage: Arc<dyn Storage>,
@@ -105,7 +169,8 @@ impl TabletServer {
         metrics: &Metrics,
     ) -> Result<(Arc<TabletServer>, RecoveryReport), ServerError> {
         let start = env.now();
-        let context = context_of(env.clone(), storage, &cache, epoch, &options, metrics);
+        let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0);
+        let context = context_of(env.clone(), storage.clone(), files, &options, metrics);
         let (opened, found) = Opened::of_catalog(&context, catalog, epoch, options.inherit_from).await?;
         let unnamed = hold_snapshots(&context, catalog, options.catalog_in_doubt).await?;
         let mut kept = found.sort(&context, &opened, options.catalog_in_doubt).await;
@@ -118,33 +183,15 @@ impl TabletServer {
             strays,
             leftovers,
         } = kept;
-        let compactions = Arc::new(Compactions::default());
-        let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
-        let tablets = Tablets::new(damaged, strays, row_cache.clone(), compactions.clone());
-        let tablets = Arc::new(tablets);
-        let log = CommitLog::start(
-            &context,
-            epoch,
-            &options,
-            log,
-            &LogMetrics::new(metrics),
-            tablets.clone(),
-        );
-        let server_metrics = ServerMetrics::new(metrics);
-        let parts = Parts {
-            admission: Arc::new(admission_of(&context, &options, &server_metrics)),
-            flushes: Arc::new(FlushDemand::new(context.memory.clone(), options.memtables.clone())),
+        let foundation = Foundation {
             context,
-            options,
+            log_root: storage,
             epoch,
             cache,
-            row_cache,
-            tablets,
-            log: Arc::new(log),
-            compactions,
-            metrics: server_metrics,
-            stopping: Stopping::default(),
+            options,
+            replayed: log,
         };
+        let parts = foundation.parts(metrics, (damaged, strays));
         parts.admission.check_disk(&parts.context.storage).await;
         replayed.serve(&parts.tablets);
         assert_eq!(
@@ -154,24 +201,61 @@ impl TabletServer {
         );
         report.duration = env.now() - start;
         parts.metrics.recovery_millis.set(report.duration.as_millis() as i64);
-        let governor = MemoryGovernor::new(&parts, GovernorMetrics::new(metrics));
-        let server = Arc::new(TabletServer::of(parts));
+        let server = TabletServer::run(parts, None, metrics);
         env.spawn_background("sweep", leftovers.sweep(server.parts.context.clone()));
+        Ok((server, report))
+    }
+
+    /// Starts a server that shares the data root with others, and has no tablet yet: [`stele_client::TabletAssignments`] gives
+    /// it some. `server` is a number that no server had before, and that is above all epochs so far.
+    pub async fn join(
+        env: Env,
+        roots: SharedRoots,
+        server: ServerId,
+        cache: Arc<Cache>,
+        options: ServerOptions,
+        metrics: &Metrics,
+    ) -> Result<Arc<TabletServer>, ServerError> {
+        let SharedRoots { data, log, sealed } = roots;
+        // A log that is not empty is that of another life: nobody would replay it.
+        if let Some(segment) = log.list("log/").await?.into_iter().next() {
+            return Err(ServerError::Storage(StorageError::AlreadyExists { path: segment.path }));
+        }
+        let files = FileRegistry::new(data.clone(), cache.clone(), server.0).with_ownership(Ownership::Shared);
+        let foundation = Foundation {
+            context: context_of(env, data, files, &options, metrics),
+            log_root: log,
+            epoch: Epoch(server.0),
+            cache,
+            options,
+            replayed: ReplayReport::default(),
+        };
+        let parts = foundation.parts(metrics, Default::default());
+        parts.admission.check_disk(&parts.context.storage).await;
+        Ok(TabletServer::run(parts, Some(sealed), metrics))
+    }
+
+    /// Makes the services over some parts, and starts them.
+    fn run(parts: Parts, sealed: Option<Arc<dyn SealedLogs>>, metrics: &Metrics) -> Arc<TabletServer> {
+        let governor = MemoryGovernor::new(&parts, GovernorMetrics::new(metrics));
+        let server = Arc::new(TabletServer::of(parts, sealed));
         server.upkeep.start();
         if let Some(budget) = server.parts.options.memory.clone() {
             governor.start(budget);
         }
-        Ok((server, report))
+        server
     }
 
     /// All services over some parts; none of them has begun.
-    fn of(parts: Parts) -> Self {
+    fn of(parts: Parts, sealed: Option<Arc<dyn SealedLogs>>) -> Self {
         let lifecycle = Arc::new(Lifecycle::new(&parts));
         let writer = Arc::new(WritePath::new(&parts));
         let upkeep = Upkeep::new(&parts, &lifecycle);
         let replacements = Replacements::new(&parts, lifecycle.clone(), upkeep.unread.clone());
         let replacements = Arc::new(replacements);
+        let assignments = Arc::new(Assignments::new(&parts, sealed, upkeep.unread.clone()));
         TabletServer {
+            assignments,
             reader: Reader::new(parts.tablets.clone(), parts.row_cache.clone()),
             row_operations: RowOperations::new(writer.clone()),
             writer,
@@ -300,12 +384,11 @@ fn admission_of(context: &TabletContext, options: &ServerOptions, metrics: &Serv
 fn context_of(
     env: Env,
     storage: Arc<dyn Storage>,
-    cache: &Arc<Cache>,
-    epoch: Epoch,
+    files: FileRegistry,
     options: &ServerOptions,
     metrics: &Metrics,
 ) -> TabletContext {
-    let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
+    let files = files
         .with_file_bytes(options.sstable_bytes)
         .with_separate_bytes(options.value_separate_bytes)
         .with_job_readahead(options.job_readahead_bytes)

@@ -1,4 +1,4 @@
-//! The two interfaces of the server: data for the router, control for the master.
+//! The interfaces of the server: data for the router, control and assignments for the master.
 
 use crate::server::TabletServer;
 use async_trait::async_trait;
@@ -6,11 +6,14 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    CompactionState, RowOutcome, RowStream, ServiceResult, SnapshotFiles, TabletControl, TabletRead,
-    TabletRowOperation, TabletSample, TabletService,
+    Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult, SnapshotFiles,
+    TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService,
 };
+use stele_env::Priority;
 use stele_filter::Filter;
-use stele_types::{Durability, FamilyId, RowBatch, RowRange, RowWrites, SnapshotId, TableSchema, TabletId};
+use stele_types::{
+    Durability, Epoch, ErrorKind, FamilyId, FilesInUse, RowBatch, RowRange, RowWrites, SnapshotId, TableSchema, TabletId,
+};
 
 #[async_trait]
 impl TabletService for TabletServer {
@@ -56,6 +59,7 @@ impl TabletControl for TabletServer {
     }
 
     async fn set_schema(&self, schema: Arc<TableSchema>) {
+        self.assignments.note_schema(&schema);
         self.lifecycle.publish_schema(&schema);
     }
 
@@ -148,6 +152,42 @@ impl TabletControl for TabletServer {
 
     async fn finish_replacement(&self, first: TabletId, committed: bool) {
         self.replacements.finish(first, committed).await;
+    }
+}
+
+fn stopped() -> ServiceError {
+    ServiceError::new(
+        ErrorKind::Aborted,
+        "the server stopped before the tablet was opened or closed",
+    )
+}
+
+/// Openings and closings are tasks of their own: they are not stopped half-way when their caller goes away.
+#[async_trait]
+impl TabletAssignments for TabletServer {
+    async fn open_tablets(&self, assignments: Vec<Assignment>) -> Vec<ServiceResult<()>> {
+        let (count, of_server) = (assignments.len(), self.assignments.clone());
+        let open = async move { of_server.open(assignments).await };
+        let opened = self.env().spawn_join(Priority::Foreground, "open tablets", open).await;
+        opened.unwrap_or_else(|_| vec![Err(stopped()); count])
+    }
+
+    async fn close_tablet(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+        let of_server = self.assignments.clone();
+        let close = async move { of_server.close(tablet, epoch, closing).await };
+        let closed = self
+            .env()
+            .spawn_join(Priority::Foreground, "close a tablet", close)
+            .await;
+        closed.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    async fn load(&self) -> ServiceResult<ServerLoad> {
+        Ok(self.assignments.load().await)
+    }
+
+    async fn files_in_use(&self) -> ServiceResult<FilesInUse> {
+        Ok(self.parts.context.files.in_use())
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Tablets {
     /// retains its records.
     damaged: RwLock<BTreeMap<TabletId, DamagedTablet>>,
     strays: BTreeSet<TabletId>,
+    /// Tablets that another server takes up from this server's log, which therefore retains their records.
+    abandoned: RwLock<BTreeSet<TabletId>>,
     row_cache: Arc<RowCache>,
     compactions: Arc<Compactions>,
 }
@@ -65,6 +67,7 @@ impl Tablets {
             routes: Routes::default(),
             damaged: RwLock::new(damaged),
             strays,
+            abandoned: RwLock::default(),
             row_cache,
             compactions,
         }
@@ -155,14 +158,25 @@ impl Tablets {
         Some(served)
     }
 
+    /// Stops serving a tablet whose next owner replays the log of this server: the log retains its records from now on.
+    pub(crate) fn abandon(&self, tablet: TabletId) -> Option<Arc<Served>> {
+        // First, or the log could drop the records between the two.
+        self.abandoned.write().insert(tablet);
+        self.unserve(tablet)
+    }
+
     /// Whether files hold everything of a tablet up to a sequence number, so that the log need not.
     pub(crate) fn is_flushed(&self, tablet: TabletId, seq: SeqNo) -> bool {
         let tablets = self.all.read();
         match tablets.get(&tablet) {
             Some(served) => served.tablet.flushed_through() >= seq,
-            // Dropped or split: the manifests of its successors have its files. Of a damaged or a stray one nobody
-            // knows.
-            None => !self.strays.contains(&tablet) && !self.damaged.read().contains_key(&tablet),
+            // Dropped, split or handed over: the manifests of its successors or its next owner have its files. Of a
+            // damaged or a stray one nobody knows.
+            None => {
+                !self.strays.contains(&tablet)
+                    && !self.damaged.read().contains_key(&tablet)
+                    && !self.abandoned.read().contains(&tablet)
+            }
         }
     }
 
@@ -180,7 +194,7 @@ impl Tablets {
 
     /// Whether the log keeps records of tablets that are not served.
     pub(crate) fn has_unserved(&self) -> bool {
-        !self.strays.is_empty() || !self.damaged.read().is_empty()
+        !self.strays.is_empty() || !self.damaged.read().is_empty() || !self.abandoned.read().is_empty()
     }
 
     /// The tablets that are not served because the device could not read their manifests, with their schemas.

@@ -54,7 +54,7 @@ pub(crate) struct WritePath {
     pub(crate) flushes: Arc<FlushDemand>,
     /// Counts requests that their tokens showed to be repetitions.
     pub(crate) repeated: IntCounter,
-    storage: Arc<dyn Storage>,
+    log_root: Arc<dyn Storage>,
     tablets: Arc<Tablets>,
     log: Arc<CommitLog>,
     memtables: MemtableLimits,
@@ -75,7 +75,7 @@ impl WritePath {
             row_cache: parts.row_cache.clone(),
             flushes: parts.flushes.clone(),
             repeated: parts.metrics.repeated.clone(),
-            storage: parts.context.storage.clone(),
+            log_root: parts.log_root.clone(),
             tablets: parts.tablets.clone(),
             log: parts.log.clone(),
             memtables: parts.options.memtables.clone(),
@@ -189,7 +189,7 @@ impl WritePath {
             let waiting = self.env.timeout(self.wait_max, served.gate.share());
             self.waited(Cause::Gate, waiting)
                 .await
-                .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
+                .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split or moved: retry later"))?;
         }
         let entered = Entered::new(served);
         entered.tablet.check_open().map_err(from_tablet)?;
@@ -204,7 +204,7 @@ impl WritePath {
     /// The durability that the log is asked for: where an append does not outlive the process, `flush` takes a sync.
     fn kept(&self, asked: Durability) -> Durability {
         let kept = match asked {
-            Durability::Flush if !self.storage.keeps_appends() => Durability::Sync,
+            Durability::Flush if !self.log_root.keeps_appends() => Durability::Sync,
             asked => asked,
         };
         assert!(kept >= asked, "a write is at least as durable as asked");

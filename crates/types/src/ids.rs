@@ -1,5 +1,6 @@
 //! Small types with a meaning: identifiers, sequence numbers, timestamps and their unit.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 macro_rules! id {
@@ -45,6 +46,11 @@ id!(
     /// Ownership generation of a tablet: grows with every opening.
     Epoch(u32)
 );
+id!(
+    /// One life of a server: a process gets a new one with every start, and none is given twice. The upper half of the
+    /// numbers of its files and log segments. Where one server owns the data root, it is the epoch of all its tablets, too.
+    ServerId(u32)
+);
 
 impl FileId {
     /// The `n`-th file of server epoch `epoch`.
@@ -56,6 +62,15 @@ impl FileId {
     pub fn epoch(self) -> u32 {
         (self.0 >> 32) as u32
     }
+}
+
+/// The files of one server that must not be deleted, although no manifest may name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesInUse {
+    /// Files that the server made, with this number or a higher one, may still be committed.
+    pub settled_below: FileId,
+    /// Files that its tablets or its readers hold, made by any server.
+    pub held: BTreeSet<FileId>,
 }
 
 /// Commit order of a mutation within its tablet: `epoch << 40 | counter`, so that it grows across owners.

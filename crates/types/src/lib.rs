@@ -20,7 +20,10 @@ pub mod writes;
 
 pub use error::ErrorKind;
 pub use gc::{GcRule, GcView};
-pub use ids::{Epoch, FamilyId, FileId, GroupId, SeqNo, SnapshotId, TableId, TableName, TabletId, TimeUnit, Timestamp};
+pub use ids::{
+    Epoch, FamilyId, FileId, FilesInUse, GroupId, SeqNo, ServerId, SnapshotId, TableId, TableName, TabletId, TimeUnit,
+    Timestamp,
+};
 pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};

@@ -172,6 +172,7 @@ impl Tablet {
             "a job without an upper bound takes all of its inputs"
         );
         self.settle().await?;
+        let _job = self.context.files.begin_job();
         let context = CompactionContext::of(self);
         let (start, schema) = (self.env().now(), self.schema());
         let files = &group.files;

@@ -72,6 +72,8 @@ fn joined(parts: &[Manifest], tablet: TabletId) -> Manifest {
     let mut whole = Manifest {
         tablet: tablet.0,
         end: last.end.clone(),
+        // The parts may have been assigned one after the other, under different epochs.
+        epoch: parts.iter().map(|part| part.epoch).max().unwrap_or_default(),
         flushed_through: parts.iter().map(|part| part.flushed_through).max().unwrap_or_default(),
         groups: Vec::new(),
         request_tokens: None,
@@ -193,7 +195,7 @@ mod tests {
         let part = |start: &'static str, end: Option<&'static str>, through, share| Manifest {
             tablet: 1,
             table: 9,
-            epoch: 2,
+            epoch: 2 + u32::from(end.is_none()),
             start: Bytes::from_static(start.as_bytes()),
             end: end.map(|end| Bytes::from_static(end.as_bytes())),
             flushed_through: through,
@@ -214,6 +216,7 @@ mod tests {
         };
         let whole = joined(&[part("b", Some("d"), 7, 30), part("d", None, 5, 40)], TabletId(3));
         assert_eq!((whole.tablet, whole.table, whole.flushed_through), (3, 9, 7));
+        assert_eq!(whole.epoch, 3, "numbers of the whole are above those of all parts");
         assert_eq!((&whole.start[..], &whole.end), (&b"b"[..], &None));
         let shares: Vec<u64> = whole.all_files().map(|file| file.values[0].share).collect();
         assert_eq!(shares, [70, 70]);

@@ -76,6 +76,7 @@ impl Tablet {
         };
         assert!(!leavers.is_empty(), "a migration has families to move");
         self.settle().await?;
+        let _job = self.context.files.begin_job();
         let start = self.env().now();
         let bottom = !state.is_above_misplaced(group.id);
         let mut made = Made::default();
@@ -141,6 +142,7 @@ impl Tablet {
             return Ok(None);
         };
         self.settle().await?;
+        let _job = self.context.files.begin_job();
         let start = self.env().now();
         let mut all = Carried::default();
         for group in &state.groups {

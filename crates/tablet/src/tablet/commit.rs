@@ -211,6 +211,13 @@ impl Tablet {
         Ok(committer.log.take_stale())
     }
 
+    /// Fails when another owner has claimed the tablet, as far as storage shows now.
+    pub async fn check_claim(&self) -> Result<()> {
+        let committer = self.committer.lock().await;
+        let checked = committer.log.check_claim().await;
+        checked.map_err(|error| self.not_committed(error))
+    }
+
     /// Changes the first row of the committed manifest in memory: a large one makes commits fail.
     #[cfg(test)]
     pub(crate) async fn set_committed_start(&self, start: bytes::Bytes) {

@@ -8,13 +8,12 @@
 //! Invariant: a tablet is flushed here only after all its records were replayed. A manifest says up to which number its files
 //! hold everything, and records of a tablet need not come in the order of their numbers.
 
-use super::replay_batches;
+use super::source::{Source, tablets_of};
 use crate::error::ServerError;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_commitlog::{LogError, ReplayReport};
-use stele_storage::Storage;
 use stele_tablet::{Batch, MemoryAccount, Tablet};
 use stele_types::{SeqNo, TabletId};
 
@@ -28,17 +27,16 @@ const FLUSHES_CONCURRENT: usize = 4;
 /// By tablet, about how many bytes of memtables its part of the log comes to.
 pub(super) type Sizes = BTreeMap<TabletId, u64>;
 
-/// Replays the log into all tablets, whose memtables have this account. If that comes to more than `bytes_max`, nothing of it is in
-/// memtables afterwards, and it is said how much it would be.
+/// Replays logs into all tablets, whose memtables have this account. If the account comes to more than `bytes_max`, nothing of the
+/// logs is in memtables afterwards, and it is said how much it would be. Returns a report for each log.
 pub(super) async fn replay_within(
-    storage: &dyn Storage,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    sources: &[Source<'_>],
     memory: &MemoryAccount,
     bytes_max: u64,
-) -> Result<(ReplayReport, Option<Sizes>), LogError> {
+) -> Result<(Vec<ReplayReport>, Option<Sizes>), LogError> {
     let mut left_out = Sizes::new();
     let mut is_full = false;
-    let visit = |tablet: &Tablet, batch: &Batch, first: SeqNo, last: SeqNo| {
+    let mut visit = |tablet: &Tablet, batch: &Batch, first: SeqNo, last: SeqNo| {
         if !is_full {
             tablet.replay(batch, first, last);
             is_full = memory.bytes() > bytes_max;
@@ -46,13 +44,17 @@ pub(super) async fn replay_within(
             *left_out.entry(tablet.id()).or_default() += size_of_batch(batch, first);
         }
     };
-    let report = replay_batches(storage, tablets, u64::MAX, visit).await?;
+    let mut reports = Vec::with_capacity(sources.len());
+    for source in sources {
+        reports.push(source.replay(|_| true, &mut visit).await?);
+    }
+    assert_eq!(reports.len(), sources.len(), "each log is replayed once");
     if !is_full {
-        return Ok((report, None));
+        return Ok((reports, None));
     }
     let mut sizes = left_out;
-    for (id, tablet) in tablets {
-        *sizes.entry(*id).or_default() += tablet.state().memtable_bytes();
+    for (id, tablet) in tablets_of(sources) {
+        *sizes.entry(id).or_default() += tablet.state().memtable_bytes();
         tablet.forget_replayed();
         debug_assert_eq!(
             tablet.state().memtable_bytes(),
@@ -60,20 +62,19 @@ pub(super) async fn replay_within(
             "nothing of a tablet is in memory before it is replayed again"
         );
     }
-    Ok((report, Some(sizes)))
+    Ok((reports, Some(sizes)))
 }
 
-/// Replays the log into some tablets after the others, and flushes these. A tablet that cannot be flushed stays in
+/// Replays logs into some tablets after the others, and flushes these. A tablet that cannot be flushed stays in
 /// memory, as it does while a server serves. This fails where such tablets take more than half of the memory, and
 /// more are to come: then nothing can be served.
 pub(super) async fn replay_in_parts(
-    storage: &dyn Storage,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    sources: &[Source<'_>],
     sizes: &Sizes,
     memory: &MemoryAccount,
     bytes_max: u64,
 ) -> Result<(), ServerError> {
-    let parts = parts(sizes, bytes_max);
+    let (tablets, parts) = (tablets_of(sources), parts(sizes, bytes_max));
     tracing::warn!(
         parts = parts.len(),
         bytes = sizes.values().sum::<u64>(),
@@ -83,7 +84,9 @@ pub(super) async fn replay_in_parts(
     let mut parts = parts.into_iter().peekable();
     while let Some(part) = parts.next() {
         let some: BTreeMap<TabletId, Arc<Tablet>> = part.iter().map(|id| (*id, tablets[id].clone())).collect();
-        replay_batches(storage, &some, u64::MAX, Tablet::replay).await?;
+        for source in sources {
+            source.replay(|id| some.contains_key(id), Tablet::replay).await?;
+        }
         let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
         let mut flushed = futures::stream::iter(some.into_values())
             .map(flush)

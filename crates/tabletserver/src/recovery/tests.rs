@@ -135,7 +135,7 @@ impl Storage for Watched {
 
 pub(crate) const TABLETS: [TabletId; 2] = [TabletId(1), TabletId(2)];
 
-fn schema(durability: Option<Durability>) -> TableSchema {
+pub(crate) fn schema(durability: Option<Durability>) -> TableSchema {
     let family = Family {
         name: "f".to_owned(),
         gc_rule: None,
@@ -165,7 +165,7 @@ fn schema(durability: Option<Durability>) -> TableSchema {
 }
 
 /// Tablet 1 has rows below `m`, tablet 2 the others.
-fn ranges() -> Vec<(TabletId, RowRange)> {
+pub(crate) fn ranges() -> Vec<(TabletId, RowRange)> {
     let middle = Bytes::from_static(b"m");
     let (mut below, mut above) = (RowRange::all(), RowRange::all());
     (below.end, above.start) = (Some(middle.clone()), middle);

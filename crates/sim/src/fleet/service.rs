@@ -1,0 +1,85 @@
+//! The way from the router to the server of a tablet.
+
+use super::Fleet;
+use super::member::NoAnswer;
+use async_trait::async_trait;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use stele_client::{
+    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample, TabletService,
+};
+use stele_tabletserver::TabletServer;
+use stele_types::{Durability, ErrorKind, RowBatch, RowWrites, TabletId};
+
+/// Calls the servers of tablets.
+pub(super) struct Dispatch {
+    fleet: Arc<Fleet>,
+}
+
+impl Dispatch {
+    pub(super) fn new(fleet: Arc<Fleet>) -> Self {
+        Dispatch { fleet }
+    }
+
+    async fn call<T, F>(&self, tablet: TabletId, call: impl FnOnce(Arc<TabletServer>) -> F) -> ServiceResult<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = ServiceResult<T>> + Send + 'static,
+    {
+        let member = {
+            let table = self.fleet.table.lock();
+            let server = table.places.get(&tablet).map(|place| place.server);
+            let of = |server| table.members.get(&server).or_else(|| table.leaving.get(&server));
+            server.and_then(of).cloned()
+        };
+        let Some(member) = member else {
+            let message = format!("tablet {tablet} has no server");
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        };
+        match member.call(&self.fleet.env, call(member.server.clone())).await {
+            Ok(answer) => answer,
+            // It may have happened, so it is no `Unavailable`.
+            Err(NoAnswer) => Err(ServiceError::new(ErrorKind::Aborted, "the server did not answer")),
+        }
+    }
+}
+
+/// Batches that a server has sent.
+struct Sent(VecDeque<RowBatch>);
+
+#[async_trait]
+impl RowStream for Sent {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        Ok(self.0.pop_front())
+    }
+}
+
+#[async_trait]
+impl TabletService for Dispatch {
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        let read = |server: Arc<TabletServer>| async move {
+            let mut stream = TabletService::read(&*server, tablet, request).await?;
+            let mut sent = VecDeque::new();
+            while let Some(batch) = stream.next().await? {
+                sent.push_back(batch);
+            }
+            Ok(sent)
+        };
+        Ok(Box::new(Sent(self.call(tablet, read).await?)))
+    }
+
+    async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        let write = |server: Arc<TabletServer>| async move { server.mutate(tablet, rows, durability).await };
+        self.call(tablet, write).await
+    }
+
+    async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        let apply = |server: Arc<TabletServer>| async move { server.row_operation(tablet, request).await };
+        self.call(tablet, apply).await
+    }
+
+    async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
+        let sample = |server: Arc<TabletServer>| async move { server.sample(tablet, every).await };
+        self.call(tablet, sample).await
+    }
+}

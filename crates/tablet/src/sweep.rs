@@ -1,0 +1,229 @@
+//! The sweep deletes files of a shared data root that no tablet needs.
+//!
+//! No server knows all references to a file, because the halves of a split may be served by different ones. So one process
+//! *marks* the files that manifests name, and *sweeps* the others. It is the only one that deletes committed files.
+//!
+//! A round has four steps, in this order:
+//!
+//! 1. It lists the files.
+//! 2. It asks for [`Knowledge`]: the files that live servers use or may still commit, and the tablets of the catalog.
+//! 3. It reads the newest manifest of every tablet in storage. Afterwards it lists the tablets again. Another set of
+//!    tablets makes the round void, and so does a tablet that its assigned owner has not claimed.
+//! 4. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed.
+//!
+//! Why a deleted file is never needed again:
+//! * A file gets its first reference by a commit of the job that made it. In step 2 the job of a live server had ended: its
+//!   reference exists by then, or never will. A server that is not alive has no tablet whose manifest it may still commit,
+//!   because step 3 finds each claimed under the epoch of its present owner.
+//! * A referenced file gets another reference only by a new tablet: a half, or one merged of several. A tablet that has the
+//!   reference at the end of step 3 existed in step 3, or the round is void. It had the reference all the time, so the
+//!   manifest that was read names the file.
+//!
+//! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
+//! would fail.
+
+pub use crate::error::Result;
+use crate::error::TabletError;
+use crate::manifest::{self, ManifestLog, StoredFile};
+use futures::{StreamExt, TryStreamExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_storage::{Storage, StorageError};
+use stele_types::{Epoch, FilesInUse, ServerId, TabletId};
+
+/// Manifests read concurrently.
+const READ_CONCURRENTLY: usize = 32;
+/// Files deleted in one request, as by object stores.
+const DELETED_TOGETHER: usize = 1_000;
+/// Files deleted in one round. The next round goes on.
+const DELETED_MAX: usize = 20_000;
+
+/// The knowledge that a round needs in addition to storage.
+#[derive(Clone, Debug, Default)]
+pub struct Knowledge {
+    /// The files in use by each server that may still commit a manifest: each that lives, and each whose tablets have not
+    /// all been assigned to others.
+    pub servers: BTreeMap<ServerId, FilesInUse>,
+    /// No server with this number or a higher one had begun when the knowledge was gathered.
+    pub next_server: ServerId,
+    /// The tablets that the catalog names, each with the epoch of its newest assignment.
+    pub tablets: BTreeMap<TabletId, Epoch>,
+    /// Tablets that a change under way may come to name.
+    pub coming: BTreeSet<TabletId>,
+}
+
+/// The outcome of a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// This many files and manifests were deleted.
+    Swept {
+        /// Sstables and value files.
+        files: usize,
+        /// Manifests of tablets that the catalog does not name.
+        manifests: usize,
+    },
+    /// Tablets were created or removed meanwhile, so nothing was deleted.
+    TabletsChanged,
+    /// A tablet is not claimed by its present owner yet, so a former one could still commit. Nothing was deleted.
+    Unclaimed(TabletId),
+}
+
+/// The state of the sweep between rounds.
+#[derive(Debug)]
+pub struct Sweep {
+    grace: Duration,
+    /// When a round found a file unneeded that no round has found needed since.
+    files: BTreeMap<StoredFile, Duration>,
+    /// The same of tablets that the catalog does not name.
+    tablets: BTreeMap<TabletId, Duration>,
+}
+
+/// The newest manifests of all tablets in storage.
+struct Marks {
+    needed: BTreeSet<StoredFile>,
+    epochs: BTreeMap<TabletId, Epoch>,
+}
+
+impl Sweep {
+    /// A sweep that deletes only files that were unneeded for this long.
+    pub fn new(grace: Duration) -> Self {
+        Sweep {
+            grace,
+            files: BTreeMap::new(),
+            tablets: BTreeMap::new(),
+        }
+    }
+
+    /// Runs a round at the time `now`. `knowledge` is polled only after the files have been listed. An unreadable manifest is
+    /// an error: nobody knows the files that it names.
+    pub async fn round(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        now: Duration,
+        knowledge: impl Future<Output = Result<Knowledge>>,
+    ) -> Result<Round> {
+        let listed = storage.list("sst/").await?;
+        let listed = listed.iter().filter_map(|info| StoredFile::parse_path(&info.path));
+        let listed: BTreeSet<StoredFile> = listed.collect();
+        let knowledge = knowledge.await?;
+        let Some(marks) = mark(storage).await? else {
+            return Ok(Round::TabletsChanged);
+        };
+        if let Some(unclaimed) = unclaimed(&knowledge, &marks) {
+            return Ok(Round::Unclaimed(unclaimed));
+        }
+        let unneeded = listed.iter().filter(|file| is_unneeded(**file, &knowledge, &marks));
+        let files = due(&mut self.files, unneeded.copied().collect(), now, self.grace);
+        let is_orphan =
+            |tablet: &&TabletId| !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet);
+        let orphans = marks.epochs.keys().filter(is_orphan);
+        let tablets = due(&mut self.tablets, orphans.copied().collect(), now, self.grace);
+        assert!(
+            files.iter().all(|file| !marks.needed.contains(file)),
+            "a file that a manifest names is never swept"
+        );
+        let manifests = self.delete_tablets(&**storage, tablets).await?;
+        let files = self.delete_files(&**storage, files).await?;
+        Ok(Round::Swept { files, manifests })
+    }
+
+    async fn delete_files(&mut self, storage: &dyn Storage, files: Vec<StoredFile>) -> Result<usize> {
+        let files: Vec<StoredFile> = files.into_iter().take(DELETED_MAX).collect();
+        for some in files.chunks(DELETED_TOGETHER) {
+            let paths: Vec<String> = some.iter().map(|file| file.path()).collect();
+            storage.delete_all(&paths).await?;
+            for file in some {
+                self.files.remove(file);
+            }
+        }
+        Ok(files.len())
+    }
+
+    /// Deletes the manifests of tablets that are no more. The files that they name are unneeded from the next round on.
+    async fn delete_tablets(&mut self, storage: &dyn Storage, tablets: Vec<TabletId>) -> Result<usize> {
+        let mut deleted = 0;
+        for tablet in tablets {
+            let left = storage.list(&manifest::directory(tablet)).await?;
+            let paths: Vec<String> = left.into_iter().map(|info| info.path).collect();
+            storage.discard_all(&paths).await?;
+            self.tablets.remove(&tablet);
+            deleted += paths.len();
+        }
+        Ok(deleted)
+    }
+}
+
+/// Notes the entries that are unneeded now, and forgets all others. Returns those that have been so for the grace period.
+fn due<T: Copy + Ord>(
+    since: &mut BTreeMap<T, Duration>,
+    unneeded: BTreeSet<T>,
+    now: Duration,
+    grace: Duration,
+) -> Vec<T> {
+    since.retain(|entry, _| unneeded.contains(entry));
+    for entry in unneeded {
+        since.entry(entry).or_insert(now);
+    }
+    let due = since.iter().filter(|(_, first)| now.saturating_sub(**first) >= grace);
+    due.map(|(entry, _)| *entry).collect()
+}
+
+/// Whether no tablet needs a file, and no live server may come to refer to it.
+fn is_unneeded(file: StoredFile, knowledge: &Knowledge, marks: &Marks) -> bool {
+    let maker = ServerId(file.id().epoch());
+    let is_settled = match knowledge.servers.get(&maker) {
+        Some(in_use) => file.id() < in_use.settled_below,
+        None => maker < knowledge.next_server,
+    };
+    let is_held = || {
+        knowledge
+            .servers
+            .values()
+            .any(|in_use| in_use.held.contains(&file.id()))
+    };
+    is_settled && !marks.needed.contains(&file) && !is_held()
+}
+
+/// A tablet of the catalog that its present owner has not claimed.
+fn unclaimed(knowledge: &Knowledge, marks: &Marks) -> Option<TabletId> {
+    let is_unclaimed = |(tablet, epoch): &(&TabletId, &Epoch)| marks.epochs.get(*tablet).is_none_or(|of| of < *epoch);
+    let mut unclaimed = knowledge.tablets.iter().filter(is_unclaimed);
+    unclaimed.next().map(|(tablet, _)| *tablet)
+}
+
+/// Reads the newest manifest of each tablet; `None` when other tablets exist afterwards than before.
+async fn mark(storage: &Arc<dyn Storage>) -> Result<Option<Marks>> {
+    let before: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
+    let reading = before.iter().map(|tablet| async move {
+        let read = newest(storage, *tablet).await?;
+        Ok::<_, TabletError>((*tablet, read))
+    });
+    let reading: Vec<_> = reading.collect();
+    let mut reading = futures::stream::iter(reading).buffer_unordered(READ_CONCURRENTLY);
+    let (mut needed, mut epochs) = (BTreeSet::new(), BTreeMap::new());
+    while let Some((tablet, manifest)) = reading.try_next().await? {
+        // A tablet that is gone shows in the second listing.
+        if let Some(manifest) = manifest {
+            needed.extend(manifest.stored());
+            epochs.insert(tablet, Epoch(manifest.epoch));
+        }
+    }
+    drop(reading);
+    let after: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
+    let is_same = before == after && epochs.len() == before.len();
+    Ok(is_same.then_some(Marks { needed, epochs }))
+}
+
+/// The newest manifest of a tablet; `None` when it has none any more.
+async fn newest(storage: &Arc<dyn Storage>, tablet: TabletId) -> Result<Option<manifest::Manifest>> {
+    match ManifestLog::open(storage.clone(), tablet).await {
+        Ok((_, manifest)) => Ok(Some(manifest)),
+        Err(TabletError::Storage(StorageError::NotFound { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+use super::*;
+use crate::files::{FileRegistry, Ownership};
+use crate::manifest::Manifest;
+use crate::metrics::TabletMetrics;
+use crate::tablet::{Tablet, TabletContext};
+use crate::tests::{put, schema, write_row};
+use bytes::Bytes;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_memtable::MemoryAccount;
+use stele_sstable::Cache;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{DeleteRule, FileId};
+
+const GRACE: Duration = Duration::from_secs(60);
+const OLD: Duration = Duration::from_secs(61);
+
+/// One of the servers that share a data root.
+struct Server {
+    id: ServerId,
+    context: TabletContext,
+}
+
+impl Server {
+    fn new(storage: &Arc<dyn Storage>, id: u32) -> Server {
+        let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), id).with_ownership(Ownership::Shared);
+        Server {
+            id: ServerId(id),
+            context: TabletContext {
+                env: TokioRuntime::current(),
+                storage: storage.clone(),
+                files: Arc::new(files),
+                memory: MemoryAccount::default(),
+                metrics: TabletMetrics::new(&Metrics::new()),
+            },
+        }
+    }
+
+    async fn create(&self, tablet: u64, epoch: u32) -> Arc<Tablet> {
+        let manifest = Manifest {
+            tablet,
+            table: 1,
+            epoch,
+            ..Manifest::default()
+        };
+        self.create_over(manifest).await
+    }
+
+    async fn create_over(&self, manifest: Manifest) -> Arc<Tablet> {
+        let schema = schema(DeleteRule::BySequence, None);
+        Tablet::create(self.context.clone(), schema, manifest).await.unwrap()
+    }
+
+    async fn open(&self, tablet: u64, epoch: u32) -> Result<Arc<Tablet>> {
+        let schema = schema(DeleteRule::BySequence, None);
+        Tablet::open(self.context.clone(), schema, TabletId(tablet), Epoch(epoch)).await
+    }
+}
+
+/// The knowledge of a master with these servers and tablets.
+fn knowledge(servers: &[&Server], tablets: &[(u64, u32)]) -> Knowledge {
+    Knowledge {
+        servers: servers
+            .iter()
+            .map(|server| (server.id, server.context.files.in_use()))
+            .collect(),
+        next_server: ServerId(100),
+        tablets: tablets
+            .iter()
+            .map(|(tablet, epoch)| (TabletId(*tablet), Epoch(*epoch)))
+            .collect(),
+        coming: BTreeSet::new(),
+    }
+}
+
+fn swept(files: usize) -> Round {
+    Round::Swept { files, manifests: 0 }
+}
+
+async fn files(storage: &Arc<dyn Storage>) -> Vec<String> {
+    let files = storage.list("sst/").await.unwrap();
+    files.into_iter().map(|file| file.path).collect()
+}
+
+async fn write_and_flush(tablet: &Tablet, rows: &[&'static str]) {
+    for row in rows {
+        write_row(tablet, Bytes::from_static(row.as_bytes()), vec![put(1, "v")]);
+    }
+    tablet.flush().await.unwrap();
+}
+
+/// Both halves refer to the file of their parent, each on a server of its own.
+#[tokio::test]
+async fn a_file_stays_as_long_as_a_half_on_another_server_needs_it() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let (one, two) = (Server::new(&storage, 1), Server::new(&storage, 2));
+    let parent = one.create(1, 1).await;
+    write_and_flush(&parent, &["a", "m", "z"]).await;
+    let stopped = parent.stop_compactions().await;
+    let (left, right) = parent
+        .divide(&Bytes::from_static(b"m"), TabletId(2), TabletId(3))
+        .await
+        .unwrap();
+    let (left, right) = (one.create_over(left).await, one.create_over(right).await);
+    drop(stopped);
+    parent.close();
+    parent.release_files().await;
+    for file in storage.list("tablets/0000000000000001/").await.unwrap() {
+        storage.delete(&file.path).await.unwrap();
+    }
+    let stopped = right.stop_compactions().await;
+    right.hand_over(&stopped).await.unwrap();
+    drop(stopped);
+    // Readers of a tablet hold its files, also when it is closed.
+    drop((parent, right));
+    let moved = two.open(3, 5).await.unwrap();
+
+    // One server rewrites its half, and gives up the parent's file.
+    let parents = files(&storage).await;
+    write_and_flush(&left, &["b"]).await;
+    left.compact_all().await.unwrap();
+    one.context.files.delete_obsolete().await.unwrap();
+    assert!(
+        files(&storage).await.contains(&parents[0]),
+        "a server deletes no file that was committed"
+    );
+    let tablets = [(2, 1), (3, 5)];
+    let mut sweep = Sweep::new(GRACE);
+    for now in [Duration::ZERO, OLD] {
+        let known = async { Ok(knowledge(&[&one, &two], &tablets)) };
+        sweep.round(&storage, now, known).await.unwrap();
+    }
+    assert!(files(&storage).await.contains(&parents[0]), "the other half needs it");
+
+    write_and_flush(&moved, &["n"]).await;
+    moved.compact_all().await.unwrap();
+    two.context.files.delete_obsolete().await.unwrap();
+    let known = || async { Ok(knowledge(&[&one, &two], &tablets)) };
+    sweep.round(&storage, OLD, known()).await.unwrap();
+    assert!(files(&storage).await.contains(&parents[0]), "within the grace period");
+    sweep.round(&storage, OLD + GRACE, known()).await.unwrap();
+    assert!(!files(&storage).await.contains(&parents[0]));
+    let mut needed = BTreeSet::new();
+    for tablet in [&left, &moved] {
+        needed.extend(tablet.manifest().await.stored().map(StoredFile::path));
+    }
+    assert_eq!(needed, files(&storage).await.into_iter().collect());
+}
+
+/// Its file is written and no manifest names it yet: the job may take longer than any grace period.
+#[tokio::test]
+async fn the_files_of_a_running_job_stay() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let job = server.context.files.begin_job();
+    let made = StoredFile::Sstable(server.context.files.allocate());
+    storage.put_if_absent(&made.path(), Bytes::new()).await.unwrap();
+    // Of a server that began after the knowledge was gathered.
+    let younger = StoredFile::Sstable(FileId::new(100, 1)).path();
+    storage.put_if_absent(&younger, Bytes::new()).await.unwrap();
+    let mut sweep = Sweep::new(Duration::ZERO);
+    let known = || async { Ok(knowledge(&[&server], &[])) };
+    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(0));
+    drop(job);
+    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(1));
+    assert_eq!(files(&storage).await, [younger]);
+}
+
+/// It may be a new tablet over files of another, whose manifest was read before it lost them.
+#[tokio::test]
+async fn a_round_in_which_tablets_come_or_go_is_void() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    storage
+        .put_if_absent(&StoredFile::Sstable(FileId::new(1, 0)).path(), Bytes::new())
+        .await
+        .unwrap();
+    let tablet = server.create(1, 1).await;
+    let mut sweep = Sweep::new(Duration::ZERO);
+    // The present owner has an assignment under an epoch that it has not claimed.
+    let known = async { Ok(knowledge(&[&server], &[(1, 2)])) };
+    let round = sweep.round(&storage, OLD, known).await.unwrap();
+    assert_eq!(round, Round::Unclaimed(TabletId(1)));
+    let gone = async { Ok(knowledge(&[&server], &[(1, 1), (2, 1)])) };
+    let round = sweep.round(&storage, OLD, gone).await.unwrap();
+    assert_eq!(round, Round::Unclaimed(TabletId(2)));
+    drop(tablet);
+    let storage = Changing::over(storage);
+    let known = async { Ok(knowledge(&[&server], &[(1, 1)])) };
+    let round = sweep.round(&storage, OLD, known).await.unwrap();
+    assert_eq!(round, Round::TabletsChanged);
+    assert_eq!(files(&storage).await.len(), 1);
+}
+
+/// Nothing can name it any more, unless a change under way does.
+#[tokio::test]
+async fn a_tablet_that_the_catalog_does_not_name_goes_after_the_grace_period() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    write_and_flush(&*server.create(1, 1).await, &["a"]).await;
+    write_and_flush(&*server.create(2, 1).await, &["a"]).await;
+    let mut sweep = Sweep::new(GRACE);
+    let dead = || {
+        let mut known = knowledge(&[], &[(1, 1)]);
+        known.coming.insert(TabletId(2));
+        known
+    };
+    for now in [Duration::ZERO, OLD] {
+        let round = sweep.round(&storage, now, async { Ok(dead()) }).await.unwrap();
+        assert_eq!(round, swept(0), "it may be named yet");
+    }
+    let known = || async { Ok(knowledge(&[], &[(1, 1)])) };
+    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(0));
+    let round = sweep.round(&storage, 2 * OLD, known()).await.unwrap();
+    assert_eq!(round, Round::Swept { files: 0, manifests: 1 });
+    assert_eq!(sweep.round(&storage, 2 * OLD, known()).await.unwrap(), swept(0));
+    assert_eq!(sweep.round(&storage, 3 * OLD, known()).await.unwrap(), swept(1));
+    assert_eq!(files(&storage).await.len(), 1);
+}
+
+/// Nobody knows which files it names.
+#[tokio::test]
+async fn with_an_unreadable_manifest_nothing_is_swept() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let orphan = StoredFile::Sstable(FileId::new(1, 1)).path();
+    for (path, content) in [(manifest::path(TabletId(1), 1), "damaged"), (orphan, "")] {
+        storage.put_if_absent(&path, Bytes::from(content)).await.unwrap();
+    }
+    let mut sweep = Sweep::new(Duration::ZERO);
+    let known = async { Ok(knowledge(&[], &[])) };
+    let failed = sweep.round(&storage, OLD, known).await.unwrap_err();
+    assert!(matches!(failed, TabletError::Corruption { .. }), "{failed}");
+    assert_eq!(files(&storage).await.len(), 1);
+}
+
+/// Another tablet appears with each listing of all tablets.
+struct Changing {
+    inner: Arc<dyn Storage>,
+    listings: std::sync::atomic::AtomicU64,
+}
+
+impl Changing {
+    fn over(inner: Arc<dyn Storage>) -> Arc<dyn Storage> {
+        Arc::new(Changing {
+            inner,
+            listings: Default::default(),
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl Storage for Changing {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn stele_storage::AppendFile>> {
+        self.inner.create(path).await
+    }
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
+        self.inner.open(path).await
+    }
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.inner.put_if_absent(path, content).await
+    }
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
+        if prefix == "tablets/" {
+            let number = 10 + self.listings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let first = Manifest {
+                tablet: number,
+                ..Manifest::default()
+            };
+            let path = manifest::path(TabletId(number), 1);
+            self.inner.put_if_absent(&path, first.encode_file()).await?;
+        }
+        self.inner.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.inner.delete(path).await
+    }
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.inner.sync_file(path).await
+    }
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.inner.free_bytes().await
+    }
+}

@@ -1,0 +1,366 @@
+//! Opens and closes tablets while the server runs, where several servers share the data root.
+//!
+//! Opening (Bigtable §5.3): the manifest is claimed under the epoch of the assignment, the records of the tablet in the logs
+//! of its former servers are replayed, and the tablet is served. Closing is a hand-over with two flushes: one while the
+//! tablet is served, and one of the rest when its writers are stopped.
+//!
+//! Invariants:
+//! * At most one opening or closing of a tablet is under way.
+//! * A tablet is served only after all its records in the logs of its assignment were replayed.
+//! * A tablet that left without a flush keeps its records in this server's log.
+
+mod load;
+
+use crate::admission::Admission;
+use crate::error::from_tablet;
+use crate::log::CommitLog;
+use crate::maintenance::UnreadFiles;
+use crate::options::MemtableLimits;
+use crate::parts::Parts;
+use crate::recovery::{Claimed, ReplayLimit};
+use crate::roots::SealedLogs;
+use crate::row_cache::RowCache;
+use crate::tablets::{Served, Shut, Tablets};
+use crate::work::{Compactions, FlushDemand};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{Assignment, Closing, ServiceError, ServiceResult};
+use stele_storage::Storage;
+use stele_tablet::{Tablet, TabletContext};
+use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableId, TableSchema, TabletId};
+
+/// Tablets that left this server and may come back with other rows, as far as they are remembered.
+const LEFT_MAX: usize = 1 << 16;
+/// Changed schemas that are remembered for tablets being opened: more than tables are changed in the time of an opening.
+const SCHEMAS_MAX: usize = 1 << 12;
+
+/// Opens and closes tablets.
+pub(crate) struct Assignments {
+    context: TabletContext,
+    tablets: Arc<Tablets>,
+    log: Arc<CommitLog>,
+    row_cache: Arc<RowCache>,
+    flushes: Arc<FlushDemand>,
+    compactions: Arc<Compactions>,
+    admission: Arc<Admission>,
+    unread: Arc<UnreadFiles>,
+    memtables: MemtableLimits,
+    /// How long a hand-over waits for writers.
+    wait_max: Duration,
+    /// Absent where this server owns the whole data root.
+    sealed: Option<Arc<dyn SealedLogs>>,
+    /// Tablets that are being opened or closed.
+    under_way: Mutex<BTreeSet<TabletId>>,
+    /// One replay at a time: they share the memory for it.
+    replaying: tokio::sync::Mutex<()>,
+    /// Served tablets with records that are in logs of other servers and not in files.
+    replayed: Mutex<BTreeMap<TabletId, FromLogs>>,
+    /// Tablets that were served here once, and of whose rows the row cache may have results.
+    left: Mutex<BTreeSet<TabletId>>,
+    /// The newest changed schemas. An assignment may have an older one.
+    schemas: Mutex<BTreeMap<TableId, Arc<TableSchema>>>,
+}
+
+/// The origin of replayed records.
+struct FromLogs {
+    /// The newest of them: a flush through it makes the logs superfluous.
+    through: SeqNo,
+    logs: BTreeSet<ServerId>,
+}
+
+/// Keeps other openings and closings of a tablet away while it lives.
+struct Turn<'a> {
+    assignments: &'a Assignments,
+    tablet: TabletId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let was_under_way = self.assignments.under_way.lock().remove(&self.tablet);
+        assert!(was_under_way, "a turn ends once");
+    }
+}
+
+/// An assignment that is to be opened, with its place in the request.
+struct Wanted<'a> {
+    place: usize,
+    turn: Turn<'a>,
+}
+
+impl Assignments {
+    /// Of the tablets of a server. Without `sealed` logs every call is refused.
+    pub(crate) fn new(parts: &Parts, sealed: Option<Arc<dyn SealedLogs>>, unread: Arc<UnreadFiles>) -> Self {
+        Assignments {
+            context: parts.context.clone(),
+            tablets: parts.tablets.clone(),
+            log: parts.log.clone(),
+            row_cache: parts.row_cache.clone(),
+            flushes: parts.flushes.clone(),
+            compactions: parts.compactions.clone(),
+            admission: parts.admission.clone(),
+            unread,
+            memtables: parts.options.memtables.clone(),
+            wait_max: parts.options.admission_wait_max,
+            sealed,
+            under_way: Mutex::default(),
+            replaying: tokio::sync::Mutex::default(),
+            replayed: Mutex::default(),
+            left: Mutex::default(),
+            schemas: Mutex::default(),
+        }
+    }
+
+    /// Notes a changed schema before the tablets that are served are told of it: tablets that are being opened get it, too.
+    pub(crate) fn note_schema(&self, schema: &Arc<TableSchema>) {
+        if self.sealed.is_none() {
+            return;
+        }
+        let mut schemas = self.schemas.lock();
+        schemas.insert(schema.id, schema.clone());
+        if schemas.len() > SCHEMAS_MAX {
+            schemas.pop_first();
+        }
+        assert!(
+            schemas.len() <= SCHEMAS_MAX,
+            "a bounded number of schemas is remembered"
+        );
+    }
+
+    fn sealed(&self) -> ServiceResult<&Arc<dyn SealedLogs>> {
+        self.sealed.as_ref().ok_or_else(|| {
+            let message = "this server owns its whole data root: tablets are not assigned to it";
+            ServiceError::new(ErrorKind::FailedPrecondition, message)
+        })
+    }
+
+    fn turn(&self, tablet: TabletId) -> ServiceResult<Turn<'_>> {
+        match self.under_way.lock().insert(tablet) {
+            true => Ok(Turn {
+                assignments: self,
+                tablet,
+            }),
+            false => Err(ServiceError::new(
+                ErrorKind::Busy,
+                format!("tablet {tablet} is being opened or closed: retry later"),
+            )),
+        }
+    }
+
+    /// Opens tablets; an outcome for each assignment.
+    pub(crate) async fn open(&self, assignments: Vec<Assignment>) -> Vec<ServiceResult<()>> {
+        let mut outcomes = vec![Ok(()); assignments.len()];
+        let (mut wanted, mut claims) = (Vec::new(), Vec::new());
+        for (place, assignment) in assignments.into_iter().enumerate() {
+            match self.begin(&assignment) {
+                Ok(Some(turn)) => {
+                    wanted.push(Wanted { place, turn });
+                    claims.push(assignment);
+                }
+                Ok(None) => {}
+                Err(error) => outcomes[place] = Err(error),
+            }
+        }
+        let claimed = Claimed::claim(&self.context, claims).await;
+        assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
+        let (mut places, mut ready) = (Vec::new(), Vec::new());
+        for (wanted, claimed) in wanted.into_iter().zip(claimed) {
+            match claimed {
+                Ok(claimed) => {
+                    places.push(wanted);
+                    ready.push(claimed);
+                }
+                Err(error) => outcomes[wanted.place] = Err(error),
+            }
+        }
+        match self.replay(&ready).await {
+            Ok(()) => {
+                for (wanted, claimed) in places.into_iter().zip(ready) {
+                    outcomes[wanted.place] = self.serve(claimed).await;
+                    drop(wanted.turn);
+                }
+            }
+            Err(error) => {
+                Claimed::give_up_all(ready, &error).await;
+                places
+                    .iter()
+                    .for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
+            }
+        }
+        debug_assert!(
+            outcomes.iter().all(|outcome| outcome.is_ok() || self.sealed.is_some())
+                || outcomes.iter().all(Result::is_err),
+            "a server that owns its data root refuses every assignment"
+        );
+        outcomes
+    }
+
+    /// The turn of an assignment that is to be opened; `None` when it is served already.
+    fn begin(&self, assignment: &Assignment) -> ServiceResult<Option<Turn<'_>>> {
+        self.sealed()?;
+        let Assignment { tablet, epoch, .. } = assignment;
+        let turn = self.turn(*tablet)?;
+        let Ok(served) = self.tablets.served(*tablet) else {
+            return Ok(Some(turn));
+        };
+        let is_open = served.tablet.check_open().is_ok();
+        if is_open && served.tablet.epoch() == *epoch {
+            return Ok(None);
+        }
+        if is_open {
+            let message = format!(
+                "tablet {tablet} is served here under epoch {}: close it first",
+                served.tablet.epoch()
+            );
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
+        // Another owner had it, and it comes back.
+        self.tablets.abandon(*tablet);
+        self.note_left(*tablet);
+        Ok(Some(turn))
+    }
+
+    async fn replay(&self, claimed: &[Claimed]) -> ServiceResult<()> {
+        let servers: BTreeSet<ServerId> = claimed.iter().flat_map(Claimed::logs).copied().collect();
+        if servers.is_empty() {
+            return Ok(());
+        }
+        let sealed = self.sealed()?;
+        let _alone = self.replaying.lock().await;
+        let mut logs: BTreeMap<ServerId, Arc<dyn Storage>> = BTreeMap::new();
+        for server in servers {
+            let log = sealed.open(server).await;
+            let log =
+                log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
+            logs.insert(server, log?);
+        }
+        // A quarter, so that the tablets that are served already need not be flushed for it.
+        let part_bytes = self.memtables.bytes_max() / 4;
+        let limit = ReplayLimit {
+            memtable_bytes: self.context.memory.bytes().saturating_add(part_bytes),
+            part_bytes,
+        };
+        let replayed = Claimed::replay_all(claimed, &logs, &self.context, limit).await;
+        replayed.map_err(|error| ServiceError::new(error.kind(), error.to_string()))
+    }
+
+    async fn serve(&self, claimed: Claimed) -> ServiceResult<()> {
+        let logs = claimed.logs().clone();
+        let tablet = claimed.into_tablet().await?;
+        let id = tablet.id();
+        if self.left.lock().remove(&id) {
+            // Results of reads from before, when it was served here under another epoch.
+            drop(self.row_cache.clearing(id));
+        }
+        assert!(
+            !self.tablets.is_served(id),
+            "a tablet is opened once: its turn keeps others away"
+        );
+        let has_replayed = tablet.state().memtable_bytes() > 0;
+        assert!(
+            !has_replayed || !logs.is_empty(),
+            "before a tablet is served only a replay fills its memtables"
+        );
+        if has_replayed {
+            let through = tablet.visible();
+            self.replayed.lock().insert(id, FromLogs { through, logs });
+        } else {
+            self.replayed.lock().remove(&id);
+        }
+        tracing::info!(tablet = %id, epoch = %tablet.epoch(), has_replayed, "the tablet is served here");
+        self.unread.note_unopened(&tablet);
+        self.tablets.serve(tablet.clone());
+        let newest = self.schemas.lock().get(&tablet.schema().id).cloned();
+        let newer = newest.filter(|newest| newest.version > tablet.schema().version);
+        let is_frozen = newer.is_some_and(|newer| tablet.set_schema(newer));
+        if has_replayed || is_frozen {
+            // Its records are in no log of this server.
+            self.flushes.ripen(id);
+            self.flushes.wake();
+        }
+        self.compactions.announce(id);
+        Ok(())
+    }
+
+    /// Stops serving the tablet of an assignment.
+    pub(crate) async fn close(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+        self.sealed()?;
+        let _turn = self.turn(tablet)?;
+        let Ok(served) = self.tablets.served(tablet) else {
+            return Ok(());
+        };
+        if served.tablet.epoch() != epoch {
+            // A late request: that assignment has ended before.
+            return Ok(());
+        }
+        match closing {
+            Closing::HandOver => self.hand_over(&served).await?,
+            Closing::Abandon => self.abandon(tablet).await,
+        }
+        tracing::info!(%tablet, %epoch, ?closing, "the tablet is not served here any more");
+        Ok(())
+    }
+
+    async fn hand_over(&self, served: &Arc<Served>) -> ServiceResult<()> {
+        let id = served.tablet.id();
+        // In the order of a split, and for its reasons: compactions, most of the memtables, writers, the rest.
+        let _held = self.compactions.hold_majors(id);
+        let stopped = served.tablet.stop_compactions().await;
+        served.tablet.flush().await.map_err(from_tablet)?;
+        let shut = self.context.env.timeout(self.wait_max, Shut::shut(served)).await;
+        let gate = shut.map_err(|_| {
+            let message = "writers of the tablet do not end, or it is being split: retry later";
+            ServiceError::new(ErrorKind::Busy, message)
+        })?;
+        served.tablet.hand_over(&stopped).await.map_err(from_tablet)?;
+        let removed = self.tablets.unserve(id);
+        assert!(
+            removed.is_some_and(|removed| Arc::ptr_eq(&removed, served)),
+            "a tablet has one closing at a time"
+        );
+        // Writers that waited find it closed.
+        drop(gate);
+        self.forget(id);
+        Ok(())
+    }
+
+    async fn abandon(&self, tablet: TabletId) {
+        if let Some(served) = self.tablets.abandon(tablet) {
+            served.tablet.release_files().await;
+        }
+        self.forget(tablet);
+    }
+
+    fn forget(&self, tablet: TabletId) {
+        self.replayed.lock().remove(&tablet);
+        self.admission.unflushable.ended(tablet);
+        self.note_left(tablet);
+        self.flushes.wake();
+    }
+
+    fn note_left(&self, tablet: TabletId) {
+        let mut left = self.left.lock();
+        left.insert(tablet);
+        if left.len() > LEFT_MAX
+            && let Some(forgotten) = left.pop_first()
+        {
+            drop(left);
+            drop(self.row_cache.clearing(forgotten));
+        }
+    }
+
+    /// The logs of other servers that a tablet still needs.
+    fn logs_of(&self, tablet: &Tablet) -> Vec<ServerId> {
+        let mut replayed = self.replayed.lock();
+        let is_flushed = |from: &FromLogs| tablet.flushed_through() >= from.through;
+        if replayed.get(&tablet.id()).is_some_and(is_flushed) {
+            replayed.remove(&tablet.id());
+        }
+        let from = replayed.get(&tablet.id());
+        from.map_or_else(Vec::new, |from| from.logs.iter().copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! Servers that share a data root in memory, each with a log of its own. A server that is dropped is dead; nothing seals
+//! its log, which no test writes to afterwards.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use crate::options::ServerOptions;
+use crate::recovery::tests::{TABLETS, Watched, ranges, schema, write};
+use crate::roots::{SharedRoots, delete_log, settle_log};
+use crate::server::TabletServer;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stele_client::{TabletAssignments, TabletControl};
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
+use stele_types::{Durability, TableSchema};
+
+/// The logs of all servers.
+#[derive(Default)]
+struct Logs(Mutex<BTreeMap<ServerId, Arc<dyn Storage>>>);
+
+#[async_trait]
+impl SealedLogs for Logs {
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        let log = self.0.lock().get(&server).cloned();
+        log.ok_or_else(|| StorageError::NotFound {
+            path: stele_storage::servers::log_root(server),
+        })
+    }
+}
+
+/// A data root on which no flush succeeds for a while.
+struct Unflushable {
+    inner: Arc<dyn Storage>,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Storage for Unflushable {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        if path.starts_with("sst/") && self.refuses.load(Ordering::Relaxed) {
+            return Err(StorageError::NoSpace { path: path.to_owned() });
+        }
+        self.inner.create(path).await
+    }
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.inner.open(path).await
+    }
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.inner.put_if_absent(path, content).await
+    }
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.inner.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.inner.delete(path).await
+    }
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.inner.sync_file(path).await
+    }
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.inner.free_bytes().await
+    }
+}
+
+/// A data root and the logs of its servers.
+struct Shared {
+    data: Arc<dyn Storage>,
+    logs: Arc<Logs>,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        Shared {
+            data: MemoryStorage::new(),
+            logs: Arc::default(),
+        }
+    }
+
+    async fn join_with(&self, server: u32, options: ServerOptions) -> Arc<TabletServer> {
+        let log: Arc<dyn Storage> = MemoryStorage::new();
+        self.logs.0.lock().insert(ServerId(server), log.clone());
+        let roots = SharedRoots {
+            data: self.data.clone(),
+            log,
+            sealed: self.logs.clone(),
+        };
+        let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
+        let joined = TabletServer::join(env, roots, ServerId(server), cache, options, &metrics).await;
+        joined.unwrap()
+    }
+
+    async fn join(&self, server: u32) -> Arc<TabletServer> {
+        self.join_with(server, crate::recovery::tests::options()).await
+    }
+
+    /// The first server, with the tablets of a new table.
+    async fn first(&self, server: u32) -> Arc<TabletServer> {
+        let first = self.join(server).await;
+        first.create_tablets(Arc::new(schema(None)), ranges()).await.unwrap();
+        first
+    }
+
+    async fn log(&self, server: u32) -> Arc<dyn Storage> {
+        self.logs.open(ServerId(server)).await.unwrap()
+    }
+
+    async fn segments(&self, server: u32) -> usize {
+        self.log(server).await.list("log/").await.unwrap().len()
+    }
+}
+
+fn assignment(tablet: TabletId, epoch: u32, logs: &[u32]) -> Assignment {
+    Assignment {
+        tablet,
+        epoch: Epoch(epoch),
+        schema: Arc::new(schema(None)),
+        logs: logs.iter().copied().map(ServerId).collect(),
+    }
+}
+
+async fn open(server: &TabletServer, tablet: TabletId, epoch: u32, logs: &[u32]) -> ServiceResult<()> {
+    let outcomes = server.open_tablets(vec![assignment(tablet, epoch, logs)]).await;
+    assert_eq!(outcomes.len(), 1, "an outcome for each assignment");
+    outcomes.into_iter().next().unwrap()
+}
+
+async fn hand_over(server: &TabletServer, tablet: TabletId, epoch: u32) -> ServiceResult<()> {
+    server.close_tablet(tablet, Epoch(epoch), Closing::HandOver).await
+}
+
+/// The value of a row; empty when it has none.
+fn read(server: &TabletServer, tablet: TabletId, row: &str) -> ServiceResult<String> {
+    let row = server.get_row(tablet, row.as_bytes(), None)?;
+    let cells = row.expect("it is in memory").into_batch().into_cells();
+    Ok(cells
+        .first()
+        .map_or_else(String::new, |cell| cell.value.escape_ascii().to_string()))
+}
+
+async fn logs_needed(server: &TabletServer, tablet: TabletId) -> Vec<ServerId> {
+    let load = server.load().await.unwrap();
+    let of_tablet = load.tablets.into_iter().find(|load| load.tablet == tablet);
+    of_tablet.expect("the tablet is served").logs
+}
+
+/// Server 1 began before server 2. The last part fails if the row cache keeps a result from before the tablet left.
+#[tokio::test]
+async fn a_tablet_moves_back_and_forth_with_all_its_rows() {
+    let shared = Shared::new();
+    let (older, younger) = (shared.join(1).await, shared.first(2).await);
+    write(&younger, TABLETS[0], "a", "first").await;
+    for _ in 0..3 {
+        assert_eq!(read(&younger, TABLETS[0], "a").unwrap(), "first");
+    }
+    hand_over(&younger, TABLETS[0], 2).await.unwrap();
+    let refused = read(&younger, TABLETS[0], "a").unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "the caller looks it up again");
+    open(&older, TABLETS[0], 3, &[]).await.unwrap();
+    assert_eq!(read(&older, TABLETS[0], "a").unwrap(), "first");
+    write(&older, TABLETS[0], "a", "second").await;
+    hand_over(&older, TABLETS[0], 3).await.unwrap();
+    assert!(older.load().await.unwrap().tablets.is_empty());
+    open(&younger, TABLETS[0], 4, &[]).await.unwrap();
+    assert_eq!(read(&younger, TABLETS[0], "a").unwrap(), "second");
+    write(&younger, TABLETS[0], "b", "third").await;
+    assert_eq!(read(&younger, TABLETS[0], "b").unwrap(), "third");
+}
+
+/// Each survivor replays the records of its share, and needs the log until it has flushed them.
+#[tokio::test]
+async fn the_tablets_of_a_dead_server_are_divided_over_the_others() {
+    let shared = Shared::new();
+    let dead = shared.first(1).await;
+    write(&dead, TABLETS[0], "a", "flushed").await;
+    dead.flush(TABLETS[0]).await.unwrap();
+    write(&dead, TABLETS[0], "b", "logged").await;
+    write(&dead, TABLETS[1], "z", "logged").await;
+    drop(dead);
+    let log = shared.log(1).await;
+    let summary = settle_log(&*log).await.unwrap();
+    assert_eq!(summary.tablets.keys().copied().collect::<Vec<_>>(), TABLETS);
+    let (two, three) = (shared.join(2).await, shared.join(3).await);
+    open(&two, TABLETS[0], 4, &[1]).await.unwrap();
+    open(&three, TABLETS[1], 4, &[1]).await.unwrap();
+    assert_eq!(read(&two, TABLETS[0], "b").unwrap(), "logged");
+    assert_eq!(read(&three, TABLETS[1], "z").unwrap(), "logged");
+    for (server, tablet) in [(&two, TABLETS[0]), (&three, TABLETS[1])] {
+        // A flush may have been begun already, since the records are in no log of this server.
+        server.flush(tablet).await.unwrap();
+        assert_eq!(logs_needed(server, tablet).await, []);
+    }
+    assert!(delete_log(&*log).await.unwrap() > 0);
+    assert_eq!(shared.segments(1).await, 0);
+    drop(two);
+    open(&three, TABLETS[0], 5, &[2]).await.unwrap();
+    assert_eq!(read(&three, TABLETS[0], "a").unwrap(), "flushed");
+    assert_eq!(read(&three, TABLETS[0], "b").unwrap(), "logged");
+}
+
+/// The second one may die before its flush: its own log has later records, and those before are in the first log.
+#[tokio::test]
+async fn records_of_two_dead_servers_are_replayed_together() {
+    let device = Arc::new(Unflushable {
+        inner: MemoryStorage::new(),
+        refuses: AtomicBool::new(true),
+    });
+    let shared = Shared {
+        data: device.clone(),
+        logs: Arc::default(),
+    };
+    let one = shared.first(1).await;
+    write(&one, TABLETS[0], "a", "one").await;
+    write(&one, TABLETS[0], "b", "one").await;
+    drop(one);
+    let two = shared.join(2).await;
+    open(&two, TABLETS[0], 3, &[1]).await.unwrap();
+    assert_eq!(logs_needed(&two, TABLETS[0]).await, [ServerId(1)]);
+    write(&two, TABLETS[0], "b", "two").await;
+    drop(two);
+    device.refuses.store(false, Ordering::Relaxed);
+    let three = shared.join(4).await;
+    open(&three, TABLETS[0], 5, &[1, 2]).await.unwrap();
+    assert_eq!(read(&three, TABLETS[0], "a").unwrap(), "one");
+    assert_eq!(read(&three, TABLETS[0], "b").unwrap(), "two");
+    // A record of the time before the tablet moved is not replayed from a log that the assignment does not name.
+    hand_over(&three, TABLETS[0], 5).await.unwrap();
+    open(&three, TABLETS[0], 6, &[]).await.unwrap();
+    assert_eq!(read(&three, TABLETS[0], "b").unwrap(), "two");
+}
+
+#[tokio::test]
+async fn a_log_that_exceeds_memory_is_replayed_in_parts() {
+    let shared = Shared::new();
+    let dead = shared.first(1).await;
+    let value: &'static str = Box::leak("v".repeat(10_000).into_boxed_str());
+    for row in ["a", "b", "c", "d", "e", "f"] {
+        write(&dead, TABLETS[0], row, value).await;
+    }
+    for row in ["u", "v", "w", "x", "y", "z"] {
+        write(&dead, TABLETS[1], row, value).await;
+    }
+    drop(dead);
+    let options = ServerOptions {
+        memtables: MemtableLimits::new(100 << 10, 50 << 10),
+        ..crate::recovery::tests::options()
+    };
+    let next = shared.join_with(2, options).await;
+    let both = TABLETS.map(|tablet| assignment(tablet, 3, &[1])).into();
+    assert_eq!(next.open_tablets(both).await, vec![Ok(()); 2]);
+    for (tablet, row) in [
+        (TABLETS[0], "a"),
+        (TABLETS[0], "f"),
+        (TABLETS[1], "u"),
+        (TABLETS[1], "z"),
+    ] {
+        let batch = next.get_row(tablet, row.as_bytes(), None).unwrap();
+        assert!(batch.is_none_or(|row| !row.into_batch().is_empty()), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn an_assignment_is_opened_and_closed_once_however_often_it_is_asked_for() {
+    let shared = Shared::new();
+    let server = shared.first(1).await;
+    let other = shared.join(2).await;
+    open(&server, TABLETS[0], 1, &[])
+        .await
+        .expect("it is served under that epoch");
+    let refused = open(&server, TABLETS[0], 3, &[]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused}");
+    hand_over(&server, TABLETS[0], 9)
+        .await
+        .expect("another assignment than the present one");
+    write(&server, TABLETS[0], "a", "v").await;
+    hand_over(&server, TABLETS[0], 1).await.unwrap();
+    hand_over(&server, TABLETS[0], 1).await.expect("the answer was lost");
+    // Its former owner is dead and the log cannot be read yet: the others are not affected.
+    let missing = open(&other, TABLETS[0], 3, &[77]).await.unwrap_err();
+    assert!(missing.message.contains("the log of server 77"), "{missing}");
+    open(&other, TABLETS[0], 3, &[])
+        .await
+        .expect("the same epoch, on the same server");
+    assert_eq!(read(&other, TABLETS[0], "a").unwrap(), "v");
+    let unknown = vec![assignment(TabletId(99), 4, &[]), assignment(TABLETS[0], 3, &[])];
+    let outcomes = other.open_tablets(unknown).await;
+    assert!(outcomes[0].is_err() && outcomes[1].is_ok(), "{outcomes:?}");
+}
+
+/// Its server was given up and runs on. It must notice before it answers its master, and its log keeps the records.
+#[tokio::test]
+async fn a_tablet_that_another_owner_has_claimed_is_given_up() {
+    let shared = Shared::new();
+    let (former, next) = (shared.first(1).await, shared.join(2).await);
+    write(&former, TABLETS[0], "a", "v").await;
+    open(&next, TABLETS[0], 3, &[1]).await.unwrap();
+    write(&former, TABLETS[0], "b", "after its log was to be sealed").await;
+    let fenced = former.flush(TABLETS[0]).await.unwrap_err();
+    assert_eq!(fenced.kind, ErrorKind::Unavailable, "{fenced}");
+    let load = former.load().await.unwrap();
+    assert_eq!(load.tablets.len(), 1, "{load:?}");
+    let refused = former
+        .write(TABLETS[0], &stele_types::RowWrites::from(vec![]), None)
+        .await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Unavailable);
+    former.flush(TABLETS[1]).await.unwrap();
+    for stream in former.parts.log.streams() {
+        stream.rotate().await;
+    }
+    former.parts.log.delete_unneeded().await.unwrap();
+    assert!(
+        shared.segments(1).await > 0,
+        "the next owner may not have read them yet"
+    );
+    assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "v");
+}
+
+/// All files of the data root would look like leftovers of an earlier process.
+#[tokio::test]
+async fn a_server_that_shares_its_data_deletes_nothing_of_others() {
+    let shared = Shared::new();
+    let one = shared.first(1).await;
+    write(&one, TABLETS[0], "a", "v").await;
+    hand_over(&one, TABLETS[0], 1).await.unwrap();
+    let two = shared.join(2).await;
+    open(&two, TABLETS[0], 3, &[]).await.unwrap();
+    for server in [&one, &two] {
+        server.parts.context.files.delete_obsolete().await.unwrap();
+    }
+    two.drop_tablets(vec![TABLETS[0]]).await;
+    two.parts.context.files.delete_obsolete().await.unwrap();
+    assert_eq!(shared.data.list("sst/").await.unwrap().len(), 1, "it is the sweep's");
+    let left = shared.data.list("tablets/0000000000000001/").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_owns_the_data_root_is_assigned_nothing() {
+    let device = Watched::over(MemoryStorage::new());
+    let server = crate::recovery::tests::first(&device, Some(Durability::Flush)).await;
+    let refused = open(&server, TABLETS[0], 2, &[]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition);
+    let refused = hand_over(&server, TABLETS[0], 1).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition);
+    assert_eq!(server.load().await.unwrap().tablets.len(), 2);
+    let _: Arc<TableSchema> = server.served(TABLETS[0]).unwrap().tablet.schema();
+}
+
+/// The master sends the new schema to a server that is still opening the tablet under the old one.
+#[tokio::test]
+async fn a_tablet_that_is_being_opened_gets_the_newest_schema() {
+    let shared = Shared::new();
+    let server = shared.first(1).await;
+    hand_over(&server, TABLETS[0], 1).await.unwrap();
+    let newer = TableSchema {
+        version: 2,
+        ..schema(None)
+    };
+    server.set_schema(Arc::new(newer)).await;
+    open(&server, TABLETS[0], 2, &[]).await.unwrap();
+    assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
+}

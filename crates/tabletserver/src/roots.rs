@@ -1,0 +1,78 @@
+//! The storages of a server that shares its data with others.
+//!
+//! Each server writes a log of its own, below a root with an owner of its own ([`stele_storage::servers`]). The log of a
+//! server that was given up passes through these steps, in this order:
+//!
+//! 1. *Sealed*: another process becomes the owner of the log root. From then on the server acknowledges no logged write.
+//! 2. *Settled* ([`settle_log`]): segments that do not count are deleted, and the others are durable.
+//! 3. *Read* by each server that takes up a tablet with records in it.
+//! 4. *Deleted* ([`delete_log`]), when no tablet needs it. Where the storage keeps seals, they stay: the server may still
+//!    run.
+
+use crate::error::ServerError;
+use crate::recovery::delete_dropped;
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_storage::Storage;
+use stele_types::{SeqNo, ServerId, TabletId};
+
+/// The storages of a server that shares its data.
+#[derive(Clone)]
+pub struct SharedRoots {
+    /// Tablets, sstables and value files of all servers.
+    pub data: Arc<dyn Storage>,
+    /// The root of this server's log, which this process owns.
+    pub log: Arc<dyn Storage>,
+    /// The logs of other servers.
+    pub sealed: Arc<dyn SealedLogs>,
+}
+
+/// Finds the logs of servers that were given up.
+#[async_trait]
+pub trait SealedLogs: Send + Sync + 'static {
+    /// The root of a server's log, for reading. The caller knows that the log is sealed and settled.
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>>;
+}
+
+/// The content of a sealed log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSummary {
+    /// The newest record of each tablet. A tablet without a record here, or with everything up to it in its files, does not
+    /// need the log.
+    pub tablets: BTreeMap<TabletId, SeqNo>,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// Settles a log of which the caller has become the owner. It may be repeated.
+pub async fn settle_log(log: &dyn Storage) -> Result<LogSummary, ServerError> {
+    let mut summary = LogSummary::default();
+    let report = stele_commitlog::replay::<stele_commitlog::LogError>(log, |record| {
+        let newest = summary.tablets.entry(record.tablet).or_default();
+        *newest = record.last.max(*newest);
+        Ok(())
+    });
+    let report = report.await?;
+    summary.bytes = report.bytes;
+    assert!(
+        summary.tablets.is_empty() || report.records > 0,
+        "each tablet of a summary has a record in the log"
+    );
+    delete_dropped(log, &report.dropped).await?;
+    for (_, _, segment) in &report.segments {
+        log.sync_file(&segment.path).await?;
+    }
+    // Yet another owner would settle it as well, but may have deleted it since.
+    log.confirm_owner().await?;
+    Ok(summary)
+}
+
+/// Deletes a log that no tablet needs, and of which the caller is the owner; the number of its segments. It may be repeated.
+pub async fn delete_log(log: &dyn Storage) -> Result<usize, ServerError> {
+    let segments = log.list("log/").await?;
+    log.confirm_owner().await?;
+    let paths: Vec<String> = segments.into_iter().map(|segment| segment.path).collect();
+    log.delete_all(&paths).await?;
+    Ok(paths.len())
+}
