@@ -116,7 +116,7 @@ impl Shared {
         row: &[u8],
         call: impl Fn(TabletId) -> F,
     ) -> ServiceResult<T> {
-        let id = self.writable(table, id)?.schema.id;
+        let id = self.addressed(table, id)?.schema.id;
         let mut attempt = 0;
         loop {
             let tablet = self.same_table(table, id)?.tablet_of(row).id;
@@ -329,6 +329,7 @@ impl TableService for Router {
             durability,
             token,
         };
+        let id = Some(self.shared.writable(&table, id)?.schema.id);
         let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
         self.shared.with_tablet((&table, id), &row, call).await
     }
