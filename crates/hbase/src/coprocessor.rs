@@ -38,7 +38,7 @@ pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
         ("AggregateService", _) => {
             let question = aggregate::Question::named(method).ok_or_else(|| no_method(service, method))?;
             let argument = request.call.request.clone();
-            let response = aggregate::serve(shared, call, region, schema, question, argument).await?;
+            let response = aggregate::serve(shared, call, &region, schema, question, argument).await?;
             ("AggregateProtos$AggregateResponse", response.encode_to_vec())
         }
         (_, "MutateRows") => {

@@ -109,7 +109,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         // HBase checks the families only when the condition holds.
         (Err(failure), Some(condition)) if failure.class == exception::NO_SUCH_FAMILY => {
             region.check_row(&row, "mutation")?;
-            let tested = operate(shared, &schema, row, Some(condition), Vec::new(), None).await?;
+            let tested = operate(shared, &schema, row, Some(condition), Vec::new(), None, None).await?;
             return match tested.matched {
                 true => Err(failure),
                 false => call.reply(&processed(false)),

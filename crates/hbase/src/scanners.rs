@@ -187,14 +187,15 @@ fn unknown(number: u64) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta_scan::MetaScanner;
+    use crate::test_service::Model;
     use stele_env::tokio_env::TokioRuntime;
+    use stele_memory::Pool;
     use stele_wire::messages::Scan;
 
     fn scanner() -> Scanner {
-        Scanner::Meta(Box::new(
-            MetaScanner::new(&Scan::default()).expect("a scan of all rows"),
-        ))
+        let front_end = Model::new(&[""]).front_end(&Pool::default());
+        let scanner = MetaScanner::new(&front_end.shared.context, &Scan::default());
+        Scanner::Meta(Box::new(scanner.expect("a scan of all rows")))
     }
 
     fn open_count(scanners: &Scanners) -> usize {

@@ -226,6 +226,10 @@ impl TableService for Model {
         Ok((0..request.rows.len()).map(|_| Ok(())).collect())
     }
 
+    async fn mutate_rows_together(&self, _: MutateRows) -> ServiceResult<()> {
+        not_here()
+    }
+
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
         let matched = match operation.condition.map(|condition| condition.test) {
@@ -309,6 +313,43 @@ impl TableAdmin for Model {
     }
 
     async fn truncate(&self, _: &TableName, _: bool) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn create_snapshot(&self, _: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        not_here()
+    }
+
+    async fn copy_snapshot(&self, _: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
+        not_here()
+    }
+
+    async fn list_snapshots(&self, _: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        not_here()
+    }
+
+    async fn snapshot(&self, _: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
+        not_here()
+    }
+
+    async fn update_snapshot(&self, _: &SnapshotName, _: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
+        not_here()
+    }
+
+    async fn delete_snapshot(&self, _: &SnapshotName) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn clone_snapshot(
+        &self,
+        _: &SnapshotName,
+        _: &TableName,
+        _: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        not_here()
+    }
+
+    async fn restore_snapshot(&self, _: &SnapshotName, _: &TableName) -> ServiceResult<Arc<TableSchema>> {
         not_here()
     }
 

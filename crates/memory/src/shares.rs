@@ -107,7 +107,7 @@ pub const SHARES: [Share; PARTS] = [
     // Eight times the readahead of a scan of eight runs.
     share(Part::Readahead, "ahead", 16, 16 * MIB, 256 * MIB, None),
     // Eight batches of rows for other servers at least. A larger request or row takes the overdraft.
-    share(Part::Peers, "peers", 16, 8 * MIB, 256 * MIB, None),
+    share(Part::Peers, "peers", 32, 8 * MIB, 256 * MIB, None),
     // Ten bits a row: enough for a hundred times as many 1 KiB rows on disk as there is memory.
     share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
     // Three thousand requests at least; half a million with 8 GiB, at some 260 bytes each.

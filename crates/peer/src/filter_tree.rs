@@ -99,6 +99,14 @@ fn leaf_node(leaf: &Filter, out: &mut Segments) {
         Filter::CellsPerColumn(count) => number(18, *count, out),
         Filter::StripValue => out.u8(19),
         Filter::ApplyLabel(label) => string(20, label.as_bytes(), out),
+        Filter::FamiliesBefore(families) => {
+            out.u8(21);
+            out.size(families.len());
+            for (family, before) in families {
+                out.bytes(family.as_bytes());
+                out.i64(*before);
+            }
+        }
     }
 }
 
@@ -171,6 +179,11 @@ fn read(tree: &mut Cursor, depth: usize) -> Decoded<Filter> {
         18 => Filter::CellsPerColumn(tree.i32()?),
         19 => Filter::StripValue,
         20 => Filter::ApplyLabel(read_text(tree)?),
+        21 => {
+            let count = tree.count(12)?;
+            let families = (0..count).map(|_| Ok((read_text(tree)?, tree.i64()?)));
+            Filter::FamiliesBefore(families.collect::<Decoded<_>>()?)
+        }
         _ => return Err(tree.malformed("an unknown kind of filter")),
     })
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use stele_client::{
     Condition, ConditionTest, RowOutcome, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
 };
-use stele_types::{Durability, ErrorKind, RowRange, RowSet, RowWrites, TabletId};
+use stele_types::{Durability, ErrorKind, RequestToken, RowRange, RowSet, RowWrites, TabletId};
 
 /// The kinds of calls. Numbers from 256 are kept for control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,8 @@ pub(crate) fn decode_mutate(body: Bytes) -> Decoded<(RowWrites, Option<Durabilit
 
 const CONDITIONAL: u8 = 1;
 const CONDITION_FILTERED: u8 = 2;
+const NONCE: u8 = 4;
+const DATED: u8 = 8;
 
 /// The request of a row operation. A condition that a function decides is `Unimplemented`: it cannot travel.
 pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResult<Segments> {
@@ -211,8 +213,24 @@ pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResul
         None => None,
     };
     let conditional = if request.condition.is_some() { CONDITIONAL } else { 0 };
-    out.u8(conditional | if reads.is_some() { CONDITION_FILTERED } else { 0 });
+    let token = match &request.token {
+        None => 0,
+        Some(RequestToken::Nonce { .. }) => NONCE,
+        Some(RequestToken::Dated { .. }) => DATED,
+    };
+    out.u8(conditional | if reads.is_some() { CONDITION_FILTERED } else { 0 } | token);
     out.bytes(&request.row);
+    match &request.token {
+        None => {}
+        Some(RequestToken::Nonce { group, nonce }) => {
+            out.u64(*group);
+            out.u64(*nonce);
+        }
+        Some(RequestToken::Dated { token, start_micros }) => {
+            out.bytes(token);
+            out.i64(*start_micros);
+        }
+    }
     if let Some(filter) = reads {
         filter_tree::encode(filter, &mut out)?;
     }
@@ -224,8 +242,20 @@ pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResul
 pub(crate) fn decode_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
     let mut fields = Cursor::new("row operation", body);
     let durability = decode_durability(&mut fields)?;
-    let flags = fields.flags(CONDITIONAL | CONDITION_FILTERED)?;
+    let flags = fields.flags(CONDITIONAL | CONDITION_FILTERED | NONCE | DATED)?;
     let row = fields.bytes()?;
+    let token = match flags & (NONCE | DATED) {
+        0 => None,
+        NONCE => Some(RequestToken::Nonce {
+            group: fields.u64()?,
+            nonce: fields.u64()?,
+        }),
+        DATED => Some(RequestToken::Dated {
+            token: fields.bytes()?,
+            start_micros: fields.i64()?,
+        }),
+        _ => return Err(fields.malformed("two tokens")),
+    };
     let reads = match flags & CONDITION_FILTERED {
         0 => None,
         _ => Some(Arc::new(filter_tree::decode(&mut fields)?)),
@@ -241,6 +271,7 @@ pub(crate) fn decode_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
         steps: steps::decode(&mut fields)?,
         otherwise: steps::decode(&mut fields)?,
         durability,
+        token,
     };
     fields.finish()?;
     Ok(request)

@@ -11,9 +11,13 @@ const DELETE_NEWEST: u8 = 8;
 const APPEND: u8 = 9;
 const INCREMENT: u8 = 10;
 
+/// Added to the number of a mutation: it takes the time of the operation.
+const NOW: u8 = 128;
+
 const TIMES: u8 = 1;
 const TIMESTAMP: u8 = 2;
 const NEW_VERSION: u8 = 4;
+const EXPIRES: u8 = 8;
 
 /// Bytes of the shortest step.
 const STEP_BYTES_MIN: usize = 9;
@@ -32,9 +36,10 @@ pub(crate) fn decode(body: &mut Cursor) -> Decoded<Vec<Step>> {
 
 fn encode_step(step: &Step, out: &mut Segments) {
     match step {
-        Step::Mutate(mutation) => {
+        Step::Mutate(mutation) | Step::MutateNow(mutation) => {
             let fields = fields(mutation);
-            out.u8(fields.number);
+            let now = if matches!(step, Step::MutateNow(_)) { NOW } else { 0 };
+            out.u8(fields.number | now);
             out.u32(fields.family.0);
             out.i64(fields.times.0);
             out.i64(fields.times.1);
@@ -61,13 +66,17 @@ fn encode_rule(rule: &RmwRule, out: &mut Segments) {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     out.u8(flag(rule.times.is_some(), TIMES)
         | flag(rule.timestamp.is_some(), TIMESTAMP)
-        | flag(rule.is_new_version, NEW_VERSION));
+        | flag(rule.is_new_version, NEW_VERSION)
+        | flag(rule.lifetime_ms.is_some(), EXPIRES));
     if let Some((first, end)) = rule.times {
         out.i64(first);
         out.i64(end);
     }
     if let Some(timestamp) = rule.timestamp {
         out.i64(timestamp.0);
+    }
+    if let Some(lifetime_ms) = rule.lifetime_ms {
+        out.i64(lifetime_ms);
     }
     match &rule.operation {
         RmwOperation::Append(bytes) => {
@@ -88,22 +97,28 @@ fn decode_step(body: &mut Cursor) -> Decoded<Step> {
         }),
         APPEND | INCREMENT => decode_rule(number, family, body).map(Step::Modify),
         number => {
+            let step = if number & NOW == 0 {
+                Step::Mutate
+            } else {
+                Step::MutateNow
+            };
             let fields: Fields<Bytes> = Fields {
-                number,
+                number: number & !NOW,
                 family,
                 times: (body.i64()?, body.i64()?),
                 qualifier: body.bytes()?,
                 value: body.bytes()?,
             };
-            let step = mutation(fields).map(Step::Mutate);
-            step.ok_or_else(|| body.malformed("an unknown kind of step"))
+            mutation(fields)
+                .map(step)
+                .ok_or_else(|| body.malformed("an unknown kind of step"))
         }
     }
 }
 
 fn decode_rule(number: u8, family: FamilyId, body: &mut Cursor) -> Decoded<RmwRule> {
     let qualifier = body.bytes()?;
-    let flags = body.flags(TIMES | TIMESTAMP | NEW_VERSION)?;
+    let flags = body.flags(TIMES | TIMESTAMP | NEW_VERSION | EXPIRES)?;
     let times = match flags & TIMES {
         0 => None,
         _ => Some((body.i64()?, body.i64()?)),
@@ -111,6 +126,10 @@ fn decode_rule(number: u8, family: FamilyId, body: &mut Cursor) -> Decoded<RmwRu
     let timestamp = match flags & TIMESTAMP {
         0 => None,
         _ => Some(Timestamp(body.i64()?)),
+    };
+    let lifetime_ms = match flags & EXPIRES {
+        0 => None,
+        _ => Some(body.i64()?),
     };
     let operation = match number {
         APPEND => RmwOperation::Append(body.bytes()?),
@@ -123,5 +142,6 @@ fn decode_rule(number: u8, family: FamilyId, body: &mut Cursor) -> Decoded<RmwRu
         times,
         timestamp,
         is_new_version: flags & NEW_VERSION != 0,
+        lifetime_ms,
     })
 }

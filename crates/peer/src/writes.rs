@@ -13,6 +13,9 @@ const MUTATION_BYTES: usize = 32;
 /// Bytes of one entry of the table of rows.
 const ROW_BYTES: usize = 8;
 
+/// Steps of row operations, which share the numbers, have 8 to 10.
+const EXPIRING_PUT: u8 = 11;
+
 /// The fields of a mutation, by the table of the format.
 pub(crate) struct Fields<B> {
     pub number: u8,
@@ -32,6 +35,18 @@ pub(crate) fn fields<B: Default + Clone>(mutation: &Mutation<B>) -> Fields<B> {
             timestamp,
             value,
         } => (1, *family, (timestamp.0, 0), qualifier.clone(), value.clone()),
+        Mutation::ExpiringPut {
+            family,
+            qualifier,
+            timestamp,
+            stored,
+        } => (
+            EXPIRING_PUT,
+            *family,
+            (timestamp.0, 0),
+            qualifier.clone(),
+            stored.clone(),
+        ),
         Mutation::Merge {
             family,
             qualifier,
@@ -78,6 +93,12 @@ pub(crate) fn mutation<B>(fields: Fields<B>) -> Option<Mutation<B>> {
             qualifier,
             timestamp,
             value,
+        },
+        EXPIRING_PUT => Mutation::ExpiringPut {
+            family,
+            qualifier,
+            timestamp,
+            stored: value,
         },
         2 => Mutation::Merge {
             family,

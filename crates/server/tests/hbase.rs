@@ -305,6 +305,7 @@ fn an_increment_with_one_nonce_counts_once() {
                 ..RegionAction::default()
             }],
             nonce_group: Some(7),
+            condition: None,
         };
         let done: MultiResponse = decode("MultiResponse", client.call("Multi", &request, &()).message).unwrap();
         assert_eq!(done.region_action_result[0].exception, None);

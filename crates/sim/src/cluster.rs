@@ -120,6 +120,8 @@ fn small_pool() -> Pool {
         Part::Readahead => 128 << 10,
         // Enough for a few filters.
         Part::BloomFilters => 700,
+        // Enough that no test forgets one.
+        Part::RequestTokens => 1 << 20,
         // There are no front ends.
         Part::Requests | Part::Responses | Part::Peers => 1 << 20,
     })

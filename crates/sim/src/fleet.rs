@@ -27,8 +27,8 @@ use stele_coord::EmbeddedCoord;
 use stele_env::{Env, Priority};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Epoch, Family, FamilyId, GroupId, LocalityGroup, RowRange, ServerId, TableId, TableName,
-    TableSchema, TabletId, TimeUnit, ValueType,
+    Compression, DeleteRule, Deletes, Epoch, Family, FamilyId, GroupId, LocalityGroup, RowRange, ServerId, TableId,
+    TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 use member::Member;
@@ -262,6 +262,7 @@ fn schema() -> TableSchema {
         gc_rule: None,
         value_type: ValueType::Bytes,
         group: GroupId(0),
+        deletes: Deletes::default(),
         front_end_data: Vec::new(),
     };
     TableSchema {
@@ -274,6 +275,7 @@ fn schema() -> TableSchema {
         durability: None,
         deletion_protection: false,
         enabled: true,
+        read_only: false,
         families: BTreeMap::from([(VALUES, family("v")), (COUNTS, family("c"))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

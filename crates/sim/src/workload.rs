@@ -36,8 +36,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    Condition, MutateRows, NewFamily, NewTable, ReadRows, RmwOperation, RmwRule, RowOperation, ServiceError,
-    ServiceResult, Step, TableAdmin, TableService,
+    Condition, MutateRows, NewFamily, NewTable, ReadRows, RowOperation, ServiceError, ServiceResult, Step, TableAdmin,
+    TableService,
 };
 use stele_types::{
     AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, GcRule, Mutation, RowMutation,

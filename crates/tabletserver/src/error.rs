@@ -60,7 +60,7 @@ impl ServerError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             ServerError::Catalog(error) => error.kind(),
-            ServerError::Tablet { error, .. } => error.kind(),
+            ServerError::Tablet { error, .. } | ServerError::Snapshot { error, .. } => error.kind(),
             ServerError::Log(error) => error.kind(),
             ServerError::Storage(error) => error.kind(),
         }

@@ -37,9 +37,7 @@ use stele_filter::Filter;
 use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
-use stele_tablet::{
-    FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory,
-};
+use stele_tablet::{FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory};
 use stele_types::{Durability, Epoch, RowWrites, ServerId, TabletId};
 use tokio::sync::Notify;
 

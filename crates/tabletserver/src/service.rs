@@ -6,13 +6,14 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult, SnapshotFiles,
-    TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService,
+    Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult,
+    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
 use stele_types::{
-    Durability, Epoch, ErrorKind, FamilyId, FilesInUse, RowBatch, RowRange, RowWrites, SnapshotId, TableSchema, TabletId,
+    Durability, Epoch, ErrorKind, FamilyId, FilesInUse, RowBatch, RowRange, RowWrites, SnapshotId, TableSchema,
+    TabletId,
 };
 
 #[async_trait]

@@ -18,8 +18,7 @@ use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
     Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation, RowRange, RowSet,
-    SnapshotId,
-    TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
+    SnapshotId, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -638,6 +637,7 @@ impl TableAdmin for Fake {
             schema: Arc::clone(&schema),
             rows: BTreeMap::new(),
             splits: Vec::new(),
+            applied: BTreeSet::new(),
         };
         state.tables.insert(table.clone(), made);
         Ok(schema)

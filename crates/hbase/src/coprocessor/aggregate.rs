@@ -61,7 +61,7 @@ impl Question {
 pub(super) async fn serve(
     shared: &Arc<Shared>,
     call: &Call,
-    region: Region,
+    region: &Region,
     schema: Arc<TableSchema>,
     question: Question,
     argument: Bytes,

@@ -165,6 +165,7 @@ fn operation() -> TabletRowOperation {
         steps,
         otherwise: vec![Step::Modify(increment)],
         durability: Some(Durability::Flush),
+        token: None,
     }
 }
 

@@ -46,6 +46,7 @@ fn a_condition_that_a_function_decides_stays_where_it_is() {
         steps: Vec::new(),
         otherwise: Vec::new(),
         durability: None,
+        token: None,
     };
     assert_eq!(
         encode_row_operation(&request).unwrap_err().kind,

@@ -336,6 +336,7 @@ pub(super) fn operation() -> TabletRowOperation {
         steps: Vec::new(),
         otherwise: Vec::new(),
         durability: None,
+        token: None,
     }
 }
 

@@ -203,6 +203,7 @@ impl Clients {
             ))],
             otherwise: Vec::new(),
             durability: None,
+            token: None,
         };
         let answer = self.router.row_operation(request).await;
         let told = answer.as_ref().ok().and_then(|done| number(done.written.first()?));

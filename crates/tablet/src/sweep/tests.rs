@@ -32,6 +32,7 @@ impl Server {
                 files: Arc::new(files),
                 memory: MemoryAccount::default(),
                 metrics: TabletMetrics::new(&Metrics::new()),
+                tokens: crate::TokenMemory::default(),
             },
         }
     }

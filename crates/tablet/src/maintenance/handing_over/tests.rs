@@ -21,6 +21,7 @@ fn context(storage: &Arc<dyn Storage>, server: u32) -> TabletContext {
         files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
+        tokens: crate::TokenMemory::default(),
     }
 }
 
