@@ -53,7 +53,7 @@ impl Tablets {
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    u64::from_be_bytes(bytes.try_into().unwrap())
+    u64::from_be_bytes(bytes.try_into().expect("values have eight bytes"))
 }
 
 #[async_trait]
@@ -153,7 +153,7 @@ fn start_owner(sim: &Sim, rows: &Arc<Rows>, catalog: &Arc<Catalog>, epoch: u64) 
     let server = PeerServer::new(env.clone(), &Pool::default(), own, Arc::new(tablets));
     let catalog = Arc::clone(catalog);
     env.clone().spawn("owner", async move {
-        let mut listener = env.listen("owner:1").await.unwrap();
+        let mut listener = env.listen("owner:1").await.expect("the network is simulated");
         *catalog.0.lock() = Some(Arc::new(peer));
         while let Ok(socket) = listener.accept().await {
             let server = server.clone();
