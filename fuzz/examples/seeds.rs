@@ -321,7 +321,7 @@ fn catalog(seeds: &mut Seeds) {
         let rules = vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1 << 40)];
         family.gc_rule = Some(GcRule::Union(vec![GcRule::Intersection(rules), GcRule::MaxVersions(9)]));
     }
-    add(seeds, "catalog", record::encode_schema(&schema));
+    add(seeds, "catalog", record::encode_table(&schema, schema.id));
     let group = LocalityGroup {
         options: GroupOptions {
             compression: Compression::Zstd,
@@ -336,7 +336,7 @@ fn catalog(seeds: &mut Seeds) {
         ..LocalityGroup::new(GroupId(1), "other", Compression::Zstd)
     };
     schema.groups.push(group);
-    add(seeds, "catalog", record::encode_schema(&schema));
+    add(seeds, "catalog", record::encode_table(&schema, schema.id));
     let range = RowRange {
         start: Bytes::from_static(b"a"),
         end: Some(Bytes::from_static(b"m")),

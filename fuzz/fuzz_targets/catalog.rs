@@ -5,13 +5,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use stele_catalog::record::{
-    NamespaceRecord, TabletRecord, decode, decode_schema, encode, encode_schema, parse_tablet_key, tablet_key,
+    NamespaceRecord, TabletRecord, decode, decode_table, encode, encode_table, parse_tablet_key, tablet_key,
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(schema) = decode_schema(bytes) {
-        let again = decode_schema(&encode_schema(&schema)).expect("what was encoded decodes");
-        assert_eq!(again, schema);
+    if let Ok((schema, tablet_set)) = decode_table(bytes) {
+        let again = decode_table(&encode_table(&schema, tablet_set)).expect("what was encoded decodes");
+        assert_eq!(again, (schema, tablet_set));
     }
     if let Ok(namespace) = decode::<NamespaceRecord>(bytes) {
         assert_eq!(decode(&encode(&namespace)), Ok(namespace));

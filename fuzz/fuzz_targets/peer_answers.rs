@@ -1,4 +1,6 @@
-//! Bodies of answers between servers: any bytes are refused, or decode to the same again once encoded.
+//! Bodies of answers between servers.
+//!
+//! Any bytes are refused, or decode to the same again once encoded.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,6 @@
-//! Frames and handshakes between servers: any bytes are refused or decoded, independent of how they arrive.
+//! Frames and handshakes between servers.
+//!
+//! Any bytes are refused or decoded, independent of how they arrive.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,4 +1,6 @@
-//! Bodies of requests between servers: any bytes are refused, or decode to the same again once encoded.
+//! Bodies of requests between servers.
+//!
+//! Any bytes are refused, or decode to the same again once encoded.
 #![no_main]
 
 use bytes::Bytes;

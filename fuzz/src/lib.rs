@@ -36,6 +36,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
         granularity,
         delete_rule: DeleteRule::BySequence,
         durability: None,
+        enabled: true,
         deletion_protection: false,
         families: (1..)
             .map(FamilyId)

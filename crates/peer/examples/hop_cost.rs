@@ -1,4 +1,4 @@
-//! The cost of a hop: point reads over loopback against direct calls, in calls for each second of processor time.
+//! Measures the cost of a hop: point reads over loopback against direct calls.
 //!
 //! `cargo run --release -p stele-peer --example hop_cost -- [reads] [in flight]`. Both ends run in this process on one thread, so the
 //! figure for the hop covers the caller, the owner and the system calls of both.

@@ -2,7 +2,7 @@
 
 use crate::limits::FRAME_BYTES_MAX;
 
-/// Bytes that are not what the format says.
+/// Bytes that violate the format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The stream does not begin like one of this protocol.

@@ -1,6 +1,6 @@
-//! Decoders of bodies for fuzz targets: any bytes are refused or decoded, and decode to the same again once encoded.
+//! Checks of decoders for fuzz targets.
 //!
-//! The checks are here, because encodings are no interface of the crate.
+//! Any bytes are refused or decoded, and decode to the same again once encoded. The checks are here, because encodings are no interface of the crate.
 
 use crate::segments::Segments;
 use crate::{messages, rows};

@@ -1,4 +1,4 @@
-//! The first bytes of a connection: who talks to whom, in which version.
+//! The first bytes of a connection: both servers and the version.
 //!
 //! Two versions run side by side during an upgrade: each side states the range that it speaks, and the owner takes the highest
 //! one in both. The owner of a tablet must not answer for another server, and a server that was replaced must not be asked: so
@@ -49,10 +49,10 @@ pub enum Refusal {
     /// The caller is of another cluster.
     #[error("the server belongs to another cluster")]
     Cluster = 2,
-    /// The caller looks for another server.
+    /// The caller wants another server.
     #[error("another server is at this address")]
     Server = 3,
-    /// The caller looks for an earlier or later life of the server.
+    /// The caller wants an earlier or later life of the server.
     #[error("the server has restarted")]
     Epoch = 4,
     /// The owner takes no calls any more.

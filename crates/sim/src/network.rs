@@ -10,7 +10,6 @@
 
 mod pipe;
 
-use crate::runtime::Process;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use pipe::{End, Pipe};
@@ -23,7 +22,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_env::network::{Connection, Listener};
 
-/// Pause between looks of a connecting process at a partition.
+/// Pause between a connecting process's checks for a partition.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Faults of all connections.
@@ -65,9 +64,9 @@ impl Network {
         self.0.lock().faults = faults;
     }
 
-    /// Stops bytes from one process to another.
-    pub fn cut(&self, from: &Process, to: &Process) {
-        self.0.lock().cuts.insert((from.id(), to.id()));
+    /// Stops bytes from one process to another, given by their numbers.
+    pub fn cut(&self, from: u64, to: u64) {
+        self.0.lock().cuts.insert((from, to));
     }
 
     /// Ends all partitions.
@@ -102,8 +101,7 @@ impl Network {
     }
 
     /// Connects a process to an address.
-    pub(crate) async fn connect(&self, process: Process, address: String) -> io::Result<Connection> {
-        let (env, from) = (process.env(), process.id());
+    pub(crate) async fn connect(&self, env: Env, from: u64, address: String) -> io::Result<Connection> {
         env.sleep(delay(&env, self.faults())).await;
         loop {
             let Some(to) = self.0.lock().listeners.get(&address).map(|found| found.process) else {
@@ -138,12 +136,12 @@ impl Network {
     }
 
     /// Lets a process listen at an address. An earlier listener, whose process was replaced, gets no connection any more.
-    pub(crate) fn listen(&self, process: Process, address: String) -> Box<dyn Listener> {
+    pub(crate) fn listen(&self, env: Env, process: u64, address: String) -> Box<dyn Listener> {
         let mut state = self.0.lock();
         state.next_listener += 1;
         let listening = Listening {
             number: state.next_listener,
-            process: process.id(),
+            process,
             arrived: VecDeque::new(),
             waiter: None,
         };
@@ -153,7 +151,7 @@ impl Network {
         drop(before);
         Box::new(SimListener {
             network: self.clone(),
-            env: process.env(),
+            env,
             address,
             number,
         })

@@ -171,7 +171,7 @@ impl Process {
     }
 
     /// Its number on the machine.
-    pub(crate) fn id(&self) -> u64 {
+    pub fn id(&self) -> u64 {
         self.id
     }
 
@@ -282,12 +282,12 @@ impl Runtime for Process {
 
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
         let network = self.scheduler.network.clone();
-        let (process, address) = (self.clone(), address.to_owned());
-        Box::pin(async move { network.connect(process, address).await })
+        let (env, id, address) = (self.env(), self.id, address.to_owned());
+        Box::pin(async move { network.connect(env, id, address).await })
     }
 
     fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
-        let listener = self.scheduler.network.listen(self.clone(), address.to_owned());
+        let listener = self.scheduler.network.listen(self.env(), self.id, address.to_owned());
         Box::pin(async { Ok(listener) })
     }
 }

@@ -53,7 +53,7 @@ impl Tablets {
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    u64::from_be_bytes(bytes.try_into().unwrap())
+    u64::from_be_bytes(bytes.try_into().expect("values have eight bytes"))
 }
 
 #[async_trait]
@@ -153,12 +153,12 @@ fn start_owner(sim: &Sim, rows: &Arc<Rows>, catalog: &Arc<Catalog>, epoch: u64) 
     let server = PeerServer::new(env.clone(), &Pool::default(), own, Arc::new(tablets));
     let catalog = Arc::clone(catalog);
     env.clone().spawn("owner", async move {
-        let mut listener = env.listen("owner:1").await.unwrap();
+        let mut listener = env.listen("owner:1").await.expect("the network is simulated");
         *catalog.0.lock() = Some(Arc::new(peer));
         while let Ok(socket) = listener.accept().await {
             let server = server.clone();
             env.spawn("connection", async move {
-                // Losses are what this test is about.
+                // The test loses connections on purpose.
                 let _ = server.serve(socket, std::future::pending()).await;
             });
         }
@@ -254,11 +254,11 @@ async fn trouble(sim: Sim, caller: Process, rows: Arc<Rows>, catalog: Arc<Catalo
     for epoch in 2.. {
         env.sleep(Duration::from_millis(500 + env.random_below(3_000))).await;
         match env.random_below(6) {
-            0 => sim.network().cut(&caller, &owner),
-            1 => sim.network().cut(&owner, &caller),
+            0 => sim.network().cut(caller.id(), owner.id()),
+            1 => sim.network().cut(owner.id(), caller.id()),
             2 => {
-                sim.network().cut(&caller, &owner);
-                sim.network().cut(&owner, &caller);
+                sim.network().cut(caller.id(), owner.id());
+                sim.network().cut(owner.id(), caller.id());
             }
             3 => sim.network().reset(),
             4 => {

@@ -1,4 +1,4 @@
-//! One body of each kind with all of its fields, for golden files and as seeds.
+//! Samples of every body, for golden files and as seeds.
 
 use super::{encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_sample, encode_sample_request};
 use crate::rows;

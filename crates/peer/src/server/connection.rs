@@ -20,7 +20,7 @@ use stele_memory::Reservation;
 use stele_types::ErrorKind;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Time between looks at silence, stalled output and the end of a drain.
+/// Time between checks for silence, stalled output and the end of a drain.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A connection that has begun.

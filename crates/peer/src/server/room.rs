@@ -9,7 +9,7 @@ use stele_client::{BatchReservation, ServiceError, ServiceResult};
 use stele_memory::Reservation;
 use stele_types::ErrorKind;
 
-/// The room for one batch: no more than the caller takes, and reserved here until the batch is sent.
+/// The reservation of one batch: no more than the caller takes, and held until the batch is sent.
 pub(super) struct Room {
     shared: Arc<Shared>,
     credit: Arc<Credit>,

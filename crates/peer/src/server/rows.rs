@@ -50,7 +50,7 @@ impl Rows {
             return Ok(None);
         };
         let body = rows::encode(&batch);
-        // Rows that were read without a look at the room, or that are larger encoded than in memory.
+        // Rows that were read without regard to the reservation, or that are larger encoded than in memory.
         if body.len() > self.credit.left().saturating_add(CREDIT_EXCESS_BYTES) {
             room.credited(body.len(), true).await?;
         }

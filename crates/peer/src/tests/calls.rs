@@ -51,7 +51,7 @@ async fn errors_of_the_owner_are_passed_on() {
     let mut net = net(1 << 16, 0);
     let (remote, tablets) = (net.remote(), tablets());
     let calls = async {
-        // A tablet that is not the owner's: nothing has happened, the router looks again.
+        // A tablet that is not the owner's: nothing has happened, the router repeats its lookup.
         let error = remote.mutate(TabletId(1), writes("a"), None).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unavailable);
         let mut stream = remote.read(TabletId(1), point("r")).await.unwrap();

@@ -1,4 +1,4 @@
-//! A connection that is lost in each phase of a call: the kind of the error.
+//! The kind of error when a connection is lost, by phase.
 
 use super::support::*;
 use crate::frame::{Encoded, FrameKind, OUTCOME_UNKNOWN};

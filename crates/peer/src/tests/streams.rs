@@ -114,7 +114,7 @@ async fn a_large_row_waits_for_the_readers_memory() {
         let row = stream.next_within(&mut memory).await.unwrap();
         assert_eq!(row, batches(1, 4 << 20).pop_front());
         assert_eq!(memory.renewed, [5 << 20]);
-        // Without room the stream takes the memory that is needed.
+        // Without a reservation the stream takes the memory that is needed.
         assert!(stream.next().await.unwrap().is_some());
         assert_eq!(stream.next().await, Ok(None));
     };
@@ -125,7 +125,7 @@ async fn a_large_row_waits_for_the_readers_memory() {
 async fn an_encoding_that_is_larger_than_its_room_waits_too() {
     let mut net = net(1 << 16, 0);
     let (remote, tablets) = (net.remote(), tablets());
-    // These rows are read without a look at the room.
+    // These rows are read without regard to the reservation.
     *tablets.batches.lock() = batches(3, 4 << 20);
     let read = async {
         let mut memory = Memory::new(1_000);

@@ -180,7 +180,7 @@ pub(super) struct Tablets {
     pub batches: Mutex<VecDeque<RowBatch>>,
     /// Batches that streams were asked for.
     pub batches_read: Arc<AtomicUsize>,
-    /// A batch needs at least this room.
+    /// A batch needs at least this reservation.
     pub room: AtomicUsize,
     /// Every call fails so.
     pub error: Mutex<Option<ErrorKind>>,

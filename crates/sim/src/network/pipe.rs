@@ -51,7 +51,7 @@ impl Pipe {
         self.wake();
     }
 
-    /// Lets both ends look again.
+    /// Wakes both ends.
     pub fn wake(&self) {
         let wakers = {
             let mut state = self.state.lock();
