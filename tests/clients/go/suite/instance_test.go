@@ -95,7 +95,7 @@ func TestOtherAdminCallsAnswer(t *testing.T) {
 	_, err = rawInst.ListHotTablets(ctx, &adminpb.ListHotTabletsRequest{Parent: instanceName() + "/clusters/c"})
 	wantCode(t, "ListHotTablets", err, codes.Unimplemented, codes.OK)
 	_, err = rawAdmin.CreateBackup(ctx, &adminpb.CreateBackupRequest{Parent: instanceName() + "/clusters/c", BackupId: "b"})
-	wantCode(t, "CreateBackup", err, codes.Unimplemented, codes.InvalidArgument)
+	wantCode(t, "CreateBackup in a missing cluster", err, codes.NotFound)
 	name, _ := newTable(t, "f")
 	_, err = rawAdmin.GetTable(ctx, &adminpb.GetTableRequest{Name: fullName(name)})
 	wantCode(t, "the server is alive", err, codes.OK)
