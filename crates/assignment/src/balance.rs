@@ -5,10 +5,9 @@
 //! time ago stays: its rates are not known yet, and tablets would travel back and forth.
 
 use crate::cost::{Costs, WHOLE};
-use crate::view::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use stele_types::TabletId;
+use stele_types::{ServerId, TabletId};
 
 /// A server may cost this part more than the mean. Less is within the noise of rates.
 const TOLERANCE: u64 = 10;

@@ -3,8 +3,9 @@
 //! A cost is a share of all bytes, requests and tablets of the cluster, in parts of [`WHOLE`]. Requests and bytes weigh the same.
 //! The number of tablets weighs little: it spreads tablets that are empty and idle, such as those of a new table.
 
-use crate::view::{ServerId, TabletView, View};
+use crate::view::{TabletView, View};
 use std::collections::BTreeMap;
+use stele_types::ServerId;
 
 /// The cost of all tablets together, apart from rounding.
 pub(crate) const WHOLE: u64 = 9 * WEIGHT;

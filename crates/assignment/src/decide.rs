@@ -15,10 +15,10 @@ use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
 use crate::homes;
 use crate::order::Order;
-use crate::view::{Assignment, Owner, Report, ServedState, ServerId, Session, TabletView, View};
+use crate::view::{Assignment, Owner, Report, ServedState, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use stele_types::TabletId;
+use stele_types::{ServerId, TabletId};
 
 /// The orders for a view. `dead` are the servers that count as dead ([`crate::Suspicions::condemned`]).
 pub fn decide(view: &View, dead: &BTreeSet<ServerId>) -> Vec<Order> {

@@ -4,10 +4,9 @@
 //! one tablet.
 
 use crate::cost::Costs;
-use crate::view::ServerId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use stele_types::TabletId;
+use stele_types::{ServerId, TabletId};
 
 /// The server of each of these tablets, in the order of the result of sorting them by cost. Empty if there is no server.
 pub(crate) fn find(mut tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {

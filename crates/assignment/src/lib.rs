@@ -32,6 +32,4 @@ pub use decide::decide;
 pub use order::Order;
 pub use sizes::{MergeCandidate, merges, split_bytes, splits_for_load};
 pub use suspicion::{Condemned, Suspicions};
-pub use view::{
-    Assignment, LogState, Owner, Report, ServedState, ServerId, ServerView, Session, TableView, TabletView, View,
-};
+pub use view::{Assignment, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};

@@ -1,7 +1,7 @@
 //! The steps that a leader carries out.
 
-use crate::view::{Assignment, Owner, ServerId};
-use stele_types::TabletId;
+use crate::view::{Assignment, Owner};
+use stele_types::{ServerId, TabletId};
 
 /// One step. Each may be repeated, and none depends on another of the same decision. A change of an assignment is
 /// conditional on the whole assignment that the decision saw: a late one could name a log that is deleted meanwhile.

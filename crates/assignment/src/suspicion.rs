@@ -8,9 +8,10 @@
 //! all. A session that ends counts as a death. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
 //! the servers mostly come back sooner than fewer than half of them could replay all logs.
 
-use crate::view::{ServerId, Session, View};
+use crate::view::{Session, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use stele_types::ServerId;
 
 /// A refusal counts for this long. The servers probe a suspect several times a second.
 const EVIDENCE_AGE: Duration = Duration::from_secs(2);
@@ -127,7 +128,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(100);
 
-    fn servers(count: u64) -> View {
+    fn servers(count: u32) -> View {
         let server = ServerView {
             session: Session::Alive,
             log: LogState::Open,
@@ -140,11 +141,11 @@ mod tests {
         }
     }
 
-    fn set(ids: &[u64]) -> BTreeSet<ServerId> {
+    fn set(ids: &[u32]) -> BTreeSet<ServerId> {
         ids.iter().map(|id| ServerId(*id)).collect()
     }
 
-    fn end(view: &mut View, id: u64, ago: Duration) {
+    fn end(view: &mut View, id: u32, ago: Duration) {
         view.servers.get_mut(&ServerId(id)).expect("it is known").session = Session::Ended(ago);
     }
 

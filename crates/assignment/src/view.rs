@@ -1,19 +1,8 @@
 //! The input of a decision: the catalog, the sessions, and the reports of the servers.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
-use stele_types::{Epoch, TableId, TabletId};
-
-/// One life of a server's process, numbered by the coordinator. Its commit log has the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerId(pub u64);
-
-impl fmt::Display for ServerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+use stele_types::{Epoch, ServerId, TableId, TabletId};
 
 /// The cluster at one moment. The catalog in it is at least as new as the reports.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use stele_types::{Epoch, TableId};
 
 /// Servers without reports, and one table of tablets that all belong to nobody.
-fn fresh(servers: u64, tablets: u64) -> View {
+fn fresh(servers: u32, tablets: u64) -> View {
     let server = ServerView {
         session: Session::Alive,
         log: LogState::Open,
@@ -35,7 +35,7 @@ fn fresh(servers: u64, tablets: u64) -> View {
 }
 
 /// Gives tablet `id` to the server, which serves it.
-fn serve(view: &mut View, id: u64, server: u64) {
+fn serve(view: &mut View, id: u64, server: u32) {
     let owner = Owner {
         server: ServerId(server),
         epoch: Epoch(1),
@@ -54,7 +54,7 @@ fn serve(view: &mut View, id: u64, server: u64) {
     server.report.insert(TabletId(id), report);
 }
 
-fn dead(ids: &[u64]) -> BTreeSet<ServerId> {
+fn dead(ids: &[u32]) -> BTreeSet<ServerId> {
     ids.iter().map(|id| ServerId(*id)).collect()
 }
 
@@ -73,7 +73,7 @@ fn new_tablets_are_divided_evenly() {
 #[test]
 fn the_tablets_of_a_dead_server_wait_for_its_seal() {
     let mut view = fresh(3, 4);
-    (1..=4).for_each(|id| serve(&mut view, id, 1 + id % 2));
+    (1..=4).for_each(|id| serve(&mut view, id, 1 + id as u32 % 2));
     assert_eq!(decide(&view, &dead(&[1])), vec![Order::Seal(ServerId(1))]);
     view.servers.get_mut(&ServerId(1)).expect("it is there").log = LogState::Sealed;
     let orders = decide(&view, &dead(&[1]));
@@ -164,7 +164,7 @@ fn a_zombie_is_told_to_stop() {
 #[test]
 fn most_sessions_ended_at_one_time_move_nothing() {
     let mut view = fresh(3, 6);
-    (1..=6).for_each(|id| serve(&mut view, id, 1 + id % 3));
+    (1..=6).for_each(|id| serve(&mut view, id, 1 + id as u32 % 3));
     for id in [1, 2] {
         view.servers.get_mut(&ServerId(id)).expect("it is there").session = Session::Ended(Duration::ZERO);
     }
@@ -176,7 +176,7 @@ fn most_sessions_ended_at_one_time_move_nothing() {
 #[test]
 fn a_balanced_cluster_rests() {
     let mut view = fresh(4, 40);
-    (1..=40).for_each(|id| serve(&mut view, id, 1 + id % 4));
+    (1..=40).for_each(|id| serve(&mut view, id, 1 + id as u32 % 4));
     assert_eq!(decide(&view, &dead(&[])), vec![]);
 }
 
@@ -189,7 +189,7 @@ fn a_hundred_thousand_tablets_are_decided_in_one_pass() {
         id: TabletId(id),
         assignment: Assignment {
             owner: Some(Owner {
-                server: ServerId(1 + id % 100),
+                server: ServerId(1 + id as u32 % 100),
                 epoch: Epoch(1),
             }),
             ..Assignment::default()
@@ -232,8 +232,8 @@ proptest! {
     /// In the end no server costs a tenth more than the mean, unless it is for one tablet that no move makes cheaper.
     #[test]
     fn moves_end_in_balance(
-        servers in 1_u64..8,
-        tablets in prop::collection::vec((0_u64..1 << 32, 0_u64..100_000, 0_u64..8), 0..80),
+        servers in 1_u32..8,
+        tablets in prop::collection::vec((0_u64..1 << 32, 0_u64..100_000, 0_u32..8), 0..80),
     ) {
         let mut view = fresh(servers, tablets.len() as u64);
         for (index, (bytes, requests, server)) in tablets.iter().enumerate() {

@@ -3,12 +3,10 @@
 use crate::decide::decide;
 use crate::order::Order;
 use crate::suspicion::Suspicions;
-use crate::view::{
-    Assignment, LogState, Owner, Report, ServedState, ServerId, ServerView, Session, TableView, TabletView, View,
-};
+use crate::view::{Assignment, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use stele_types::{Epoch, TableId, TabletId};
+use stele_types::{Epoch, ServerId, TableId, TabletId};
 
 const TABLETS: u64 = 6;
 const SERVERS_MAX: usize = 5;
@@ -27,7 +25,7 @@ pub(super) struct Model {
     random: u64,
     view: View,
     processes: BTreeMap<ServerId, Process>,
-    next_server: u64,
+    next_server: u32,
     /// Logs that hold acknowledged writes which no file has, by tablet.
     unflushed: BTreeMap<TabletId, BTreeSet<ServerId>>,
     deleted_logs: BTreeSet<ServerId>,
