@@ -19,6 +19,9 @@
 //!   reference at the end of step 3 existed in step 3, or the round is void. It had the reference all the time, so the
 //!   manifest that was read names the file.
 //!
+//! Snapshots are not part of the knowledge yet, so tables of a shared root must have none. A round will also have to be void
+//! when snapshots are taken during it: one may name files that a manifest no longer names in step 3.
+//!
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
 
