@@ -61,6 +61,12 @@ fn mutation<'a>(key: &'a CellKey<'_>, value: &'a [u8]) -> Option<Mutation<&'a [u
             timestamp,
             value,
         },
+        CellKind::ExpiringPut => Mutation::ExpiringPut {
+            family,
+            qualifier,
+            timestamp,
+            stored: value,
+        },
         CellKind::Merge => Mutation::Merge {
             family,
             qualifier,

@@ -13,8 +13,8 @@ use stele_filter::CompiledFilter;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{ReadFile, Storage};
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Family, FamilyId, GroupId, LocalityGroup, TableId, TableName,
-    TableSchema, TimeUnit, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, Deletes, Family, FamilyId, GroupId, LocalityGroup, TableId,
+    TableName, TableSchema, TimeUnit, ValueType,
 };
 
 /// A table with the families `a`, `b` and `c` of bytes and `sum`, an aggregate, numbered from 1.
@@ -24,6 +24,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
         gc_rule: None,
         value_type,
         group: GroupId(0),
+        deletes: Deletes::default(),
         front_end_data: Vec::new(),
     };
     let sum = ValueType::Aggregate(AggregateKind::Sum);
@@ -37,6 +38,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         enabled: true,
+        read_only: false,
         deletion_protection: false,
         families: (1..)
             .map(FamilyId)
