@@ -14,8 +14,6 @@ use stele_wire::messages::{self, Empty, ResponseHeader};
 pub(crate) struct Client {
     /// Where its cells are.
     pub cells: CellPlace,
-    /// Cells of its requests end with tags.
-    pub sends_tags: bool,
     /// How cell blocks are compressed.
     pub compression: crate::compression::BlockCompression,
 }

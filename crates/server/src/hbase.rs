@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::listen;
 use crate::node::Node;
 use anyhow::Context;
+use futures::future::BoxFuture;
 use std::future::pending;
 use std::net::SocketAddr;
 use stele_env::Env;
@@ -136,56 +137,45 @@ pub async fn accept(
     loops: &EventLoops,
     stopped: watch::Receiver<bool>,
 ) {
-    let facade = listeners.facade.as_ref().zip(front_end.clone());
-    let facade = accept_facade(acceptor, facade, loops, stopped.clone());
-    let api = accept_api(acceptor, listeners.hbase.as_ref().zip(front_end), loops, stopped);
-    tokio::join!(api, facade);
-}
-
-/// Accepts connections, if the API is served.
-async fn accept_api(
-    acceptor: &Acceptor,
-    served: Option<(&TcpListener, HBaseFrontEnd)>,
-    loops: &EventLoops,
-    stopped: watch::Receiver<bool>,
-) {
-    let Some((listener, front_end)) = served else {
-        return pending().await;
-    };
-    let serve = move |socket: TcpStream| {
-        let (front_end, mut stopped) = (front_end.clone(), stopped.clone());
-        async move {
-            let drain = async move {
-                let _ = stopped.wait_for(|stop| *stop).await;
-            };
-            if let Err(error) = front_end.serve(socket, drain).await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        }
-    };
-    acceptor.accept(listener, loops, serve).await;
-}
-
-/// Accepts connections of the façade, if it is served.
-async fn accept_facade(
-    acceptor: &Acceptor,
-    served: Option<(&TcpListener, HBaseFrontEnd)>,
-    loops: &EventLoops,
-    stopped: watch::Receiver<bool>,
-) {
-    let Some((listener, front_end)) = served else {
-        return pending().await;
-    };
-    let serve = move |socket: TcpStream| {
-        let (front_end, mut stopped) = (front_end.clone(), stopped.clone());
-        async move {
-            let drain = async move {
-                let _ = stopped.wait_for(|stop| *stop).await;
-            };
+    let facade = accept_on(
+        acceptor,
+        listeners.facade.as_ref().zip(front_end.clone()),
+        (loops, stopped.clone()),
+        |front_end, socket, drain| async move {
             if let Err(error) = front_end.serve_zookeeper(socket, drain).await {
                 tracing::debug!(%error, "a connection of the ZooKeeper facade ended early");
             }
-        }
+        },
+    );
+    let api = accept_on(
+        acceptor,
+        listeners.hbase.as_ref().zip(front_end),
+        (loops, stopped),
+        |front_end, socket, drain| async move {
+            if let Err(error) = front_end.serve(socket, drain).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        },
+    );
+    tokio::join!(api, facade);
+}
+
+/// Accepts connections of a port, if it is served. `serve` gets a future that completes when the server stops.
+async fn accept_on<F: Future<Output = ()> + Send + 'static>(
+    acceptor: &Acceptor,
+    served: Option<(&TcpListener, HBaseFrontEnd)>,
+    (loops, stopped): (&EventLoops, watch::Receiver<bool>),
+    serve: impl Fn(HBaseFrontEnd, TcpStream, BoxFuture<'static, ()>) -> F + Clone + Send + Sync + 'static,
+) {
+    let Some((listener, front_end)) = served else {
+        return pending().await;
+    };
+    let serve = move |socket: TcpStream| {
+        let mut stopped = stopped.clone();
+        let drain = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        serve(front_end.clone(), socket, Box::pin(drain))
     };
     acceptor.accept(listener, loops, serve).await;
 }

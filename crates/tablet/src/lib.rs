@@ -20,6 +20,7 @@ mod claims;
 mod compaction;
 mod detached;
 mod error;
+mod file_header;
 mod files;
 mod held;
 mod holders;

@@ -18,8 +18,9 @@
 //!   built on it.
 
 use crate::error::{Result, TabletError};
+use crate::file_header::FileKind;
 use crate::tokens::StoredTokens;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +33,14 @@ const VERSION: u32 = 3;
 const VERSION_WITHOUT_TOKENS: u32 = 2;
 /// Before references named value files. Written where none does.
 const VERSION_WITHOUT_VALUES: u32 = 1;
-const HEADER_BYTES: usize = 20;
 /// Largest payload: 100,000 file references of 600 bytes. Nothing larger is read, so nothing larger is written.
 const BYTES_MAX: usize = 64 << 20;
+const KIND: FileKind = FileKind {
+    magic: MAGIC,
+    version_max: VERSION,
+    bytes_max: BYTES_MAX,
+    name: "a manifest",
+};
 /// Bytes of these that are reserved for the next owner: its epoch and its time take 17 bytes at most, with their tags.
 const CLAIM_BYTES: usize = 32;
 /// References that drops of rows may leave, in bytes of a payload: each cuts files into parts with bounds of up to two long rows.
@@ -326,55 +332,12 @@ impl Manifest {
 
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
-        let payload = self.encode_to_vec();
-        debug_assert!(payload.len() <= BYTES_MAX, "a manifest that is written can be read");
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
-        out.put_slice(&MAGIC);
-        out.put_u32_le(self.version());
-        out.put_u32_le(payload.len() as u32);
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&out);
-        hasher.update(&payload);
-        out.put_u32_le(hasher.finalize());
-        out.put_slice(&payload);
-        out.freeze()
+        KIND.encode(self.version(), &self.encode_to_vec())
     }
 
     /// Decodes a whole file; `path` is for errors.
     pub fn decode_file(path: &str, bytes: &[u8]) -> Result<Manifest> {
-        let corruption = |detail: &str| TabletError::Corruption {
-            path: Arc::from(path),
-            detail: detail.to_owned(),
-        };
-        let (header, payload) = bytes
-            .split_at_checked(HEADER_BYTES)
-            .ok_or_else(|| corruption("shorter than its header"))?;
-        let field = |at: usize| -> u32 {
-            header
-                .get(at..at + 4)
-                .and_then(|b| b.try_into().ok())
-                .map_or(0, u32::from_le_bytes)
-        };
-        if header.get(..8) != Some(&MAGIC) {
-            return Err(corruption("not a manifest: wrong magic"));
-        }
-        if field(8) > VERSION {
-            return Err(TabletError::TooNew {
-                path: Arc::from(path),
-                found: field(8),
-                supported: VERSION,
-            });
-        }
-        if field(12) as usize != payload.len() || payload.len() > BYTES_MAX {
-            return Err(corruption("the length in the header is not the length of the payload"));
-        }
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(header.get(..16).unwrap_or_default());
-        hasher.update(payload);
-        if hasher.finalize() != field(16) {
-            return Err(corruption("the checksum does not match"));
-        }
-        Manifest::decode(payload).map_err(|e| corruption(&format!("checksum right, content not decodable: {e}")))
+        KIND.decode(path, bytes, |payload| Manifest::decode(payload))
     }
 }
 

@@ -9,8 +9,9 @@
 //! * A part holds one manifest at least, and more only up to [`PART_BYTES`].
 
 use crate::error::{Result, TabletError};
+use crate::file_header::FileKind;
 use crate::manifest::{FileRef, Manifest, StoredFile};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
@@ -19,13 +20,19 @@ use stele_types::SnapshotId;
 /// The first bytes of a part.
 pub const MAGIC: [u8; 8] = *b"STELESNP";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 20;
 /// The directory of all snapshots.
 pub const DIRECTORY: &str = "snapshots/";
 /// Bytes of manifests after which a part is ended: a thousand tablets of a few files each, and little enough to hold.
 const PART_BYTES: usize = 1 << 20;
 /// Largest payload: one manifest of the largest size, with its tag and the numbers.
 const BYTES_MAX: usize = (64 << 20) + (64 << 10);
+
+const KIND: FileKind = FileKind {
+    magic: MAGIC,
+    version_max: VERSION,
+    bytes_max: BYTES_MAX,
+    name: "a part of a snapshot",
+};
 
 /// One part of a snapshot.
 #[derive(Clone, PartialEq, Message)]
@@ -44,53 +51,12 @@ pub struct SnapshotPart {
 impl SnapshotPart {
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
-        let payload = self.encode_to_vec();
-        debug_assert!(payload.len() <= BYTES_MAX, "a part that is written can be read");
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
-        out.put_slice(&MAGIC);
-        out.put_u32_le(VERSION);
-        out.put_u32_le(payload.len() as u32);
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&out);
-        hasher.update(&payload);
-        out.put_u32_le(hasher.finalize());
-        out.put_slice(&payload);
-        out.freeze()
+        KIND.encode(VERSION, &self.encode_to_vec())
     }
 
     /// Decodes a whole file; `path` is for errors.
     pub fn decode_file(path: &str, bytes: &[u8]) -> Result<SnapshotPart> {
-        let corruption = |detail: &str| TabletError::Corruption {
-            path: Arc::from(path),
-            detail: detail.to_owned(),
-        };
-        let (header, payload) = bytes
-            .split_at_checked(HEADER_BYTES)
-            .ok_or_else(|| corruption("shorter than its header"))?;
-        let field = |at: usize| -> u32 {
-            let bytes = header.get(at..at + 4).and_then(|b| b.try_into().ok());
-            bytes.map_or(0, u32::from_le_bytes)
-        };
-        if header.get(..8) != Some(&MAGIC) {
-            return Err(corruption("not a part of a snapshot: wrong magic"));
-        }
-        if field(8) > VERSION {
-            return Err(TabletError::TooNew {
-                path: Arc::from(path),
-                found: field(8),
-                supported: VERSION,
-            });
-        }
-        if field(12) as usize != payload.len() || payload.len() > BYTES_MAX {
-            return Err(corruption("the length in the header is not the length of the payload"));
-        }
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(header.get(..16).unwrap_or_default());
-        hasher.update(payload);
-        if hasher.finalize() != field(16) {
-            return Err(corruption("the checksum does not match"));
-        }
-        SnapshotPart::decode(payload).map_err(|e| corruption(&format!("checksum right, content not decodable: {e}")))
+        KIND.decode(path, bytes, |payload| SnapshotPart::decode(payload))
     }
 
     /// Every reference of its manifests to a stored file, with the bytes of the file; some files more than once.
@@ -223,6 +189,7 @@ pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_header::HEADER_BYTES;
     use stele_storage::memory::MemoryStorage;
     use stele_types::{FileId, GroupId};
 

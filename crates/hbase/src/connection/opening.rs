@@ -114,10 +114,9 @@ fn accept(header: &ConnectionHeader) -> Result<(Client, Service), Failure> {
     let name = header.service_name.as_deref().unwrap_or_default();
     let service = Service::named(name)
         .ok_or_else(|| Failure::new(exception::UNKNOWN_SERVICE, format!("Unknown service={name}")))?;
-    let (cells, sends_tags) = match header.cell_block_codec_class.as_deref() {
-        None | Some("") => (CellPlace::Message, false),
-        Some(KEY_VALUE_CODEC) => (CellPlace::Block, false),
-        Some(KEY_VALUE_CODEC_WITH_TAGS) => (CellPlace::Block, true),
+    let cells = match header.cell_block_codec_class.as_deref() {
+        None | Some("") => CellPlace::Message,
+        Some(KEY_VALUE_CODEC | KEY_VALUE_CODEC_WITH_TAGS) => CellPlace::Block,
         Some(other) => {
             return Err(Failure::new(
                 exception::UNSUPPORTED_CODEC,
@@ -126,11 +125,7 @@ fn accept(header: &ConnectionHeader) -> Result<(Client, Service), Failure> {
         }
     };
     let compression = BlockCompression::of_class(header.cell_block_compressor_class.as_deref())?;
-    let client = Client {
-        cells,
-        sends_tags,
-        compression,
-    };
+    let client = Client { cells, compression };
     Ok((client, service))
 }
 

@@ -104,7 +104,6 @@ async fn the_future_of_a_call_is_small() {
         call: Call {
             client: crate::call::Client {
                 cells: crate::cells::CellPlace::Block,
-                sends_tags: false,
                 compression: crate::compression::BlockCompression::None,
             },
             regions: Arc::default(),
