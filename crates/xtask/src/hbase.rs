@@ -8,11 +8,13 @@
 //! * `--record`: the real HBase of `cargo xtask rival`, into the expectation.
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
+//! * `--measure`: PerformanceEvaluation against Stele and a real HBase, with their CPU time ([`measure`]).
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 
 mod differences;
 mod gateways;
+mod measure;
 mod tools;
 mod transcript;
 
@@ -53,6 +55,9 @@ pub struct Arguments {
     /// Replicates a table from the HBase of `cargo xtask rival`, which is started, instead.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics"])]
     replication: bool,
+    /// Measures Stele and the HBase of `cargo xtask rival` with PerformanceEvaluation instead; both are started afresh.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
+    measure: bool,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
@@ -131,6 +136,9 @@ impl Target {
 
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.measure {
+        return measure::run();
+    }
     let name = if arguments.record { "hbase" } else { &arguments.against };
     let target = Target::of(name, arguments.quorum.as_deref())?;
     let passed = if arguments.tools {
