@@ -15,7 +15,7 @@ use stele_wire::{exception, region};
 /// Region ids are times in ms in HBase, and this many digits long. Ids of equal length sort as numbers do.
 const FIRST_ID: u64 = 1_000_000_000_000;
 
-/// Bytes of a cell beside its row, family, qualifier and value: lengths, timestamp and type.
+/// Bytes of a cell without its row, family, qualifier and value: lengths, timestamp and type.
 const CELL_OVERHEAD_BYTES: usize = 24;
 
 /// A region that a call is for.

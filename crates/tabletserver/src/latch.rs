@@ -215,6 +215,7 @@ impl RowLatches {
         let mut latched = self.latched(What::ManyOwned(Box::default()));
         for stripe in members(&stripes_of(rows)) {
             self.stripes[stripe].own().await;
+            debug_assert!(!self.stripes[stripe].is_shared(), "nobody shares a latch that is owned");
             latched.what.add(stripe);
         }
         latched

@@ -103,7 +103,7 @@ fn is_served_everywhere(coprocessor: &[u8]) -> bool {
     CLASSES.iter().any(|served| served.as_bytes() == class.trim_ascii())
 }
 
-/// Checks a family, without what the rules of garbage collection and the options of files check.
+/// Checks a family. The rules of garbage collection and the options of files have checks of their own.
 pub(super) fn check_family(family: &ColumnFamilySchema) -> Outcome<()> {
     let attributes = &family.attributes;
     let name = family.name.escape_ascii();

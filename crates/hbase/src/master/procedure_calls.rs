@@ -1,4 +1,6 @@
-//! Procedures that are found by name: the flush of a table and the snapshot of an enabled one, by old clients.
+//! Procedures that clients call by name.
+//!
+//! There are two, for old clients: the flush of a table, and the snapshot of an enabled one.
 
 use super::{snapshots, tables};
 use crate::call::{Call, Reply};

@@ -2,7 +2,7 @@
 //!
 //! The rows are few, and their mutations are one batch: one record of the log, which becomes visible as a whole. Reads follow the
 //! rules of operations on one row. A read that finds too little free memory gives up all latches and all memory. The operation is
-//! begun again with the memory that it then knows to need for all its rows, which it waits for at once. So no operation has memory
+//! begun again with the memory that it then knows to need for all its rows, which it takes in one piece. So no operation has memory
 //! and waits for more. Random choices of filters are made again, so conditions should make none.
 
 use super::steps::{self, Times};
@@ -55,6 +55,10 @@ impl RowOperations {
         let of_conditions = conditions.iter().map(|(row, _)| &row[..]);
         let all: BTreeSet<&[u8]> = of_conditions.chain(steps.keys().map(|row| &row[..])).collect();
         let all: Vec<&[u8]> = all.into_iter().collect();
+        assert!(
+            all.len() <= conditions.len() + steps.len(),
+            "each row is latched once, however many conditions and steps it has"
+        );
         let size = WriteSize::sum(steps.iter().map(|(row, steps)| steps::least_size(row, steps)));
         let mut needs: BTreeMap<Bytes, usize> = BTreeMap::new();
         for _ in 0..ATTEMPTS_MAX {
@@ -109,6 +113,11 @@ impl RowOperations {
             }
             reserve.insert(row.clone(), Begun::from(all.split(*bytes)));
         }
+        assert_eq!(
+            reserve.len(),
+            needs.len(),
+            "each row that is known to need memory begins with it"
+        );
         Ok(reserve)
     }
 
@@ -167,6 +176,10 @@ impl RowOperations {
                 rows.push(RowMutation { row, mutations });
             }
         }
+        debug_assert!(
+            rows.is_sorted_by(|a, b| a.row < b.row),
+            "each row is written once, in the order of rows"
+        );
         Ok(rows)
     }
 }

@@ -5,10 +5,10 @@
 //! these results:
 //!
 //! * *passed*.
-//! * It *needs the mini-cluster*: it looks into the servers' process, their files, or their configuration. The program sees
+//! * It *needs the mini-cluster*: it depends on the servers' process, their files, or their configuration. The program sees
 //!   most of these; `internals.txt` lists the others, which fail instead.
 //! * *Known difference*: it fails, and `differences.txt` has the reason.
-//! * *failed*.
+//! * *failed*, at two attempts.
 //!
 //! Each class has a JVM of its own, as in HBase's own build, and drops all tables of its server first.
 
@@ -26,8 +26,8 @@ use std::time::Instant;
 /// Servers that are started, each for one class at a time.
 pub const SERVERS: usize = 3;
 
-/// HBase gives a class 13 minutes; the longest takes a fifth of this on a busy machine.
-const CLASS_SECONDS_MAX: u32 = 600;
+/// HBase gives a class 13 minutes; the longest takes half of this on a busy machine.
+const CLASS_SECONDS_MAX: u32 = 300;
 
 const MAIN: &str = "stele.clients.conformance.Main";
 const PACKAGE: &str = "org.apache.hadoop.hbase";
@@ -76,7 +76,7 @@ struct Counts {
     needs: u64,
 }
 
-/// What a class runs with, besides its server.
+/// The surroundings of a class, without its server.
 struct Setup {
     jars: PathBuf,
     /// Of logs, and of the files that tests write.
@@ -100,7 +100,10 @@ pub fn run(servers: &[(&str, &str)], only: &Regex) -> Result<bool> {
     let work = |server: (&str, &str)| -> Result<()> {
         while let Some(class) = next(&left) {
             let started = Instant::now();
-            let outcomes = setup.run(class, server)?;
+            let mut outcomes = setup.run(class, server)?;
+            if lock(&known).any_unknown(&outcomes) {
+                second_attempt(&mut outcomes, &setup.run(class, server)?);
+            }
             let counts = lock(&known).judge(&outcomes);
             println!("{class}: {counts} ({} s)", started.elapsed().as_secs());
             lock(&all).add(counts);
@@ -121,6 +124,21 @@ pub fn run(servers: &[(&str, &str)], only: &Regex) -> Result<bool> {
     println!("logs: {}", setup.dir.display());
     println!("{all}");
     Ok(all.failed == 0)
+}
+
+/// Takes over the results of tests that fail, and pass at the second attempt. Some depend on the timing of threads.
+fn second_attempt(outcomes: &mut [Outcome], again: &[Outcome]) {
+    let passes = |test: &str| {
+        again
+            .iter()
+            .any(|other| other.test == test && other.ended == Ended::Passed)
+    };
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.ended == Ended::Failed) {
+        if passes(&outcome.test) {
+            println!("passed at the second attempt: {} {}", outcome.test, outcome.message);
+            outcome.ended = Ended::Passed;
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -188,6 +206,14 @@ impl Known {
             internals: Reasons::read(&project().join("internals.txt"))?,
             differences: Reasons::read(&project().join("differences.txt"))?,
         })
+    }
+
+    /// Whether a failure has no reason.
+    fn any_unknown(&mut self, outcomes: &[Outcome]) -> bool {
+        let failed = outcomes.iter().filter(|outcome| outcome.ended == Ended::Failed);
+        let unknown = |test: &str| !self.internals.explain(test) && !self.differences.explain(test);
+        let mut failed = failed.map(|outcome| outcome.test.as_str());
+        failed.any(unknown)
     }
 
     /// Counts the results of a class, and shows the failures without a reason.
@@ -277,6 +303,15 @@ mod tests {
         };
         assert_eq!(counts, expected);
         assert_eq!(known.report_unused(), 1);
+    }
+
+    #[test]
+    fn a_test_has_two_attempts() {
+        let mut first = ["failed\tA.x\tx", "failed\tA.y\tx", "needs\tA.z\tx"].map(outcome);
+        let again = ["passed\tA.x\t", "failed\tA.y\tx", "passed\tA.z\t"].map(outcome);
+        second_attempt(&mut first, &again);
+        let ended = first.map(|outcome| outcome.ended);
+        assert_eq!(ended, [Ended::Passed, Ended::Failed, Ended::NeedsMiniCluster]);
     }
 
     #[test]

@@ -124,7 +124,7 @@ async fn operations_on_the_same_rows_follow_each_other() {
     assert!(have(&server, &[("a", all), ("b", all)]).await);
 }
 
-/// Rows that are read in pieces take reserved memory, and wait for that of all of them at once.
+/// Rows that are read in pieces take reserved memory, and wait for that of all of them together.
 #[tokio::test]
 async fn large_rows_are_read_within_their_memory() {
     const VALUE_BYTES: usize = 1 << 20;

@@ -37,14 +37,20 @@ public final class Main {
     launcher.execute(
         LauncherDiscoveryRequestBuilder.request().selectors(selectClass(arguments[3])).build(), listener);
     listener.end(null);
-    // A test may leave threads behind.
+    leave();
+  }
+
+  /** A test may leave threads behind, and a security manager that lets nobody end the JVM. */
+  @SuppressWarnings("removal")
+  private static void leave() {
+    System.setSecurityManager(null);
     Runtime.getRuntime().halt(0);
   }
 
   /** Where some tests look for configurations of servers, which they then change. */
   private static void configurationFiles() throws IOException {
     Path folder = Files.createDirectories(Path.of("target/test-classes"));
-    for (String name : new String[] {"hbase-site.xml", "hbase-site2.xml"}) {
+    for (String name : new String[] {"hbase-site.xml", "hbase-site2.xml", "override-hbase-site.xml"}) {
       Files.writeString(folder.resolve(name), "<configuration/>");
     }
   }
@@ -63,7 +69,7 @@ public final class Main {
         }
       });
       listener.end("the class has not ended after " + seconds + " s");
-      Runtime.getRuntime().halt(0);
+      leave();
     });
     watch.setDaemon(true);
     watch.start();
