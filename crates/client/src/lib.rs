@@ -23,8 +23,10 @@ pub use request::{
     ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace,
 };
 pub use router::{Router, Servers};
-pub use row_operation::{CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, Step};
+pub use row_operation::{
+    CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation, Step,
+};
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
-pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService};
+pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService};

@@ -5,7 +5,7 @@ use crate::request::{
     CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, ServerPlace, TableGroups,
     TableUpdate, TabletInfo, TabletPlace,
 };
-use crate::row_operation::{RowOperation, RowOutcome};
+use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
 use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -45,6 +45,10 @@ pub trait TableService: Send + Sync + 'static {
 
     /// Reads and writes one row, atomically.
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome>;
+
+    /// Reads and writes rows of one tablet, atomically; whether all conditions held. `FailedPrecondition` when the rows are of
+    /// several tablets, `Unimplemented` when their tablet is on another server.
+    async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool>;
 
     /// Rows that cut the range into pieces of about equal size, ascending; tablet boundaries are always among them.
     /// The last sample is the empty row, for the end of the range, with the total.
