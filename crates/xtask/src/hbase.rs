@@ -10,9 +10,11 @@
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
+//! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
 
 mod differences;
 mod gateways;
+mod migration;
 mod tools;
 mod transcript;
 
@@ -53,6 +55,15 @@ pub struct Arguments {
     /// Replicates a table from the HBase of `cargo xtask rival`, which is started, instead.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics"])]
     replication: bool,
+    /// Migrates a table of the HBase of `cargo xtask rival`, which is started, instead.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
+    migration: bool,
+    /// Rows of the table that is migrated.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "migration")]
+    rows: u32,
+    /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", default_value = "heap=2g")]
+    settings: Vec<String>,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
@@ -67,13 +78,13 @@ struct Target {
 }
 
 impl Target {
-    fn of(name: &str, quorum: Option<&str>) -> Result<Target> {
+    fn of(name: &str, arguments: &Arguments) -> Result<Target> {
         match name {
             "stele" => Target::stele(),
-            "hbase" => Target::hbase(),
+            "hbase" => Target::hbase(&arguments.settings),
             address => Ok(Target {
                 address: address.to_owned(),
-                quorum: quorum.map(str::to_owned),
+                quorum: arguments.quorum.clone(),
                 started: None,
             }),
         }
@@ -97,9 +108,9 @@ impl Target {
     }
 
     /// The real one runs on afterwards: its start takes half a minute.
-    fn hbase() -> Result<Target> {
+    fn hbase(settings: &[String]) -> Result<Target> {
         let request = Request {
-            settings: vec!["heap=2g".to_owned()],
+            settings: settings.to_vec(),
             conf: None,
             fresh: false,
         };
@@ -132,7 +143,7 @@ impl Target {
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let name = if arguments.record { "hbase" } else { &arguments.against };
-    let target = Target::of(name, arguments.quorum.as_deref())?;
+    let target = Target::of(name, arguments)?;
     let passed = if arguments.tools {
         tools::run(&target.address, &arguments.only)?
     } else if arguments.gateways {
@@ -144,7 +155,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     } else if arguments.semantics {
         semantics(&target)?
     } else if arguments.replication {
-        replication(&target)?
+        replication(&Target::hbase(&arguments.settings)?, &target)?
+    } else if arguments.migration {
+        migration::run(&Target::hbase(&arguments.settings)?, &target, arguments.rows)?
     } else {
         cases(&target.address, arguments)?
     };
@@ -172,8 +185,7 @@ fn semantics(target: &Target) -> Result<bool> {
 }
 
 /// Adds Stele as a peer of a real HBase, and compares the cells of both.
-fn replication(target: &Target) -> Result<bool> {
-    let source = Target::hbase()?;
+fn replication(source: &Target, target: &Target) -> Result<bool> {
     let quorum = target
         .quorum
         .as_deref()
