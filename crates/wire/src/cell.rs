@@ -262,7 +262,12 @@ fn length(bytes: &mut Bytes, what: &'static str) -> Result<usize, WireError> {
     Ok(number(bytes, 4, what, Buf::get_u32)? as usize)
 }
 
-fn number<T>(bytes: &mut Bytes, len: usize, what: &'static str, get: fn(&mut Bytes) -> T) -> Result<T, WireError> {
+pub(crate) fn number<T>(
+    bytes: &mut Bytes,
+    len: usize,
+    what: &'static str,
+    get: fn(&mut Bytes) -> T,
+) -> Result<T, WireError> {
     let (needed, found) = (len as u64, bytes.len() as u64);
     if found < needed {
         return Err(WireError::Truncated { what, needed, found });
@@ -270,7 +275,7 @@ fn number<T>(bytes: &mut Bytes, len: usize, what: &'static str, get: fn(&mut Byt
     Ok(get(bytes))
 }
 
-fn take(bytes: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, WireError> {
+pub(crate) fn take(bytes: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, WireError> {
     let (needed, found) = (len as u64, bytes.len() as u64);
     if found < needed {
         return Err(WireError::Truncated { what, needed, found });
