@@ -162,7 +162,7 @@ impl Cluster {
         Ok(region)
     }
 
-    /// All regions of a table in their order, looked up anew.
+    /// All regions of a table in their order, looked up again.
     ///
     /// # Errors
     /// Those of [`Cluster::locate`], and a table of too many regions.

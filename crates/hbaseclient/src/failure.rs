@@ -1,4 +1,4 @@
-//! Failures of one attempt of a call, their remedies, and the pause before the next attempt.
+//! Failures of one attempt of a call, their remedies, and the pauses between attempts.
 //!
 //! Follows HBase's own client. The class of a Java exception decides, and pauses grow by that client's factors. After
 //! an unknown exception the call is tried at another place. All retries of a call end a
@@ -153,7 +153,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// No failure yet; the last attempt is so much later than the first failure, at most.
+    /// No failure yet; the last attempt is at most `retry_for` later than the first failure.
     pub fn new(retry_for: Duration) -> Self {
         Self {
             retry_for,

@@ -1,4 +1,4 @@
-//! Reads all cells of a range of rows, through as many regions and scanners as that takes.
+//! Reads all cells of a range of rows, through several regions and scanners.
 //!
 //! Unlike HBase's own client it does not assemble rows: a consumer gets cells as they arrive, so a row may be larger than
 //! memory. A scanner that the server has lost is opened again behind the last whole row. The parts of a row that had
@@ -79,7 +79,7 @@ impl Rows {
 pub enum View {
     /// Cells that a reader sees.
     Visible,
-    /// Also hidden cells and delete markers.
+    /// Also hidden cells and tombstones.
     Raw,
 }
 
@@ -88,7 +88,7 @@ pub enum View {
 pub struct Cells {
     /// Cells with their tags, in the order of the table. Tags are empty unless the codec carries them.
     pub cells: Vec<(Cell, Bytes)>,
-    /// Whether the first row had begun before and begins anew here: its earlier cells are all repeated.
+    /// Whether the first row had begun before and begins again here: its earlier cells are all repeated.
     pub again: bool,
     /// The last row that is known to be whole; all rows before it are whole, too.
     pub whole: Option<Bytes>,

@@ -6,14 +6,13 @@
 //! Of cells that differ only in their values the scan returns the newest first, and only that one is kept: written one
 //! after another, the oldest would win.
 
-use crate::tags;
 use anyhow::{Context, Result, bail};
 use bytes::{Bytes, BytesMut};
 use stele_cli::escape::escape;
 use stele_hbaseclient::batch::RowChange;
-use stele_wire::WireError;
 use stele_wire::cell::{Cell, CellRef, CellType};
 use stele_wire::messages::{MutationProto, MutationType, NameBytesPair};
+use stele_wire::{WireError, tags};
 
 /// Most cells of a change; a wider row becomes several. A server converts a change without a pause.
 const CELLS_MAX: usize = 10_000;

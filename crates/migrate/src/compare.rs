@@ -64,7 +64,7 @@ pub fn digests(cluster: &Arc<Cluster>, table: &str, rows: Rows) -> RowDigests {
     RowDigests::new(Scanner::new(Arc::clone(cluster), table, rows, View::Visible))
 }
 
-/// Compares a range. `seen` is told what has been compared since its last call.
+/// Compares a range. `seen` gets the numbers of rows compared since its last call.
 ///
 /// # Errors
 /// Those of the scans.

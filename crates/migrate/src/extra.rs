@@ -1,7 +1,7 @@
 //! Deletes cells that only the target has.
 //!
-//! Such a cell remains if the source deleted it and the target dropped the marker, by a compaction, before an older copy
-//! of the cell arrived. Each is deleted by a marker of exactly its version.
+//! Such a cell remains if the source deleted it and the target dropped the tombstone, by a compaction, before an older copy
+//! of the cell arrived. Each is deleted by a tombstone of exactly its version.
 
 use crate::changes::Converter;
 use crate::ends::Ends;
@@ -25,9 +25,9 @@ pub async fn delete(ends: &Ends, table: &str, row: &Bytes) -> Result<u64> {
     // The target first: a cell that it had before the source was read, and that the source lacks, came from nowhere else.
     let target = cells(&ends.target, table, row).await?;
     let source = cells(&ends.source, table, row).await?;
-    let markers = markers(target, &source);
-    let count = markers.len() as u64;
-    let (changes, _) = Converter::new(false).convert(markers)?;
+    let tombstones = tombstones(target, &source);
+    let count = tombstones.len() as u64;
+    let (changes, _) = Converter::new(false).convert(tombstones)?;
     batch::write(&ends.target, table, &changes).await?;
     Ok(count)
 }
@@ -51,17 +51,17 @@ async fn cells(cluster: &Arc<Cluster>, table: &str, row: &Bytes) -> Result<Vec<C
     Ok(all)
 }
 
-/// A marker for each cell of the target that the source has not, with no tags.
-fn markers(target: Vec<Cell>, source: &[Cell]) -> Vec<(Cell, Bytes)> {
+/// A tombstone for each cell of the target that the source has not, with no tags.
+fn tombstones(target: Vec<Cell>, source: &[Cell]) -> Vec<(Cell, Bytes)> {
     let place = |cell: &Cell| (cell.family.clone(), cell.qualifier.clone(), cell.timestamp);
     let known: HashSet<_> = source.iter().map(place).collect();
-    let marker = |cell: Cell| Cell {
+    let tombstone = |cell: Cell| Cell {
         kind: CellType::Delete,
         value: Bytes::new(),
         ..cell
     };
     let extra = target.into_iter().filter(|cell| !known.contains(&place(cell)));
-    extra.map(|cell| (marker(cell), Bytes::new())).collect()
+    extra.map(|cell| (tombstone(cell), Bytes::new())).collect()
 }
 
 #[cfg(test)]
@@ -80,8 +80,8 @@ mod tests {
         };
         let target = vec![cell("a", 1, "x"), cell("a", 2, "y"), cell("b", 1, "z")];
         let source = [cell("a", 2, "other"), cell("c", 1, "w")];
-        let markers = markers(target, &source);
-        let shown: Vec<_> = markers
+        let tombstones = tombstones(target, &source);
+        let shown: Vec<_> = tombstones
             .iter()
             .map(|(cell, _)| (&cell.qualifier[..], cell.timestamp, cell.kind))
             .collect();

@@ -1,13 +1,13 @@
 //! `stele migrate`: copies tables of a live HBase into Stele, and compares both.
 //!
-//! Both ends speak HBase's native RPC. The copy is a raw scan of all versions: cells keep their timestamps, and delete
-//! markers are copied as such. So the copy may run beside a replication peer that writes the same cells, and may be
+//! Both ends speak HBase's native RPC. The copy is a raw scan of all versions: cells keep their timestamps, and
+//! tombstones are copied as such. So the copy may run next to a replication peer that writes the same cells, and may be
 //! repeated. `docs/migrating-from-hbase.md` has the order of steps.
 //!
 //! Terms: the *source* is the HBase cluster, the *target* is Stele. A *range* is the rows of a region of the source when
 //! the copy began; it is the unit of parallel work and of the progress file.
 //!
-//! Layers, pure first: [`address`], [`tags`], [`changes`], [`digest`] know no network; [`journal`] knows files; [`ends`],
+//! Layers, pure first: [`address`], [`changes`], [`digest`] know no network; [`journal`] knows files; [`ends`],
 //! [`tables`], [`workers`] know the network; [`copy`], [`compare`], [`recheck`],
 //! [`extra`] and [`verify`] do the work.
 //!
@@ -34,7 +34,6 @@ pub mod pace;
 pub mod recheck;
 pub mod run;
 pub mod tables;
-pub mod tags;
 pub mod verify;
 pub mod workers;
 

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lets so many bytes pass in a second.
+/// Lets a fixed number of bytes pass in a second.
 #[derive(Debug)]
 pub struct Pace {
     /// `None` for no limit.

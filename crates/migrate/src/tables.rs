@@ -43,7 +43,7 @@ impl Table {
         Ok(Table { name, schema })
     }
 
-    /// The cells that are copied. Where deletes act by sequence, a copied marker would hide cells that were written
+    /// The cells that are copied. Where deletes act by sequence, a copied tombstone would hide cells that were written
     /// after it, so only visible cells are copied.
     pub fn view(&self) -> View {
         let by_sequence = |attribute: &BytesBytesPair| {

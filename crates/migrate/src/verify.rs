@@ -27,7 +27,7 @@ pub struct Verification {
     pub delete_extra: bool,
     /// Times that a row that differs is read again.
     pub attempts: u8,
-    /// What has been found.
+    /// The findings.
     pub report: Mutex<Report>,
 }
 
@@ -187,9 +187,9 @@ impl Report {
         if differences.is_empty() {
             return;
         }
-        let number = count(differences.len() as u64, "row");
+        let number = differing(differences.len() as u64);
         self.lines
-            .push(format!("table {}, {}: {number} differ", part.table, part.rows()));
+            .push(format!("table {}, {}: {number}", part.table, part.rows()));
         let named = usize::try_from(named).unwrap_or(usize::MAX);
         let shown = differences.iter().take(named).map(|difference| {
             let (source, target) = (
@@ -226,7 +226,7 @@ impl Report {
         if self.differing == 0 && self.given_up == 0 {
             return "no differences".to_owned();
         }
-        let mut text = format!("{} differ", count(self.differing, "row"));
+        let mut text = differing(self.differing);
         if self.changing > 0 {
             text.push_str(&format!(", {} of which are changing", self.changing));
         }
@@ -235,6 +235,10 @@ impl Report {
         }
         text
     }
+}
+
+fn differing(rows: u64) -> String {
+    format!("{} differ{}", count(rows, "row"), if rows == 1 { "s" } else { "" })
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! Runs tasks side by side, a bounded number at a time, until one fails or the user stops them.
+//! Runs a bounded number of tasks at a time.
+//!
+//! All end when one fails, or when the user interrupts the command.
 
 use anyhow::{Result, bail};
 use std::future::Future;

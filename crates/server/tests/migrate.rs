@@ -1,4 +1,4 @@
-//! `stele migrate` between two servers: the source is one more Stele, which speaks HBase's protocol as well.
+//! `stele migrate` between two servers of Stele, which speaks HBase's protocol as a source, too.
 
 use crate::support::server::{Server, stele};
 use bytes::Bytes;
@@ -225,7 +225,7 @@ fn text(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn a_table_arrives_with_its_options_versions_and_markers() {
+async fn a_table_arrives_with_its_options_versions_and_tombstones() {
     let folder = tempfile::tempdir().unwrap();
     let (source, target) = (End::start(), End::start());
     source.create().await;
@@ -250,7 +250,7 @@ async fn a_table_arrives_with_its_options_versions_and_markers() {
         "no progress file stays"
     );
 
-    // A marker is a marker in the target, too: it hides a late cell, as in the source.
+    // A tombstone is one in the target, too: it hides a late cell, as in the source.
     for end in [&source, &target] {
         end.write(&[put("d", "f:q", 2, "late")]).await;
     }
@@ -262,7 +262,7 @@ async fn a_table_arrives_with_its_options_versions_and_markers() {
             .any(|cell| cell.contains("late") || cell.contains("hidden"))
     );
 
-    // A copy that is repeated, beside a newer cell of a peer, changes nothing more.
+    // A copy that is repeated, after a newer cell of a peer, changes nothing more.
     target.write(&[put("a", "f:q", 9, "of the peer")]).await;
     let before = target.cells(View::Visible).await;
     let again = migrate(folder.path(), &source, &target, &["--tables", "shop:.*"]);

@@ -64,6 +64,9 @@ pub struct Arguments {
     /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", default_value = "heap=2g")]
     settings: Vec<String>,
+    /// Starts the server as the tests build it (`cargo build -p stele`), with debug assertions.
+    #[arg(long)]
+    debug: bool,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
@@ -142,6 +145,9 @@ impl Target {
 
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.debug {
+        server::choose(server::Build::Tests);
+    }
     let name = if arguments.record { "hbase" } else { &arguments.against };
     let target = Target::of(name, arguments)?;
     let passed = if arguments.tools {

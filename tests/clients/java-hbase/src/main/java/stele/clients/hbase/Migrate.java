@@ -136,11 +136,12 @@ public final class Migrate {
     try (Table table = source.getTable(NAME)) {
       while (!stopped.get()) {
         String row = row(random.nextInt(rows + rows / 10));
-        switch (random.nextInt(8)) {
+        switch (random.nextInt(10)) {
           case 0 -> table.delete(new Delete(b(row)));
           case 1 -> table.delete(new Delete(b(row)).addColumns(b("f"), b("a")));
           case 2 -> table.increment(new Increment(b(row)).addColumn(b("f"), b("count"), 1));
           case 3 -> table.append(new Append(b("log" + random.nextInt(10))).addColumn(b("f"), b("text"), b("x")));
+          case 4 -> table.put(put(row, "f:short lived=x").setTTL(60_000L + random.nextInt(24 * 3600 * 1000)));
           default -> table.put(put(row, "f:a=" + writes, "g:n=live"));
         }
         writes.incrementAndGet();
