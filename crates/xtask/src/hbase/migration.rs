@@ -85,7 +85,9 @@ pub fn run(source: &Target, target: &Target, rows: u32) -> Result<bool> {
     let mut users = Users::start(source, quorum, rows)?;
     command(&["--schema-only"]).check()?;
     users.tell("peer")?;
-    let mut first = Process::new(command(&["--max-bytes-per-second", "20MiB"]).into_command().spawn()?);
+    // A row has some 200 bytes, so this copy takes ten seconds if it is not stopped.
+    let slowly = (u64::from(rows) * 20).to_string();
+    let mut first = Process::new(command(&["--max-bytes-per-second", &slowly]).into_command().spawn()?);
     users.tell("split")?;
     while !fs::read_to_string(&state).is_ok_and(|text| text.contains("\"through\":\"")) {
         if let Some(status) = first.ended()? {
