@@ -33,8 +33,8 @@ pub struct Seen {
 /// Result of comparing a range.
 #[derive(Debug, Default)]
 pub struct Compared {
-    /// Keys of rows that differ.
-    pub suspects: Vec<Bytes>,
+    /// Rows that differ, with the source's cells.
+    pub suspects: Vec<(Bytes, RowDigest)>,
     /// Whether there were too many of them, so that the rest of the range was not compared.
     pub gave_up: bool,
 }
@@ -91,7 +91,9 @@ pub async fn compare(ends: &Ends, table: &str, rows: Rows, pace: &Pace, seen: im
         {
             compared.gave_up = compared.suspects.len() >= SUSPECTS_MAX;
             // A copy: the row is a slice of a whole response.
-            compared.suspects.push(Bytes::copy_from_slice(row));
+            let row = Bytes::copy_from_slice(row);
+            let digest = of_source.as_ref().map(|(_, digest)| *digest).unwrap_or_default();
+            compared.suspects.push((row, digest));
         }
         match turn {
             Next::Source => a = source.next().await?,

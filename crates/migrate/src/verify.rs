@@ -140,7 +140,8 @@ impl Verification {
             let rows = Rows::one(difference.row.clone());
             self.transfer.run(&part.table, part.view, rows, |_, _, _| ()).await?;
         }
-        let rows = |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.row).collect();
+        let row = |difference: Difference| (difference.row, difference.source);
+        let rows = |differences: Vec<Difference>| differences.into_iter().map(row).collect();
         let ends = &self.transfer.ends;
         let differences = settle(ends, &part.table, rows(differences), self.attempts).await?;
         if !self.delete_extra {

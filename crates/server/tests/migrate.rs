@@ -312,6 +312,40 @@ async fn rows_that_differ_are_named() {
     assert_eq!(target.cells(View::Visible).await, source.cells(View::Visible).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_follows_a_changing_row_does_not_differ() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (Arc::new(End::start()), Arc::new(End::start()));
+    source.create().await;
+    source.write(&sample()).await;
+    assert!(migrate(folder.path(), &source, &target, &[]).status.success());
+    // The target is always one write behind, so both sides are never equal.
+    let hot = |i: i64| put("hot", "f:q", i, "x");
+    source.write(&[hot(100)]).await;
+    let ends = (Arc::clone(&source), Arc::clone(&target));
+    let peer = tokio::spawn(async move {
+        for i in 100.. {
+            ends.0.write(&[hot(i + 1)]).await;
+            ends.1.write(&[hot(i)]).await;
+        }
+    });
+    let verify = || {
+        let output = migrate(folder.path(), &source, &target, &["--verify-only", "--attempts", "1"]);
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = verify();
+    assert_eq!(code, Some(0), "{said}");
+    peer.abort();
+    let _ = peer.await;
+    let (code, said) = verify();
+    assert!(code == Some(1) && said.contains("1 row differs"), "{said}");
+    assert!(
+        said.contains("row hot: 3 cells in the source, 3 cells in the target"),
+        "{said}"
+    );
+    assert!(!said.contains("changing"), "{said}");
+}
+
 /// Some responses of 2 MiB in one range.
 fn large_rows() -> Vec<Cell> {
     let value = "v".repeat(100_000);

@@ -107,7 +107,7 @@ impl Rows {
     fn add(&mut self, shared: &Context, cell: Cell, tags: Bytes) -> Outcome<()> {
         let tags = tags::read(tags)?;
         if let Some(kind) = tags.foreign {
-            return Err(Failure::not_served(&format!(
+            return Err(Failure::not_served(format!(
                 "a replicated cell with a tag of type {kind}"
             )));
         }

@@ -17,6 +17,7 @@ import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 import org.apache.hadoop.hbase.client.Delete;
+import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.Increment;
 import org.apache.hadoop.hbase.client.Put;
 import org.apache.hadoop.hbase.client.Table;
@@ -32,6 +33,8 @@ import org.apache.hadoop.hbase.replication.ReplicationPeerConfig;
  */
 public final class Migrate {
   private static final String PEER = "migration";
+  /** A row whose only cell has expired before the last comparison. */
+  private static final String SHORT_LIVED = "expires";
   private static final TableName NAME = TableName.valueOf("migrated");
   /** Writes in a second: as many as an idle machine replicates beside the copy. */
   private static final int WRITES_PER_SECOND = 200;
@@ -74,6 +77,10 @@ public final class Migrate {
           case "stop" -> {
             users.stopped.set(true);
             writer.join();
+            // Without its TTL it would stay in the target.
+            try (Table table = source.getTable(NAME)) {
+              Case.until(() -> !table.exists(new Get(b(SHORT_LIVED))));
+            }
           }
           default -> throw new IllegalArgumentException(line);
         }
@@ -131,7 +138,7 @@ public final class Migrate {
         }
         mutator.mutate(delete);
       }
-      mutator.mutate(new Put(b(row(3))).addColumn(b("f"), b("short lived"), b("x")).setTTL(24 * 3600 * 1000L));
+      mutator.mutate(put(SHORT_LIVED, "f:q=x").setTTL(30_000));
     }
   }
 
