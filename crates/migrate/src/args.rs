@@ -35,7 +35,7 @@ pub struct MigrateArgs {
     /// Times that a row that differs is read again, after 1, 2, 4, 8, 16, 16, ... seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub attempts: u8,
-    /// Ranges that are copied or compared at a time; each takes about 10 MiB of memory
+    /// Ranges that are copied or compared at a time; each takes up to 40 MiB of memory
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
     /// Most bytes read from the source in a second, such as 20MiB [default: no limit]

@@ -122,10 +122,10 @@ impl Copy {
         saved?;
         let rate = (after.rows - before.rows) as f64 / seconds.max(0.001);
         println!(
-            "copied {}, {} in {seconds:.1} s ({} rows/s)",
+            "copied {}, {} in {seconds:.1} s ({}/s)",
             count(after.rows, "row"),
             count(after.cells, "cell"),
-            rate as u64
+            count(rate as u64, "row")
         );
         Ok(after)
     }
