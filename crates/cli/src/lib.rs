@@ -34,7 +34,7 @@ pub mod records;
 pub mod schema;
 pub mod settings;
 pub mod show;
-pub(crate) mod sizes;
+pub mod sizes;
 pub mod snapshots;
 pub mod timestamp;
 

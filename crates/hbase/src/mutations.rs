@@ -106,8 +106,8 @@ impl Converter<'_> {
         })
     }
 
-    /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's.
-    pub fn logged(&self, cell: Cell) -> Outcome<(Bytes, Mutation)> {
+    /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's, and may have a lifetime.
+    pub fn logged(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
         if cell.row.is_empty() || cell.row.len() > limits::ROW_KEY_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
         }
@@ -118,7 +118,7 @@ impl Converter<'_> {
             kind: cell.kind,
             value: cell.value,
         };
-        match self.write(part, None) {
+        match self.write(part, lifetime_ms) {
             Step::Mutate(mutation) => Ok((cell.row, mutation)),
             _ => Err(Failure::do_not_retry("a delete in a log without a time")),
         }

@@ -46,6 +46,8 @@ enum Top {
     Check(check::CheckArgs),
     /// Repairs damaged data so that a server starts on it, and saves intact data
     Repair(repair::RepairArgs),
+    /// Copies tables of a live HBase into this server, and compares both
+    Migrate(Box<stele_migrate::MigrateArgs>),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
 }
@@ -100,6 +102,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
+        Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
 }

@@ -737,6 +737,64 @@ fn logged(out: &mut BytesMut, row: &str, timestamp: i64, kind: CellType, value: 
     cell.encode(out).unwrap();
 }
 
+/// The same with a tag.
+fn tagged(out: &mut BytesMut, row: &str, timestamp: i64, kind: u8, value: &[u8]) {
+    let mut cell = BytesMut::new();
+    logged(&mut cell, row, timestamp, CellType::Put, "v");
+    let tag = [&[0, value.len() as u8 + 3, 0, value.len() as u8 + 1, kind][..], value].concat();
+    cell[3] += tag.len() as u8;
+    out.extend_from_slice(&cell);
+    out.extend_from_slice(&tag);
+}
+
+#[test]
+fn a_lifetime_in_a_log_is_kept_and_other_tags_are_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut admin = Connection::open(&address, ADMIN_SERVICE);
+    let mut ship = |cells: BytesMut, count: i32| {
+        let entry = WalEntry {
+            key: WalKey {
+                table_name: "t".into(),
+                ..WalKey::default()
+            },
+            key_value_bytes: Vec::new(),
+            associated_cell_count: Some(count),
+        };
+        let request = ReplicateWalEntryRequest {
+            entry: vec![entry],
+            replication_cluster_id: None,
+        };
+        let response = admin.call("ReplicateWALEntry", &request, &cells.freeze());
+        response
+            .header
+            .exception
+            .map(|thrown| thrown.exception_class_name.unwrap())
+    };
+    let mut cells = BytesMut::new();
+    tagged(&mut cells, "a", 5, 8, &1_i64.to_be_bytes());
+    tagged(&mut cells, "b", 5, 8, &(i64::MAX / 2).to_be_bytes());
+    logged(&mut cells, "c", 5, CellType::Put, "v");
+    assert_eq!(ship(cells, 3), None);
+    for (kind, value) in [(2, &b"label"[..]), (8, b"short")] {
+        let mut cells = BytesMut::new();
+        tagged(&mut cells, "d", 5, kind, value);
+        assert_eq!(ship(cells, 1).as_deref(), Some(exception::DO_NOT_RETRY));
+    }
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let scan = ScanRequest {
+        region: Some(region_of(&mut client, b"a")),
+        scan: Some(Scan::default()),
+        number_of_rows: Some(10),
+        ..ScanRequest::default()
+    };
+    let (_, found) = client.ask::<ScanResponse>("Scan", &scan);
+    assert_eq!(found, ["b f:q=v", "c f:q=v"], "the first has expired");
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
+}
+
 #[test]
 fn entries_of_a_log_are_applied_once_however_often_they_come() {
     let data = tempfile::tempdir().unwrap();

@@ -12,11 +12,13 @@
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 //! * `--conformance`: HBase's own test classes ([`conformance`]).
+//! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
 
 mod conformance;
 mod differences;
 mod gateways;
 mod measure;
+mod migration;
 mod reasons;
 mod tools;
 mod transcript;
@@ -65,6 +67,18 @@ pub struct Arguments {
     /// Runs HBase's own test classes instead; they drop ALL tables of the server.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication"])]
     conformance: bool,
+    /// Migrates a table of the HBase of `cargo xtask rival`, which is started, instead.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
+    migration: bool,
+    /// Rows of the table that is migrated.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "migration")]
+    rows: u32,
+    /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", default_value = "heap=2g")]
+    settings: Vec<String>,
+    /// Starts the server as the tests build it (`cargo build -p stele`), with debug assertions.
+    #[arg(long)]
+    debug: bool,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT. Of several servers, in their order.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
@@ -79,13 +93,13 @@ struct Target {
 }
 
 impl Target {
-    fn of(name: &str, quorum: Option<&str>) -> Result<Target> {
+    fn of(name: &str, arguments: &Arguments) -> Result<Target> {
         match name {
             "stele" => Target::stele(),
-            "hbase" => Target::hbase(),
+            "hbase" => Target::hbase(&arguments.settings),
             address => Ok(Target {
                 address: address.to_owned(),
-                quorum: quorum.map(str::to_owned),
+                quorum: arguments.quorum.clone(),
                 started: None,
             }),
         }
@@ -114,9 +128,9 @@ impl Target {
     }
 
     /// The real one runs on afterwards: its start takes half a minute.
-    fn hbase() -> Result<Target> {
+    fn hbase(settings: &[String]) -> Result<Target> {
         let request = Request {
-            settings: vec!["heap=2g".to_owned()],
+            settings: settings.to_vec(),
             conf: None,
             fresh: false,
         };
@@ -152,6 +166,9 @@ impl Target {
 
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.debug {
+        server::choose(server::Build::Tests);
+    }
     if arguments.measure {
         return measure::run();
     }
@@ -159,7 +176,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         return conformance(arguments);
     }
     let name = if arguments.record { "hbase" } else { &arguments.against };
-    let target = Target::of(name, arguments.quorum.as_deref())?;
+    let target = Target::of(name, arguments)?;
     let passed = if arguments.tools {
         tools::run(&target.address, &arguments.only)?
     } else if arguments.gateways {
@@ -167,7 +184,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     } else if arguments.semantics {
         semantics(&target)?
     } else if arguments.replication {
-        replication(&target)?
+        replication(&Target::hbase(&arguments.settings)?, &target)?
+    } else if arguments.migration {
+        migration::run(&Target::hbase(&arguments.settings)?, &target, arguments.rows)?
     } else {
         cases(&target.address, arguments)?
     };
@@ -218,8 +237,7 @@ fn semantics(target: &Target) -> Result<bool> {
 }
 
 /// Adds Stele as a peer of a real HBase, and compares the cells of both.
-fn replication(target: &Target) -> Result<bool> {
-    let source = Target::hbase()?;
+fn replication(source: &Target, target: &Target) -> Result<bool> {
     let quorum = target.quorum()?;
     let class_path = format!("{}/*", crate::tools::hbase_cases()?.display());
     let passed = Run::new("java")

@@ -6,28 +6,20 @@
 //! Like HBase's own client, and unlike most drivers: one socket to each server, shared by all clients of a thread.
 //! Requests are written together and responses taken in any order, so that the server limits the figures.
 //!
-//! Modules, from the bottom up: [`failure`] decides about retries. [`slots`] and [`socket`] carry calls. [`servers`],
-//! [`locations`] and [`cluster`] find servers. [`requests`] and [`rows`] translate. [`connection`], [`batch`], [`scan`]
-//! and [`admin`] implement a target's operations.
+//! `stele_hbaseclient` finds servers and carries calls. Modules here, from the bottom up: [`requests`] and [`rows`]
+//! translate. [`connection`], [`scan`] and [`admin`] implement a target's operations.
 
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
-use cluster::Cluster;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_hbaseclient::{Cluster, Failure, Remedy, Settings};
 
 mod admin;
-mod batch;
-mod cluster;
 mod connection;
-mod failure;
-mod locations;
 mod requests;
 mod rows;
 mod scan;
-mod servers;
-mod slots;
-mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -75,7 +67,27 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
 
 impl HbaseTarget {
     fn cluster(&self) -> Cluster {
-        Cluster::new(self.bootstrap.clone(), self.timeout)
+        let settings = Settings {
+            timeout: self.timeout,
+            user: "stele-bench",
+            ..Settings::default()
+        };
+        Cluster::new(vec![self.bootstrap.clone()], settings)
+    }
+}
+
+impl From<Failure> for TargetError {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match &failure {
+            Failure::Lost(_) => Self::Connection(text),
+            Failure::Timeout(ms) => Self::Timeout(*ms),
+            Failure::Unassigned(_) => Self::Busy(text),
+            Failure::NoTable(_) => Self::Refused(text),
+            Failure::Protocol(_) => Self::Protocol(text),
+            Failure::Exception { .. } if failure.remedy() == Remedy::GiveUp => Self::Refused(text),
+            Failure::Exception { .. } => Self::Busy(text),
+        }
     }
 }
 

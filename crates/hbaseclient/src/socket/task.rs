@@ -1,7 +1,7 @@
 //! The task of a socket: sends the appended requests, and distributes responses.
 
 use super::Shared;
-use crate::target::hbase::failure::Failure;
+use crate::failure::Failure;
 use bytes::BytesMut;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};

@@ -1,19 +1,15 @@
-//! Failures of one attempt of a call, their remedies, and the pause before the next attempt.
+//! Failures of one attempt of a call, their remedies, and the pauses between attempts.
 //!
 //! Follows HBase's own client. The class of a Java exception decides, and pauses grow by that client's factors. After
-//! an unknown exception the call is tried at another place. All retries of a call end [`RETRY_FOR`] after its first
-//! failure.
+//! an unknown exception the call is tried at another place. All retries of a call end a
+//! fixed time after its first failure.
 //!
 //! Pure: no clock, no sockets.
 
-use crate::target::TargetError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stele_wire::messages::{ExceptionResponse, NameBytesPair};
 use stele_wire::{WireError, exception};
-
-/// Longest time of repeating a call. A region that does not come back within it counts as missing in a measurement.
-pub const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// HBase's `hbase.client.pause`.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -99,6 +95,11 @@ impl Failure {
         }
     }
 
+    /// Whether the region may have moved after such a failure.
+    pub fn forgets(&self) -> bool {
+        matches!(self.remedy(), Remedy::Relocate | Remedy::Reopen)
+    }
+
     /// Whether the server returned an exception of this class.
     pub fn is_class(&self, name: &str) -> bool {
         matches!(self, Self::Exception { class, .. } if class == name)
@@ -140,24 +141,11 @@ impl From<WireError> for Failure {
     }
 }
 
-impl From<Failure> for TargetError {
-    fn from(failure: Failure) -> Self {
-        let text = failure.to_string();
-        match &failure {
-            Failure::Lost(_) => Self::Connection(text),
-            Failure::Timeout(ms) => Self::Timeout(*ms),
-            Failure::Unassigned(_) => Self::Busy(text),
-            Failure::NoTable(_) => Self::Refused(text),
-            Failure::Protocol(_) => Self::Protocol(text),
-            Failure::Exception { .. } if failure.remedy() == Remedy::GiveUp => Self::Refused(text),
-            Failure::Exception { .. } => Self::Busy(text),
-        }
-    }
-}
-
 /// Pauses between the attempts of one call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BackOff {
+    /// Longest time from the first failure to the last attempt.
+    retry_for: Duration,
     /// Failures so far.
     failures: u32,
     /// When the first one was.
@@ -165,6 +153,15 @@ pub struct BackOff {
 }
 
 impl BackOff {
+    /// No failure yet; the last attempt is at most `retry_for` later than the first failure.
+    pub fn new(retry_for: Duration) -> Self {
+        Self {
+            retry_for,
+            failures: 0,
+            since: None,
+        }
+    }
+
     /// The pause before another attempt, `None` if there is none.
     pub fn after(&mut self, failure: &Failure, now: Instant) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
@@ -181,13 +178,15 @@ impl BackOff {
             Remedy::AtOnce | Remedy::Reopen if self.failures == 1 => Duration::ZERO,
             _ => PAUSE * factor,
         };
-        (now + pause <= since + RETRY_FOR).then_some(pause)
+        (now + pause <= since + self.retry_for).then_some(pause)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RETRY_FOR: Duration = Duration::from_secs(60);
 
     fn exception(class: &str, do_not_retry: bool) -> Failure {
         Failure::Exception {
@@ -233,7 +232,7 @@ mod tests {
     #[test]
     fn pauses_grow_like_those_of_hbases_client_and_end_after_a_minute() {
         let start = Instant::now();
-        let (mut back_off, mut now, mut pauses) = (BackOff::default(), start, Vec::new());
+        let (mut back_off, mut now, mut pauses) = (BackOff::new(RETRY_FOR), start, Vec::new());
         while let Some(pause) = back_off.after(&exception(exception::REGION_TOO_BUSY, false), now) {
             pauses.push(pause.as_millis());
             now += pause;
@@ -245,8 +244,8 @@ mod tests {
     #[test]
     fn what_cannot_help_is_not_tried_and_what_may_is_tried_at_once_only_once() {
         let now = Instant::now();
-        assert_eq!(BackOff::default().after(&Failure::NoTable("t".into()), now), None);
-        let mut back_off = BackOff::default();
+        assert_eq!(BackOff::new(RETRY_FOR).after(&Failure::NoTable("t".into()), now), None);
+        let mut back_off = BackOff::new(RETRY_FOR);
         let at_once = exception(exception::RETRY_IMMEDIATELY, false);
         assert_eq!(back_off.after(&at_once, now), Some(Duration::ZERO));
         assert!(back_off.after(&at_once, now) > Some(Duration::ZERO));

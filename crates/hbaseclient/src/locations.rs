@@ -6,7 +6,7 @@
 //!
 //! Pure: no clock, no sockets.
 
-use super::servers::Server;
+use crate::servers::Server;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -81,6 +81,12 @@ impl Locations {
         self.count = self.count + regions.len() - before;
     }
 
+    /// Drops all regions of a table.
+    pub fn remove_table(&mut self, table: &str) {
+        let dropped = self.tables.remove(table);
+        self.count -= dropped.map_or(0, |regions| regions.len());
+    }
+
     /// Drops a region, unless newer knowledge about its rows has arrived since.
     pub fn remove(&mut self, table: &str, region: &Arc<Region>) {
         let Some(regions) = self.tables.get_mut(table) else {
@@ -102,11 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn region(start: &str, end: &str) -> Arc<Region> {
-        let server = Arc::new(Server::new(
-            "h:1".into(),
-            "ClientService",
-            std::time::Duration::from_secs(1),
-        ));
+        let server = Arc::new(Server::new("h:1".into(), "ClientService", Arc::default()));
         let bytes = |s: &str| Bytes::copy_from_slice(s.as_bytes());
         Arc::new(Region {
             name: bytes(&format!("t,{start},1")),
@@ -154,6 +156,10 @@ mod tests {
         locations.remove("t", &new);
         assert!(found(&locations, "a").is_none());
         assert_eq!(locations.count, 0);
+        locations.insert("t", new);
+        locations.remove_table("t");
+        locations.remove_table("t");
+        assert!(found(&locations, "a").is_none() && locations.count == 0);
     }
 
     proptest! {

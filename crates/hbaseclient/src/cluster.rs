@@ -4,16 +4,17 @@
 //! `hbase:meta`, read backwards from the wanted key, names the server of a region. Locations are cached until a server
 //! contradicts them.
 
-use super::failure::{BackOff, Failure};
-use super::locations::{Locations, Region};
-use super::rows::RowReader;
-use super::servers::{Server, Servers};
-use super::socket::{Method, Socket};
+use crate::failure::{BackOff, Failure};
+use crate::locations::{Locations, REGIONS_MAX, Region};
+use crate::servers::{Server, Servers};
+use crate::settings::Settings;
+use crate::socket::{Method, Socket};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use stele_wire::cell::{Cell, CellReader};
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, Column, Empty, GetActiveMasterResponse, GetClusterIdResponse,
     GetMetaRegionLocationsResponse, MASTER_SERVICE, ReadType, RegionSpecifier, Scan, ScanRequest, ScanResponse,
@@ -31,20 +32,23 @@ const OTHER_REGISTRIES_MAX: usize = 8;
 /// A connection's knowledge of the cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    bootstrap: String,
+    /// `host:port` of the servers that are asked first, in this order. Not empty.
+    bootstrap: Vec<String>,
     servers: Servers,
     locations: Mutex<Locations>,
     /// Held while `hbase:meta` is read: all clients of a thread miss the same region at the same time.
     looking_up: tokio::sync::Mutex<()>,
     retries: AtomicU64,
+    retry_for: Duration,
 }
 
 impl Cluster {
-    /// Known by one server's address. Opens no socket.
-    pub fn new(bootstrap: String, timeout: Duration) -> Self {
+    /// Known by the addresses of some servers. Opens no socket.
+    pub fn new(bootstrap: Vec<String>, settings: Settings) -> Self {
         Self {
             bootstrap,
-            servers: Servers::new(timeout),
+            retry_for: settings.retry_for,
+            servers: Servers::new(settings),
             locations: Mutex::default(),
             looking_up: tokio::sync::Mutex::default(),
             retries: AtomicU64::new(0),
@@ -54,6 +58,11 @@ impl Cluster {
     /// Requests sent again so far.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
+    }
+
+    /// The pauses of a call.
+    pub fn new_back_off(&self) -> BackOff {
+        BackOff::new(self.retry_for)
     }
 
     /// Waits before a call is repeated.
@@ -101,16 +110,17 @@ impl Cluster {
         self.servers.get(region.server.address(), ADMIN_SERVICE)
     }
 
-    /// Queries the registry of the first server, and if that does not respond, of other known servers.
+    /// Queries the registry of the first server that responds: one of those given, or another known server.
     async fn registry<M: prost::Message + Default>(&self, method: &'static str) -> Result<M, Failure> {
-        let first = self.registry_at(&self.bootstrap, method).await;
-        let Err(failure) = first else { return first };
-        for address in self.servers.addresses(CLIENT_SERVICE, OTHER_REGISTRIES_MAX) {
-            if let Ok(answer) = self.registry_at(&address, method).await {
-                return Ok(answer);
+        let mut first = None;
+        let known = self.servers.addresses(CLIENT_SERVICE, OTHER_REGISTRIES_MAX);
+        for address in self.bootstrap.iter().chain(&known) {
+            match self.registry_at(address, method).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => drop(first.get_or_insert(failure)),
             }
         }
-        Err(failure)
+        Err(first.unwrap_or_else(|| Failure::Protocol("no address of a server".into())))
     }
 
     async fn registry_at<M: prost::Message + Default>(
@@ -150,6 +160,45 @@ impl Cluster {
         let region = Arc::new(self.look_up(table, row).await?);
         self.locations.lock().insert(table, region.clone());
         Ok(region)
+    }
+
+    /// All regions of a table in their order, looked up again.
+    ///
+    /// # Errors
+    /// Those of [`Cluster::locate`], and a table of too many regions.
+    pub async fn regions(&self, table: &str) -> Result<Vec<Arc<Region>>, Failure> {
+        self.locations.lock().remove_table(table);
+        let mut regions = Vec::new();
+        let mut start = Bytes::new();
+        loop {
+            let region = self.retried(|| self.locate(table, &start)).await?;
+            start = region.end.clone();
+            regions.push(region);
+            if start.is_empty() {
+                return Ok(regions);
+            }
+            if regions.len() > REGIONS_MAX {
+                let text = format!("table {table:?} has more than {REGIONS_MAX} regions");
+                return Err(Failure::Protocol(text));
+            }
+        }
+    }
+
+    /// Repeats an attempt until it succeeds, or cannot, or too much time has passed.
+    ///
+    /// # Errors
+    /// The failure of the last attempt.
+    pub async fn retried<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let mut back_off = self.new_back_off();
+        loop {
+            match attempt().await {
+                Err(failure) => self.back_off(&mut back_off, failure).await?,
+                done => return done,
+            }
+        }
     }
 
     /// Drops the location of a region.
@@ -237,12 +286,14 @@ impl Cluster {
         };
         let answer = meta.server.socket().await?.call(method, &request, &())?.await?;
         let response: ScanResponse = decode("ScanResponse", answer.message)?;
-        let mut cells = RowReader::new(answer.cells);
+        let mut cells = CellReader::new(answer.cells);
         let count = response.cells_per_result.first().copied().unwrap_or_default();
         if count == 0 {
             return Err(Failure::NoTable(table.to_owned()));
         }
-        Ok(MetaRow::decode(&cells.cells(count as usize)?)?)
+        let cell = |_| cells.read_with_tags().map(|(cell, _)| cell);
+        let row: Vec<Cell> = (0..count).map(cell).collect::<Result<_, _>>()?;
+        Ok(MetaRow::decode(&row)?)
     }
 }
 

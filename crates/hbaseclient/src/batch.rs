@@ -4,22 +4,18 @@
 //! most two requests of a batch at a time and a region at most one, so writes of a row stay in order. Only failed parts
 //! are sent again: single rows, regions, or a whole request.
 
-use super::cluster::Cluster;
-use super::connection::forgets;
-use super::failure::{BackOff, Failure, Remedy};
-use super::locations::Region;
-use super::socket::Method;
-use crate::target::Put;
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Remedy};
+use crate::locations::Region;
+use crate::socket::Method;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::sync::Arc;
 use stele_wire::WireError;
-use stele_wire::cell::{CELL_OVERHEAD_BYTES, CellRef, CellType, LATEST};
 use stele_wire::frame::CellBlock;
 use stele_wire::messages::{
-    Action, MultiRequest, MultiResponse, MutationProto, MutationType, RegionAction, RegionActionResult,
-    RegionSpecifier, decode,
+    Action, MultiRequest, MultiResponse, MutationProto, RegionAction, RegionActionResult, RegionSpecifier, decode,
 };
 
 /// Bytes of one request: HBase's write buffer. Its client permits twice that.
@@ -32,6 +28,24 @@ const LANES: usize = 2;
 const REQUEST_ROWS_MAX: usize = 5000;
 
 const MULTI: Method = Method::named("Multi");
+
+/// A change of one row, whose cells travel in the cell block.
+pub trait RowChange: Sync {
+    /// The row.
+    fn row(&self) -> &Bytes;
+
+    /// Bytes of its cells on the wire.
+    fn cell_bytes(&self) -> usize;
+
+    /// Its message, with the number of its cells.
+    fn proto(&self) -> MutationProto;
+
+    /// Appends its cells to a block.
+    ///
+    /// # Errors
+    /// A cell that cannot be encoded.
+    fn encode_cells(&self, out: &mut BytesMut) -> Result<(), WireError>;
+}
 
 /// Rows of one region, by their place in the batch.
 struct Group {
@@ -46,13 +60,16 @@ struct Missed {
     failure: Failure,
 }
 
-/// Writes all rows, or fails.
-pub async fn put_many(cluster: &Cluster, table: &str, puts: &[Put]) -> Result<(), Failure> {
-    let mut left: Vec<u32> = (0..puts.len() as u32).collect();
-    let mut back_off = BackOff::default();
+/// Writes all rows, or fails. After a failure some may have been written.
+///
+/// # Errors
+/// The failure of the last attempt.
+pub async fn write<R: RowChange>(cluster: &Cluster, table: &str, changes: &[R]) -> Result<(), Failure> {
+    let mut left: Vec<u32> = (0..changes.len() as u32).collect();
+    let mut back_off = cluster.new_back_off();
     while !left.is_empty() {
-        let missed = match group(cluster, table, puts, &left).await {
-            Ok(groups) => send(cluster, table, puts, groups).await,
+        let missed = match group(cluster, table, changes, &left).await {
+            Ok(groups) => send(cluster, table, changes, groups).await,
             Err(failure) => left
                 .iter()
                 .map(|row| Missed {
@@ -74,17 +91,24 @@ pub async fn put_many(cluster: &Cluster, table: &str, puts: &[Put]) -> Result<()
 }
 
 /// Groups rows by region, in order.
-async fn group(cluster: &Cluster, table: &str, puts: &[Put], rows: &[u32]) -> Result<Vec<Group>, Failure> {
+async fn group<R: RowChange>(
+    cluster: &Cluster,
+    table: &str,
+    changes: &[R],
+    rows: &[u32],
+) -> Result<Vec<Group>, Failure> {
     let mut groups: Vec<Group> = Vec::new();
     let mut by_name: HashMap<Bytes, usize> = HashMap::new();
     let mut last: Option<usize> = None;
     for row in rows {
-        let Some(put) = puts.get(*row as usize) else { continue };
-        let same = last.filter(|at| groups.get(*at).is_some_and(|g| g.region.contains(&put.key)));
+        let Some(change) = changes.get(*row as usize) else {
+            continue;
+        };
+        let same = last.filter(|at| groups.get(*at).is_some_and(|g| g.region.contains(change.row())));
         let at = match same {
             Some(at) => at,
             None => {
-                let region = cluster.locate(table, &put.key).await?;
+                let region = cluster.locate(table, change.row()).await?;
                 *by_name.entry(region.name.clone()).or_insert_with(|| {
                     groups.push(Group {
                         region,
@@ -98,14 +122,14 @@ async fn group(cluster: &Cluster, table: &str, puts: &[Put], rows: &[u32]) -> Re
         last = Some(at);
         if let Some(group) = groups.get_mut(at) {
             group.rows.push(*row);
-            group.bytes += bytes_of(put);
+            group.bytes += change.cell_bytes();
         }
     }
     Ok(groups)
 }
 
 /// Sends all groups: to all servers concurrently, to each in its lanes. Returns the rows that were not written.
-async fn send(cluster: &Cluster, table: &str, puts: &[Put], groups: Vec<Group>) -> Vec<Missed> {
+async fn send<R: RowChange>(cluster: &Cluster, table: &str, changes: &[R], groups: Vec<Group>) -> Vec<Missed> {
     let mut lanes: HashMap<String, [(usize, Vec<Group>); LANES]> = HashMap::new();
     for group in groups {
         let of_server = lanes.entry(group.region.server.address().to_owned()).or_default();
@@ -115,7 +139,9 @@ async fn send(cluster: &Cluster, table: &str, puts: &[Put], groups: Vec<Group>) 
         }
     }
     let lanes = lanes.into_values().flatten().filter(|(_, lane)| !lane.is_empty());
-    let mut under_way: FuturesUnordered<_> = lanes.map(|(_, lane)| send_lane(cluster, table, puts, lane)).collect();
+    let mut under_way: FuturesUnordered<_> = lanes
+        .map(|(_, lane)| send_lane(cluster, table, changes, lane))
+        .collect();
     let mut missed = Vec::new();
     while let Some(some) = under_way.next().await {
         missed.extend(some);
@@ -124,20 +150,25 @@ async fn send(cluster: &Cluster, table: &str, puts: &[Put], groups: Vec<Group>) 
 }
 
 /// Sends the groups of a lane, one request after another.
-async fn send_lane(cluster: &Cluster, table: &str, puts: &[Put], lane: Vec<Group>) -> Vec<Missed> {
+async fn send_lane<R: RowChange>(cluster: &Cluster, table: &str, changes: &[R], lane: Vec<Group>) -> Vec<Missed> {
     let mut missed = Vec::new();
     let mut pieces: Vec<Piece<'_>> = Vec::new();
     let (mut bytes, mut rows) = (0, 0);
     for group in &lane {
         let mut rest = &group.rows[..];
         while !rest.is_empty() {
-            let fit = fitting(puts, rest, REQUEST_BYTES.saturating_sub(bytes), REQUEST_ROWS_MAX - rows);
+            let fit = fitting(
+                changes,
+                rest,
+                REQUEST_BYTES.saturating_sub(bytes),
+                REQUEST_ROWS_MAX - rows,
+            );
             // A row larger than a whole request travels alone.
             let fit = if fit == 0 && pieces.is_empty() { 1 } else { fit };
             let (now, later) = rest.split_at(fit.min(rest.len()));
             rest = later;
             if !now.is_empty() {
-                let of = |row: &u32| puts.get(*row as usize).map_or(0, bytes_of);
+                let of = |row: &u32| changes.get(*row as usize).map_or(0, R::cell_bytes);
                 bytes += now.iter().map(of).sum::<usize>();
                 rows += now.len();
                 pieces.push(Piece {
@@ -146,33 +177,27 @@ async fn send_lane(cluster: &Cluster, table: &str, puts: &[Put], lane: Vec<Group
                 });
             }
             if !rest.is_empty() {
-                send_request(cluster, table, puts, &pieces, &mut missed).await;
+                send_request(cluster, table, changes, &pieces, &mut missed).await;
                 pieces.clear();
                 (bytes, rows) = (0, 0);
             }
         }
     }
     if !pieces.is_empty() {
-        send_request(cluster, table, puts, &pieces, &mut missed).await;
+        send_request(cluster, table, changes, &pieces, &mut missed).await;
     }
     missed
 }
 
 /// Number of the first rows that fit into a request.
-fn fitting(puts: &[Put], rows: &[u32], mut room: usize, most: usize) -> usize {
+fn fitting<R: RowChange>(changes: &[R], rows: &[u32], mut room: usize, most: usize) -> usize {
     let fits = |row: &&u32| {
-        let bytes = puts.get(**row as usize).map_or(0, bytes_of);
+        let bytes = changes.get(**row as usize).map_or(0, R::cell_bytes);
         let fits = bytes <= room;
         room = room.saturating_sub(bytes);
         fits
     };
     rows.iter().take(most).take_while(fits).count()
-}
-
-/// Bytes of a row's cells on the wire.
-fn bytes_of(put: &Put) -> usize {
-    let cell = |(f, q, v): &(Arc<str>, Bytes, Bytes)| CELL_OVERHEAD_BYTES + put.key.len() + f.len() + q.len() + v.len();
-    put.cells.iter().map(cell).sum()
 }
 
 /// Rows of one region in a request.
@@ -182,50 +207,42 @@ struct Piece<'a> {
 }
 
 /// Cells of a request, in the order of its actions.
-struct Cells<'a> {
-    puts: &'a [Put],
+struct Cells<'a, R> {
+    changes: &'a [R],
     pieces: &'a [Piece<'a>],
 }
 
-impl<'a> Cells<'a> {
-    fn puts(&self) -> impl Iterator<Item = &'a Put> {
-        let puts = self.puts;
+impl<'a, R: RowChange> Cells<'a, R> {
+    fn changes(&self) -> impl Iterator<Item = &'a R> {
+        let changes = self.changes;
         self.pieces
             .iter()
             .flat_map(|piece| piece.rows)
-            .filter_map(move |row| puts.get(*row as usize))
+            .filter_map(move |row| changes.get(*row as usize))
     }
 }
 
-impl CellBlock for Cells<'_> {
+impl<R: RowChange> CellBlock for Cells<'_, R> {
     fn encoded_len(&self) -> usize {
-        self.puts().map(bytes_of).sum()
+        self.changes().map(R::cell_bytes).sum()
     }
 
     fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
-        for put in self.puts() {
-            for (family, qualifier, value) in &put.cells {
-                let (row, family) = (&*put.key, family.as_bytes());
-                let cell = CellRef {
-                    row,
-                    family,
-                    qualifier,
-                    timestamp: LATEST,
-                    kind: CellType::Put,
-                    value,
-                };
-                cell.encode(out)?;
-            }
-        }
-        Ok(())
+        self.changes().try_for_each(|change| change.encode_cells(out))
     }
 }
 
-async fn send_request(cluster: &Cluster, table: &str, puts: &[Put], pieces: &[Piece<'_>], missed: &mut Vec<Missed>) {
+async fn send_request<R: RowChange>(
+    cluster: &Cluster,
+    table: &str,
+    changes: &[R],
+    pieces: &[Piece<'_>],
+    missed: &mut Vec<Missed>,
+) {
     let Some(first) = pieces.first() else { return };
     let attempt = async {
         let socket = first.region.server.socket().await?;
-        let call = socket.call(MULTI, &request(puts, pieces), &Cells { puts, pieces })?;
+        let call = socket.call(MULTI, &request(changes, pieces), &Cells { changes, pieces })?;
         let response: MultiResponse = decode("MultiResponse", call.await?.message)?;
         Ok::<_, Failure>(response)
     };
@@ -240,7 +257,7 @@ async fn send_request(cluster: &Cluster, table: &str, puts: &[Put], pieces: &[Pi
         base += piece.rows.len();
         if missed
             .get(before..)
-            .is_some_and(|new| new.iter().any(|m| forgets(&m.failure)))
+            .is_some_and(|new| new.iter().any(|m| m.failure.forgets()))
         {
             cluster.forget(table, piece.region);
         }
@@ -260,21 +277,15 @@ fn aligned(response: MultiResponse, asked: usize) -> Result<Vec<RegionActionResu
     }
 }
 
-fn request(puts: &[Put], pieces: &[Piece<'_>]) -> MultiRequest {
+fn request<R: RowChange>(changes: &[R], pieces: &[Piece<'_>]) -> MultiRequest {
     let mut index = 0;
     let mut action = |row: &u32| {
-        let put = puts.get(*row as usize)?;
-        let mutation = MutationProto {
-            row: Some(put.key.clone()),
-            mutate_type: Some(MutationType::Put as i32),
-            associated_cell_count: Some(put.cells.len() as i32),
-            ..MutationProto::default()
-        };
+        let change = changes.get(*row as usize)?;
         let this = index;
         index += 1;
         Some(Action {
             index: Some(this),
-            mutation: Some(mutation),
+            mutation: Some(change.proto()),
             get: None,
         })
     };

@@ -1,4 +1,4 @@
-//! One TCP connection to one service of one server, shared by all clients of a thread.
+//! One TCP connection to one service of one server, shared by all its callers.
 //!
 //! Calls are pipelined: a caller appends its request to the unsent bytes and waits. The socket's task sends all
 //! requests that were appended since it last ran in one system call, and distributes responses as they arrive, in any
@@ -9,8 +9,9 @@
 //! * A socket that has failed once stays dead, and every call on it ends with [`Failure::Lost`].
 //! * Nothing is sent twice.
 
-use super::failure::Failure;
-use super::slots::{Answer, Slots};
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::slots::{Answer, Slots};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use stele_wire::frame::{self, CellBlock};
-use stele_wire::messages::{ConnectionHeader, KEY_VALUE_CODEC, RequestHeader, UserInformation, VersionInfo};
+use stele_wire::messages::{ConnectionHeader, RequestHeader, UserInformation, VersionInfo};
 use task::Task;
 use tokio::net::TcpStream;
 
@@ -38,7 +39,7 @@ const GATHER_BYTES: usize = 64 << 10;
 /// Most unsent bytes. A few hundred clients with two batches of 2 MiB each need that; more is an error.
 const UNSENT_BYTES_MAX: usize = 1 << 30;
 
-/// The version that the driver claims, since a server's responses depend on it: the version that it was written for.
+/// The version that the client claims, since a server's responses depend on it: the version that it was written for.
 const CLIENT_VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
 
 /// One TCP connection. Closed when dropped.
@@ -91,7 +92,7 @@ impl Socket {
     ///
     /// # Errors
     /// A server that cannot be reached.
-    pub async fn connect(address: &str, service: &str, timeout: Duration) -> Result<Self, Failure> {
+    pub async fn connect(address: &str, service: &str, settings: &Settings) -> Result<Self, Failure> {
         let lost = |why: String| Failure::Lost(format!("{address}: {why}").into());
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
         let stream = stream
@@ -99,7 +100,7 @@ impl Socket {
             .map_err(|e| lost(e.to_string()))?;
         stream.set_nodelay(true).map_err(|e| lost(e.to_string()))?;
         let mut opening = BytesMut::with_capacity(GATHER_BYTES);
-        frame::encode_preamble(&mut opening, &connection_header(service));
+        frame::encode_preamble(&mut opening, &connection_header(service, settings));
         let state = State {
             unsent_bytes: opening.len(),
             unsent: [opening].into(),
@@ -107,7 +108,7 @@ impl Socket {
         };
         let shared = Arc::new(Shared {
             address: address.to_owned(),
-            timeout,
+            timeout: settings.timeout,
             state: Mutex::new(state),
         });
         tokio::spawn(count_ticks(Arc::downgrade(&shared)));
@@ -255,16 +256,16 @@ async fn count_ticks(shared: Weak<Shared>) {
     }
 }
 
-fn connection_header(service: &str) -> ConnectionHeader {
+fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
     let (major, minor, version) = CLIENT_VERSION;
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
     ConnectionHeader {
         user_info: Some(UserInformation {
-            effective_user: user.unwrap_or_else(|| "stele-bench".into()),
+            effective_user: user.unwrap_or_else(|| settings.user.into()),
             real_user: None,
         }),
         service_name: Some(service.to_owned()),
-        cell_block_codec_class: Some(KEY_VALUE_CODEC.to_owned()),
+        cell_block_codec_class: Some(settings.codec.to_owned()),
         cell_block_compressor_class: None,
         version_info: Some(VersionInfo {
             version: version.to_owned(),

@@ -10,7 +10,7 @@
 //!
 //! Pure: no clock, no sockets.
 
-use super::failure::Failure;
+use crate::failure::Failure;
 use std::task::{Poll, Waker};
 use stele_wire::frame::Response;
 

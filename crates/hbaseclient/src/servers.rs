@@ -1,7 +1,8 @@
 //! The services of servers, and the one socket to each of them.
 
-use super::failure::Failure;
-use super::socket::Socket;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::socket::Socket;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,19 +22,19 @@ pub struct Server {
     /// `host:port`.
     address: String,
     service: &'static str,
-    timeout: Duration,
+    settings: Arc<Settings>,
     socket: Mutex<Option<Arc<Socket>>>,
     /// Held while connecting. Time and error of the last failed attempt.
     connecting: tokio::sync::Mutex<Option<(Instant, Failure)>>,
 }
 
 impl Server {
-    /// A service of the server at `address`, with this time limit for each call.
-    pub fn new(address: String, service: &'static str, timeout: Duration) -> Self {
+    /// A service of the server at `address`.
+    pub fn new(address: String, service: &'static str, settings: Arc<Settings>) -> Self {
         Self {
             address,
             service,
-            timeout,
+            settings,
             socket: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -66,7 +67,7 @@ impl Server {
         {
             return Err(failure.clone());
         }
-        match Socket::connect(&self.address, self.service, self.timeout).await {
+        match Socket::connect(&self.address, self.service, &self.settings).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 *self.socket.lock() = Some(socket.clone());
@@ -84,15 +85,15 @@ impl Server {
 /// All services that have been called.
 #[derive(Debug)]
 pub struct Servers {
-    timeout: Duration,
+    settings: Arc<Settings>,
     known: Mutex<HashMap<(String, &'static str), Arc<Server>>>,
 }
 
 impl Servers {
-    /// None yet; each call has so much time.
-    pub fn new(timeout: Duration) -> Self {
+    /// None yet.
+    pub fn new(settings: Settings) -> Self {
         Self {
-            timeout,
+            settings: Arc::new(settings),
             known: Mutex::default(),
         }
     }
@@ -103,7 +104,7 @@ impl Servers {
         if known.len() >= SERVICES_MAX {
             known.clear();
         }
-        let new = || Arc::new(Server::new(address.to_owned(), service, self.timeout));
+        let new = || Arc::new(Server::new(address.to_owned(), service, self.settings.clone()));
         known.entry((address.to_owned(), service)).or_insert_with(new).clone()
     }
 
