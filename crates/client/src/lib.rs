@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assignment;
+pub mod cluster;
 pub mod error;
 pub mod request;
 pub mod router;
@@ -17,6 +18,7 @@ pub mod snapshot;
 pub mod tablets;
 
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
+pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,

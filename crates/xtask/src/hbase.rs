@@ -97,11 +97,15 @@ impl Target {
         match name {
             "stele" => Target::stele(),
             "hbase" => Target::hbase(&arguments.settings),
-            address => Ok(Target {
-                address: address.to_owned(),
-                quorum: arguments.quorum.clone(),
-                started: None,
-            }),
+            address => Ok(Target::running(address, arguments.quorum.as_deref())),
+        }
+    }
+
+    fn running(address: &str, quorum: Option<&str>) -> Target {
+        Target {
+            address: address.to_owned(),
+            quorum: quorum.map(str::to_owned),
+            started: None,
         }
     }
 
@@ -204,8 +208,7 @@ fn conformance(arguments: &Arguments) -> Result<bool> {
         addresses => {
             let quorums = arguments.quorum.iter().flat_map(|quorums| quorums.split(','));
             let pairs = addresses.split(',').zip(quorums);
-            let of = |(address, quorum)| Target::of(address, Some(quorum));
-            pairs.map(of).collect::<Result<Vec<_>>>()?
+            pairs.map(|(address, quorum)| Target::running(address, Some(quorum))).collect()
         }
     };
     let servers = targets.iter().map(|target| Ok((&*target.address, target.quorum()?)));
