@@ -17,7 +17,11 @@ pub(crate) async fn get_status(
     request: pb::GetClusterStatusRequest,
 ) -> Result<pb::ClusterStatus, Status> {
     let found = context.admin.cluster_status().await.map_err(status)?;
-    let unsettled = found.tablets.iter().filter(|tablet| !tablet.waits_for.is_empty()).count();
+    let unsettled = found
+        .tablets
+        .iter()
+        .filter(|tablet| !tablet.waits_for.is_empty())
+        .count();
     let tablets = if request.tablets { found.tablets } else { Vec::new() };
     call.charge((found.servers.len() + tablets.len()).saturating_mul(ENTRY_BYTES))?;
     Ok(pb::ClusterStatus {
@@ -58,7 +62,9 @@ fn tablet(tablet: TabletStatus) -> pb::Tablet {
 }
 
 pub(crate) async fn move_tablet(context: &Context, _: &Call, request: pb::MoveTabletRequest) -> Result<(), Status> {
-    let moved = context.admin.move_tablet(TabletId(request.tablet), ServerId(request.server));
+    let moved = context
+        .admin
+        .move_tablet(TabletId(request.tablet), ServerId(request.server));
     moved.await.map_err(status)
 }
 

@@ -12,7 +12,9 @@ use crate::messages::{decode, time_limit};
 use crate::pb::{admin, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
-use crate::{app_profiles, backups, cluster, clusters, groups, instances, operations, settings, snapshots, tables, wire};
+use crate::{
+    app_profiles, backups, cluster, clusters, groups, instances, operations, settings, snapshots, tables, wire,
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;

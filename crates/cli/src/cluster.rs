@@ -103,9 +103,17 @@ async fn drain(args: DrainArgs) -> Result<()> {
 fn servers(status: &ClusterStatus) -> String {
     let mut out = String::new();
     for server in &status.servers {
-        let Server { server: number, tablets, .. } = server;
+        let Server {
+            server: number,
+            tablets,
+            ..
+        } = server;
         let state = match server {
-            Server { lives: false, sealed: true, .. } => "given up, its log is needed",
+            Server {
+                lives: false,
+                sealed: true,
+                ..
+            } => "given up, its log is needed",
             Server { lives: false, .. } => "silent",
             Server { drains: true, .. } => "drains",
             _ if *number == status.leader => "leads",
@@ -156,7 +164,12 @@ mod tests {
         };
         let status = ClusterStatus {
             leader: 4,
-            servers: vec![server(4, true, false), server(5, true, false), server(2, false, true), server(3, false, false)],
+            servers: vec![
+                server(4, true, false),
+                server(5, true, false),
+                server(2, false, true),
+                server(3, false, false),
+            ],
             tablets: Vec::new(),
             unsettled: 1,
         };

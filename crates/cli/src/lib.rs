@@ -18,6 +18,7 @@
 
 pub mod checkpoint;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod compression;
 pub mod connection;
@@ -35,7 +36,6 @@ pub mod schema;
 pub mod settings;
 pub mod show;
 pub mod sizes;
-pub mod cluster;
 pub mod snapshots;
 pub mod timestamp;
 

@@ -11,7 +11,7 @@ use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, Sna
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_types::{ErrorKind, ServerId, RowBatch, RowRange, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, RowBatch, RowRange, ServerId, TableName, TableSchema, TabletId};
 
 /// The interface through which every front end serves its tables. Reads and writes of a disabled table are
 /// `FailedPrecondition`; a read that runs already ends with that error at its next batch.

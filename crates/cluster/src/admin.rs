@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy,
-    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult,
+    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
 use stele_types::{ErrorKind, RowRange, ServerId, TableName, TableSchema, TabletId};

@@ -46,7 +46,8 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                 owner: owner.map(|owner| owner.server),
                 epoch: owner.map(|owner| owner.epoch).unwrap_or_default(),
                 moving_to: assignment.moving_to,
-                serves: report.is_some_and(|report| matches!(report.state, TabletState::Serving | TabletState::Replayed)),
+                serves: report
+                    .is_some_and(|report| matches!(report.state, TabletState::Serving | TabletState::Replayed)),
                 logs: assignment.logs.clone(),
                 bytes: report.map_or(0, |report| report.bytes),
                 waits_for,

@@ -208,7 +208,9 @@ fn conformance(arguments: &Arguments) -> Result<bool> {
         addresses => {
             let quorums = arguments.quorum.iter().flat_map(|quorums| quorums.split(','));
             let pairs = addresses.split(',').zip(quorums);
-            pairs.map(|(address, quorum)| Target::running(address, Some(quorum))).collect()
+            pairs
+                .map(|(address, quorum)| Target::running(address, Some(quorum)))
+                .collect()
         }
     };
     let servers = targets.iter().map(|target| Ok((&*target.address, target.quorum()?)));

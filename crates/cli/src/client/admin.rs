@@ -61,10 +61,10 @@ macro_rules! call {
     }};
 }
 
+mod cluster;
 pub mod groups;
 pub(super) mod own;
 pub mod settings;
-mod cluster;
 pub mod snapshots;
 
 impl Client {

@@ -5,13 +5,12 @@
 use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
-    ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest, MOVE_TABLET_PATH,
-    MoveTabletRequest,
-    CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, GET_GROUPS_PATH,
-    GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH, ListSnapshotsRequest,
-    ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest,
-    RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH,
-    UpdateTableSettingsRequest,
+    CREATE_SNAPSHOT_PATH, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
+    DeleteSnapshotRequest, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH,
+    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH,
+    ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MOVE_TABLET_PATH,
+    ModifyLocalityGroupsRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Settings, Snapshot,
+    UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
