@@ -20,9 +20,9 @@ pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletL
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
-    TableGroups, TableUpdate, TabletInfo, TabletPlace,
+    ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace,
 };
-pub use router::Router;
+pub use router::{Router, Servers};
 pub use row_operation::{CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, Step};
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};

@@ -8,7 +8,7 @@ mod left;
 mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
-use crate::request::{MutateRows, ReadRows, RowSample, TabletInfo, TabletPlace};
+use crate::request::{MutateRows, ReadRows, RowSample, ServerPlace, TabletInfo, TabletPlace};
 use crate::row_operation::{RowOperation, RowOutcome};
 use crate::service::{BatchReservation, RowStream, TableService};
 use crate::tablets::{TabletRead, TabletRowOperation, TabletService};
@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry, TabletEntry};
 use stele_env::Env;
-use stele_types::{ErrorKind, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema, TabletId};
+use stele_types::{
+    ErrorKind, RowBatch, RowRange, RowSet, RowWrites, ServerId, TableId, TableName, TableSchema, TabletId,
+};
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
 /// more than a split takes.
@@ -40,18 +42,61 @@ struct Shared {
     env: Env,
     catalog: Arc<Catalog>,
     tablets: Arc<dyn TabletService>,
+    servers: Option<Arc<dyn Servers>>,
+}
+
+/// Knows the servers of a cluster.
+pub trait Servers: Send + Sync + 'static {
+    /// The place of a server that is another one than this and serves HBase clients.
+    fn place_of(&self, server: ServerId) -> Option<Arc<ServerPlace>>;
+
+    /// All such servers.
+    fn others(&self) -> Vec<Arc<ServerPlace>>;
 }
 
 impl Router {
     /// A router over one server's tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
         Router {
-            shared: Arc::new(Shared { env, catalog, tablets }),
+            shared: Arc::new(Shared {
+                env,
+                catalog,
+                tablets,
+                servers: None,
+            }),
+        }
+    }
+
+    /// A router of a cluster.
+    pub fn of_cluster(
+        env: Env,
+        catalog: Arc<Catalog>,
+        tablets: Arc<dyn TabletService>,
+        servers: Arc<dyn Servers>,
+    ) -> Self {
+        Router {
+            shared: Arc::new(Shared {
+                env,
+                catalog,
+                tablets,
+                servers: Some(servers),
+            }),
         }
     }
 }
 
 impl Shared {
+    fn place(&self, tablet: &TabletEntry) -> TabletPlace {
+        let owner = tablet.assignment.owner;
+        let servers = self.servers.as_ref();
+        TabletPlace {
+            id: tablet.id,
+            range: tablet.range.clone(),
+            server: servers.and_then(|servers| servers.place_of(owner?.server)),
+            generation: owner.map_or(0, |owner| owner.epoch.0),
+        }
+    }
+
     fn table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
         self.catalog
             .table(name)
@@ -191,13 +236,6 @@ struct Part {
     /// Which they are in the request, ascending.
     items: Vec<usize>,
     writes: RowWrites,
-}
-
-fn place(tablet: &TabletEntry) -> TabletPlace {
-    TabletPlace {
-        id: tablet.id,
-        range: tablet.range.clone(),
-    }
 }
 
 /// The tablet that holds all rows, if it is one: most requests are for one row or a small table.
@@ -350,11 +388,17 @@ impl TableService for Router {
     }
 
     fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
-        Ok(place(self.shared.table(table)?.tablet_of(row)))
+        Ok(self.shared.place(self.shared.table(table)?.tablet_of(row)))
     }
 
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
-        Ok(self.shared.table(table)?.tablets().iter().map(place).collect())
+        let table = self.shared.table(table)?;
+        Ok(table.tablets().iter().map(|tablet| self.shared.place(tablet)).collect())
+    }
+
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        let servers = self.shared.servers.as_ref();
+        servers.map(|servers| servers.others()).unwrap_or_default()
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {

@@ -2,8 +2,8 @@
 
 use crate::error::ServiceResult;
 use crate::request::{
-    CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, TableGroups, TableUpdate,
-    TabletInfo, TabletPlace,
+    CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, ServerPlace, TableGroups,
+    TableUpdate, TabletInfo, TabletPlace,
 };
 use crate::row_operation::{RowOperation, RowOutcome};
 use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate};
@@ -55,6 +55,11 @@ pub trait TableService: Send + Sync + 'static {
 
     /// The tablets of a table in row order, without their sizes. Never blocks on I/O.
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>>;
+
+    /// The other servers of the cluster; none where there is one server.
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        Vec::new()
+    }
 
     /// The tablets of a table in row order.
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>>;

@@ -102,7 +102,7 @@ pub trait TabletControl: Send + Sync + 'static {
 
     /// Families of which a tablet still has misplaced cells, in a group that they were moved out of. Between the two
     /// halves of a split the answer is about the tablet, and not about its successors.
-    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()>;
@@ -112,13 +112,13 @@ pub trait TabletControl: Send + Sync + 'static {
 
     /// Requests a compaction of a tablet, of all its files if it is `major`. A tablet has at most one request of a kind.
     /// `ResourceExhausted` for a major one while the disk is full.
-    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()>;
+    async fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()>;
 
     /// The compactions of a tablet that run or were requested.
-    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
+    async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
 
     /// Tablets past their split size.
-    fn split_candidates(&self) -> Vec<TabletId>;
+    async fn split_candidates(&self) -> Vec<TabletId>;
 
     /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files, `left` and
     /// `right`, that are not served yet. They meet at the row `at`, which is inside of the tablet, or in its middle. Returns

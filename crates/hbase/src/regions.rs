@@ -6,7 +6,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::names;
 use bytes::Bytes;
-use stele_client::{TableService, TabletPlace};
+use stele_client::{ServerPlace, TableService, TabletPlace};
 use stele_types::{RowRange, TableName, TabletId};
 use stele_wire::messages::{RegionInfo, RegionSpecifier, RegionSpecifierType};
 use stele_wire::{exception, region};
@@ -83,6 +83,9 @@ pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> O
     if region_id(place.id) != parsed.id || place.range.start != parsed.start {
         return Err(not_serving(&specifier.value));
     }
+    if let Some(server) = &place.server {
+        return Err(moved(server, place.generation));
+    }
     Ok(Region {
         table,
         tablet: place.id,
@@ -100,6 +103,15 @@ pub(crate) fn not_serving(name: &[u8]) -> Failure {
         exception::NOT_SERVING_REGION,
         format!("{name} is not online on this server"),
     )
+}
+
+/// The region is on another server. Clients read the place from the message.
+fn moved(server: &ServerPlace, generation: u32) -> Failure {
+    let ServerPlace { host, port, start_code } = server;
+    let message = format!(
+        "Region moved to: hostname={host} port={port} startCode={start_code}. As of locationSeqNum={generation}."
+    );
+    Failure::new(exception::REGION_MOVED, message)
 }
 
 impl Region {
@@ -121,10 +133,7 @@ impl Region {
 
     /// Its whole name.
     pub fn name(&self) -> Bytes {
-        let place = TabletPlace {
-            id: self.tablet,
-            range: self.range.clone(),
-        };
+        let place = TabletPlace::here(self.tablet, self.range.clone());
         region::name(&info(&self.table, &place))
     }
 }
@@ -137,13 +146,11 @@ mod tests {
     fn a_name_is_taken_apart_as_it_was_made() {
         let table = TableName::new("n", "t");
         for start in [&b""[..], b"a,b", b"\x00.,\xff."] {
-            let place = TabletPlace {
-                id: TabletId(7),
-                range: RowRange {
-                    start: Bytes::copy_from_slice(start),
-                    end: None,
-                },
+            let range = RowRange {
+                start: Bytes::copy_from_slice(start),
+                end: None,
             };
+            let place = TabletPlace::here(TabletId(7), range);
             let name = region::name(&info(&table, &place));
             let parsed = RegionName::parse(&name).unwrap();
             assert_eq!((parsed.table, parsed.start), (&b"n:t"[..], start));

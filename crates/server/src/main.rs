@@ -2,6 +2,7 @@
 
 mod allocator;
 mod check;
+mod cluster;
 mod config;
 mod data_dir;
 mod hbase;

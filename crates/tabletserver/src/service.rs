@@ -64,7 +64,7 @@ impl TabletControl for TabletServer {
         self.lifecycle.publish_schema(&schema);
     }
 
-    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
         let state = self.served(tablet)?.tablet.state();
         Ok(state
             .misplaced()
@@ -81,15 +81,15 @@ impl TabletControl for TabletServer {
         self.upkeep.flusher.flush_now(tablet).await
     }
 
-    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
+    async fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
         self.upkeep.compactor.request(tablet, major)
     }
 
-    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
+    async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
         self.upkeep.compactor.state(tablet)
     }
 
-    fn split_candidates(&self) -> Vec<TabletId> {
+    async fn split_candidates(&self) -> Vec<TabletId> {
         self.splitter.candidates()
     }
 

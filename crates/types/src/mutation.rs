@@ -2,6 +2,7 @@
 
 use crate::ids::{FamilyId, Timestamp};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// One change to one row. Mutations of a [`RowMutation`] apply in order: each has its own sequence number.
 ///
@@ -84,7 +85,7 @@ pub enum Mutation<B = Bytes> {
 }
 
 /// The combination rule of an aggregate family. Numbers are on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum AggregateKind {
     /// Wrapping 64-bit sum.
@@ -211,7 +212,7 @@ impl<B> Mutation<B> {
     }
 }
 
-impl Mutation {
+impl<B> Mutation<B> {
     /// The family this touches; `None` for the whole row.
     pub fn family(&self) -> Option<FamilyId> {
         match self {
@@ -225,7 +226,9 @@ impl Mutation {
             | Mutation::DeleteVersion { family, .. } => Some(*family),
         }
     }
+}
 
+impl Mutation {
     fn weight(&self) -> usize {
         32 + self.data_len()
     }

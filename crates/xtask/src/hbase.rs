@@ -8,12 +8,14 @@
 //! * `--record`: the real HBase of `cargo xtask rival`, into the expectation.
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
+//! * `--measure`: PerformanceEvaluation against Stele and a real HBase, with their CPU time ([`measure`]).
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 //! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
 
 mod differences;
 mod gateways;
+mod measure;
 mod migration;
 mod tools;
 mod transcript;
@@ -67,6 +69,9 @@ pub struct Arguments {
     /// Starts the server as the tests build it (`cargo build -p stele`), with debug assertions.
     #[arg(long)]
     debug: bool,
+    /// Measures Stele and the HBase of `cargo xtask rival` with PerformanceEvaluation instead; both are started afresh.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "migration", "against"])]
+    measure: bool,
     /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
@@ -147,6 +152,9 @@ impl Target {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.debug {
         server::choose(server::Build::Tests);
+    }
+    if arguments.measure {
+        return measure::run();
     }
     let name = if arguments.record { "hbase" } else { &arguments.against };
     let target = Target::of(name, arguments)?;

@@ -327,10 +327,7 @@ impl TableService for Fake {
 
     fn place_of(&self, table: &TableName, _: &[u8]) -> ServiceResult<TabletPlace> {
         self.schema(table)?;
-        Ok(TabletPlace {
-            id: TabletId(1),
-            range: RowRange::all(),
-        })
+        Ok(TabletPlace::here(TabletId(1), RowRange::all()))
     }
 
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {

@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "peer",
     "tabletserver",
     "master",
+    "cluster",
     "serving",
     "bigtable",
     "hbase",
