@@ -1,13 +1,18 @@
-//! Messages of administration that the Bigtable API lacks: locality groups, settings of tables, and snapshots.
+//! Messages of administration that the Bigtable API lacks: locality groups, settings, snapshots, clusters.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod groups;
 mod settings;
 mod snapshots;
 
+pub use cluster::{
+    ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,
+    MOVE_TABLET_PATH, MoveTabletRequest, Server, Tablet,
+};
 pub use groups::{
     Change, GET_GROUPS_PATH, GetLocalityGroupsRequest, LocalityGroup, LocalityGroupsResponse, MODIFY_GROUPS_PATH,
     Modification, ModifyLocalityGroupsRequest, Options,

@@ -22,6 +22,7 @@ mod app_profiles;
 mod backup_data;
 mod backups;
 mod chunks;
+mod cluster;
 mod clusters;
 mod context;
 mod data_plane;

@@ -12,7 +12,7 @@ use crate::messages::{decode, time_limit};
 use crate::pb::{admin, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
-use crate::{app_profiles, backups, clusters, groups, instances, operations, settings, snapshots, tables, wire};
+use crate::{app_profiles, backups, cluster, clusters, groups, instances, operations, settings, snapshots, tables, wire};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -127,6 +127,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         LOCALITY_GROUPS,
         TABLE_SETTINGS,
         SNAPSHOTS,
+        CLUSTER,
     ];
     services.into_iter().flatten().copied()
 }
@@ -194,6 +195,12 @@ const OPERATIONS: &[Route] = service! { "google.longrunning.Operations",
 const LOCALITY_GROUPS: &[Route] = service! { "stele.admin.v1.LocalityGroups",
     "GetLocalityGroups" => unary groups::get_locality_groups, own::GetLocalityGroupsRequest;
     "ModifyLocalityGroups" => unary groups::modify_locality_groups, own::ModifyLocalityGroupsRequest;
+};
+
+const CLUSTER: &[Route] = service! { "stele.admin.v1.Cluster",
+    "GetStatus" => unary cluster::get_status, own::GetClusterStatusRequest;
+    "MoveTablet" => unary cluster::move_tablet, own::MoveTabletRequest;
+    "DrainServer" => unary cluster::drain_server, own::DrainServerRequest;
 };
 
 const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",

@@ -35,6 +35,7 @@ pub mod schema;
 pub mod settings;
 pub mod show;
 pub mod sizes;
+pub mod cluster;
 pub mod snapshots;
 pub mod timestamp;
 

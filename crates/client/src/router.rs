@@ -9,9 +9,9 @@ mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{MutateRows, ReadRows, RowSample, ServerPlace, TabletInfo, TabletPlace};
-use crate::row_operation::{RowOperation, RowOutcome};
+use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
 use crate::service::{BatchReservation, RowStream, TableService};
-use crate::tablets::{TabletRead, TabletRowOperation, TabletService};
+use crate::tablets::{TabletRead, TabletRowOperation, TabletRowsOperation, TabletService};
 use async_trait::async_trait;
 use left::Left;
 use sampling::Sampling;
@@ -334,7 +334,7 @@ impl TableService for Router {
         };
         let (shared, request) = (&self.shared, &request);
         let call = |tablet| async move {
-            let table = shared.addressed(&request.table, request.id)?;
+            let table = shared.writable(&request.table, request.id)?;
             match only_tablet(&table, &request.rows) {
                 Some(only) if only == tablet => {
                     let rows = request.rows.clone();
@@ -370,6 +370,42 @@ impl TableService for Router {
         let id = Some(self.shared.writable(&table, id)?.schema.id);
         let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
         self.shared.with_tablet((&table, id), &row, call).await
+    }
+
+    async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool> {
+        let RowsOperation {
+            table,
+            id,
+            conditions,
+            rows,
+            durability,
+        } = request;
+        let id = self.shared.writable(&table, id)?.schema.id;
+        let request = TabletRowsOperation {
+            conditions,
+            rows,
+            durability,
+        };
+        let (shared, table, request) = (&self.shared, &table, &request);
+        let of_conditions = || request.conditions.iter().map(|(row, _)| row);
+        let rows = || of_conditions().chain(request.rows.iter().map(|(row, _)| row));
+        let Some(first) = rows().next() else {
+            return Ok(true);
+        };
+        let rows = &rows;
+        let call = |tablet| async move {
+            let entry = shared.same_table(table, id)?;
+            let found = entry.tablet_of(first);
+            if found.id != tablet {
+                // It was split since the lookup.
+                return Err(ServiceError::new(ErrorKind::Unavailable, "the rows have moved"));
+            }
+            if !rows().all(|row| found.range.contains(row)) {
+                return Err(several_tablets(table));
+            }
+            shared.tablets.rows_operation(tablet, request.clone()).await
+        };
+        shared.with_tablet((table, Some(id)), first, call).await
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {

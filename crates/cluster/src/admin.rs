@@ -5,7 +5,6 @@ use crate::codec;
 use crate::election;
 use crate::local::Local;
 use crate::messages::{Call, ClusterCall, Request};
-use crate::status::ClusterStatus;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy,
+    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy,
     SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
@@ -41,16 +40,6 @@ impl ClusterAdmin {
             coord,
             leader: Mutex::new(None),
         })
-    }
-
-    /// Servers and tablets.
-    pub async fn status(&self) -> ServiceResult<ClusterStatus> {
-        self.ask(&Request::Cluster(ClusterCall::Status)).await
-    }
-
-    /// Another call about the cluster.
-    pub async fn change(&self, call: ClusterCall) -> ServiceResult<()> {
-        self.ask(&Request::Cluster(call)).await
     }
 
     async fn call<T: DeserializeOwned>(&self, call: AdminCall) -> ServiceResult<T> {
@@ -215,6 +204,18 @@ impl TableAdmin for ClusterAdmin {
     async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {
         let view = self.local.catalog.view();
         Ok(view.namespaces.get(namespace).map(|(data, _)| data.clone()))
+    }
+
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        self.ask(&Request::Cluster(ClusterCall::Status)).await
+    }
+
+    async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {
+        self.ask(&Request::Cluster(ClusterCall::Move { tablet, to })).await
+    }
+
+    async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
+        self.ask(&Request::Cluster(ClusterCall::Drain { server, drains })).await
     }
 
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {

@@ -70,7 +70,14 @@ impl ClusterControl {
     /// Tablets that a change under way may come to name.
     pub(crate) fn coming(&self) -> BTreeSet<TabletId> {
         let mut homes = self.homes.lock();
-        homes.retain(|tablet, _| self.local.catalog.owner_of(*tablet).is_none());
+        if !homes.is_empty() {
+            // Their records may exist before that of their table.
+            let view = self.local.catalog.view();
+            let named = view.tables.values().flat_map(|table| table.tablets());
+            for tablet in named {
+                homes.remove(&tablet.id);
+            }
+        }
         homes.keys().copied().collect()
     }
 
@@ -136,8 +143,6 @@ impl ClusterControl {
 
     fn note_homes(&self, server: ServerId, epoch: Epoch, tablets: impl Iterator<Item = TabletId>) {
         let mut homes = self.homes.lock();
-        // Those that the catalog names have an owner there, which may change.
-        homes.retain(|tablet, _| self.local.catalog.owner_of(*tablet).is_none());
         homes.extend(tablets.map(|tablet| (tablet, Owner { server, epoch })));
     }
 

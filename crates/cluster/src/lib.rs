@@ -41,7 +41,5 @@ mod term;
 
 pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
-pub use messages::{ClusterCall, TabletState};
 pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
 pub use roots::LogRoots;
-pub use status::{ClusterStatus, ServerStatus, TabletStatus};

@@ -48,8 +48,8 @@ pub(crate) enum Request {
 
 /// A call about the cluster, by its administrator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum ClusterCall {
-    /// Servers and tablets. The answer is a [`crate::status::ClusterStatus`].
+pub(crate) enum ClusterCall {
+    /// Servers and tablets. The answer is a [`stele_client::ClusterStatus`].
     Status,
     /// Move a tablet.
     Move {
@@ -69,7 +69,7 @@ pub enum ClusterCall {
 
 /// A server's word on its tablets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerReport {
+pub(crate) struct ServerReport {
     /// The tablets that it serves, opens, or has closed for a move.
     pub tablets: Vec<TabletReport>,
     /// Bytes of its memtables.
@@ -84,7 +84,7 @@ pub struct ServerReport {
 
 /// A server's word on one tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TabletReport {
+pub(crate) struct TabletReport {
     /// Which tablet.
     pub tablet: TabletId,
     /// The epoch under which it has or had it.
@@ -99,7 +99,7 @@ pub struct TabletReport {
 
 /// The state of a tablet on a server; as in [`stele_assignment::ServedState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TabletState {
+pub(crate) enum TabletState {
     /// It replays logs.
     Opening,
     /// It is served, and needs former logs.

@@ -2,68 +2,9 @@
 
 use crate::leader::Leader;
 use crate::messages::TabletState;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use stele_types::{Epoch, ServerId, TabletId};
-
-/// Servers and tablets at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterStatus {
-    /// The leader.
-    pub leader: ServerId,
-    /// Servers that live, and former ones whose logs are needed.
-    pub servers: Vec<ServerStatus>,
-    /// All tablets, by table and row.
-    pub tablets: Vec<TabletStatus>,
-}
-
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerStatus {
-    /// Its number.
-    pub server: ServerId,
-    /// Whether it has a session.
-    pub lives: bool,
-    /// Whether its log is sealed.
-    pub sealed: bool,
-    /// Whether its tablets move away.
-    pub drains: bool,
-    /// Addresses: of other servers, Bigtable, HBase, HTTP.
-    pub addresses: [String; 4],
-    /// Version of the program.
-    pub version: String,
-    /// Tablets that it owns.
-    pub tablets: usize,
-    /// Bytes of its memtables.
-    pub memtable_bytes: u64,
-    /// Bytes of its log.
-    pub log_bytes: u64,
-}
-
-/// One tablet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TabletStatus {
-    /// The table.
-    pub table: String,
-    /// Which tablet.
-    pub tablet: TabletId,
-    /// Its first row.
-    pub start: Vec<u8>,
-    /// Its owner.
-    pub owner: Option<ServerId>,
-    /// The epoch of its assignment.
-    pub epoch: Epoch,
-    /// The next owner, if it moves.
-    pub moving_to: Option<ServerId>,
-    /// The state that its owner reports; `None` without a report.
-    pub state: Option<TabletState>,
-    /// Logs of former servers that it needs.
-    pub logs: Vec<ServerId>,
-    /// Bytes of files and memtables.
-    pub bytes: u64,
-    /// The event that it waits for; empty when it is served and does not move.
-    pub waits_for: String,
-}
+use stele_client::{ClusterStatus, ServerStatus, TabletStatus};
+use stele_types::ServerId;
 
 /// The status now.
 pub(crate) fn status(leader: &Leader) -> ClusterStatus {
@@ -105,7 +46,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                 owner: owner.map(|owner| owner.server),
                 epoch: owner.map(|owner| owner.epoch).unwrap_or_default(),
                 moving_to: assignment.moving_to,
-                state: report.map(|report| report.state),
+                serves: report.is_some_and(|report| matches!(report.state, TabletState::Serving | TabletState::Replayed)),
                 logs: assignment.logs.clone(),
                 bytes: report.map_or(0, |report| report.bytes),
                 waits_for,

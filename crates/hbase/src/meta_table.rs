@@ -174,6 +174,7 @@ pub(crate) fn region() -> Region {
         table: SCHEMA.name.clone(),
         tablet: TabletId(0),
         range: RowRange::all(),
+        cell_bytes_max: None,
     }
 }
 

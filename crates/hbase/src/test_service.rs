@@ -230,6 +230,10 @@ impl TableService for Model {
         not_here()
     }
 
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        not_here()
+    }
+
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
         let matched = match operation.condition.map(|condition| condition.test) {

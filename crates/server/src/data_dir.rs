@@ -240,7 +240,7 @@ pub async fn share_objects(
             check_version(own, &format!("{shown}/{FORMAT}"), &shown)?;
         }
         // Another server of the cluster may be at this very moment the first one.
-        (None, Some(key)) if !key.contains("servers/") => {
+        (None, Some(key)) if !key.contains("servers/") && !key.ends_with(FORMAT) => {
             bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
         }
         (None, _) => {}

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
     Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult,
-    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService,
+    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample,
+    TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
@@ -42,6 +43,10 @@ impl TabletService for TabletServer {
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
         self.row_operations.apply(tablet, request).await
+    }
+
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        self.row_operations.apply_together(tablet, request).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_client::{
     CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewSnapshot, NewTable,
-    ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, ServiceError, ServiceResult,
-    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups, TableService, TableUpdate,
-    TabletInfo, TabletPlace,
+    ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError,
+    ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups,
+    TableService, TableUpdate, TabletInfo, TabletPlace,
 };
 use stele_env::tokio_env::TokioRuntime;
 use stele_filter::Filter;
@@ -276,6 +276,10 @@ impl TableService for Fake {
 
     async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()> {
         self.mutate_rows(request).await?.into_iter().collect()
+    }
+
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        Err(ServiceError::invalid("the API has no such call"))
     }
 
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {

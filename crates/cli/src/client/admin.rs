@@ -64,6 +64,7 @@ macro_rules! call {
 pub mod groups;
 pub(super) mod own;
 pub mod settings;
+mod cluster;
 pub mod snapshots;
 
 impl Client {

@@ -5,6 +5,8 @@
 use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
+    ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest, MOVE_TABLET_PATH,
+    MoveTabletRequest,
     CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, GET_GROUPS_PATH,
     GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH, ListSnapshotsRequest,
     ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest,
@@ -65,6 +67,18 @@ impl OwnClient {
 
     pub(super) async fn delete_snapshot(&mut self, request: Request<DeleteSnapshotRequest>) -> Answer<()> {
         self.unary(DELETE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn cluster_status(&mut self, request: Request<GetClusterStatusRequest>) -> Answer<ClusterStatus> {
+        self.unary(GET_CLUSTER_STATUS_PATH, request).await
+    }
+
+    pub(super) async fn move_tablet(&mut self, request: Request<MoveTabletRequest>) -> Answer<()> {
+        self.unary(MOVE_TABLET_PATH, request).await
+    }
+
+    pub(super) async fn drain_server(&mut self, request: Request<DrainServerRequest>) -> Answer<()> {
+        self.unary(DRAIN_SERVER_PATH, request).await
     }
 
     async fn unary<Q, A>(&mut self, path: &'static str, request: Request<Q>) -> Answer<A>
