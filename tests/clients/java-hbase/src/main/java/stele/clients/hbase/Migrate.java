@@ -8,7 +8,6 @@ import java.io.InputStreamReader;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.Append;
@@ -65,10 +64,7 @@ public final class Migrate {
       for (String line = input.readLine(); line != null && !line.equals("end"); line = input.readLine()) {
         switch (line) {
           case "peer" -> {
-            // A peer begins with the current log. In a new one, nothing that was written before comes to the target.
-            for (ServerName server : admin.getRegionServers()) {
-              admin.rollWALWriter(server);
-            }
+            Replicate.rollLogs(admin);
             admin.addReplicationPeer(PEER,
                 ReplicationPeerConfig.newBuilder().setClusterKey(arguments[1] + ":/hbase").build());
             writer.start();
