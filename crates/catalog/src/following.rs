@@ -1,4 +1,4 @@
-//! The catalog of a cluster in the memory of each server: it follows the records by a watch.
+//! The catalog of a cluster in memory: it follows the records by a watch.
 //!
 //! The leader changes records, and learns of its own changes like everybody else. So there is one way from records to the
 //! view. A change of a table comes in several events. While its tablets leave a hole or overlap, the view keeps the former

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use stele_adminapi::{ClusterStatus, Server, Tablet};
 
-/// Pause between two looks at a server that drains.
+/// Pause between two checks of a server that drains.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Arguments of `cluster`.

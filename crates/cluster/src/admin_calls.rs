@@ -9,7 +9,7 @@ use stele_client::{
 };
 use stele_types::{RowRange, TableName, TabletId};
 
-/// One call; the answer is what the method returns.
+/// One call; the answer is the result of the method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the methods of `TableAdmin` and their parameters")]
 pub enum AdminCall {

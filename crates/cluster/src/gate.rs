@@ -1,7 +1,7 @@
-//! Writes that come over a hop: the caller may know a newer schema than the tablet.
+//! Refuses writes over a hop to families that the tablet does not know.
 //!
-//! Every server learns of a schema in its own time. A write to a family that the tablet does not know would lose its cells at
-//! the next flush, so it is refused as if the tablet had moved: the caller repeats it, and by then the tablet knows.
+//! Every server learns of a schema in its own time, so the caller may know a newer one. A write to a family that the tablet does
+//! not know would lose its cells at the next flush. It is refused as if the tablet had moved: the caller repeats it later.
 
 use async_trait::async_trait;
 use bytes::Bytes;

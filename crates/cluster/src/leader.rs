@@ -1,4 +1,4 @@
-//! The leader: compares the catalog with the servers' reports, and carries out the orders that follow.
+//! The leader compares the catalog with reports, and carries out the orders that follow.
 //!
 //! A round is short, and keeps no state that matters: everything that it decides on is read from the coordinator's records and
 //! from reports. Orders are carried out in tasks; one that is under way is not begun again.
@@ -124,7 +124,7 @@ impl Leader {
         self.undo_abandoned(&reports).await;
     }
 
-    /// Asks every server for its report; looks for evidence about those that do not answer.
+    /// Asks every server for its report; searches for evidence about those that do not answer.
     async fn gather(self: &Arc<Self>) -> BTreeMap<ServerId, ServerReport> {
         let members = self.local.members.view();
         let asked = members.servers.keys().map(|server| async move {

@@ -2,9 +2,9 @@
 //!
 //! The session of a server ends, and a new owner may be chosen, when the server is silent for too long. Writes need no
 //! protection: a sealed log takes none. A read of memory does. While the session certainly lives, nothing is to be done.
-//! Afterwards, as when the coordinator is not reachable, each read is confirmed by storage: the owner of the log root is still
-//! this process, so the log was not sealed before, and the read was of the newest rows. One confirmation serves all reads that
-//! wait for it.
+//! Afterwards, as when the coordinator is not reachable, storage confirms each read: the owner of the log root is still this
+//! process. So the log was not sealed before, and the read was of the newest rows. One confirmation serves all reads that wait
+//! for it.
 
 use async_trait::async_trait;
 use bytes::Bytes;

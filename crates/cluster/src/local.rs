@@ -41,7 +41,7 @@ pub(crate) struct Local {
     /// Tablets that are being opened.
     opening: Mutex<BTreeMap<TabletId, Epoch>>,
     /// Tablets that were closed here, under the newest such epoch, and whether all is in their files. They are not opened again
-    /// under that epoch: sequence numbers would begin anew.
+    /// under that epoch: sequence numbers would begin again.
     closed: Mutex<BTreeMap<TabletId, (Epoch, bool)>>,
     leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
     /// The newest term of a leader that has called.

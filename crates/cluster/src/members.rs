@@ -1,4 +1,4 @@
-//! The servers of the cluster, as the coordinator has them, and the membership of this one.
+//! The servers of the cluster by the coordinator, and the membership of this one.
 
 use crate::records::{self, ALL, DRAINING, ID, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
 use parking_lot::RwLock;
@@ -85,7 +85,7 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
         conditions: vec![Condition::absent(ID)],
         writes: vec![put],
     };
-    // Whatever its outcome, the record tells.
+    // The record tells, also if the outcome is unknown.
     let _ = coord.txn(txn).await;
     let found = coord.get(ID).await?;
     let value = found.map(|found| found.value).unwrap_or_default();

@@ -14,7 +14,7 @@ use stele_memory::Pool;
 use stele_peer::{Identity, Peer, Probe, RemoteOptions, RemoteTablets, probe};
 use stele_types::{ErrorKind, ServerId};
 
-/// Time for a process to answer a probe. A host without a process answers at once.
+/// Time for a process to answer a probe. A host without a process refuses immediately.
 const PROBE_WAIT: Duration = Duration::from_millis(500);
 
 /// Connections for control calls: one to each server, apart from those of rows.

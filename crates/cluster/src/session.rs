@@ -1,4 +1,4 @@
-//! The session of this server: kept alive, and begun again when it was lost and nobody has given the server up.
+//! The session of this server: kept alive, and begun again when it was lost.
 
 use crate::lease::Lease;
 use crate::members::Member;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stele_client::{ServiceResult, TabletControl};
 use stele_types::{RowRange, TableSchema, TabletId};
 
-/// One call; the answer is what the method returns.
+/// One call; the answer is the result of the method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum TabletCall {
     Create {

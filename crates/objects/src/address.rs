@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
+use stele_storage::check_path;
 
 /// The library's own limit of a request, above all of ours.
 const REQUEST_LIMIT: &str = "30 minutes";
@@ -116,6 +117,7 @@ impl Address {
 
     /// A prefix below this one.
     pub fn below(&self, path: &str) -> Address {
+        assert!(check_path(path).is_ok(), "{path:?} is a path below a prefix");
         let join = |base: &str| match base.is_empty() {
             true => path.to_owned(),
             false => format!("{base}/{path}"),

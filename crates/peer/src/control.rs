@@ -1,4 +1,6 @@
-//! Calls about the cluster instead of a tablet: one request and one response, whose content this crate does not know.
+//! Calls about the cluster, whose content this crate does not know.
+//!
+//! A call has one request and one response.
 
 use crate::handshake::Identity;
 use async_trait::async_trait;

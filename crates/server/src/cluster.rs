@@ -1,4 +1,4 @@
-//! Starts a server of a cluster: its storage, its coordinator and its port for other servers.
+//! Starts a server of a cluster: storage, coordinator, port for other servers.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -13,6 +13,8 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{ServiceError, TableAdmin};
 use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -29,6 +31,9 @@ use tokio::sync::watch;
 
 /// Connections of other servers: each has as many as it has cores, and one for control.
 const PEER_CONNECTIONS_MAX: usize = 16_384;
+
+/// Pause between two checks that all tablets have moved.
+const LEAVE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A server that has joined its cluster.
 pub struct Joined {
@@ -107,6 +112,7 @@ pub async fn join(
             recovery: RecoveryReport::default(),
             cluster: Some(OfCluster {
                 admin,
+                number,
                 cluster,
                 started_micros,
             }),
@@ -153,6 +159,30 @@ fn serve_peers(listener: TcpListener, server: PeerServer, (env, loops): (Env, Ar
         }
     });
     stop
+}
+
+/// Has the tablets of a server that stops move to others, as far as there is time: they need no replay then.
+pub async fn leave(node: &Node, env: &Env, wait: Duration) {
+    let Some(OfCluster { admin, number, .. }) = &node.cluster else {
+        return;
+    };
+    let moved = async {
+        let status = admin.cluster_status().await?;
+        let others = status.servers.iter().filter(|server| server.server != *number);
+        if !others.clone().any(|server| server.lives && !server.drains) {
+            return Ok(());
+        }
+        admin.drain_server(*number, true).await?;
+        while !node.server.all_served().is_empty() {
+            env.sleep(LEAVE_PAUSE).await;
+        }
+        Ok::<(), ServiceError>(())
+    };
+    match env.timeout(wait, moved).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "tablets do not move before the stop; others replay their log"),
+        Err(_) => tracing::warn!("tablets were left after {wait:?}; others replay their log"),
+    }
 }
 
 /// The log roots in an object store.

@@ -16,7 +16,7 @@ use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer, last_epoch};
-use stele_types::Epoch;
+use stele_types::{Epoch, ServerId};
 
 /// A running node.
 pub struct Node {
@@ -36,6 +36,8 @@ pub struct Node {
 pub struct OfCluster {
     /// Its administration.
     pub admin: Arc<ClusterAdmin>,
+    /// The number of the node.
+    pub number: ServerId,
     /// Its number.
     pub cluster: [u8; 16],
     /// Wall-clock microseconds of the start of the node, as the other servers know it.

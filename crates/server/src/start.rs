@@ -24,7 +24,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_serving::{Acceptor, EventLoops, connections_max};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -61,12 +61,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
     let pages = Pages::new(metrics.clone());
-    let router = pages.clone().router();
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
-            tracing::error!(%error, "health and metrics are no longer served");
-        }
-    });
+    serve_pages(http, &pages);
     let bound = Bound {
         bigtable: bigtable_at,
         hbase: hbase.address(),
@@ -136,6 +131,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         if env.timeout(config.drain_timeout, acceptor.all_ended()).await.is_err() {
             tracing::warn!("requests were still in flight after {:?}", config.drain_timeout);
         }
+        cluster::leave(&node, &env, config.drain_timeout).await;
         let unflushed = node.server.shut_down().await;
         // Other servers were answered until now, so that they know that this one is not gone.
         drop(stop_peers);
@@ -152,6 +148,16 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
             std::process::exit(130)
         }
     }
+}
+
+/// Serves health and metrics from now on.
+fn serve_pages(http: TcpListener, pages: &Pages) {
+    let router = pages.clone().router();
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
+            tracing::error!(%error, "health and metrics are no longer served");
+        }
+    });
 }
 
 /// A node with its storage.

@@ -1,4 +1,6 @@
-//! A cluster on this machine: etcd of three members, an S3 server, and nodes of Stele, all on loopback.
+//! Runs a cluster on this machine.
+//!
+//! It has an etcd of three members, an S3 server, and nodes of Stele, all on loopback.
 //!
 //! * Without options it runs until it is interrupted.
 //! * `--kills N`: kills a node in each of N rounds while Google's client writes through the others. No acknowledged write may

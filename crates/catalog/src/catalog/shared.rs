@@ -1,4 +1,4 @@
-//! A catalog that several processes share: they all follow its records, and the leader changes them.
+//! A catalog that several processes share: all follow its records, the leader changes them.
 
 use super::{Catalog, RECORDS_TOGETHER, Result};
 use crate::error::CatalogError;

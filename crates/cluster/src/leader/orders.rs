@@ -1,7 +1,7 @@
 //! Carries out orders.
 //!
 //! Changes of assignments of one round go into few transactions. Calls to servers, and steps on logs, are tasks. A task that is
-//! under way is not begun again; after it has ended, the next round decides from what it left.
+//! under way is not begun again; after it has ended, the next round decides from the state that it left.
 
 use super::Leader;
 use crate::codec::Outcome;
@@ -138,7 +138,7 @@ impl Orders {
         });
     }
 
-    /// Carries out what the round has gathered.
+    /// Carries out the gathered changes.
     pub(crate) async fn commit(self: &Arc<Self>, leader: &Arc<Leader>) {
         let Pending {
             assign,

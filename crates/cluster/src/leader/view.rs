@@ -1,4 +1,4 @@
-//! The view of the cluster for a decision, with what only time tells.
+//! The view of the cluster for a decision, with facts that only time tells.
 
 use crate::members;
 use crate::messages::{ServerReport, TabletState};

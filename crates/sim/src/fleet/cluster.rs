@@ -1,4 +1,6 @@
-//! Servers that form a cluster by themselves: with a coordinator, an elected leader and a network between them.
+//! Servers that form a cluster by themselves, with an elected leader.
+//!
+//! They share a coordinator and a bucket, and have a network between them.
 //!
 //! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, and
 //! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. At the end, when all

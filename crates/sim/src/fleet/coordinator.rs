@@ -1,4 +1,4 @@
-//! The coordinator as the processes of servers reach it: it lives in a process of its own.
+//! A coordinator in a process of its own, for the processes of servers.
 //!
 //! A call that has begun is carried out, also when the caller's process ends.
 
