@@ -6,7 +6,7 @@
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
 //! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
 //! [`show`], [`schema`], [`groups`], [`settings`] and [`snapshots`] are the
-//! commands. `docs/import-export.md` is the reference for users.
+//! commands; [`top`] and [`slow`] ask the console of a server over [`http`]. `docs/import-export.md` is the reference for users.
 //!
 //! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod escape;
 pub mod export;
 pub mod formats;
 pub mod groups;
+pub mod http;
 pub mod import;
 pub mod interrupt;
 pub mod mapping;
@@ -35,7 +36,9 @@ pub mod schema;
 pub mod settings;
 pub mod show;
 pub(crate) mod sizes;
+pub mod slow;
 pub mod snapshots;
 pub mod timestamp;
+pub mod top;
 
 pub use command::{Command, run};

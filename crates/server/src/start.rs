@@ -17,6 +17,7 @@ use anyhow::Context;
 use std::io::Write;
 use std::net::SocketAddr;
 use stele_bigtable::{BigtableFrontEnd, CallLimits, HTTP2_SETTINGS};
+use stele_console::{About, Console};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -64,7 +65,8 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     };
 
     let pages = Pages::new(metrics.clone());
-    let router = pages.clone().router();
+    let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
+    let router = pages.clone().router(&console);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(PageConnections::new(http), router).await {
             tracing::error!(%error, "health and metrics are no longer served");
@@ -77,6 +79,12 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     };
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
+    console.watch(stele_console::Parts {
+        server: node.server.clone(),
+        service: node.service.clone(),
+        admin: node.admin.clone(),
+        slow: node.slow.clone(),
+    });
     let hbase = hbase::Listeners::new(hbase, facade);
     let [hbase_at, facade_at] = hbase.addresses()?;
     let addresses = Addresses {
@@ -149,6 +157,18 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     }
 }
 
+fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtable, http]: [SocketAddr; 2]) -> Console {
+    let mut ports = vec![("bigtable", bigtable.to_string()), ("http", http.to_string())];
+    ports.extend(config.hbase.map(|hbase| ("hbase", hbase.to_string())));
+    let about = About {
+        version: env!("CARGO_PKG_VERSION"),
+        data: config.data.to_string(),
+        memory: config.memory,
+        ports,
+    };
+    Console::new(env.clone(), metrics.clone(), about, pages)
+}
+
 fn replaced(config: &Config, by: &str) -> anyhow::Error {
     anyhow::anyhow!("{} was taken over by another server ({by}); this one ends", config.data)
 }
@@ -193,7 +213,7 @@ fn announce(config: &Config, node: &Node, addresses: &Addresses) {
         .unwrap_or_default();
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\n  console    http://{http}/\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

@@ -1,5 +1,6 @@
 //! The interfaces of the server: data for the router, control and assignments for the master.
 
+use crate::heat::Kind;
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -37,10 +38,12 @@ impl TabletService for TabletServer {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        self.parts.heat.note_writes(tablet, &rows);
         self.writer.write(tablet, &rows, durability).await
     }
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        self.parts.heat.note(Kind::Write, tablet, &request.row, 1);
         self.row_operations.apply(tablet, request).await
     }
 

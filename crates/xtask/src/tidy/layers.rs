@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "serving",
     "bigtable",
     "hbase",
+    "console",
     "cli",
     "server",
     "bench",

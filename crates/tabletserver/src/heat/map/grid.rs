@@ -1,0 +1,136 @@
+//! A part of the heat map as a grid of times and ranges of rows.
+//!
+//! The rows of the grid are chosen by their heat: each covers about the same sum of square roots of operations. A
+//! plain sum would leave a single row of the grid to each hot key and all others to one; the same number of keys in each
+//! would hide hot keys between cold ones.
+
+use super::column::{Column, OpenColumn};
+use super::{HeatMap, Level, Operations};
+use std::collections::BTreeMap;
+use stele_types::{RowRange, TableId};
+
+/// The part that is wanted.
+#[derive(Clone, Debug)]
+pub struct HeatQuery {
+    /// Which table.
+    pub table: TableId,
+    /// Which rows.
+    pub rows: RowRange,
+    /// The first second since 1970.
+    pub from: i64,
+    /// The second behind the last.
+    pub to: i64,
+    /// Columns at most.
+    pub columns_max: usize,
+    /// Ranges of rows at most.
+    pub ranges_max: usize,
+}
+
+/// Operations by time and range of rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeatGrid {
+    /// The second since 1970 at which each column starts, ascending. Times without columns had no operations, or are
+    /// forgotten.
+    pub columns: Vec<i64>,
+    /// Seconds of a column.
+    pub seconds: i64,
+    /// The first row of each range, ascending; the first is that of the query. Keys may be cut.
+    pub starts: Vec<Vec<u8>>,
+    /// Operations on each range in each column: all ranges of the first column, then those of the second.
+    pub operations: Vec<Operations>,
+}
+
+impl HeatMap {
+    /// A part of the map.
+    pub fn grid(&self, query: &HeatQuery) -> HeatGrid {
+        let level = self.level_from(query.from);
+        let span = query.to.saturating_sub(query.from).max(level.seconds);
+        let columns = span.div_euclid(level.seconds).max(1);
+        let merged = columns.div_euclid(query.columns_max.max(1) as i64)
+            + i64::from(columns % query.columns_max.max(1) as i64 > 0);
+        let seconds = level.seconds * merged.max(1);
+        let parts = parts_of(level, query, seconds);
+        let starts = starts_of(&parts, query);
+        let mut grid = HeatGrid {
+            columns: parts.keys().copied().collect(),
+            seconds,
+            operations: vec![Operations::default(); parts.len() * starts.len()],
+            starts,
+        };
+        for (column, cells) in parts.values().enumerate() {
+            for (key, operations) in cells {
+                let range = grid.starts.partition_point(|start| start <= key).saturating_sub(1);
+                if let Some(sum) = grid.operations.get_mut(column * grid.starts.len() + range) {
+                    sum.add(*operations);
+                }
+            }
+        }
+        grid
+    }
+
+    /// The finest level that reaches back so far, or as far as any, or the coarsest.
+    fn level_from(&self, from: i64) -> &Level {
+        let [finest, middle, coarsest] = &self.levels;
+        let reaches = |level: &Level, coarser: &[&Level]| {
+            let oldest = level.oldest();
+            from >= oldest || coarser.iter().all(|other| oldest < other.oldest() + other.seconds)
+        };
+        if reaches(finest, &[middle, coarsest]) {
+            finest
+        } else if reaches(middle, &[coarsest]) {
+            middle
+        } else {
+            coarsest
+        }
+    }
+}
+
+type Parts = BTreeMap<i64, BTreeMap<Vec<u8>, Operations>>;
+
+/// The cells of the query, by the start of their column of `seconds`.
+fn parts_of(level: &Level, query: &HeatQuery, seconds: i64) -> Parts {
+    let mut parts = Parts::new();
+    let mut take = |start: i64, cells: &mut dyn Iterator<Item = (TableId, &[u8], Operations)>| {
+        if start == i64::MIN || start + level.seconds <= query.from || start >= query.to {
+            return;
+        }
+        let part = parts.entry(start - start.rem_euclid(seconds)).or_default();
+        for (_, key, operations) in cells.filter(|(table, key, _)| *table == query.table && query.rows.contains(key)) {
+            part.entry(key.to_vec()).or_default().add(operations);
+        }
+    };
+    level
+        .closed
+        .iter()
+        .for_each(|column: &Column| take(column.start, &mut column.cells()));
+    let open: &OpenColumn = &level.open;
+    take(open.start, &mut open.cells());
+    parts
+}
+
+/// The first rows of the ranges.
+fn starts_of(parts: &Parts, query: &HeatQuery) -> Vec<Vec<u8>> {
+    let mut keys: BTreeMap<&[u8], f64> = BTreeMap::new();
+    for (key, operations) in parts.values().flatten() {
+        *keys.entry(key).or_default() += operations.sum() as f64;
+    }
+    let ranges_max = query.ranges_max.max(1);
+    let total: f64 = keys.values().map(|sum| sum.sqrt()).sum();
+    let each = if keys.len() <= ranges_max {
+        0.0
+    } else {
+        total / ranges_max as f64
+    };
+    let mut starts = vec![query.rows.start.to_vec()];
+    let mut within = 0.0;
+    for (key, sum) in keys {
+        let is_first = starts.first().is_some_and(|first| first[..] == *key);
+        // A range begins where the one before has its share; hot keys begin one and end one.
+        if !is_first && (within >= each || sum.sqrt() >= each) && starts.len() < ranges_max {
+            starts.push(key.to_vec());
+            within = 0.0;
+        }
+        within += sum.sqrt();
+    }
+    starts
+}
