@@ -6,7 +6,9 @@
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
 //! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
 //! [`show`], [`schema`], [`groups`], [`settings`] and [`snapshots`] are the
-//! commands; [`top`] and [`slow`] ask the console of a server over [`http`]. `docs/import-export.md` is the reference for users.
+//! commands. [`top`] and [`slow`] ask the console of a server over [`http`].
+//!
+//! `docs/import-export.md` and `docs/console.md` are the references for users.
 //!
 //! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! `stele top`: rates, latencies, memory and the busiest tablets of a running server, refreshed in the terminal.
+//! `stele top`: figures and the busiest tablets of a running server, refreshed in the terminal.
 
 use crate::http::HttpConnection;
 use crate::interrupt::interrupted;
@@ -40,7 +40,7 @@ const CLEAR_LINE: &str = "\x1b[K";
 /// Arguments of `top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Seconds between two looks; the server makes its figures every five
+    /// Seconds between two requests; the server makes its figures every five
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
     /// Prints once and ends

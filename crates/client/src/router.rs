@@ -426,7 +426,7 @@ fn first_error(results: &[ServiceResult<()>]) -> &ServiceResult<()> {
 /// A read over the tablets of a table, one after the other.
 struct RoutedRows {
     shared: Arc<Shared>,
-    /// What is noted about it if it is slow.
+    /// Facts for the log of slow calls.
     reading: Reading,
     table: TableId,
     /// Its rows are in `left`.

@@ -55,7 +55,7 @@ impl CallKind {
 pub struct CallRows {
     /// The first row.
     pub start: Bytes,
-    /// The end of the last range; the last row of a write. `None` for the end of the table.
+    /// The end of the last range; the last row of a write in the order of keys. `None` for the end of the table.
     pub end: Option<Bytes>,
     /// Ranges of a read, rows of a write.
     pub count: u64,
@@ -83,10 +83,10 @@ impl CallRows {
 
     /// Of writes.
     fn of_writes(rows: &RowWrites) -> Self {
-        let key = |index: usize| rows.get(index).map(|row| cut(row.row)).unwrap_or_default();
+        let keys = rows.iter().map(|row| row.row);
         CallRows {
-            start: key(0),
-            end: Some(key(rows.len().saturating_sub(1))),
+            start: keys.clone().min().map(cut).unwrap_or_default(),
+            end: keys.max().map(cut),
             count: rows.len() as u64,
         }
     }

@@ -13,18 +13,18 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct Asset {
     /// Where it is served.
     pub path: &'static str,
-    /// Its media type.
-    pub media_type: &'static str,
+    /// The value of `Content-Type`.
+    pub content_type: &'static str,
     /// Its content.
     pub content: &'static str,
 }
 
 macro_rules! assets {
-    ($($path:literal, $file:literal, $media_type:literal;)*) => {
+    ($($path:literal, $file:literal, $content_type:literal;)*) => {
         /// All files.
         pub const ASSETS: &[Asset] = &[$(Asset {
             path: $path,
-            media_type: $media_type,
+            content_type: $content_type,
             content: include_str!(concat!("../web/", $file)),
         }),*];
     };
@@ -65,7 +65,7 @@ impl Asset {
     fn answer(&self, headers: &HeaderMap) -> Response {
         let tag = format!("\"{:016x}\"", xxh3_64(self.content.as_bytes()));
         let fixed: [(HeaderName, &str); 6] = [
-            (header::CONTENT_TYPE, self.media_type),
+            (header::CONTENT_TYPE, self.content_type),
             (header::CACHE_CONTROL, "no-cache"),
             (header::CONTENT_SECURITY_POLICY, POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -4,7 +4,7 @@
 //!
 //! * [`assets`] are the files of the pages, which are in the binary. They ask no other host for anything.
 //! * [`api`] answers `/api/…`. Every answer is bounded, and nothing can be changed through it.
-//! * [`history`] keeps the last hour of some sixty series; [`series`] says which, and from which metrics.
+//! * [`history`] keeps the last hour of some sixty series; [`series`] says which, from which metrics, and [`totals`] adds these up.
 //! * [`waits`] notes since when tablets wait for something.
 //! * [`text`] spells row keys.
 //!
@@ -17,6 +17,7 @@ pub mod assets;
 pub mod history;
 pub mod series;
 pub mod text;
+pub mod totals;
 pub mod waits;
 
 use axum::Router;

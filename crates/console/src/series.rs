@@ -2,7 +2,7 @@
 //!
 //! All are made of metrics that `/metrics` shows as well, so a console and a Prometheus say the same.
 
-use crate::history::Totals;
+use crate::totals::{Selector, Totals};
 
 /// A series.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +26,6 @@ pub enum Source {
     Spent(&'static [Selector]),
     /// The part that the first have of both; nothing if there was neither.
     Part(&'static [Selector], &'static [Selector]),
-}
-
-/// Instruments of a metric: all, or those of which a label has one of some values, or none of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Selector {
-    /// Name of the metric.
-    pub metric: &'static str,
-    /// Label, values, and whether it is these or all others.
-    pub label: Option<(&'static str, &'static [&'static str], bool)>,
 }
 
 const fn all(metric: &'static str) -> Selector {

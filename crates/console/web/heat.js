@@ -6,6 +6,8 @@ import * as f from "./format.js";
 import { draw, drawScale, layout, operations } from "./heatmap.js";
 
 const KEYS_SHOWN = 12;
+// The shortest time that is shown.
+const LEAST = 120;
 const SPANS = [[1_800, "30 min"], [14_400, "4 h"], [86_400, "1 day"], [172_800, "2 days"]];
 
 export const heatPage = {
@@ -79,7 +81,8 @@ class HeatView {
       table: this.table,
       start: zoom.start,
       end: zoom.end,
-      from: zoom.from ?? now - this.span,
+      // Before the start of the server nothing is known.
+      from: zoom.from ?? Math.min(now - LEAST, Math.max(now - this.span, this.started)),
       to: zoom.to,
     });
     this.answer = answer;
@@ -89,7 +92,8 @@ class HeatView {
   async listTables() {
     if (this.choice.options.length > 0 && this.listed > Date.now() - 30_000) return;
     this.listed = Date.now();
-    const { tables } = await get("tables", { limit: 500 });
+    const [{ tables }, { started }] = await Promise.all([get("tables", { limit: 500 }), get("overview")]);
+    this.started = started;
     const names = tables.map((table) => table.table);
     if (!this.table) this.table = tables.toSorted((a, b) => b.reads + b.writes - (a.reads + a.writes))[0]?.table ?? "";
     else if (!names.includes(this.table)) names.unshift(this.table);

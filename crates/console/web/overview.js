@@ -123,7 +123,7 @@ function tiles(overview, values) {
     tile("Block cache hits", [f.percent(values.block_hits), ""], `rows ${f.percent(values.row_hits)}`),
     tile("Log", f.bytesParts(values.log_bytes), `sync p99 ${f.duration(values.sync_p99)}`),
     tile("Compaction debt", f.bytesParts(values.debt), `${f.plural(values.compactions ?? 0, "job")} running`, values.pressure > 0 ? "warn" : ""),
-    tile("Tablets", [f.count(values.tablets), ""], `${f.count(values.connections)} connections`, values.damaged > 0 ? "bad" : ""),
+    tile("Tablets", [(values.tablets ?? 0).toLocaleString(), ""], `${f.count(values.connections)} connections`, values.damaged > 0 ? "bad" : ""),
     tile("Disk free", f.bytesParts(values.free), overview.writes_refused ? "writes are refused" : "", overview.writes_refused ? "bad" : ""),
   );
 }

@@ -22,7 +22,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_serving::{Acceptor, EventLoops, connections_max};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -67,11 +67,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
     let router = pages.clone().router(&console);
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
-            tracing::error!(%error, "health and metrics are no longer served");
-        }
-    });
+    tokio::spawn(serve_pages(http, router));
     let node = tokio::select! {
         node = Node::start(env.clone(), data.storage.clone(), config, &metrics) => node?,
         () = signals.next() => return Ok(()),
@@ -79,12 +75,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     };
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
-    console.watch(stele_console::Parts {
-        server: node.server.clone(),
-        service: node.service.clone(),
-        admin: node.admin.clone(),
-        slow: node.slow.clone(),
-    });
+    console.watch(parts_of(&node));
     let hbase = hbase::Listeners::new(hbase, facade);
     let [hbase_at, facade_at] = hbase.addresses()?;
     let addresses = Addresses {
@@ -167,6 +158,22 @@ fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtabl
         ports,
     };
     Console::new(env.clone(), metrics.clone(), about, pages)
+}
+
+/// The parts of a node that the console shows.
+fn parts_of(node: &Node) -> stele_console::Parts {
+    stele_console::Parts {
+        server: node.server.clone(),
+        service: node.service.clone(),
+        admin: node.admin.clone(),
+        slow: node.slow.clone(),
+    }
+}
+
+async fn serve_pages(http: TcpListener, router: axum::Router) {
+    if let Err(error) = axum::serve(PageConnections::new(http), router).await {
+        tracing::error!(%error, "health, metrics and the console are no longer served");
+    }
 }
 
 fn replaced(config: &Config, by: &str) -> anyhow::Error {

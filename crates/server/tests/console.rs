@@ -1,4 +1,4 @@
-//! The console of a real process: its pages, its API, the commands over it, and the names in `deploy/`.
+//! The console of a real process, the commands over it, and `deploy/`.
 
 use crate::support::server::Server;
 use serde_json::Value;
@@ -155,6 +155,10 @@ fn the_heat_map_shows_what_is_read() {
         heat["starts"].as_array().unwrap().len(),
     );
     assert_eq!(heat["reads"].as_array().unwrap().len(), columns * starts);
+    // A scan is seen at all of its rows, and not only where its batches end.
+    let read = |range: usize| (0..columns).any(|column| heat["reads"][column * starts + range].as_u64() > Some(0));
+    let ranges_read = (0..starts).filter(|range| read(*range)).count();
+    assert!(ranges_read > 20, "{ranges_read} of {starts}");
     let part = ok(
         &server,
         "/api/heat?table=shop/orders&start=key01000&end=key02000&ranges=4",
@@ -212,7 +216,16 @@ fn top_and_slow_print_the_same_figures() {
 fn deployed_files_name_metrics_that_exist() {
     let dir = TempDir::new().unwrap();
     let server = start(&dir);
-    let metrics = server.get("/metrics").1;
+    // A server prints its addresses before it has made all of its metrics.
+    let end = Instant::now() + Duration::from_secs(60);
+    let metrics = loop {
+        let metrics = server.get("/metrics").1;
+        if metrics.contains("\nstele_connections ") {
+            break metrics;
+        }
+        assert!(Instant::now() < end, "{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
     let known: BTreeSet<&str> = metrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -124,7 +124,7 @@ fn small_pool() -> Pool {
         Part::RequestTokens => 1 << 20,
         // There are no front ends.
         Part::Requests | Part::Responses | Part::Peers => 1 << 20,
-        // Nobody looks at it.
+        // Nothing is sampled.
         Part::Heat => 0,
     })
 }

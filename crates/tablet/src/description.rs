@@ -110,6 +110,7 @@ impl Tablet {
 fn describe_group(group: &GroupState, files_max: usize) -> GroupDescription {
     let mut runs: Vec<RunDescription> = group.runs().map(|run| describe_run(run, files_max)).collect();
     runs.reverse();
+    debug_assert!(runs.iter().all(|run| run.files > 0), "a run has a file");
     GroupDescription {
         id: group.id,
         active_bytes: group.active.bytes(),
@@ -131,6 +132,9 @@ fn describe_run(run: &[HeldFile], files_max: usize) -> RunDescription {
         all.0 += if file.sstable.holds_filter() { filter } else { 0 };
         all.1 += filter;
     }
+    let (held, all) = description.filter_bytes;
+    debug_assert!(held <= all, "filters in memory are a part of the filters");
+    debug_assert!(description.first_files.len() <= description.files);
     description
 }
 

@@ -1,10 +1,10 @@
-//! Samples of the rows that are read and written: the heat of tablets and of ranges of rows.
+//! Samples of operations: the heat of tablets and of ranges of rows.
 //!
 //! Terms: an *operation* is a row read or written. A *sample* is one operation that stands for all of its thread since the
 //! sample before; its *weight* is their number. So weights add up to the operations, and only their places are an estimate.
 //!
 //! An operation costs a subtraction in a variable of its thread. At most [`SAMPLES_PER_TICK`] of them a second take the
-//! lock of the buffer, under any load: the distance of samples doubles with each so many, and is chosen anew at
+//! lock of the buffer, under any load: the distance of samples grows with each thousand, and is chosen again at
 //! every tick. It varies at random, or a client that writes in a cycle would always be met at the same place.
 //!
 //! Nothing is sampled until the first tick. A console ticks about once a second ([`Heat::tick`]); that
@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_memory::{Part, Pool};
-use stele_types::{RowWrites, TableId, TabletId};
+use stele_types::{TableId, TabletId};
 
 /// Samples of a tick at about which their distance is aimed.
 const SAMPLES_PER_TICK: u32 = 1_024;
@@ -28,7 +28,7 @@ const SAMPLES_PER_TICK: u32 = 1_024;
 const SAMPLES_MAX: usize = 4 * SAMPLES_PER_TICK as usize;
 /// Bytes of a row key that are kept: rows that differ only behind them are shown as one.
 const KEY_BYTES_MAX: usize = 64;
-/// Mean operations between two samples while nobody looks, and at most: a thread notices the first tick after so many.
+/// Mean operations between two samples at most, and before the first tick: a thread notices that tick after as many.
 const DISTANCE_MAX: u32 = 4_096;
 
 /// Whether a row was read or written.
@@ -52,10 +52,11 @@ struct Next {
 }
 
 impl Next {
-    /// Counts operations; whether the last of them is a sample.
+    /// Counts operations if no sample is among them; else nothing, and the caller counts them one by one.
     #[inline]
     fn count(&self, operations: u32) -> bool {
         let left = self.left.get();
+        debug_assert!(left > 0, "a thread is always on its way to a sample");
         if left > operations {
             self.left.set(left - operations);
             return false;
@@ -63,10 +64,10 @@ impl Next {
         true
     }
 
-    /// Draws the next distance, and returns the weight of the present sample, which [`Next::count`] of this many operations
-    /// has found.
-    fn draw(&self, operations: u32, distance: u32) -> u32 {
-        let weight = self.drawn.get() - self.left.get() + operations;
+    /// Draws the next distance at a sample, which [`Next::count`] of one operation has found, and returns its weight.
+    fn draw(&self, distance: u32) -> u32 {
+        assert_eq!(self.left.get(), 1, "a sample is the last operation of its distance");
+        let weight = self.drawn.get();
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 17;
@@ -75,6 +76,7 @@ impl Next {
         let drawn = 1 + random % (2 * distance.max(1) - 1);
         self.left.set(drawn);
         self.drawn.set(drawn);
+        debug_assert!(drawn > 0 && weight > 0, "a sample stands for itself at least");
         weight
     }
 }
@@ -140,6 +142,7 @@ impl Rate {
         }
         let part = (seconds / MEMORY_SECONDS).clamp(0.0, 1.0);
         let now = before + part * (since as f32 / seconds.max(0.001) - before);
+        debug_assert!(now >= 0.0, "the mean of numbers that are not negative");
         let now = if now < 0.005 { 0.0 } else { now };
         self.per_second.store(now.to_bits(), Ordering::Relaxed);
     }
@@ -193,26 +196,34 @@ impl Heat {
         }
     }
 
-    /// Counts operations on rows at or near one row.
+    /// Counts an operation on a row.
     #[inline]
-    pub(crate) fn note(&self, kind: Kind, tablet: TabletId, row: &[u8], operations: u32) {
-        if NEXT.with(|next| next.count(operations)) {
-            self.sample(kind, tablet, row, operations);
+    pub(crate) fn note(&self, kind: Kind, tablet: TabletId, row: &[u8]) {
+        if NEXT.with(|next| next.count(1)) {
+            self.sample(kind, tablet, row);
         }
     }
 
-    /// Counts writes of rows.
+    /// Counts operations on `count` rows. Most batches have no sample, and their rows are not visited.
     #[inline]
-    pub(crate) fn note_writes(&self, tablet: TabletId, rows: &RowWrites) {
-        for row in rows.iter() {
-            self.note(Kind::Write, tablet, row.row, 1);
+    pub(crate) fn note_all<'a>(
+        &self,
+        kind: Kind,
+        tablet: TabletId,
+        count: usize,
+        rows: impl FnOnce() -> Box<dyn Iterator<Item = &'a [u8]> + 'a>,
+    ) {
+        let operations = u32::try_from(count).unwrap_or(u32::MAX);
+        if !NEXT.with(|next| next.count(operations)) {
+            return;
         }
+        rows().for_each(|row| self.note(kind, tablet, row));
     }
 
     #[cold]
-    fn sample(&self, kind: Kind, tablet: TabletId, row: &[u8], operations: u32) {
+    fn sample(&self, kind: Kind, tablet: TabletId, row: &[u8]) {
         let distance = self.distance.load(Ordering::Relaxed);
-        let weight = NEXT.with(|next| next.draw(operations, distance));
+        let weight = NEXT.with(|next| next.draw(distance));
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
@@ -233,6 +244,7 @@ impl Heat {
             weight,
             key_end: samples.keys.len(),
         });
+        debug_assert!(samples.taken.len() <= SAMPLES_MAX, "the buffer is bounded");
         if samples.taken.len() % SAMPLES_PER_TICK as usize == 0 {
             self.distance.store((distance * 4).min(DISTANCE_MAX), Ordering::Relaxed);
         }
@@ -243,6 +255,7 @@ impl Heat {
         let samples = std::mem::take(&mut *self.samples.lock());
         let per_tick = samples.weight / u64::from(SAMPLES_PER_TICK);
         let distance = u32::try_from(per_tick).unwrap_or(DISTANCE_MAX).clamp(1, DISTANCE_MAX);
+        assert!(distance > 0, "samples are one operation apart at least");
         self.distance.store(distance, Ordering::Relaxed);
         let mut map = self.map.lock();
         map.advance(wall_seconds);
@@ -260,12 +273,13 @@ impl Heat {
                 map.add(table, key, operations);
             }
         }
+        debug_assert_eq!(start, samples.keys.len(), "every key is of a sample");
         drop(map);
         tablets.each_traffic(&mut |traffic| traffic.tick(since));
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at the map. `look` must not take long: ticks wait for it.
+    /// Calls `look` with the map. `look` must not take long: ticks wait for it.
     pub fn with_map<R>(&self, look: impl FnOnce(&HeatMap) -> R) -> R {
         look(&self.map.lock())
     }
@@ -293,11 +307,10 @@ mod tests {
     fn weights_add_up_to_the_operations() {
         let next = next();
         let (mut operations, mut weights, mut samples) = (0u64, 0u64, 0u64);
-        for step in 0..100_000u32 {
-            let count = 1 + step % 3;
-            operations += u64::from(count);
-            if next.count(count) {
-                weights += u64::from(next.draw(count, 64));
+        for _ in 0..200_000u32 {
+            operations += 1;
+            if next.count(1) {
+                weights += u64::from(next.draw(64));
                 samples += 1;
             }
         }
@@ -311,7 +324,7 @@ mod tests {
         let next = next();
         for _ in 0..100 {
             assert!(next.count(1));
-            assert_eq!(next.draw(1, 1), 1);
+            assert_eq!(next.draw(1), 1);
         }
     }
 
@@ -321,7 +334,7 @@ mod tests {
         let (next, mut met) = (next(), [0u64; 64]);
         for step in 0..200_000usize {
             if next.count(1) {
-                met[step % 64] += u64::from(next.draw(1, 64));
+                met[step % 64] += u64::from(next.draw(64));
             }
         }
         let (least, most) = (met.iter().min().unwrap(), met.iter().max().unwrap());
@@ -346,7 +359,7 @@ mod tests {
         heat.on.store(true, Ordering::Relaxed);
         heat.distance.store(1, Ordering::Relaxed);
         for n in 0..3_000_000u32 {
-            heat.note(Kind::Write, TabletId(1), &n.to_be_bytes(), 1);
+            heat.note(Kind::Write, TabletId(1), &n.to_be_bytes());
         }
         let samples = heat.samples.lock();
         assert!(samples.taken.len() <= SAMPLES_MAX);

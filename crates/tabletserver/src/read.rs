@@ -83,7 +83,7 @@ impl Reader {
         }
         match self.read_concurrently(&served.tablet, row, filter)? {
             AtOnce::Found(found) => {
-                self.heat.note(Kind::Read, tablet, row, 1);
+                self.heat.note(Kind::Read, tablet, row);
                 Ok(Some(found))
             }
             AtOnce::WouldBlock(_) => Ok(None),
@@ -131,7 +131,7 @@ impl Reader {
             };
             match found {
                 AtOnce::Found(found) => {
-                    self.heat.note(Kind::Read, tablet, row, 1);
+                    self.heat.note(Kind::Read, tablet, row);
                     let mut batch = found.into_batch();
                     batch.scanned_through = Some(row.clone());
                     return Ok(Box::new(OneBatch(Some(batch))));
@@ -238,13 +238,27 @@ impl TabletRows {
         if let (Some(keep), Some(batch)) = (keep, &batch) {
             keep.install(self.scanner.tablet(), batch);
         }
-        if let Some(batch) = &batch
-            && let Some(row) = &batch.scanned_through
-        {
-            let rows = u32::try_from(batch.complete_rows()).unwrap_or(u32::MAX);
-            self.heat.note(Kind::Read, self.scanner.tablet().id(), row, rows.max(1));
+        if let Some(batch) = &batch {
+            self.note_heat(batch);
         }
         batch
+    }
+}
+
+impl TabletRows {
+    /// A batch without a row counts as a read of the last row that it has passed.
+    fn note_heat(&self, batch: &RowBatch) {
+        let tablet = self.scanner.tablet().id();
+        match batch.complete_rows() {
+            0 => batch
+                .scanned_through
+                .iter()
+                .for_each(|row| self.heat.note(Kind::Read, tablet, row)),
+            rows => {
+                let keys = || Box::new(batch.rows().map(|(row, _)| row).take(rows)) as Box<dyn Iterator<Item = &[u8]>>;
+                self.heat.note_all(Kind::Read, tablet, rows, keys);
+            }
+        }
     }
 }
 

@@ -38,12 +38,13 @@ impl TabletService for TabletServer {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        self.parts.heat.note_writes(tablet, &rows);
+        let keys = || Box::new(rows.iter().map(|row| row.row)) as Box<dyn Iterator<Item = &[u8]>>;
+        self.parts.heat.note_all(Kind::Write, tablet, rows.len(), keys);
         self.writer.write(tablet, &rows, durability).await
     }
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
-        self.parts.heat.note(Kind::Write, tablet, &request.row, 1);
+        self.parts.heat.note(Kind::Write, tablet, &request.row);
         self.row_operations.apply(tablet, request).await
     }
 

@@ -129,6 +129,7 @@ impl TabletServer {
         let schema = tablet.schema();
         let name = |id| schema.groups.iter().find(|group| group.id == id);
         let groups = content.groups.iter().map(|group| name(group.id));
+        debug_assert!(!content.groups.is_empty(), "a tablet has a locality group");
         Some(TabletPage {
             groups: groups
                 .map(|group| group.map_or_else(String::new, |group| group.name.clone()))

@@ -179,7 +179,7 @@ enum Task {
     Hbase(hbase::Arguments),
     /// Opens every page of the console in a headless Chromium, and leaves screenshots in `target/console`.
     Console {
-        /// Tablets that the server has, beside those with a load.
+        /// Tablets that the server has, besides those with a load.
         #[arg(long, default_value_t = 1_000)]
         tablets: u32,
     },

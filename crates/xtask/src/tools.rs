@@ -112,8 +112,8 @@ pub fn etcd() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A Chromium without a screen, and the folders of libraries that it needs beside the machine's. apt-get fetches it with what it
-/// depends on; nothing is installed into the system.
+/// A Chromium without a screen, and the folders of libraries that it needs besides the machine's. apt-get fetches it with its
+/// dependencies; nothing is installed into the system.
 pub fn chromium() -> Result<(PathBuf, String)> {
     let dir = tools_dir()?.join("chromium");
     let program = dir.join("usr/lib/chromium/chromium-headless-shell");

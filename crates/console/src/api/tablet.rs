@@ -9,7 +9,7 @@ use stele_types::TabletId;
 
 /// Files of a run that are listed. A run has few files, unless its tablet is far larger than the default.
 const FILES_MAX: usize = 40;
-/// Runs of a group that are listed, the newest first. Writes are slowed long before there are so many.
+/// Runs of a group that are listed, the newest first. Writes are slowed long before a group has as many.
 const RUNS_MAX: usize = 80;
 
 #[derive(Deserialize)]

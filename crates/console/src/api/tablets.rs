@@ -1,4 +1,4 @@
-//! `/api/tablets`: tablets of a table or of all, in a chosen order, a page at a time.
+//! `/api/tablets`: tablets of a table or of all, a page at a time.
 
 use super::overview::show_tablet;
 use super::{Answer, Json, Parameters, Served, short, show_table, table_name};

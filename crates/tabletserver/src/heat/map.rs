@@ -73,6 +73,7 @@ impl HeatMap {
     pub(super) fn new(reservation: Reservation, limit: usize) -> Self {
         let columns: usize = LEVELS.iter().map(|(_, columns)| columns + 1).sum();
         let cells = limit.saturating_sub(BUFFER_BYTES) / columns / CELL_BYTES;
+        assert_eq!(reservation.counted(), 0, "nothing is kept at first");
         HeatMap {
             levels: LEVELS.map(|(seconds, columns_max)| Level {
                 seconds,
@@ -97,6 +98,11 @@ impl HeatMap {
         for at in 0..self.levels.len() {
             let level = &mut self.levels[at];
             let start = wall_seconds - wall_seconds.rem_euclid(level.seconds);
+            debug_assert_eq!(
+                start.rem_euclid(level.seconds),
+                0,
+                "a column starts at a multiple of its length"
+            );
             if start <= level.open.start {
                 break;
             }
@@ -128,6 +134,10 @@ impl HeatMap {
             level.closed.pop_front();
         }
         level.closed.push_back(column);
+        assert!(
+            level.closed.len() <= level.columns_max,
+            "a level has a bounded number of columns"
+        );
     }
 
     /// Reserves as many bytes as there are, and forgets columns until there are no more than can be reserved.

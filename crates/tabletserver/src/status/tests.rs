@@ -59,7 +59,7 @@ async fn operations_are_counted_from_the_first_tick_on() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
     let (tablet, row) = (TABLETS[0], Bytes::from_static(b"left"));
     server.tick_heat(Duration::from_secs(1));
-    // The thread may have some thousand operations to go until it looks for the first tick.
+    // The thread may have some thousand operations to go until it notices the first tick.
     for _ in 0..10_000 {
         let _ = server.try_read_row(tablet, &row, None).unwrap();
     }

@@ -1,10 +1,10 @@
-//! Columns of the heat map: one that is being filled, and the dense form of those that are complete.
+//! Columns of the heat map: open ones, and the dense form of complete ones.
 
 use super::Operations;
 use std::collections::BTreeMap;
 use stele_types::TableId;
 
-/// Bytes of an entry of the map of an open column beside its key, about.
+/// Bytes of an entry of the map of an open column without its key, about.
 const OPEN_CELL_BYTES: usize = 80;
 
 /// A column that is being filled.
@@ -112,6 +112,8 @@ type OwnedCell = ((TableId, Box<[u8]>), Operations);
 
 /// Joins up to `count` pairs of neighbours of one table, those with the fewest operations together.
 fn join_coldest(cells: Vec<OwnedCell>, count: usize) -> Vec<OwnedCell> {
+    let all = |cells: &[OwnedCell]| cells.iter().map(|(_, operations)| operations.sum()).sum::<u64>();
+    let before = all(&cells);
     let sum = |pair: &[OwnedCell]| match pair {
         [a, b] if a.0.0 == b.0.0 => Some(a.1.sum().saturating_add(b.1.sum())),
         _ => None,
@@ -120,6 +122,7 @@ fn join_coldest(cells: Vec<OwnedCell>, count: usize) -> Vec<OwnedCell> {
     if sums.is_empty() {
         return cells;
     }
+    debug_assert!(count > 0, "there are cells to be joined");
     let at = count.min(sums.len()) - 1;
     let most = *sums.select_nth_unstable(at).1;
     let mut left = count;
@@ -144,6 +147,7 @@ fn join_coldest(cells: Vec<OwnedCell>, count: usize) -> Vec<OwnedCell> {
             }
         }
     }
+    debug_assert_eq!(all(&joined), before, "no operation gets lost when cells become one");
     joined
 }
 

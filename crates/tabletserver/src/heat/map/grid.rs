@@ -57,6 +57,8 @@ impl HeatMap {
             operations: vec![Operations::default(); parts.len() * starts.len()],
             starts,
         };
+        debug_assert!(grid.starts.is_sorted(), "ranges ascend");
+        assert!(!grid.starts.is_empty(), "the first range is always there");
         for (column, cells) in parts.values().enumerate() {
             for (key, operations) in cells {
                 let range = grid.starts.partition_point(|start| start <= key).saturating_sub(1);
@@ -132,5 +134,6 @@ fn starts_of(parts: &Parts, query: &HeatQuery) -> Vec<Vec<u8>> {
         }
         within += sum.sqrt();
     }
+    debug_assert!(starts.len() <= ranges_max, "no more ranges than asked for");
     starts
 }
