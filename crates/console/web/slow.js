@@ -63,6 +63,7 @@ function view(answer) {
           {
             name: "table and rows",
             cell: (call) => [h("a", { href: `#/table?name=${encodeURIComponent(call.table)}` }, call.table), h("div", { class: "k" }, rows(call)), ranges(call)],
+            kind: "rows",
           },
           { name: "rows returned, written", cell: (call) => f.count(call.rows), kind: "n" },
           { name: "cells seen", cell: (call) => (call.kind === "write" ? "–" : f.count(call.cells_seen)), kind: "n opt" },

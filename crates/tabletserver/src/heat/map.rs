@@ -5,7 +5,7 @@
 //! one before.
 //!
 //! A column has a bounded number of cells. When there are too many, the neighbours with the fewest operations become
-//! one. So hot rows keep cells of their own, and cold ranges are wide.
+//! one, a *wide* cell. So hot rows keep cells of their own.
 //!
 //! Invariants:
 //! * Columns of a level are in ascending order of time and do not overlap.
@@ -32,6 +32,22 @@ const CELL_BYTES: usize = 48;
 /// Cells of a column at least and at most: few are better than none, and more than a screen has no use.
 const CELLS_MIN: usize = 16;
 const CELLS_MAX: usize = 512;
+
+/// A cell: its key, the key of the next one of its table, and its operations.
+struct CellView<'a> {
+    table: TableId,
+    key: &'a [u8],
+    next: Option<&'a [u8]>,
+    heat: CellHeat,
+}
+
+/// The operations of a cell.
+#[derive(Clone, Copy, Debug, Default)]
+struct CellHeat {
+    operations: Operations,
+    /// They are on several rows from its key on.
+    is_wide: bool,
+}
 
 /// Operations on rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Columns of the heat map: open ones, and the dense form of complete ones.
 
-use super::Operations;
+use super::{CellHeat, CellView, Operations};
 use std::collections::BTreeMap;
 use stele_types::TableId;
 
@@ -11,7 +11,7 @@ const OPEN_CELL_BYTES: usize = 80;
 pub(super) struct OpenColumn {
     /// Seconds since 1970; the least number before the first time is known.
     pub(super) start: i64,
-    cells: BTreeMap<(TableId, Box<[u8]>), Operations>,
+    cells: BTreeMap<(TableId, Box<[u8]>), CellHeat>,
     key_bytes: usize,
 }
 
@@ -33,15 +33,18 @@ impl OpenColumn {
 
     /// Adds operations on a row.
     pub(super) fn add(&mut self, table: TableId, key: &[u8], operations: Operations, cells_max: usize) {
-        self.insert(table, key, operations);
+        let is_wide = false;
+        self.insert(table, key, CellHeat { operations, is_wide });
         if self.cells.len() > cells_max {
             self.shrink(cells_max - cells_max / 4);
         }
     }
 
-    fn insert(&mut self, table: TableId, key: &[u8], operations: Operations) {
+    fn insert(&mut self, table: TableId, key: &[u8], heat: CellHeat) {
         let before = self.cells.len();
-        self.cells.entry((table, key.into())).or_default().add(operations);
+        let cell = self.cells.entry((table, key.into())).or_default();
+        cell.operations.add(heat.operations);
+        cell.is_wide |= heat.is_wide;
         if self.cells.len() > before {
             self.key_bytes += key.len();
         }
@@ -49,8 +52,8 @@ impl OpenColumn {
 
     /// Adds all of another column.
     pub(super) fn add_all(&mut self, other: &OpenColumn, cells_max: usize) {
-        for ((table, key), operations) in &other.cells {
-            self.insert(*table, key, *operations);
+        for ((table, key), heat) in &other.cells {
+            self.insert(*table, key, *heat);
         }
         if self.cells.len() > cells_max {
             self.shrink(cells_max - cells_max / 4);
@@ -58,10 +61,8 @@ impl OpenColumn {
     }
 
     /// The cells, by table and key.
-    pub(super) fn cells(&self) -> impl Iterator<Item = (TableId, &[u8], Operations)> {
-        self.cells
-            .iter()
-            .map(|((table, key), operations)| (*table, &key[..], *operations))
+    pub(super) fn cells(&self) -> impl Iterator<Item = CellView<'_>> {
+        with_next(self.cells.iter().map(|((table, key), heat)| (*table, &key[..], *heat)))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -80,7 +81,7 @@ impl OpenColumn {
             }
         }
         if cells.len() > cells_max {
-            cells.sort_by_key(|(_, operations)| std::cmp::Reverse(operations.sum()));
+            cells.sort_by_key(|(_, heat)| std::cmp::Reverse(heat.operations.sum()));
             cells.truncate(cells_max);
         }
         self.cells = cells.into_iter().collect();
@@ -95,27 +96,28 @@ impl OpenColumn {
             keys: Vec::with_capacity(self.key_bytes),
             cells: Vec::with_capacity(self.cells.len()),
         };
-        for ((table, key), operations) in self.cells {
+        for ((table, key), CellHeat { operations, is_wide }) in self.cells {
             column.keys.extend_from_slice(&key);
             column.cells.push(DenseCell {
                 table,
                 key_end: u32::try_from(column.keys.len()).unwrap_or(u32::MAX),
                 reads: u32::try_from(operations.reads).unwrap_or(u32::MAX),
                 writes: u32::try_from(operations.writes).unwrap_or(u32::MAX),
+                is_wide,
             });
         }
         column
     }
 }
 
-type OwnedCell = ((TableId, Box<[u8]>), Operations);
+type OwnedCell = ((TableId, Box<[u8]>), CellHeat);
 
 /// Joins up to `count` pairs of neighbours of one table, those with the fewest operations together.
 fn join_coldest(cells: Vec<OwnedCell>, count: usize) -> Vec<OwnedCell> {
-    let all = |cells: &[OwnedCell]| cells.iter().map(|(_, operations)| operations.sum()).sum::<u64>();
+    let all = |cells: &[OwnedCell]| cells.iter().map(|(_, heat)| heat.operations.sum()).sum::<u64>();
     let before = all(&cells);
     let sum = |pair: &[OwnedCell]| match pair {
-        [a, b] if a.0.0 == b.0.0 => Some(a.1.sum().saturating_add(b.1.sum())),
+        [a, b] if a.0.0 == b.0.0 => Some(a.1.operations.sum().saturating_add(b.1.operations.sum())),
         _ => None,
     };
     let mut sums: Vec<u64> = cells.windows(2).filter_map(sum).collect();
@@ -135,9 +137,10 @@ fn join_coldest(cells: Vec<OwnedCell>, count: usize) -> Vec<OwnedCell> {
                 if !is_joined
                     && left > 0
                     && last.0.0 == cell.0.0
-                    && last.1.sum().saturating_add(cell.1.sum()) <= most =>
+                    && last.1.operations.sum().saturating_add(cell.1.operations.sum()) <= most =>
             {
-                last.1.add(cell.1);
+                last.1.operations.add(cell.1.operations);
+                last.1.is_wide = true;
                 left -= 1;
                 is_joined = true;
             }
@@ -165,24 +168,34 @@ struct DenseCell {
     key_end: u32,
     reads: u32,
     writes: u32,
+    is_wide: bool,
+}
+
+/// Adds to each cell the key of the next one of its table.
+fn with_next<'a>(cells: impl Iterator<Item = (TableId, &'a [u8], CellHeat)>) -> impl Iterator<Item = CellView<'a>> {
+    let mut cells = cells.peekable();
+    std::iter::from_fn(move || {
+        let (table, key, heat) = cells.next()?;
+        let next = cells.peek().filter(|(of, _, _)| *of == table).map(|(_, key, _)| *key);
+        debug_assert!(next.is_none_or(|next| key < next), "cells ascend");
+        Some(CellView { table, key, next, heat })
+    })
 }
 
 impl Column {
     /// The cells, by table and key.
-    pub(super) fn cells(&self) -> impl Iterator<Item = (TableId, &[u8], Operations)> {
+    pub(super) fn cells(&self) -> impl Iterator<Item = CellView<'_>> {
         let mut start = 0;
-        self.cells.iter().map(move |cell| {
+        with_next(self.cells.iter().map(move |cell| {
             let end = cell.key_end as usize;
-            let key = self
-                .keys
-                .get(std::mem::replace(&mut start, end)..end)
-                .unwrap_or_default();
+            let key = self.keys.get(std::mem::replace(&mut start, end)..end);
             let operations = Operations {
                 reads: u64::from(cell.reads),
                 writes: u64::from(cell.writes),
             };
-            (cell.table, key, operations)
-        })
+            let is_wide = cell.is_wide;
+            (cell.table, key.unwrap_or_default(), CellHeat { operations, is_wide })
+        }))
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -4,9 +4,8 @@
 //! plain sum would leave a single row of the grid to each hot key and all others to one; the same number of keys in each
 //! would hide hot keys between cold ones.
 
-use super::column::{Column, OpenColumn};
-use super::{HeatMap, Level, Operations};
-use std::collections::BTreeMap;
+use super::{CellView, HeatMap, Level, Operations};
+use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{RowRange, TableId};
 
 /// The part that is wanted.
@@ -49,23 +48,19 @@ impl HeatMap {
         let merged = columns.div_euclid(query.columns_max.max(1) as i64)
             + i64::from(columns % query.columns_max.max(1) as i64 > 0);
         let seconds = level.seconds * merged.max(1);
-        let parts = parts_of(level, query, seconds);
-        let starts = starts_of(&parts, query);
+        let cells = cells_of(level, query, seconds);
+        let starts = starts_of(&cells, query);
+        let columns: BTreeSet<i64> = cells.iter().map(|(start, _)| *start).collect();
         let mut grid = HeatGrid {
-            columns: parts.keys().copied().collect(),
+            operations: vec![Operations::default(); columns.len() * starts.len()],
+            columns: columns.into_iter().collect(),
             seconds,
-            operations: vec![Operations::default(); parts.len() * starts.len()],
             starts,
         };
         debug_assert!(grid.starts.is_sorted(), "ranges ascend");
         assert!(!grid.starts.is_empty(), "the first range is always there");
-        for (column, cells) in parts.values().enumerate() {
-            for (key, operations) in cells {
-                let range = grid.starts.partition_point(|start| start <= key).saturating_sub(1);
-                if let Some(sum) = grid.operations.get_mut(column * grid.starts.len() + range) {
-                    sum.add(*operations);
-                }
-            }
+        for (start, cell) in &cells {
+            grid.add(*start, cell);
         }
         grid
     }
@@ -87,34 +82,59 @@ impl HeatMap {
     }
 }
 
-type Parts = BTreeMap<i64, BTreeMap<Vec<u8>, Operations>>;
+impl HeatGrid {
+    /// Adds a cell to a column. The operations of a wide one are spread over the ranges up to the next cell.
+    fn add(&mut self, start: i64, cell: &CellView<'_>) {
+        let column = self.columns.partition_point(|column| *column < start);
+        let range_of = |key: &[u8]| self.starts.partition_point(|start| start[..] <= *key).saturating_sub(1);
+        let first = range_of(cell.key);
+        let behind = match cell.next {
+            Some(next) if cell.heat.is_wide => range_of(next),
+            _ => first,
+        };
+        let (ranges, at) = (behind.saturating_sub(first).max(1), column * self.starts.len() + first);
+        let share = |all: u64, range: usize| {
+            let each = all / ranges as u64;
+            if range == 0 {
+                all - each * (ranges as u64 - 1)
+            } else {
+                each
+            }
+        };
+        let Operations { reads, writes } = cell.heat.operations;
+        for (range, sum) in self.operations.iter_mut().skip(at).take(ranges).enumerate() {
+            sum.add(Operations {
+                reads: share(reads, range),
+                writes: share(writes, range),
+            });
+        }
+    }
+}
 
-/// The cells of the query, by the start of their column of `seconds`.
-fn parts_of(level: &Level, query: &HeatQuery, seconds: i64) -> Parts {
-    let mut parts = Parts::new();
-    let mut take = |start: i64, cells: &mut dyn Iterator<Item = (TableId, &[u8], Operations)>| {
+/// The cells of the query, each with the start of its column of `seconds`.
+fn cells_of<'a>(level: &'a Level, query: &HeatQuery, seconds: i64) -> Vec<(i64, CellView<'a>)> {
+    let mut found = Vec::new();
+    let mut take = |start: i64, cells: &mut dyn Iterator<Item = CellView<'a>>| {
         if start == i64::MIN || start + level.seconds <= query.from || start >= query.to {
             return;
         }
-        let part = parts.entry(start - start.rem_euclid(seconds)).or_default();
-        for (_, key, operations) in cells.filter(|(table, key, _)| *table == query.table && query.rows.contains(key)) {
-            part.entry(key.to_vec()).or_default().add(operations);
-        }
+        let start = start - start.rem_euclid(seconds);
+        let wanted = cells.filter(|cell| cell.table == query.table && query.rows.contains(cell.key));
+        found.extend(wanted.map(|cell| (start, cell)));
     };
     level
         .closed
         .iter()
-        .for_each(|column: &Column| take(column.start, &mut column.cells()));
-    let open: &OpenColumn = &level.open;
-    take(open.start, &mut open.cells());
-    parts
+        .for_each(|column| take(column.start, &mut column.cells()));
+    take(level.open.start, &mut level.open.cells());
+    found
 }
 
 /// The first rows of the ranges.
-fn starts_of(parts: &Parts, query: &HeatQuery) -> Vec<Vec<u8>> {
+fn starts_of(cells: &[(i64, CellView<'_>)], query: &HeatQuery) -> Vec<Vec<u8>> {
     let mut keys: BTreeMap<&[u8], f64> = BTreeMap::new();
-    for (key, operations) in parts.values().flatten() {
-        *keys.entry(key).or_default() += operations.sum() as f64;
+    for (_, cell) in cells {
+        *keys.entry(cell.key).or_default() += cell.heat.operations.sum() as f64;
     }
     let ranges_max = query.ranges_max.max(1);
     let total: f64 = keys.values().map(|sum| sum.sqrt()).sum();

@@ -123,7 +123,7 @@ fn more_tables_than_cells_are_cut_to_the_hottest() {
     }
     let tables = map.levels[0].open.cells().count();
     assert!(tables <= map.cells_max, "{tables}");
-    assert!(map.levels[0].open.cells().any(|(table, _, _)| table == TableId(999)));
+    assert!(map.levels[0].open.cells().any(|cell| cell.table == TableId(999)));
 }
 
 #[test]
@@ -134,4 +134,28 @@ fn a_clock_that_goes_backward_is_waited_for() {
         map.add(TABLE, b"k", reads(1));
     }
     assert_eq!(map.grid(&query(990, 1_030)).columns, [1_000, 1_010]);
+}
+
+/// A scan of many rows is seen at all of them, although a column has few cells.
+#[test]
+fn wide_cells_are_spread_over_their_ranges() {
+    let (_pool, mut map) = map_of(1 << 20);
+    for second in [1_000, 1_010, 1_020] {
+        map.advance(second);
+        for n in 0..4_000i64 {
+            map.add(
+                TABLE,
+                format!("key{:05}", (n * 7 + second) % 4_000).as_bytes(),
+                reads(1),
+            );
+        }
+    }
+    let grid = map.grid(&query(1_000, 1_030));
+    assert_eq!((grid.columns.len(), total(&grid)), (3, 12_000));
+    let cold = grid
+        .operations
+        .iter()
+        .filter(|operations| operations.sum() == 0)
+        .count();
+    assert!(cold <= 6, "{cold} of {}", grid.operations.len());
 }
