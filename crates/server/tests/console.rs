@@ -20,10 +20,9 @@ fn start(dir: &TempDir) -> Server {
 fn api(server: &Server, path: &str) -> (u16, Value) {
     let (status, answer) = server.get(path);
     let body = answer.split_once("\r\n\r\n").unwrap().1;
-    (
-        status,
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}")),
-    )
+    let value = serde_json::from_str(body);
+    assert!(value.is_ok(), "{path}: {body}");
+    (status, value.unwrap())
 }
 
 /// The answer of a call that must succeed.

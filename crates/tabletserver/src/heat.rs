@@ -245,7 +245,7 @@ impl Heat {
             key_end: samples.keys.len(),
         });
         debug_assert!(samples.taken.len() <= SAMPLES_MAX, "the buffer is bounded");
-        if samples.taken.len() % SAMPLES_PER_TICK as usize == 0 {
+        if samples.taken.len().is_multiple_of(SAMPLES_PER_TICK as usize) {
             self.distance.store((distance * 4).min(DISTANCE_MAX), Ordering::Relaxed);
         }
     }

@@ -83,14 +83,15 @@ impl HeatMap {
 }
 
 impl HeatGrid {
-    /// Adds a cell to a column. The operations of a wide one are spread over the ranges up to the next cell.
+    /// Adds a cell to a column. The operations of a wide one are spread over the ranges up to the next cell, or to the end.
     fn add(&mut self, start: i64, cell: &CellView<'_>) {
         let column = self.columns.partition_point(|column| *column < start);
         let range_of = |key: &[u8]| self.starts.partition_point(|start| start[..] <= *key).saturating_sub(1);
         let first = range_of(cell.key);
         let behind = match cell.next {
-            Some(next) if cell.heat.is_wide => range_of(next),
-            _ => first,
+            _ if !cell.heat.is_wide => first,
+            Some(next) => range_of(next),
+            None => self.starts.len(),
         };
         let (ranges, at) = (behind.saturating_sub(first).max(1), column * self.starts.len() + first);
         let share = |all: u64, range: usize| {
