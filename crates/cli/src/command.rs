@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{cluster, export, groups, import, schema, settings, show, snapshots};
+use crate::{cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -42,6 +42,10 @@ pub enum Command {
     AlterGroup(groups::GroupArgs),
     /// Move a family, with all it has, to another locality group
     MoveFamily(groups::MoveFamilyArgs),
+    /// Show rates, latencies, memory and the busiest tablets of a server
+    Top(top::TopArgs),
+    /// List the calls on which a server worked for long
+    Slow(slow::SlowArgs),
 }
 
 /// Runs one command to its end; must be called within a tokio runtime with time and I/O enabled. An error is one line
@@ -65,6 +69,8 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,
         Command::MoveFamily(args) => groups::move_family(args).await,
+        Command::Top(args) => top::top(args).await,
+        Command::Slow(args) => slow::slow(args).await,
     }
 }
 
@@ -91,6 +97,7 @@ mod tests {
             include_str!("../../../docs/locality-groups.md"),
             include_str!("../../../docs/table-settings.md"),
             include_str!("../../../docs/snapshots.md"),
+            include_str!("../../../docs/console.md"),
         ];
         for line in manuals.into_iter().flat_map(str::lines) {
             let Some(arguments) = line.strip_prefix("$ stele ") else {

@@ -6,7 +6,9 @@
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
 //! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
 //! [`show`], [`schema`], [`groups`], [`settings`] and [`snapshots`] are the
-//! commands. `docs/import-export.md` is the reference for users.
+//! commands. [`top`] and [`slow`] ask the console of a server over [`http`].
+//!
+//! `docs/import-export.md` and `docs/console.md` are the references for users.
 //!
 //! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
 #![forbid(unsafe_code)]
@@ -26,6 +28,7 @@ pub mod escape;
 pub mod export;
 pub mod formats;
 pub mod groups;
+pub mod http;
 pub mod import;
 pub mod interrupt;
 pub mod mapping;
@@ -36,7 +39,9 @@ pub mod schema;
 pub mod settings;
 pub mod show;
 pub mod sizes;
+pub mod slow;
 pub mod snapshots;
 pub mod timestamp;
+pub mod top;
 
 pub use command::{Command, run};

@@ -3,7 +3,7 @@
 //! Front ends translate their protocol into [`TableService`] and know nothing below it. [`router::Router`] implements
 //! its data half. It finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns
 //! each, and continues where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
-//! leases, for protocols whose scans span requests.
+//! leases, for protocols whose scans span requests. The router notes [`slow`] calls.
 #![forbid(unsafe_code)]
 
 pub mod assignment;
@@ -14,6 +14,7 @@ pub mod router;
 pub mod row_operation;
 pub mod scanner;
 pub mod service;
+pub mod slow;
 pub mod snapshot;
 pub mod tablets;
 
@@ -30,5 +31,6 @@ pub use row_operation::{
 };
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
+pub use slow::{CallKind, SlowCall, SlowCalls};
 pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
 pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService};

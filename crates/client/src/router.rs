@@ -5,15 +5,18 @@
 //! lookup for the remaining rows.
 
 mod left;
+mod reading;
 mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{MutateRows, ReadRows, RowSample, ServerPlace, TabletInfo, TabletPlace};
 use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
 use crate::service::{BatchReservation, RowStream, TableService};
+use crate::slow::{self, CallKind, SlowCalls};
 use crate::tablets::{TabletRead, TabletRowOperation, TabletRowsOperation, TabletService};
 use async_trait::async_trait;
 use left::Left;
+use reading::Reading;
 use sampling::Sampling;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -43,6 +46,7 @@ struct Shared {
     catalog: Arc<Catalog>,
     tablets: Arc<dyn TabletService>,
     servers: Option<Arc<dyn Servers>>,
+    slow: Arc<SlowCalls>,
 }
 
 /// Knows the servers of a cluster.
@@ -57,30 +61,39 @@ pub trait Servers: Send + Sync + 'static {
 impl Router {
     /// A router over one server's tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
+        Self::noting(env, catalog, tablets, Arc::new(SlowCalls::off()))
+    }
+
+    /// The same, which notes slow calls.
+    pub fn noting(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>, slow: Arc<SlowCalls>) -> Self {
+        let shared = Shared {
+            env,
+            catalog,
+            tablets,
+            servers: None,
+            slow,
+        };
         Router {
-            shared: Arc::new(Shared {
-                env,
-                catalog,
-                tablets,
-                servers: None,
-            }),
+            shared: Arc::new(shared),
         }
     }
 
     /// A router of a cluster.
     pub fn of_cluster(
-        env: Env,
-        catalog: Arc<Catalog>,
+        (env, catalog): (Env, Arc<Catalog>),
         tablets: Arc<dyn TabletService>,
         servers: Arc<dyn Servers>,
+        slow: Arc<SlowCalls>,
     ) -> Self {
+        let shared = Shared {
+            env,
+            catalog,
+            tablets,
+            servers: Some(servers),
+            slow,
+        };
         Router {
-            shared: Arc::new(Shared {
-                env,
-                catalog,
-                tablets,
-                servers: Some(servers),
-            }),
+            shared: Arc::new(shared),
         }
     }
 }
@@ -178,6 +191,22 @@ impl Shared {
     async fn pause(&self, attempt: u32) {
         let pause = Duration::from_millis(1 << attempt.min(7)).min(PAUSE_MAX);
         self.env.sleep(pause).await;
+    }
+
+    /// Samples the tablets that have rows of a range, one after the other.
+    async fn sample_tablets(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
+        let split_bytes = 64 << 20;
+        let mut sampling = Sampling::new(range);
+        for tablet in self.enabled_table(table)?.tablets() {
+            if !sampling.wants(&tablet.range) {
+                continue;
+            }
+            let call = |id| self.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
+            let start = &tablet.range.start;
+            let sample = self.with_tablet((table, None), start, call).await?;
+            sampling.tablet(&tablet.range, sample);
+        }
+        Ok(sampling.finish())
     }
 
     /// Writes the rows of a request that are left, until every one has its result.
@@ -285,9 +314,11 @@ impl TableService for Router {
             request.rows_limit
         };
         let rows = std::mem::replace(&mut request.rows, RowSet::new(Vec::new()));
+        let reading = Reading::new(&rows);
         let left = Left::new(rows, request.reversed);
         Ok(Box::new(RoutedRows {
             shared: self.shared.clone(),
+            reading,
             table: schema.id,
             request,
             left,
@@ -312,6 +343,7 @@ impl TableService for Router {
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         let table = self.shared.writable(&request.table, request.id)?;
+        let watch = self.shared.slow.begin(&self.shared.env);
         let mut results = vec![Ok(()); request.rows.len()];
         let all = 0..request.rows.len();
         let parts = match only_tablet(&table, &request.rows) {
@@ -325,6 +357,11 @@ impl TableService for Router {
         self.shared
             .mutate_left(&request, table.schema.id, parts, &mut results)
             .await;
+        let (call, first) = ((CallKind::Write, &request.table), first_error(&results));
+        let times = (watch, &self.shared.env);
+        self.shared
+            .slow
+            .ended(times, call, first, || slow::of_writes(&request.rows));
         Ok(results)
     }
 
@@ -333,6 +370,7 @@ impl TableService for Router {
             return Ok(());
         };
         let (shared, request) = (&self.shared, &request);
+        let watch = shared.slow.begin(&shared.env);
         let call = |tablet| async move {
             let table = shared.writable(&request.table, request.id)?;
             match only_tablet(&table, &request.rows) {
@@ -345,7 +383,12 @@ impl TableService for Router {
                 None => Err(several_tablets(&request.table)),
             }
         };
-        shared.with_tablet((&request.table, request.id), first, call).await
+        let outcome = shared.with_tablet((&request.table, request.id), first, call).await;
+        let (times, call) = ((watch, &shared.env), (CallKind::Write, &request.table));
+        shared
+            .slow
+            .ended(times, call, &outcome, || slow::of_writes(&request.rows));
+        outcome
     }
 
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
@@ -368,8 +411,12 @@ impl TableService for Router {
             token,
         };
         let id = Some(self.shared.writable(&table, id)?.schema.id);
+        let watch = self.shared.slow.begin(&self.shared.env);
         let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
-        self.shared.with_tablet((&table, id), &row, call).await
+        let outcome = self.shared.with_tablet((&table, id), &row, call).await;
+        let (times, call) = ((watch, &self.shared.env), (CallKind::RowOperation, &table));
+        self.shared.slow.ended(times, call, &outcome, || slow::of_row(&row));
+        outcome
     }
 
     async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool> {
@@ -409,18 +456,12 @@ impl TableService for Router {
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
-        let split_bytes = 64 << 20;
-        let mut sampling = Sampling::new(range);
-        for tablet in self.shared.enabled_table(table)?.tablets() {
-            if !sampling.wants(&tablet.range) {
-                continue;
-            }
-            let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
-            let start = &tablet.range.start;
-            let sample = self.shared.with_tablet((table, None), start, call).await?;
-            sampling.tablet(&tablet.range, sample);
-        }
-        Ok(sampling.finish())
+        let watch = self.shared.slow.begin(&self.shared.env);
+        let sampled = self.shared.sample_tablets(table, range.clone()).await;
+        let (times, call) = ((watch, &self.shared.env), (CallKind::Sample, table));
+        let of_samples = || slow::of_samples(&range, sampled.as_ref().map_or(0, Vec::len));
+        self.shared.slow.ended(times, call, &sampled, of_samples);
+        sampled
     }
 
     fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
@@ -455,9 +496,16 @@ impl TableService for Router {
     }
 }
 
+/// The first error of some results.
+fn first_error(results: &[ServiceResult<()>]) -> &ServiceResult<()> {
+    results.iter().find(|result| result.is_err()).unwrap_or(&Ok(()))
+}
+
 /// A read over the tablets of a table, one after the other.
 struct RoutedRows {
     shared: Arc<Shared>,
+    /// Facts for the log of slow calls.
+    reading: Reading,
     table: TableId,
     /// Its rows are in `left`.
     request: ReadRows,
@@ -473,15 +521,41 @@ struct RoutedRows {
 #[async_trait]
 impl RowStream for RoutedRows {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
-        self.next_batch(None).await
+        self.timed_batch(None).await
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
-        self.next_batch(Some(room)).await
+        self.timed_batch(Some(room)).await
+    }
+
+    fn blocks_read(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, |(_, stream)| stream.blocks_read());
+        self.reading.blocks_of_tablets + current
+    }
+}
+
+impl Drop for RoutedRows {
+    fn drop(&mut self) {
+        if !self.shared.slow.is_slow(self.reading.took) {
+            return;
+        }
+        let blocks = self.blocks_read();
+        let call = self
+            .reading
+            .call(&self.request.table, blocks, self.shared.env.wall_micros());
+        self.shared.slow.note(call);
     }
 }
 
 impl RoutedRows {
+    /// The next batch, with its time and its counts noted.
+    async fn timed_batch(&mut self, room: Option<&mut dyn BatchReservation>) -> ServiceResult<Option<RowBatch>> {
+        let watch = self.shared.slow.begin(&self.shared.env);
+        let outcome = self.next_batch(room).await;
+        self.reading.add(watch.elapsed(&self.shared.env), &outcome);
+        outcome
+    }
+
     async fn next_batch(&mut self, mut room: Option<&mut dyn BatchReservation>) -> ServiceResult<Option<RowBatch>> {
         loop {
             if self.limit == 0 {
@@ -509,6 +583,7 @@ impl RoutedRows {
                     return Ok(Some(batch));
                 }
                 Ok(None) => {
+                    self.reading.blocks_of_tablets += stream.blocks_read();
                     self.left.pass_tablet(range);
                     self.current = None;
                 }

@@ -83,6 +83,12 @@ pub trait RowStream: Send + 'static {
         let _ = room;
         self.next().await
     }
+
+    /// Blocks of files that the read has waited for so far, for the log of slow calls; 0 where that is not known, as of a
+    /// read on another server.
+    fn blocks_read(&self) -> u64 {
+        0
+    }
 }
 
 /// Memory that is set aside for a batch before it is read.

@@ -14,7 +14,7 @@ use crate::term;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, CatalogError};
-use stele_client::{Router, ServerPlace, Servers, TableService, TabletService};
+use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService};
 use stele_coord::{Coord, CoordError};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -26,7 +26,7 @@ use stele_types::{ServerId, TabletId};
 use tokio::sync::watch;
 
 /// Choices of a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ClusterOptions {
     /// How long the session of a silent server lives.
     pub session: Duration,
@@ -36,6 +36,8 @@ pub struct ClusterOptions {
     pub version: String,
     /// Connections to each other server: one for each event loop.
     pub lanes: usize,
+    /// Notes calls that are slow.
+    pub slow: Arc<SlowCalls>,
 }
 
 /// The storage of a server.
@@ -155,7 +157,7 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let node = assemble(&env, &member, &local, (leased, options.lanes));
+    let node = assemble(&env, &member, &local, (leased, options.lanes, options.slow));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
     let places = (storage.roots, storage.data);
@@ -220,7 +222,7 @@ fn assemble(
     env: &Env,
     member: &Member,
     local: &Arc<Local>,
-    (leased, lanes): (Arc<dyn TabletService>, usize),
+    (leased, lanes, slow): (Arc<dyn TabletService>, usize, Arc<SlowCalls>),
 ) -> (Arc<dyn TableService>, PeerServer) {
     let owners = CatalogOwners {
         own: member.server,
@@ -243,7 +245,12 @@ fn assemble(
         own: member.server,
         members: local.members.clone(),
     });
-    let router = Router::of_cluster(env.clone(), local.catalog.clone(), Arc::new(dispatcher), servers);
+    let router = Router::of_cluster(
+        (env.clone(), local.catalog.clone()),
+        Arc::new(dispatcher),
+        servers,
+        slow,
+    );
     let gate = Gate {
         tablets: leased,
         server: local.server.clone(),

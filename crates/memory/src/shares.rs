@@ -33,10 +33,12 @@ pub enum Part {
     BloomFilters,
     /// Tokens of recent requests, with their answers.
     RequestTokens,
+    /// Samples of the rows that are read and written, for the key visualizer.
+    Heat,
 }
 
 /// Number of consumers.
-pub const PARTS: usize = Part::RequestTokens as usize + 1;
+pub const PARTS: usize = Part::Heat as usize + 1;
 
 /// All consumers in the order of their numbers.
 pub const ALL: [Part; PARTS] = [
@@ -49,6 +51,7 @@ pub const ALL: [Part; PARTS] = [
     Part::Peers,
     Part::BloomFilters,
     Part::RequestTokens,
+    Part::Heat,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -112,6 +115,8 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
     // Three thousand requests at least; half a million with 8 GiB, at some 260 bytes each.
     share(Part::RequestTokens, "tokens", 64, MIB, 256 * MIB, None),
+    // Two days of twenty ranges of rows at least, and of some hundred with 4 GiB.
+    share(Part::Heat, "heat", 256, MIB, 32 * MIB, None),
 ];
 
 const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64, turn: Option<Duration>) -> Share {
@@ -144,7 +149,7 @@ pub const fn worst_case(budget: u64) -> u64 {
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
-    assert!(MIN_BYTES == 129 * MIB);
+    assert!(MIN_BYTES == 130 * MIB);
     let mut at = 0;
     while at < PARTS {
         assert!(

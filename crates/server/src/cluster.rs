@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ServiceError, TableAdmin};
+use stele_client::{ServiceError, SlowCalls, TableAdmin};
 use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -82,7 +82,9 @@ pub async fn join(
         roots: roots.clone(),
     };
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let slow = Arc::new(SlowCalls::new(config.slow_call));
     let options = ClusterOptions {
+        slow: slow.clone(),
         session: cluster.session,
         addresses: addresses(cluster, listener.local_addr()?, bound),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -110,6 +112,7 @@ pub async fn join(
             admin: admin.clone(),
             server,
             recovery: RecoveryReport::default(),
+            slow,
             cluster: Some(OfCluster {
                 admin,
                 number,

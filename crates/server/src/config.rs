@@ -57,7 +57,7 @@ pub struct StartArgs {
     /// Address at which HBase clients find the server as if in ZooKeeper, or off [default: off]
     #[arg(long, env = "STELE_ZOOKEEPER_FACADE", value_name = "ADDR|off")]
     zookeeper_facade: Option<String>,
-    /// Address of health checks and metrics [default: 127.0.0.1:8088]
+    /// Address of the console, health checks and metrics [default: 127.0.0.1:8088]
     #[arg(long, env = "STELE_HTTP", value_name = "ADDR")]
     http: Option<String>,
     /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
@@ -73,6 +73,9 @@ pub struct StartArgs {
     /// Free bytes of the disk below which writes are refused [default: 64MiB]
     #[arg(long, env = "STELE_FREE_SPACE_MIN", value_name = "BYTES")]
     free_space_min: Option<String>,
+    /// Time from which on a call is kept among the slow ones, or off [default: 200ms]
+    #[arg(long, env = "STELE_SLOW_CALL", value_name = "DURATION|off")]
+    slow_call: Option<String>,
     /// How long requests in flight may take at shutdown [default: 10s]
     #[arg(long, env = "STELE_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
@@ -96,7 +99,7 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 20] = [
+const SETTINGS: [Setting; 21] = [
     Setting {
         key: "data",
         meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
@@ -190,7 +193,7 @@ const SETTINGS: [Setting; 20] = [
     },
     Setting {
         key: "http",
-        meaning: "Address of /healthz, /readyz and /metrics.",
+        meaning: "Address of the console, /healthz, /readyz and /metrics.",
         unit: "address:port",
         default: "127.0.0.1:8088",
         range: "any local address other than the Bigtable one; port 0 takes a free one",
@@ -225,6 +228,14 @@ const SETTINGS: [Setting; 20] = [
         unit: "bytes",
         default: "64MiB",
         range: "0 and more",
+    },
+    Setting {
+        key: "slow_call",
+        meaning: "Time that the server works on a call from which on the call is kept among the slow ones, which the console \
+                  and `stele slow` show. The right value depends on the storage and on the rows.",
+        unit: "milliseconds or seconds",
+        default: "200ms",
+        range: "1ms to 3600s, or off",
     },
     Setting {
         key: "drain_timeout",
@@ -312,7 +323,7 @@ pub struct Config {
     pub hbase_host: String,
     /// Address of the façade of ZooKeeper; `None` if it is off.
     pub zookeeper_facade: Option<SocketAddr>,
-    /// Address of health checks and metrics.
+    /// Address of the console, health checks and metrics.
     pub http: SocketAddr,
     /// Memory budget in bytes.
     pub memory: u64,
@@ -322,6 +333,8 @@ pub struct Config {
     pub tablet_size: u64,
     /// Free bytes of the disk below which writes are refused.
     pub free_space_min: u64,
+    /// Time from which on a call is slow; the longest there is if none is.
+    pub slow_call: Duration,
     /// Time for requests in flight at shutdown.
     pub drain_timeout: Duration,
     /// Log filter.
@@ -444,6 +457,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         },
         tablet_size: bytes("tablet_size", &args.tablet_size)?,
         free_space_min: bytes("free_space_min", &args.free_space_min)?,
+        slow_call: parse_slow_call(&text("slow_call", &args.slow_call))?,
         drain_timeout: parse_seconds("drain_timeout", &text("drain_timeout", &args.drain_timeout))?,
         log: text("log", &args.log),
         log_json: match text("log_format", &args.log_format).as_str() {
@@ -519,6 +533,23 @@ pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<P
     Ok(Place::Folder(text.into()))
 }
 
+fn parse_slow_call(text: &str) -> anyhow::Result<Duration> {
+    let text = text.trim();
+    if text == OFF {
+        return Ok(Duration::MAX);
+    }
+    let parse = |number: &str| number.trim().parse::<u64>().ok();
+    let millis = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(millis), _) => parse(millis),
+        (None, Some(seconds)) => parse(seconds).and_then(|seconds| seconds.checked_mul(1_000)),
+        (None, None) => None,
+    };
+    match millis {
+        Some(millis @ 1..=3_600_000) => Ok(Duration::from_millis(millis)),
+        _ => bail!("slow_call: {text:?} is neither off nor a time from 1ms to 3600s"),
+    }
+}
+
 pub fn parse_seconds(key: &str, text: &str) -> anyhow::Result<Duration> {
     let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
     match number.parse::<u64>() {
@@ -562,6 +593,19 @@ mod tests {
     }
 
     #[test]
+    fn slow_calls_have_a_time_or_none() {
+        let of = |text: &str| {
+            load_text(&format!("slow_call = {text:?}"), &StartArgs::default())
+                .unwrap()
+                .slow_call
+        };
+        assert_eq!(
+            [of("5ms"), of("3600s"), of("off")],
+            [Duration::from_millis(5), Duration::from_secs(3_600), Duration::MAX]
+        );
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let none = StartArgs::default();
         assert!(load_text("memroy = 1", &none).unwrap_err().contains("memroy"));
@@ -587,6 +631,8 @@ mod tests {
             ("data_option = \"endpoint=x\"", "endpoint"),
             ("data = \"s3://b\"\ndata_option = \"endpint=x\"", "endpint"),
             ("data = \"s3://b\"\ndata_option = \"endpoint\"", "key=value"),
+            ("slow_call = \"0ms\"", "slow_call"),
+            ("slow_call = \"200\"", "slow_call"),
         ] {
             let error = load_text(text, &none).unwrap_err();
             assert!(error.contains(named), "{error}");

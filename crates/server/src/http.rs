@@ -1,7 +1,7 @@
-//! Pages for health, readiness and metrics over HTTP.
+//! Pages for health, readiness and metrics over HTTP, and the console.
 //!
 //! `/healthz` tells that the process runs, `/readyz` that it serves requests. `/metrics` has the metrics as Prometheus
-//! text.
+//! text. Everything else is the console's (`stele_console`).
 
 mod listener;
 
@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use stele_console::{Console, Host};
 use stele_env::metrics::{IntGaugeVec, Metrics};
 use stele_tabletserver::TabletServer;
 
@@ -75,19 +76,38 @@ impl Pages {
         let _ = self.front_end.set(Box::new(update));
     }
 
-    /// The routes.
-    pub fn router(self) -> Router {
+    /// The routes, with those of the console.
+    pub fn router(self, console: &Console) -> Router {
         Router::new()
-            .route("/", get(index))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self)
+            .merge(console.router())
     }
 }
 
-async fn index() -> &'static str {
-    concat!("stele ", env!("CARGO_PKG_VERSION"), "\n\n/healthz\n/readyz\n/metrics\n")
+impl Host for Pages {
+    fn stage(&self) -> &'static str {
+        match self.stage.load(Ordering::Acquire) {
+            0 => "recovering",
+            1 => "ready",
+            _ => "stopping",
+        }
+    }
+
+    fn update_gauges(&self) {
+        if let Some(server) = self.server.get() {
+            server.update_gauges();
+        }
+        if let Some(update) = self.front_end.get() {
+            update();
+        }
+        for (kind, line) in [("own", "RssAnon:"), ("files", "RssFile:")] {
+            let bytes = sizes::status_bytes(line).and_then(|bytes| i64::try_from(bytes).ok());
+            self.resident.with_label_values(&[kind]).set(bytes.unwrap_or(0));
+        }
+    }
 }
 
 async fn readyz(State(pages): State<Pages>) -> Response {
@@ -107,16 +127,7 @@ async fn readyz(State(pages): State<Pages>) -> Response {
 }
 
 async fn metrics(State(pages): State<Pages>) -> Response {
-    if let Some(server) = pages.server.get() {
-        server.update_gauges();
-    }
-    if let Some(update) = pages.front_end.get() {
-        update();
-    }
-    for (kind, line) in [("own", "RssAnon:"), ("files", "RssFile:")] {
-        let bytes = sizes::status_bytes(line).and_then(|bytes| i64::try_from(bytes).ok());
-        pages.resident.with_label_values(&[kind]).set(bytes.unwrap_or(0));
-    }
+    pages.update_gauges();
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
         pages.metrics.render(),

@@ -7,7 +7,7 @@ use crate::{allocator, sizes};
 use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
-use stele_client::{Router, TableAdmin, TableService};
+use stele_client::{Router, SlowCalls, TableAdmin, TableService};
 use stele_cluster::ClusterAdmin;
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
@@ -28,6 +28,8 @@ pub struct Node {
     pub server: Arc<TabletServer>,
     /// The report of recovery.
     pub recovery: RecoveryReport,
+    /// The calls that were slow.
+    pub slow: Arc<SlowCalls>,
     /// Facts about its cluster, if it is one of a cluster.
     pub cluster: Option<OfCluster>,
 }
@@ -136,13 +138,15 @@ impl Node {
             .context("recovery")?;
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
         master.start_splitting();
-        let service = Arc::new(Router::new(env, catalog, server.clone()));
+        let slow = Arc::new(SlowCalls::new(config.slow_call));
+        let service = Arc::new(Router::noting(env, catalog, server.clone(), slow.clone()));
         Ok(Node {
             service,
             admin: master,
             server,
             recovery,
             cluster: None,
+            slow,
         })
     }
 }

@@ -20,6 +20,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use stele_bigtable::{BigtableFrontEnd, CallLimits, HTTP2_SETTINGS};
+use stele_console::{About, Console};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -61,7 +62,9 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
     let pages = Pages::new(metrics.clone());
-    serve_pages(http, &pages);
+    let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
+    let router = pages.clone().router(&console);
+    tokio::spawn(serve_pages(http, router));
     let bound = Bound {
         bigtable: bigtable_at,
         hbase: hbase.address(),
@@ -75,6 +78,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let Started { node, data, stop_peers } = started;
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
+    console.watch(parts_of(&node));
     let hbase = hbase::Listeners::new(hbase, facade);
     let [hbase_at, facade_at] = hbase.addresses()?;
     let addresses = Addresses {
@@ -150,16 +154,6 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     }
 }
 
-/// Serves health and metrics from now on.
-fn serve_pages(http: TcpListener, pages: &Pages) {
-    let router = pages.clone().router();
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
-            tracing::error!(%error, "health and metrics are no longer served");
-        }
-    });
-}
-
 /// A node with its storage.
 struct Started {
     node: Node,
@@ -193,6 +187,34 @@ async fn open(
         data,
         stop_peers: None,
     })
+}
+
+fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtable, http]: [SocketAddr; 2]) -> Console {
+    let mut ports = vec![("bigtable", bigtable.to_string()), ("http", http.to_string())];
+    ports.extend(config.hbase.map(|hbase| ("hbase", hbase.to_string())));
+    let about = About {
+        version: env!("CARGO_PKG_VERSION"),
+        data: config.data.to_string(),
+        memory: config.memory,
+        ports,
+    };
+    Console::new(env.clone(), metrics.clone(), about, pages)
+}
+
+/// The parts of a node that the console shows.
+fn parts_of(node: &Node) -> stele_console::Parts {
+    stele_console::Parts {
+        server: node.server.clone(),
+        service: node.service.clone(),
+        admin: node.admin.clone(),
+        slow: node.slow.clone(),
+    }
+}
+
+async fn serve_pages(http: TcpListener, router: axum::Router) {
+    if let Err(error) = axum::serve(PageConnections::new(http), router).await {
+        tracing::error!(%error, "health, metrics and the console are no longer served");
+    }
 }
 
 fn replaced(config: &Config, by: &str) -> anyhow::Error {
@@ -239,7 +261,7 @@ fn announce(config: &Config, node: &Node, addresses: &Addresses) {
         .unwrap_or_default();
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\n  console    http://{http}/\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

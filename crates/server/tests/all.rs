@@ -13,6 +13,7 @@ mod support {
     pub mod table;
 }
 
+mod console;
 mod families;
 mod full_disk;
 mod hbase;

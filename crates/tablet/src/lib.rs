@@ -12,12 +12,13 @@
 //! * `holders`: the holders of files besides tablets. `snapshot`: the manifests of a table at one moment, in storage.
 //! * `misplaced`, `state`: the immutable state that readers hold. `summary`: the picker's input.
 //! * `claims`, `detached`: bookkeeping of compactions and of waiting scans. `tablet`: sequence, apply, commit.
-//! * `scan`: reads. `maintenance`: flush, compaction, migration, division.
+//! * `scan`: reads. `maintenance`: flush, compaction, migration, division. `description`: the content, for people.
 #![forbid(unsafe_code)]
 
 pub mod batch;
 mod claims;
 mod compaction;
+mod description;
 mod detached;
 mod error;
 mod file_header;
@@ -46,6 +47,7 @@ pub mod tokens;
 pub mod values;
 
 pub use batch::{Batch, BatchBuilder, WriteSize};
+pub use description::{Description, FileDescription, GroupDescription, RunDescription};
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use files::{FileRegistry, Ownership};

@@ -83,6 +83,8 @@ pub struct TabletScanner {
     schema: Arc<TableSchema>,
     /// Batches returned; the first may be the only one, and reserves no more memory than it needs.
     batches: u64,
+    /// See [`TabletScanner::blocks_read`].
+    blocks_read: u64,
     /// The batch in the making, or the cell held back before it, has values that were loaded.
     holds_values: bool,
     /// So has the reader, of earlier batches.
@@ -194,6 +196,7 @@ impl TabletScanner {
             states: States::default(),
             schema,
             batches: 0,
+            blocks_read: 0,
             holds_values: false,
             reader_holds: false,
         }
@@ -221,6 +224,11 @@ impl TabletScanner {
     /// The sampling decisions of an earlier scan with the same filter. Before the first batch.
     pub fn set_sampled(&mut self, sampled: Sampled) {
         self.reader.set_admitted(sampled);
+    }
+
+    /// Blocks of sstables that the scan has waited for. A block and the part of the index above it count once.
+    pub fn blocks_read(&self) -> u64 {
+        self.blocks_read
     }
 
     /// The tablet being read.

@@ -11,6 +11,7 @@
 //! * `assignments` opens and closes tablets while the server runs, where several servers share the data ([`roots`]).
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
+//! * [`heat`] samples which rows are read and written, and [`status`] describes tablets, for people who watch the server.
 //! * [`recovery`] turns a data root into tablets that can be served.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod assignments;
 mod commit;
 pub mod error;
 pub mod governor;
+pub mod heat;
 pub mod latch;
 mod lifecycle;
 mod log;
@@ -38,6 +40,7 @@ pub mod server;
 pub mod service;
 pub mod snapshots;
 mod split;
+pub mod status;
 mod stopping;
 mod tablets;
 pub mod waits;

@@ -99,7 +99,7 @@ impl ServerMetrics {
             held_bytes: m.gauges(
                 "stele_memory_reserved_bytes",
                 "Bytes that are held for a while and not divided, by what for: batches on their way to the log, values on their way to \
-                 readers, rows that are read for writes, what scans may read ahead, requests to other servers and rows for them, spare memory of memtables.",
+                 readers, rows that are read for writes, what scans may read ahead, requests to other servers and rows for them, samples of keys, spare memory of memtables.",
                 &["of"],
             ),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),

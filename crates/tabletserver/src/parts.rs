@@ -4,6 +4,7 @@
 //! through this.
 
 use crate::admission::Admission;
+use crate::heat::Heat;
 use crate::log::CommitLog;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
@@ -35,5 +36,6 @@ pub(crate) struct Parts {
     pub(crate) flushes: Arc<FlushDemand>,
     pub(crate) compactions: Arc<Compactions>,
     pub(crate) metrics: ServerMetrics,
+    pub(crate) heat: Arc<Heat>,
     pub(crate) stopping: Stopping,
 }

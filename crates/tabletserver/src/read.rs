@@ -4,6 +4,7 @@
 //! other reads, and a row that must wait for storage, are streams.
 
 use crate::error::{from_tablet, not_here};
+use crate::heat::{Heat, Kind};
 use crate::read_for_write::{PARTIAL_ROW_BYTES, compile};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::tablets::Tablets;
@@ -51,12 +52,17 @@ enum AtOnce {
 pub(crate) struct Reader {
     tablets: Arc<Tablets>,
     row_cache: Arc<RowCache>,
+    heat: Arc<Heat>,
 }
 
 impl Reader {
     /// Reads of these tablets, the results of hot rows kept in a row cache.
-    pub(crate) fn new(tablets: Arc<Tablets>, row_cache: Arc<RowCache>) -> Self {
-        Reader { tablets, row_cache }
+    pub(crate) fn new(tablets: Arc<Tablets>, row_cache: Arc<RowCache>, heat: Arc<Heat>) -> Self {
+        Reader {
+            tablets,
+            row_cache,
+            heat,
+        }
     }
 
     /// A row as it is now, read on the calling thread; an empty batch when there is none, or the filter passes
@@ -76,7 +82,10 @@ impl Reader {
             return Err(not_here(tablet));
         }
         match self.read_concurrently(&served.tablet, row, filter)? {
-            AtOnce::Found(found) => Ok(Some(found)),
+            AtOnce::Found(found) => {
+                self.heat.note(Kind::Read, tablet, row);
+                Ok(Some(found))
+            }
             AtOnce::WouldBlock(_) => Ok(None),
         }
     }
@@ -122,6 +131,7 @@ impl Reader {
             };
             match found {
                 AtOnce::Found(found) => {
+                    self.heat.note(Kind::Read, tablet, row);
                     let mut batch = found.into_batch();
                     batch.scanned_through = Some(row.clone());
                     return Ok(Box::new(OneBatch(Some(batch))));
@@ -148,6 +158,7 @@ impl Reader {
         Ok(Box::new(TabletRows {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
             keep,
+            heat: self.heat.clone(),
         }))
     }
 
@@ -192,6 +203,7 @@ struct TabletRows {
     scanner: TabletScanner,
     /// Of a single row that may be worth keeping: its one batch goes to the cache.
     keep: Option<Keep>,
+    heat: Arc<Heat>,
 }
 
 /// A reading, with the parts needed to install it.
@@ -226,7 +238,27 @@ impl TabletRows {
         if let (Some(keep), Some(batch)) = (keep, &batch) {
             keep.install(self.scanner.tablet(), batch);
         }
+        if let Some(batch) = &batch {
+            self.note_heat(batch);
+        }
         batch
+    }
+}
+
+impl TabletRows {
+    /// A batch without a row counts as a read of the last row that it has passed.
+    fn note_heat(&self, batch: &RowBatch) {
+        let tablet = self.scanner.tablet().id();
+        match batch.complete_rows() {
+            0 => batch
+                .scanned_through
+                .iter()
+                .for_each(|row| self.heat.note(Kind::Read, tablet, row)),
+            rows => {
+                let keys = || Box::new(batch.rows().map(|(row, _)| row).take(rows)) as Box<dyn Iterator<Item = &[u8]>>;
+                self.heat.note_all(Kind::Read, tablet, rows, keys);
+            }
+        }
     }
 }
 
@@ -237,6 +269,10 @@ impl RowStream for TabletRows {
         self.scanner.set_partial_rows(None);
         let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
         Ok(self.pass(batch))
+    }
+
+    fn blocks_read(&self) -> u64 {
+        self.scanner.blocks_read()
     }
 
     async fn next_within(&mut self, reservation: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {

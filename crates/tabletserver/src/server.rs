@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::assignments::Assignments;
 use crate::error::ServerError;
 use crate::governor::{GovernorMetrics, MemoryGovernor};
+use crate::heat::Heat;
 use crate::lifecycle::Lifecycle;
 use crate::log::CommitLog;
 use crate::maintenance::{Compactor, FilterChooser, Flusher, Gauges, Housekeeper, Rounds, UnreadFiles};
@@ -28,6 +29,7 @@ use crate::write::WritePath;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::ServiceResult;
 use stele_commitlog::{LogMetrics, ReplayReport};
@@ -98,6 +100,7 @@ impl Foundation {
             tablets.clone(),
         );
         let server_metrics = ServerMetrics::new(metrics);
+        let heat = Arc::new(Heat::new(&options.pool));
         Parts {
             admission: Arc::new(admission_of(&context, &options, &server_metrics)),
             flushes: Arc::new(FlushDemand::new(context.memory.clone(), options.memtables.clone())),
@@ -108,6 +111,7 @@ impl Foundation {
             cache,
             row_cache,
             tablets,
+            heat,
             log: Arc::new(log),
             compactions,
             metrics: server_metrics,
@@ -254,7 +258,7 @@ impl TabletServer {
         let assignments = Arc::new(Assignments::new(&parts, sealed, upkeep.unread.clone()));
         TabletServer {
             assignments,
-            reader: Reader::new(parts.tablets.clone(), parts.row_cache.clone()),
+            reader: Reader::new(parts.tablets.clone(), parts.row_cache.clone(), parts.heat.clone()),
             row_operations: RowOperations::new(writer.clone()),
             writer,
             splitter: Splitter::new(&parts, lifecycle.clone(), replacements.clone()),
@@ -369,6 +373,18 @@ impl TabletServer {
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.parts.stopping.is_stopping()
+    }
+
+    /// Which rows are read and written.
+    pub fn heat(&self) -> &Heat {
+        &self.parts.heat
+    }
+
+    /// Moves samples of rows to the heat map; `since` is the time since the last call. Until the first call nothing is
+    /// sampled.
+    pub fn tick_heat(&self, since: Duration) {
+        let wall_seconds = self.env().wall_micros().div_euclid(1_000_000);
+        self.parts.heat.tick(&*self.parts.tablets, wall_seconds, since);
     }
 
     /// Brings the gauges up to date.

@@ -1,5 +1,6 @@
 //! The interfaces of the server: data for the router, control and assignments for the master.
 
+use crate::heat::Kind;
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,10 +39,13 @@ impl TabletService for TabletServer {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        let keys = || Box::new(rows.iter().map(|row| row.row)) as Box<dyn Iterator<Item = &[u8]>>;
+        self.parts.heat.note_all(Kind::Write, tablet, rows.len(), keys);
         self.writer.write(tablet, &rows, durability).await
     }
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        self.parts.heat.note(Kind::Write, tablet, &request.row);
         self.row_operations.apply(tablet, request).await
     }
 

@@ -14,6 +14,8 @@ pub use served::Served;
 pub(crate) use served::{DamagedTablet, Shut};
 
 use crate::error::{from_tablet, not_here};
+use crate::heat::map::Operations;
+use crate::heat::{Places, Traffic};
 use crate::latch::SharedLock;
 use crate::row_cache::RowCache;
 use crate::work::Compactions;
@@ -25,7 +27,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
 use stele_tablet::{Tablet, TabletError};
-use stele_types::{SeqNo, TableSchema, TabletId};
+use stele_types::{SeqNo, TableId, TableSchema, TabletId};
 
 /// The tablets of a server.
 pub(crate) struct Tablets {
@@ -40,6 +42,19 @@ pub(crate) struct Tablets {
     abandoned: RwLock<BTreeSet<TabletId>>,
     row_cache: Arc<RowCache>,
     compactions: Arc<Compactions>,
+}
+
+impl Places for Tablets {
+    fn add_traffic(&self, tablet: TabletId, operations: Operations) -> Option<TableId> {
+        let tablets = self.around(tablet);
+        let served = tablets.get(&tablet)?;
+        served.traffic.add(operations);
+        Some(served.tablet.with_schema(|schema| schema.id))
+    }
+
+    fn each_traffic(&self, visit: &mut dyn FnMut(&Traffic)) {
+        self.all().iter().for_each(|served| visit(&served.traffic));
+    }
 }
 
 /// A tablet that was damaged and is served now.
@@ -123,6 +138,7 @@ impl Tablets {
         let id = tablet.id();
         let served = Arc::new(Served {
             tablet: tablet.clone(),
+            traffic: Traffic::default(),
             gate: SharedLock::default(),
             row_cache: self.row_cache.clone(),
         });

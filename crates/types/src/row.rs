@@ -294,6 +294,11 @@ impl RowBatch {
         self.last.is_none()
     }
 
+    /// Number of cells of all rows.
+    pub fn cell_count(&self) -> usize {
+        self.last.map_or(0, |last| last.cells)
+    }
+
     /// The rows with their cells.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[Cell])> {
         (0..self.len()).map(|n| {

@@ -20,6 +20,7 @@ mod bench_engine;
 mod cargo_tests;
 mod clients;
 mod cluster;
+mod console;
 mod corpus;
 mod crash;
 mod debian;
@@ -179,6 +180,12 @@ enum Task {
     },
     /// Runs unmodified HBase clients against Stele, and compares with the transcript of a real HBase.
     Hbase(hbase::Arguments),
+    /// Opens every page of the console in a headless Chromium, and leaves screenshots in `target/console`.
+    Console {
+        /// Tablets that the server has, besides those with a load.
+        #[arg(long, default_value_t = 1_000)]
+        tablets: u32,
+    },
     /// Fetches the descriptions of Debian's packages for the bench to cut values from, and prints the file's path.
     Corpus,
     /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
@@ -248,6 +255,7 @@ fn run(task: Task) -> Result<bool> {
         Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),
         Task::Hbase(arguments) => hbase::run(&arguments),
+        Task::Console { tablets } => console::run(tablets),
         Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),
     }

@@ -20,7 +20,7 @@ use crate::jobs::{self, Done, Job};
 use crate::shell::{Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, etcd, fuzz, hdfs, server, soak, tidy};
+use crate::{bench, bench_engine, clients, console, crash, etcd, fuzz, hdfs, server, soak, tidy};
 use anyhow::Result;
 use report::Report;
 pub use step::Step;
@@ -144,6 +144,11 @@ fn real_processes(report: &mut Report) {
     report.step("soak", soak::smoke);
     report.step("Go client", clients::go_suite);
     report.step("Python client", clients::python_suite);
+    if console::available() {
+        report.step("console", || console::check(console::TABLETS));
+    } else {
+        report.leave_out("console", "no Node.js or no Debian");
+    }
     report.step("benchmark", bench::smoke);
     report.step("instruction counts", || bench_engine::counts(false));
 }

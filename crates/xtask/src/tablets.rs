@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Tablets of one table: also many tables must be quick.
-const TABLETS_PER_TABLE: u32 = 100;
+pub const TABLETS_PER_TABLE: u32 = 100;
 /// How long the server is left alone before and while it is measured.
 const SETTLING: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
@@ -59,7 +59,7 @@ pub fn run(count: u32) -> Result<bool> {
 }
 
 /// A table of a hundred tablets with a row in each.
-fn make_table(server: &Server, file: &Path, table: u32) -> Result<()> {
+pub fn make_table(server: &Server, file: &Path, table: u32) -> Result<()> {
     let name = format!("tablets/t{table:03}");
     let splits: Vec<String> = (1..TABLETS_PER_TABLE).map(|i| format!("--split={i:02}")).collect();
     let create = Run::new(server::stele()).args(["create-table", &name, "--family", "d"]);

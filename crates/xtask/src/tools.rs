@@ -3,7 +3,7 @@
 //! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs the tool again.
 
 use crate::shell::{Run, root, target_dir};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,12 @@ const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 
 /// Azure Blob Storage, as its makers emulate it.
 const AZURITE: &str = "azurite@3.35.0";
+
+/// Drives a browser, and finds faults that keep people from using a page.
+const CONSOLE_MODULES: [&str; 2] = ["puppeteer-core@24.43.1", "axe-core@4.14.1"];
+
+/// A browser without a screen, as Debian packages it.
+const CHROMIUM: &str = "chromium-headless-shell";
 
 /// Where tools go.
 pub fn tools_dir() -> Result<PathBuf> {
@@ -53,9 +59,14 @@ pub fn versitygw() -> Result<PathBuf> {
 
 /// The blob service of Azurite, by npm.
 pub fn azurite() -> Result<PathBuf> {
-    let dir = tools_dir()?.join("azurite");
-    let program = dir.join("node_modules/.bin/azurite-blob");
-    if !stamped("azurite", AZURITE)? || !program.exists() {
+    Ok(npm_modules("azurite", &[AZURITE])?.join("node_modules/.bin/azurite-blob"))
+}
+
+/// The folder into which npm has installed packages.
+fn npm_modules(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let dir = tools_dir()?.join(name);
+    let wanted = packages.join(" ");
+    if !stamped(name, &wanted)? || !dir.join("node_modules").exists() {
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         Run::new("npm")
             .args([
@@ -67,11 +78,11 @@ pub fn azurite() -> Result<PathBuf> {
                 "--prefix",
             ])
             .args([&dir])
-            .args([AZURITE])
+            .args(packages)
             .check()?;
-        stamp("azurite", AZURITE)?;
+        stamp(name, &wanted)?;
     }
-    Ok(program)
+    Ok(dir)
 }
 
 /// The program of etcd: the machine's own, or Debian's, which apt-get fetches. Nothing is installed into the system, and
@@ -99,6 +110,46 @@ pub fn etcd() -> Result<PathBuf> {
             .check()?;
     }
     Ok(program)
+}
+
+/// A Chromium without a screen, and the folders of libraries that it needs besides the machine's. apt-get fetches it with its
+/// dependencies; nothing is installed into the system.
+pub fn chromium() -> Result<(PathBuf, String)> {
+    let dir = tools_dir()?.join("chromium");
+    let program = dir.join("usr/lib/chromium/chromium-headless-shell");
+    if !program.exists() {
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
+        }
+        let archives = dir.join("archives");
+        fs::create_dir_all(archives.join("partial")).with_context(|| format!("making {}", dir.display()))?;
+        Run::new("apt-get")
+            .args(["-qq", "--yes", "--download-only", "--no-install-recommends"])
+            // Else apt's own user would have to be able to write here.
+            .args(["-o", "APT::Sandbox::User=root", "-o"])
+            .args([format!("Dir::Cache::archives={}", archives.display())])
+            .args(["install", CHROMIUM])
+            .check()
+            .context("this task needs a Debian with package lists (apt-get update)")?;
+        for package in fs::read_dir(&archives)? {
+            let package = package?.path();
+            if package.extension().is_some_and(|extension| extension == "deb") {
+                Run::new("dpkg-deb")
+                    .args(["--extract".as_ref(), package.as_os_str(), dir.as_os_str()])
+                    .check()?;
+            }
+        }
+        fs::remove_dir_all(&archives)?;
+    }
+    ensure!(program.exists(), "Debian's {CHROMIUM} has no {}", program.display());
+    let libraries = dir.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    let of_sound = libraries.join("pulseaudio");
+    Ok((program, format!("{}:{}", libraries.display(), of_sound.display())))
+}
+
+/// The folder with the modules that the checks of the console use, by npm.
+pub fn console_modules() -> Result<PathBuf> {
+    npm_modules("console", &CONSOLE_MODULES)
 }
 
 /// The etcd that the machine has.

@@ -6,7 +6,7 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{TableAdmin, TableService};
+use stele_client::{SlowCalls, TableAdmin, TableService};
 use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
@@ -93,6 +93,7 @@ async fn join(client: Arc<dyn Client>, process: Process, coord: Arc<dyn Coord>) 
         },
         version: "simulated".to_owned(),
         lanes: 1,
+        slow: Arc::new(SlowCalls::off()),
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;

@@ -134,6 +134,7 @@ impl TabletScanner {
         let probes_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;
         let mut ahead = if probes_ahead { self.rows_ahead() } else { Vec::new() };
         let position = self.position.as_mut().expect("a scan that waits has a position");
+        self.blocks_read += (position.merge.missing().count() + ahead.len()) as u64;
         let others = futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;

@@ -69,6 +69,14 @@ impl Unflushable {
         self.memory.load(Ordering::Relaxed)
     }
 
+    /// The error of the flush of a tablet, if its last one failed. One load where no tablet fails.
+    pub fn error_of(&self, tablet: TabletId) -> Option<String> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.failing.lock().get(&tablet).cloned()
+    }
+
     /// Which they are.
     pub fn tablets(&self) -> BTreeSet<TabletId> {
         self.failing.lock().keys().copied().collect()

@@ -1,5 +1,6 @@
 //! A tablet is served with its gate, or set aside because it is damaged.
 
+use crate::heat::Traffic;
 use crate::latch::SharedLock;
 use crate::row_cache::RowCache;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use stele_types::TableSchema;
 pub struct Served {
     /// The tablet.
     pub tablet: Arc<Tablet>,
+    /// Operations on its rows.
+    pub traffic: Traffic,
     /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
     pub(crate) gate: SharedLock,
     /// The server's.

@@ -64,6 +64,19 @@ enum Major {
     Running,
 }
 
+/// The compactions of a tablet that run or wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompactionStage {
+    /// Jobs that run.
+    pub(crate) jobs: usize,
+    /// It waits for a check.
+    pub(crate) is_waiting: bool,
+    /// Its last compaction failed, and it is left alone for a time.
+    pub(crate) is_backing_off: bool,
+    /// A compaction of everything was requested.
+    pub(crate) has_major: bool,
+}
+
 /// That a tablet is left alone because its compaction failed.
 #[derive(Clone, Copy)]
 struct Failed {
@@ -225,6 +238,17 @@ impl Compactions {
     /// The due compactions of a tablet have been done, or the tablet is no more.
     pub(crate) fn forget_failures(&self, tablet: TabletId) {
         self.inner.lock().failed.remove(&tablet);
+    }
+
+    /// The compactions of a tablet now.
+    pub(crate) fn stage(&self, tablet: TabletId, now: Duration) -> CompactionStage {
+        let inner = self.inner.lock();
+        CompactionStage {
+            jobs: inner.jobs(tablet),
+            is_waiting: inner.waiting.contains(&tablet),
+            is_backing_off: inner.is_backing_off(tablet, now),
+            has_major: inner.majors.contains_key(&tablet),
+        }
     }
 
     /// How many compactions are running.

@@ -31,6 +31,7 @@ const ORDER: &[&str] = &[
     "serving",
     "bigtable",
     "hbase",
+    "console",
     "hbaseclient",
     "cli",
     "migrate",

@@ -1,0 +1,107 @@
+//! Calls of the HTTP port of a server: the JSON of its console.
+//!
+//! One request for each connection, over plain text. An answer is at most [`ANSWER_BYTES_MAX`] long.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The console's answers are a megabyte at most.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Time of a call.
+const WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// Where the HTTP port is.
+#[derive(Args, Clone, Debug)]
+pub struct HttpConnection {
+    /// HOST:PORT of the server's HTTP port
+    #[arg(long, value_name = "HOST:PORT", env = "STELE_HTTP", default_value = "127.0.0.1:8088")]
+    pub http: String,
+}
+
+impl HttpConnection {
+    /// The answer to a call of the console.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let answer = timeout(WAIT_MAX, self.exchange(path)).await;
+        let answer = answer.with_context(|| format!("{} does not answer", self.http))??;
+        let (status, body) = parse(&answer).with_context(|| format!("{} does not speak HTTP", self.http))?;
+        if status != 200 {
+            bail!("{}: {}", self.http, error_of(status, body));
+        }
+        serde_json::from_slice(body).with_context(|| format!("{} is not a server of this version", self.http))
+    }
+
+    async fn exchange(&self, path: &str) -> Result<Vec<u8>> {
+        let connecting = TcpStream::connect(&self.http).await;
+        let mut stream = connecting.with_context(|| format!("cannot connect to {}", self.http))?;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.http
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        Ok(answer)
+    }
+}
+
+/// The status and the body of an answer.
+fn parse(answer: &[u8]) -> Result<(u16, &[u8])> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.context("an answer without an end of its head")?;
+    let head = std::str::from_utf8(answer.get(..end).unwrap_or_default())?;
+    let body = answer.get(end + 4..).unwrap_or_default();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
+    let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let status = status.context("an answer without a status")?;
+    let header = |name: &str| {
+        let mut values = lines.clone().filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        });
+        values.next()
+    };
+    if header("transfer-encoding").is_some() {
+        bail!("an answer in chunks");
+    }
+    if let Some(length) = header("content-length").and_then(|length| length.parse::<usize>().ok())
+        && length != body.len()
+    {
+        bail!("an answer that is cut");
+    }
+    Ok((status, body))
+}
+
+/// The sentence of the server, if it is one.
+fn error_of(status: u16, body: &[u8]) -> String {
+    let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let sentence = value.as_ref().and_then(|value| value.get("error")?.as_str());
+    sentence.map_or_else(|| format!("status {status}"), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_parsed() {
+        let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 16\r\n\r\n{\"error\": \"not\"}";
+        let (status, body) = parse(answer).unwrap();
+        assert_eq!((status, error_of(status, body).as_str()), (503, "not"));
+        assert_eq!(error_of(404, b"<html>"), "status 404");
+        for bad in [
+            &b"SSH-2.0\r\n\r\n"[..],
+            b"HTTP/1.1 200 OK\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabc",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"",
+        ] {
+            assert!(parse(bad).is_err(), "{}", bad.escape_ascii());
+        }
+    }
+}

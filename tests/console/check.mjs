@@ -1,0 +1,193 @@
+// Opens every page of the console in a headless Chromium, wide and narrow, light and dark, and checks that
+// * no error is logged, and every request goes to this server;
+// * axe-core finds no serious fault;
+// * the first paint comes in time, and nothing is wider than the screen;
+// * the keyboard and the zoom of the heat map work.
+//
+// node check.mjs CHROMIUM ADDRESS FOLDER: the screenshots go to FOLDER. The last line is `N passed, N failed`.
+
+import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const require = createRequire(join(process.env.CONSOLE_MODULES, "package.json"));
+const puppeteer = require("puppeteer-core");
+const axe = require("axe-core");
+
+const [chromium, address, folder] = process.argv.slice(2);
+const origin = `http://${address}`;
+const FIRST_PAINT_MS = 300;
+const SCREENS = { desktop: { width: 1440, height: 900 }, phone: { width: 390, height: 844, isMobile: true, hasTouch: true } };
+
+let passed = 0;
+let failed = 0;
+
+function check(name, problems) {
+  if (problems.length === 0) {
+    passed += 1;
+    return;
+  }
+  failed += 1;
+  console.log(`FAIL ${name}`);
+  for (const problem of problems) console.log(`     ${problem}`);
+}
+
+/** The pages, with an element that is there when a page has its data. */
+async function pages() {
+  const tablets = await (await fetch(`${origin}/api/tablets?sort=size&limit=1`)).json();
+  const busiest = tablets.tablets[0];
+  return [
+    ["overview", "#/", ".tiles .tile"],
+    ["tables", "#/tables", "#content tbody td"],
+    ["table", `#/table?name=${encodeURIComponent(busiest.table)}`, "#content tbody td"],
+    ["tablets", "#/tablets", "#content tbody td"],
+    ["tablet", `#/tablet?id=${busiest.id}`, ".tree .run"],
+    ["heat", `#/heat?table=${encodeURIComponent(busiest.table)}`, ".keys:not(:empty)"],
+    ["slow", "#/slow", "#content table"],
+    ["snapshots", "#/snapshots", "#content table"],
+  ];
+}
+
+/** A page of the browser that notes what must not happen. */
+async function open(browser, screen, scheme) {
+  const page = await browser.newPage();
+  await page.setViewport({ ...SCREENS[screen], deviceScaleFactor: 1 });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }, { name: "prefers-reduced-motion", value: "reduce" }]);
+  const faults = [];
+  page.on("console", (message) => ["error", "warn"].includes(message.type()) && faults.push(`console: ${message.text()}`));
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("requestfailed", (request) => faults.push(`failed: ${request.url()} ${request.failure()?.errorText}`));
+  page.on("request", (request) => {
+    if (!request.url().startsWith(`${origin}/`) && !request.url().startsWith("data:")) faults.push(`foreign request: ${request.url()}`);
+  });
+  page.on("response", (response) => response.status() >= 400 && faults.push(`status ${response.status()}: ${response.url()}`));
+  return { page, faults };
+}
+
+async function audit(page) {
+  await page.evaluate(axe.source);
+  const results = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const serious = results.violations.filter((violation) => ["serious", "critical"].includes(violation.impact));
+  return serious.map((violation) => `${violation.id}: ${violation.help}: ${violation.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ")}`);
+}
+
+async function visit(browser, [name, hash, ready], screen, scheme) {
+  const label = `${name}, ${screen}, ${scheme}`;
+  const { page, faults } = await open(browser, screen, scheme);
+  await page.goto(`${origin}/${hash}`, { waitUntil: "load" });
+  await page.waitForSelector(ready, { timeout: 15_000 });
+  const paint = await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const entry = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime;
+        const poll = () => (entry() === undefined ? setTimeout(poll, 20) : resolve(entry()));
+        poll();
+      }),
+  );
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  await page.screenshot({ path: join(folder, `${name}-${screen}-${scheme}.png`), fullPage: screen === "desktop" });
+  check(`${label}: no error, no foreign request`, faults);
+  check(`${label}: accessible`, await audit(page));
+  check(`${label}: no wider than the screen`, overflow > 0 ? [`by ${overflow} pixels`] : []);
+  await page.close();
+  return paint;
+}
+
+/** The keyboard: pages, help, the skip link. */
+async function keyboard(browser) {
+  const { page, faults } = await open(browser, "desktop", "light");
+  await page.goto(`${origin}/`, { waitUntil: "load" });
+  await page.waitForSelector(".tiles .tile");
+  const problems = [];
+  for (const [key, hash] of [["t", "#/tables"], ["h", "#/heat"], ["s", "#/slow"], ["b", "#/tablets"], ["n", "#/snapshots"], ["o", "#/"]]) {
+    await page.keyboard.press("g");
+    await page.keyboard.press(key);
+    await page.waitForFunction((hash) => location.hash === hash, { timeout: 2_000 }, hash).catch(() => problems.push(`g ${key} does not lead to ${hash}`));
+  }
+  await page.keyboard.press("?");
+  if (!(await page.$eval("#keys", (dialog) => dialog.open))) problems.push("? shows no help");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("g");
+  await page.keyboard.press("t");
+  await page.waitForSelector("input[type=search]");
+  await page.keyboard.press("/");
+  if (!(await page.evaluate(() => document.activeElement.matches("input[type=search]")))) problems.push("/ does not lead to the search");
+  await page.keyboard.type("no such table");
+  await page.waitForFunction(() => document.querySelector("td.soft")?.textContent.includes("no table"), { timeout: 5_000 }).catch(() => problems.push("the search finds too much"));
+  check("keyboard", [...problems, ...faults]);
+  await page.close();
+}
+
+/** Dragging over the heat map zooms, and the button zooms out. */
+async function zoom(browser, [, hash]) {
+  const { page, faults } = await open(browser, "desktop", "dark");
+  await page.goto(`${origin}/${hash}`, { waitUntil: "load" });
+  await page.waitForSelector(".keys:not(:empty)");
+  const problems = [];
+  const keys = () => page.$eval(".keys", (element) => element.textContent);
+  const before = await keys();
+  const box = await (await page.$(".heat canvas")).boundingBox();
+  await page.mouse.move(box.x + box.width * 0.3, box.y + box.height * 0.3);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.9, box.y + box.height * 0.7, { steps: 5 });
+  await page.screenshot({ path: join(folder, "heat-select-desktop-dark.png") });
+  await page.mouse.up();
+  await page.waitForFunction((before) => document.querySelector(".keys").textContent !== before, { timeout: 5_000 }, before).catch(() => problems.push(`no zoom: ${before}`));
+  await page.screenshot({ path: join(folder, "heat-zoom-desktop-dark.png") });
+  const buttons = await page.$$("button.plain");
+  for (const button of buttons) {
+    if ((await button.evaluate((element) => element.textContent)) === "Zoom out") await button.click();
+  }
+  await page.waitForFunction(() => document.querySelector(".keys").textContent.startsWith("−∞"), { timeout: 5_000 }).catch(() => problems.push("no way back"));
+  check("zoom of the heat map", [...problems, ...faults]);
+  await page.close();
+}
+
+/** All tablets can be reached a page at a time. */
+async function paging(browser) {
+  const { page, faults } = await open(browser, "desktop", "light");
+  await page.goto(`${origin}/#/tablets`, { waitUntil: "load" });
+  await page.waitForSelector(".pager");
+  const problems = [];
+  const total = (await (await fetch(`${origin}/api/tablets?limit=1`)).json()).total;
+  const text = () => page.$eval(".pager span", (element) => element.textContent);
+  if (!(await text()).includes(`of ${total.toLocaleString("en-US")}`)) problems.push(`not ${total} tablets: ${await text()}`);
+  if (total > 100) {
+    await page.click("button[data-key=next]");
+    await page.waitForFunction(() => document.querySelector(".pager span").textContent.startsWith("101"), { timeout: 5_000 }).catch(() => problems.push("no second page"));
+  }
+  const begun = performance.now();
+  await fetch(`${origin}/api/tablets?sort=busy&offset=${Math.max(0, total - 100)}`).then((answer) => answer.json());
+  const took = performance.now() - begun;
+  console.log(`${total} tablets: the last page takes ${took.toFixed(0)} ms`);
+  check("paging", [...problems, ...faults]);
+  await page.close();
+}
+
+mkdirSync(folder, { recursive: true });
+const browser = await puppeteer.launch({
+  executablePath: chromium,
+  args: ["--no-sandbox", "--disable-gpu", "--lang=en-US", "--force-color-profile=srgb"],
+});
+try {
+  const all = await pages();
+  // The first page is loaded once before, so that no time of the browser's own start counts.
+  await visit(browser, all[0], "desktop", "light");
+  const paints = [];
+  for (const screen of Object.keys(SCREENS)) {
+    for (const scheme of ["light", "dark"]) {
+      for (const page of all) paints.push([page[0], await visit(browser, page, screen, scheme)]);
+    }
+  }
+  const [slowest, worst] = paints.reduce((most, paint) => (paint[1] > most[1] ? paint : most));
+  const median = paints.map(([, paint]) => paint).sort((a, b) => a - b)[paints.length >> 1];
+  console.log(`first paint: median ${median.toFixed(0)} ms, worst ${worst.toFixed(0)} ms (${slowest})`);
+  check("first paint in time", median > FIRST_PAINT_MS ? [`median ${median.toFixed(0)} ms`] : []);
+  await keyboard(browser);
+  await zoom(browser, all.find(([name]) => name === "heat"));
+  await paging(browser);
+} finally {
+  await browser.close();
+}
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
