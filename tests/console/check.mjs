@@ -75,7 +75,8 @@ async function visit(browser, [name, hash, ready], screen, scheme) {
   const label = `${name}, ${screen}, ${scheme}`;
   const { page, faults } = await open(browser, screen, scheme);
   await page.goto(`${origin}/${hash}`, { waitUntil: "load" });
-  await page.waitForSelector(ready, { timeout: 15_000 });
+  const isReady = await page.waitForSelector(ready, { timeout: 15_000 }).then(() => true, () => false);
+  check(`${label}: has its data`, isReady ? [] : [`no ${ready}`, ...faults]);
   const paint = await page.evaluate(
     () =>
       new Promise((resolve) => {

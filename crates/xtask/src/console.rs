@@ -38,16 +38,7 @@ pub fn check(count: u32) -> Result<Tally> {
     let server = Server::start(&Start {
         data: &data,
         log: &log,
-        arguments: &[
-            "--memory",
-            "512MiB",
-            "--slow-call",
-            "5ms",
-            "--hbase",
-            "off",
-            "--tablet-size",
-            "1MiB",
-        ],
+        arguments: &["--memory", "512MiB", "--slow-call", "5ms", "--hbase", "off"],
     })?;
     prepare(&server, &scratch, count)?;
     let (ended, mut tally) = (AtomicBool::new(false), Tally::default());
