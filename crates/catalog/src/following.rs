@@ -30,6 +30,9 @@ pub trait Homes: Send + Sync + 'static {
     fn home_of(&self, tablet: TabletId) -> Option<Owner>;
 }
 
+/// The set of a tablet's record, and the owner in it.
+pub(crate) type Placed = (TableId, Option<Owner>);
+
 /// The right to change records.
 #[derive(Clone)]
 pub(crate) struct Leading {
@@ -42,7 +45,7 @@ pub(crate) struct Leading {
 pub(crate) struct Following {
     pub(crate) leading: RwLock<Option<Leading>>,
     /// By tablet: the set of its record, and its owner.
-    pub(crate) owners: RwLock<HashMap<TabletId, (TableId, Option<Owner>)>>,
+    pub(crate) owners: RwLock<HashMap<TabletId, Placed>>,
     /// The revision up to which the view is complete.
     pub(crate) applied: watch::Sender<u64>,
 }
@@ -203,7 +206,7 @@ impl Records {
     }
 
     /// Tablets with their sets and owners.
-    pub(crate) fn owners(&self) -> HashMap<TabletId, (TableId, Option<Owner>)> {
+    pub(crate) fn owners(&self) -> HashMap<TabletId, Placed> {
         let mut owners = HashMap::new();
         for (set, tablets) in &self.tablets {
             owners.extend(
@@ -216,7 +219,7 @@ impl Records {
     }
 
     /// The owner of a tablet of a key that an event named.
-    pub(crate) fn owner_at(&self, key: &str) -> Option<(TabletId, Option<(TableId, Option<Owner>)>)> {
+    pub(crate) fn owner_at(&self, key: &str) -> Option<(TabletId, Option<Placed>)> {
         let (set, id) = record::parse_tablet_key(key)?;
         let found = self.tablets.get(&set).and_then(|tablets| tablets.get(&id));
         Some((id, found.map(|tablet| (set, tablet.assignment.owner))))

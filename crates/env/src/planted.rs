@@ -30,10 +30,16 @@ pub enum PlantedBug {
     ForgetReplayedTokens,
     /// Files that no tablet refers to are deleted although a snapshot names them.
     ForgetSnapshots,
+    /// A server of a cluster answers reads after its session has ended, without a confirmation by storage.
+    SkipLease,
+    /// The leader of a cluster gives a tablet to another server under the epoch of the former one.
+    ReuseEpochs,
+    /// The leader of a cluster records that a log is sealed, and does not seal it.
+    SealNothing,
 }
 
 impl PlantedBug {
-    /// All of them, with their names on the command line.
+    /// Those that a single server has, with their names on the command line.
     pub const ALL: [(&'static str, PlantedBug); 13] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
@@ -48,6 +54,13 @@ impl PlantedBug {
         ("forget-flushed-tokens", PlantedBug::ForgetFlushedTokens),
         ("forget-replayed-tokens", PlantedBug::ForgetReplayedTokens),
         ("forget-snapshots", PlantedBug::ForgetSnapshots),
+    ];
+
+    /// Those that only a cluster has.
+    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 3] = [
+        ("skip-lease", PlantedBug::SkipLease),
+        ("reuse-epochs", PlantedBug::ReuseEpochs),
+        ("seal-nothing", PlantedBug::SealNothing),
     ];
 
     /// Whether it has an effect only on a bucket.

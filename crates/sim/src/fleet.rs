@@ -28,7 +28,7 @@ use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::Router;
 use stele_coord::EmbeddedCoord;
-use stele_env::{Env, Priority};
+use stele_env::{Env, PlantedBug, Priority};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
     Compression, DeleteRule, Deletes, Epoch, Family, FamilyId, GroupId, LocalityGroup, RowRange, ServerId, TableId,
@@ -136,6 +136,8 @@ struct Fleet {
     env: Env,
     bucket: Bucket,
     bug: Option<FleetBug>,
+    /// A bug in the servers of a cluster.
+    planted: Option<PlantedBug>,
     schema: Arc<TableSchema>,
     table: Mutex<Table>,
     verdict: Mutex<FleetVerdict>,
@@ -185,6 +187,7 @@ pub fn run(plan: FleetPlan) -> FleetVerdict {
         bucket: Bucket::new(sim.process().env()),
         env,
         bug: plan.bug,
+        planted: None,
         schema: Arc::new(schema()),
         table: Mutex::default(),
         verdict: Mutex::default(),

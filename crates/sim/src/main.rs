@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
+use stele_sim::fleet::cluster::ClusterPlan;
 use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
 use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 
@@ -64,6 +65,9 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
+        /// Plant a bug: skip-lease, reuse-epochs or seal-nothing.
+        #[arg(long, value_parser = cluster_bug)]
+        planted: Option<PlantedBug>,
     },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
@@ -75,6 +79,11 @@ enum Command {
 
 fn planted_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::ALL.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
+fn cluster_bug(name: &str) -> Result<PlantedBug, String> {
+    let found = PlantedBug::OF_CLUSTERS.iter().find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
@@ -105,12 +114,14 @@ fn main() -> Result<()> {
             start,
             seed,
             trace,
+            planted,
         } => {
+            check_planted(planted.is_some())?;
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_fleet(range, "cluster", |seed| {
-                fleet::cluster::run(FleetPlan {
+                fleet::cluster::run(ClusterPlan {
                     seed,
-                    bug: None,
+                    planted,
                     prints: trace,
                 })
             })

@@ -4,6 +4,7 @@ mod support {
     pub mod tables;
 }
 
+mod cluster;
 mod damage;
 mod damaged_tablet;
 mod fleet;

@@ -15,6 +15,7 @@ use stele_assignment::{Assignment, Order, Owner, View};
 use stele_catalog::Reassignment;
 use stele_client::{Closing, ServiceError, ServiceResult};
 use stele_coord::{Txn, TxnOutcome, Write, next_epoch};
+use stele_env::PlantedBug;
 use stele_tabletserver::{delete_log, settle_log};
 use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 
@@ -203,14 +204,18 @@ impl Leader {
     /// Seals the log of a server: afterwards it acknowledges no write, and its record goes.
     async fn seal(&self, server: ServerId) -> ServiceResult<()> {
         tracing::info!(%server, "a server is given up: its log is sealed");
+        if self.local.env.planted(PlantedBug::SealNothing) {
+            return self.record_sealed(server, 0).await;
+        }
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         let summary = settle_log(&*log).await;
         let summary = summary.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        let record = LogRecord {
-            sealed: true,
-            bytes: summary.bytes,
-        };
+        self.record_sealed(server, summary.bytes).await
+    }
+
+    async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
+        let record = LogRecord { sealed: true, bytes };
         self.commit(vec![
             Write::Put {
                 key: records::key(LOGS, server),
@@ -271,7 +276,10 @@ impl Leader {
                 next: Assignment {
                     owner: Some(Owner {
                         server: *to,
-                        epoch: Epoch(epoch),
+                        epoch: match seen.owner {
+                            Some(former) if self.local.env.planted(PlantedBug::ReuseEpochs) => former.epoch,
+                            _ => Epoch(epoch),
+                        },
                     }),
                     moving_to: None,
                     logs: logs.clone(),

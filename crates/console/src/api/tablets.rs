@@ -125,7 +125,7 @@ fn others(served: &Served, table: &TableName, lines: &[TabletLine]) -> Result<Ve
         .collect();
     let places = served.parts.service.places(table)?;
     let others = places.into_iter().filter(|place| !here.contains(&place.id));
-    let line = |TabletPlace { id, range }| Line {
+    let line = |TabletPlace { id, range, .. }| Line {
         place: if damaged.contains(&id) { "damaged" } else { "elsewhere" },
         ..line_of(id, table, &range)
     };

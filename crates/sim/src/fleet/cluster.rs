@@ -10,7 +10,7 @@ use super::clients::Clients;
 use super::coordinator::Coordinator;
 use super::node::Node;
 use super::nodes::Nodes;
-use super::{CLIENTS, Fleet, FleetPlan, FleetVerdict, LETTERS, STEPS_MAX, table_name};
+use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, STEPS_MAX, table_name};
 use crate::backend::network_faults;
 use crate::bucket::{Bucket, Network};
 use crate::network::NetworkFaults;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ClusterStatus, FamilyChange, NewFamily, NewTable, ServiceResult, TableAdmin};
 use stele_coord::{Coord, EmbeddedCoord};
-use stele_env::Priority;
+use stele_env::{PlantedBug, Priority};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{Compression, DeleteRule, Deletes, TimeUnit, ValueType};
 
@@ -39,8 +39,19 @@ const ATTEMPTS_MAX: u32 = 100;
 /// Pause between two of them.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterPlan {
+    /// The seed of all randomness.
+    pub seed: u64,
+    /// A bug that the run shall find: one of [`PlantedBug::OF_CLUSTERS`].
+    pub planted: Option<PlantedBug>,
+    /// Print all events.
+    pub prints: bool,
+}
+
 /// Runs one seed.
-pub fn run(plan: FleetPlan) -> FleetVerdict {
+pub fn run(plan: ClusterPlan) -> FleetVerdict {
     let sim = Sim::new(plan.seed, STEPS_MAX);
     if plan.prints {
         sim.print_trace();
@@ -49,7 +60,8 @@ pub fn run(plan: FleetPlan) -> FleetVerdict {
     let fleet = Arc::new(Fleet {
         bucket: Bucket::new(sim.process().env()),
         env,
-        bug: plan.bug,
+        bug: None,
+        planted: plan.planted,
         schema: Arc::new(super::schema()),
         table: Mutex::default(),
         verdict: Mutex::default(),

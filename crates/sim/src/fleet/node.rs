@@ -42,9 +42,12 @@ impl Node {
     /// Starts a server. Faults of the network may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
-        let env = process.env();
+        let env = match fleet.planted {
+            Some(bug) => process.env().with_planted_bug(bug),
+            None => process.env(),
+        };
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
-        let joining = join(client, process.clone(), coord);
+        let joining = join(client, (process.clone(), env.clone()), coord);
         let starting = env.spawn_join(Priority::Foreground, "start", joining);
         match fleet.env.timeout(PATIENCE, starting).await {
             Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
@@ -70,8 +73,7 @@ impl Node {
     }
 }
 
-async fn join(client: Arc<dyn Client>, process: Process, coord: Arc<dyn Coord>) -> Result<Node, String> {
-    let env = process.env();
+async fn join(client: Arc<dyn Client>, (process, env): (Process, Env), coord: Arc<dyn Coord>) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
     let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;

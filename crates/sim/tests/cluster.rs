@@ -1,0 +1,50 @@
+//! A cluster that leads itself survives faults, and the checkers notice planted bugs.
+
+use stele_sim::fleet::cluster::{ClusterPlan, run};
+
+/// Seeds of the everyday lane; `stele-sim cluster` runs more.
+const SEEDS: u64 = 12;
+/// Seeds in which each bug must be found at least once.
+#[cfg(feature = "planted-bugs")]
+const SEEDS_PER_BUG: u64 = 100;
+
+fn plan(seed: u64) -> ClusterPlan {
+    ClusterPlan {
+        seed,
+        planted: None,
+        prints: false,
+    }
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_in_a_cluster() {
+    let (mut acknowledged, mut failures) = (0, 0);
+    for seed in 0..SEEDS {
+        let verdict = run(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        acknowledged += verdict.acknowledged;
+        failures += verdict.failovers + verdict.zombies;
+    }
+    assert!(acknowledged > 100 * SEEDS, "{acknowledged} writes were acknowledged");
+    assert!(failures > SEEDS, "{failures} servers failed");
+}
+
+#[test]
+fn a_cluster_repeats_its_history() {
+    assert_eq!(run(plan(3)), run(plan(3)));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn bugs_of_clusters_are_found_out() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    for (name, bug) in stele_env::PlantedBug::OF_CLUSTERS {
+        // An assertion of a server counts as well.
+        let is_found = |seed| {
+            let planted = Some(bug);
+            let run = AssertUnwindSafe(|| run(ClusterPlan { planted, ..plan(seed) }).violations.is_empty());
+            !catch_unwind(run).unwrap_or(false)
+        };
+        assert!((0..SEEDS_PER_BUG).any(is_found), "{name} went unnoticed");
+    }
+}
