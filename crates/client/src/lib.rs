@@ -6,6 +6,7 @@
 //! leases, for protocols whose scans span requests.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod assignment;
 pub mod error;
 pub mod request;
@@ -16,6 +17,7 @@ pub mod service;
 pub mod snapshot;
 pub mod tablets;
 
+pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{

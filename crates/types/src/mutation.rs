@@ -126,6 +126,20 @@ impl RowMutation {
 }
 
 impl<B> Mutation<B> {
+    /// The family this touches; `None` for the whole row.
+    pub fn family(&self) -> Option<FamilyId> {
+        match self {
+            Mutation::DeleteRow { .. } => None,
+            Mutation::Put { family, .. }
+            | Mutation::ExpiringPut { family, .. }
+            | Mutation::Merge { family, .. }
+            | Mutation::DeleteFamily { family, .. }
+            | Mutation::DeleteFamilyVersion { family, .. }
+            | Mutation::DeleteColumn { family, .. }
+            | Mutation::DeleteVersion { family, .. } => Some(*family),
+        }
+    }
+
     /// The same mutation at another time: of the cell that it writes, or the last time that it deletes.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
@@ -212,20 +226,6 @@ impl<B> Mutation<B> {
 }
 
 impl Mutation {
-    /// The family this touches; `None` for the whole row.
-    pub fn family(&self) -> Option<FamilyId> {
-        match self {
-            Mutation::DeleteRow { .. } => None,
-            Mutation::Put { family, .. }
-            | Mutation::ExpiringPut { family, .. }
-            | Mutation::Merge { family, .. }
-            | Mutation::DeleteFamily { family, .. }
-            | Mutation::DeleteFamilyVersion { family, .. }
-            | Mutation::DeleteColumn { family, .. }
-            | Mutation::DeleteVersion { family, .. } => Some(*family),
-        }
-    }
-
     fn weight(&self) -> usize {
         32 + self.data_len()
     }
