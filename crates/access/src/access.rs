@@ -1,17 +1,16 @@
-//! Identities: from what a client shows to a caller.
+//! Identities: a client shows its credentials and becomes a caller.
 
 use crate::audit::{Audit, Event, Outcome};
 use crate::caller::{Caller, Source};
-use crate::guard::Guard;
 use crate::tokens::{TokenRefused, Tokens};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use stele_client::{AccessAdmin, TableAdmin, TableService};
+use stele_client::AccessAdmin;
 use stele_env::Env;
 
-/// Callers that are kept with their grants. When there are more, all are made anew.
+/// Callers that are kept with their grants. When there are more, all are made again.
 const CALLERS_MAX: usize = 4_096;
 
 /// How access is configured.
@@ -27,7 +26,7 @@ pub struct AccessOptions {
     pub audits_rows: bool,
 }
 
-/// Decides who calls.
+/// Finds the caller of a call.
 pub struct Access {
     admin: Arc<dyn AccessAdmin>,
     superusers: HashSet<String>,
@@ -39,7 +38,7 @@ pub struct Access {
     env: Env,
 }
 
-/// What a client shows.
+/// The credentials of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown<'a> {
     /// The name in its certificate, which the handshake has verified.
@@ -118,7 +117,7 @@ impl Access {
     pub fn audit_refused(&self, shown: Shown<'_>, operation: &'static str, why: &Refused) {
         let (who, by) = match shown {
             Shown { token: Some(_), .. } => ("", Source::Token.label()),
-            // The name that is not believed may be a trace.
+            // The name is not believed, but may be a trace.
             Shown { user: Some(user), .. } => (user, "unproven user"),
             _ => ("", "nothing"),
         };
@@ -132,16 +131,6 @@ impl Access {
                 why: why.to_string(),
             });
         }
-    }
-
-    /// The service interface as a caller has it.
-    pub fn guard(
-        self: &Arc<Self>,
-        caller: Arc<Caller>,
-        service: Arc<dyn TableService>,
-        admin: Arc<dyn TableAdmin>,
-    ) -> Arc<Guard> {
-        Arc::new(Guard::new(Arc::clone(self), caller, service, admin))
     }
 
     /// The rules.

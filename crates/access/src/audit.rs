@@ -1,4 +1,4 @@
-//! The audit log: who did what, where, and with which outcome.
+//! The audit log: callers, their operations, resources and outcomes.
 //!
 //! One JSON object per line, in files `log/audit-NNNNNNNN.jsonl` of a folder of its own. A file is ended when it has
 //! [`FILE_BYTES`], and the oldest are deleted beyond [`FILES_MAX`]. Neither rows nor values are written.
@@ -43,7 +43,7 @@ pub enum Outcome {
     Denied,
     /// It was allowed and failed.
     Failed,
-    /// The caller did not show who it is.
+    /// The caller is not known.
     Unauthenticated,
 }
 
@@ -65,7 +65,7 @@ pub struct Event {
     pub who: String,
     /// How it has shown that.
     pub by: &'static str,
-    /// What it did.
+    /// The operation.
     pub operation: &'static str,
     /// Where.
     pub on: String,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stele_client::AccessAdmin;
 use stele_client::access::AccessView;
 
-/// How a caller has shown who it is.
+/// The kind of credential that a caller has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// By a certificate.
@@ -28,7 +28,7 @@ impl Source {
     }
 }
 
-/// One that has shown who it is.
+/// A client that has shown its identity.
 pub struct Caller {
     name: String,
     source: Source,
@@ -64,7 +64,7 @@ impl Caller {
         self.source
     }
 
-    /// Whether it may do everything, whatever the rules say.
+    /// Whether it may do everything, without regard to the rules.
     pub fn is_superuser(&self) -> bool {
         self.is_superuser
     }

@@ -1,6 +1,6 @@
-//! What the rules give to one caller.
+//! The rights that the rules give to one caller.
 //!
-//! Rules of a resource hold for what it contains, so a right on a table is looked up in three places. Narrowed rules are kept as
+//! Rules of a resource hold for its content, so a right on a table is looked up in three places. Narrowed rules are kept as
 //! parts of a table. A *read* of rows may see a family if, for each of its ranges, a part that covers the range has the family.
 //! Reads are narrowed to such families. A *write* is allowed as a whole or not at all.
 //!

@@ -3,7 +3,7 @@
 //! Every method of the two traits is here, and names the right that it needs: rows in [`rows`], administration in [`admin`].
 //! A method of the traits that had a default would go around the checks, so those are here, too.
 //!
-//! A right is checked before existence: a caller without rights cannot find out what there is.
+//! A right is checked before existence: a caller without rights cannot find out which resources exist.
 
 mod admin;
 mod narrow;
@@ -29,18 +29,19 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(
+    /// The services for a caller.
+    pub fn new(
         access: Arc<Access>,
         caller: Arc<Caller>,
         service: Arc<dyn TableService>,
         tables: Arc<dyn TableAdmin>,
-    ) -> Self {
-        Guard {
+    ) -> Arc<Self> {
+        Arc::new(Guard {
             access,
             caller,
             service,
             tables,
-        }
+        })
     }
 
     /// The caller.

@@ -1,7 +1,7 @@
-//! Who calls, what they may do, and the record of it.
+//! Callers, their rights, and the audit log.
 //!
-//! A *caller* has shown who it is: by a certificate, a bearer token, or a user name where that is trusted ([`Access`]). Its
-//! *grants* are what the access rules of the catalog give it. A [`Guard`] is the service interface as that caller has it: each
+//! A *caller* has shown its identity: by a certificate, a bearer token, or a user name where that is trusted ([`Access`]). Its
+//! *grants* are the rights that the access rules of the catalog give it. A [`Guard`] is the service interface as that caller has it: each
 //! call is checked against the grants before it reaches the service. Both front ends work on a guard, so no call of either
 //! can go around the checks. Without access rules there is no guard, and calls cost nothing more.
 //!

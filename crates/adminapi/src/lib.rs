@@ -1,13 +1,20 @@
-//! Messages of administration that the Bigtable API lacks: locality groups, settings of tables, and snapshots.
+//! Messages of administration that the Bigtable API lacks.
+//!
+//! They are about locality groups, settings of tables, snapshots and access rules.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
 #![forbid(unsafe_code)]
 
+mod access;
 mod groups;
 mod settings;
 mod snapshots;
 
+pub use access::{
+    AccessRule, LIST_RULES_PATH, ListRulesRequest, ListRulesResponse, MODIFY_RULES_PATH, ModifyRulesRequest,
+    ResourceRules,
+};
 pub use groups::{
     Change, GET_GROUPS_PATH, GetLocalityGroupsRequest, LocalityGroup, LocalityGroupsResponse, MODIFY_GROUPS_PATH,
     Modification, ModifyLocalityGroupsRequest, Options,

@@ -1,6 +1,6 @@
 //! Administration as a caller may do it.
 //!
-//! Lists have only what the caller may see. All other calls are allowed as a whole or not at all.
+//! Lists have only the entries that the caller may see. All other calls are allowed as a whole or not at all.
 
 use super::Guard;
 use crate::grants::Grants;

@@ -66,7 +66,7 @@ impl Setting {
             ..Shown::default()
         };
         let caller = self.access.identify(shown).unwrap();
-        self.access.guard(caller, self.fake.clone(), self.fake.clone())
+        Guard::new(Arc::clone(&self.access), caller, self.fake.clone(), self.fake.clone())
     }
 
     async fn give(&self, name: &str, resource: Resource, rights: Rights) {
@@ -360,7 +360,7 @@ async fn each_right_allows_what_it_names() {
                 let is_allowed = match needs {
                     Needs::OnTable(right) => rights.has(right),
                     Needs::OnNamespace(right) => {
-                        // A namespace is seen by whoever sees a table in it.
+                        // A caller that sees a table sees its namespace.
                         let sees = name == "namespace" && !rights.is_none();
                         sees || (!matches!(place, Resource::Table(_)) && rights.has(right))
                     }
@@ -418,7 +418,7 @@ async fn narrowed_reads_see_their_families_only() {
         setting.fake.last_filter(),
         Some(Filter::Chain(vec![of_f.clone(), Filter::Sink]))
     );
-    // A condition is narrowed, too: it would tell what is in other families.
+    // A condition is narrowed, too: it would tell the content of other families.
     let steps = vec![Step::Mutate(put("r", 2).mutations.remove(0))];
     let mut conditional = operation(steps, Some(Condition::any_cell(None)));
     conditional.row = Bytes::from_static(b"a1");
