@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{export, groups, import, schema, settings, show, snapshots};
+use crate::{access, export, groups, import, schema, settings, show, snapshots};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -40,6 +40,12 @@ pub enum Command {
     AlterGroup(groups::GroupArgs),
     /// Move a family, with all it has, to another locality group
     MoveFamily(groups::MoveFamilyArgs),
+    /// List access rules
+    Rules(access::RulesArgs),
+    /// Give rights on the cluster, an instance, a table or a part of it
+    Grant(access::RuleArgs),
+    /// Take rights
+    Revoke(access::RuleArgs),
 }
 
 /// Runs one command to its end; must be called within a tokio runtime with time and I/O enabled. An error is one line
@@ -62,6 +68,9 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,
         Command::MoveFamily(args) => groups::move_family(args).await,
+        Command::Rules(args) => access::rules(args).await,
+        Command::Grant(args) => access::grant(args).await,
+        Command::Revoke(args) => access::revoke(args).await,
     }
 }
 

@@ -16,6 +16,7 @@
     reason = "a command-line client, outside the server's determinism seam"
 )]
 
+pub mod access;
 pub mod checkpoint;
 pub mod client;
 pub mod command;

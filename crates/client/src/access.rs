@@ -7,7 +7,7 @@ use stele_types::{AccessRule, Resource};
 
 pub use stele_catalog::{AccessView, ResourceRules};
 
-/// The access rules of a cluster. Nobody is asked here who he is: that, and what he may do, is decided above.
+/// The access rules of a cluster. It knows no callers: their identities and rights are decided above.
 #[async_trait]
 pub trait AccessAdmin: Send + Sync + 'static {
     /// A number that changes when any rule changes, and perhaps at other times. Costs little.

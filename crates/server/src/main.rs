@@ -12,8 +12,10 @@ mod logging;
 mod node;
 mod open_files;
 mod repair;
+mod security;
 mod sizes;
 mod start;
+mod token;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -45,6 +47,8 @@ enum Top {
     Check(check::CheckArgs),
     /// Repairs damaged data so that a server starts on it, and saves intact data
     Repair(repair::RepairArgs),
+    /// Makes bearer tokens
+    Token(token::TokenArgs),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
 }
@@ -99,8 +103,15 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
+        Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
+}
+
+fn seconds_since_1970() -> std::io::Result<u64> {
+    let runtime = tool_runtime()?;
+    let env = TokioRuntime::env(runtime.handle().clone(), runtime.handle().clone());
+    Ok(u64::try_from(env.wall_micros() / 1_000_000).unwrap_or(0))
 }
 
 /// Runs a command on stopped data and prints its output.

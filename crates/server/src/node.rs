@@ -7,7 +7,7 @@ use crate::{allocator, sizes};
 use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
-use stele_client::{Router, TableAdmin, TableService};
+use stele_client::{AccessAdmin, Router, TableAdmin, TableService};
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -23,6 +23,8 @@ pub struct Node {
     pub service: Arc<dyn TableService>,
     /// The service for administration: the master, which also splits tablets while this value lives.
     pub admin: Arc<dyn TableAdmin>,
+    /// The access rules.
+    pub rules: Arc<dyn AccessAdmin>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
     /// The report of recovery.
@@ -115,6 +117,7 @@ impl Node {
         let service = Arc::new(Router::new(env, catalog, server.clone()));
         Ok(Node {
             service,
+            rules: master.clone(),
             admin: master,
             server,
             recovery,

@@ -12,15 +12,17 @@
 use crate::config::Config;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
+use crate::security::{Security, callers};
 use crate::{data_dir, hbase, listen, logging, open_files, sizes};
 use anyhow::Context;
+use futures::future::BoxFuture;
 use std::io::Write;
 use std::net::SocketAddr;
-use stele_bigtable::{BigtableFrontEnd, CallLimits, HTTP2_SETTINGS};
+use stele_bigtable::{BigtableFrontEnd, BigtableService, CallLimits, HTTP2_SETTINGS};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use stele_serving::{Acceptor, EventLoops, connections_max};
+use stele_serving::{Acceptor, Application, EventLoops, PortSecurity, connections_max};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -57,6 +59,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
+    let security = Security::start(&config.security, &env, &metrics)?;
     let data = tokio::select! {
         data = data_dir::open(config, env.clone(), &metrics) => data?,
         // A store that does not respond is retried for minutes.
@@ -65,8 +68,9 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
 
     let pages = Pages::new(metrics.clone());
     let router = pages.clone().router();
+    let pages_security = security.port(Application::Http1);
     tokio::spawn(async move {
-        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
+        if let Err(error) = axum::serve(PageConnections::new(http, pages_security), router).await {
             tracing::error!(%error, "health and metrics are no longer served");
         }
     });
@@ -84,6 +88,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
         hbase: hbase_at,
         facade: facade_at,
         http: http_at,
+        scheme: if security.is_tls() { "https" } else { "http" },
     };
     announce(config, &node, &addresses);
 
@@ -98,24 +103,14 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     );
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
+    let access = callers::start(config.security.access.as_ref(), &node, &env, &metrics).await?;
+    let (front_end, hbase_front_end) = callers::secured(&access, &node, front_end, hbase_front_end);
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
     let service = front_end.into_service();
-    let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, loops, stopped.clone());
-    let serve_connection = {
-        let env = env.clone();
-        move |socket: TcpStream| {
-            let (service, env, mut stopped) = (service.clone(), env.clone(), stopped.clone());
-            async move {
-                let drain = async move {
-                    let _ = stopped.wait_for(|stop| *stop).await;
-                };
-                if let Err(error) = stele_serving::serve(socket, service, HTTP2_SETTINGS, env, drain).await {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-            }
-        }
-    };
+    let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, &security, loops, stopped.clone());
+    let port = security.port(Application::Http2);
+    let serve_connection = bigtable_connections(service, env.clone(), port, stopped);
 
     tokio::select! {
         () = signals.next() => {}
@@ -134,6 +129,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
             tracing::warn!("requests were still in flight after {:?}", config.drain_timeout);
         }
         let unflushed = node.server.shut_down().await;
+        access.finish().await;
         // The coordination log stays open to the end, and so do log segments that are being finished.
         data.finish().await;
         tracing::info!(unflushed, "stopped");
@@ -146,6 +142,28 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
             tracing::warn!("stopped immediately; the log has all acknowledged writes");
             std::process::exit(130)
         }
+    }
+}
+
+/// Serves connections of the Bigtable API.
+fn bigtable_connections(
+    service: BigtableService,
+    env: Env,
+    port: PortSecurity,
+    stopped: watch::Receiver<bool>,
+) -> impl Fn(TcpStream) -> BoxFuture<'static, ()> + Clone + Send + 'static {
+    move |socket| {
+        let (service, env, port, mut stopped) = (service.clone(), env.clone(), port.clone(), stopped.clone());
+        Box::pin(async move {
+            let Some(socket) = port.begin(socket).await else { return };
+            let service = service.for_connection(socket.certificate_name());
+            let drain = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = stele_serving::serve(socket, service, HTTP2_SETTINGS, env, drain).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        })
     }
 }
 
@@ -180,12 +198,14 @@ struct Addresses {
     hbase: Option<SocketAddr>,
     facade: Option<SocketAddr>,
     http: SocketAddr,
+    /// Of pages: `https` if the ports are under TLS.
+    scheme: &'static str,
 }
 
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
 fn announce(config: &Config, node: &Node, addresses: &Addresses) {
     let report = &node.recovery;
-    let (bigtable, http) = (addresses.bigtable, addresses.http);
+    let (bigtable, http, scheme) = (addresses.bigtable, addresses.http, addresses.scheme);
     let hbase = addresses.hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
     let facade = addresses
         .facade
@@ -193,7 +213,7 @@ fn announce(config: &Config, node: &Node, addresses: &Addresses) {
         .unwrap_or_default();
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}{facade}\n  health     {scheme}://{http}/readyz   metrics {scheme}://{http}/metrics\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

@@ -7,12 +7,14 @@
 )]
 
 mod support {
+    pub mod certificates;
     pub mod noise;
     pub mod resident;
     pub mod server;
     pub mod table;
 }
 
+mod access;
 mod families;
 mod full_disk;
 mod hbase;
@@ -23,4 +25,5 @@ mod large_values_concurrently;
 mod process;
 mod s3;
 mod table_settings;
+mod tls;
 mod wide_rows;

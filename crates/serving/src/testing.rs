@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority, and what it signs.
+//! Certificates for tests, and an authority that signs them.
 
 use crate::tls::TlsMaterial;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -60,7 +60,7 @@ impl Authority {
         self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// What a server on this machine needs.
+    /// The material of a server on this machine.
     pub fn server(&self) -> TlsMaterial {
         let signed = self.server_certificate();
         TlsMaterial {

@@ -1,4 +1,4 @@
-//! Access rules: who may do what, where.
+//! Access rules: the rights of members on resources.
 //!
 //! A *rule* gives rights to a member. It belongs to a *resource*: the whole cluster, a namespace, a table, or a snapshot. A
 //! rule of a resource holds for all that the resource contains. A rule of a table can be narrowed to some families and to rows
@@ -11,7 +11,7 @@ use std::fmt;
 /// Bytes of the longest name of a member.
 pub const MEMBER_BYTES_MAX: usize = 256;
 
-/// Rules of one resource: what an operator can still read on a page.
+/// Rules of one resource: as many as an operator can still read.
 pub const RULES_MAX: usize = 256;
 
 /// Bytes of all rules of a resource, far below a transaction of the catalog.
@@ -28,7 +28,7 @@ impl Rights {
     pub const READ: Rights = Rights(1);
     /// Writing and deleting cells.
     pub const WRITE: Rights = Rights(2);
-    /// Making, changing and dropping what the resource contains, and its rules.
+    /// Making, changing and dropping the content of the resource, and changing its rules.
     pub const ADMIN: Rights = Rights(4);
     /// Seeing that a resource exists, and its properties. Every other right includes it.
     pub const VIEW: Rights = Rights(8);
@@ -92,7 +92,7 @@ pub enum Member {
     User(String),
     /// The caller of this name, which an operator calls a service account.
     ServiceAccount(String),
-    /// Every caller that has shown who it is.
+    /// Every known caller.
     Authenticated,
 }
 
@@ -167,7 +167,7 @@ impl fmt::Display for Resource {
 pub struct AccessRule {
     /// Those it is for.
     pub member: Member,
-    /// What they may do.
+    /// Their rights.
     pub rights: Rights,
     /// The families of a table that it is narrowed to; none for all.
     pub families: Vec<String>,
@@ -192,7 +192,7 @@ impl AccessRule {
     }
 }
 
-/// Checks the rules of a resource; the error says what is wrong.
+/// Checks the rules of a resource; the error names the fault.
 pub fn check_rules(resource: &Resource, rules: &[AccessRule]) -> Result<(), String> {
     if rules.len() > RULES_MAX {
         return Err(format!("{} rules of {resource}; the limit is {RULES_MAX}", rules.len()));

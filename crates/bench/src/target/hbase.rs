@@ -2,6 +2,7 @@
 //!
 //! `hbase://host:port` names any server of the cluster, master or not. Parameters of its own:
 //! * `timeout_ms=N`: longest time of each call; 60,000 as in HBase's client when absent.
+//! * those of TLS ([`super::dial`]).
 //!
 //! Like HBase's own client, and unlike most drivers: one socket to each server, shared by all clients of a thread.
 //! Requests are written together and responses taken in any order, so that the server limits the figures.
@@ -10,9 +11,11 @@
 //! [`locations`] and [`cluster`] find servers. [`requests`] and [`rows`] translate. [`connection`], [`batch`], [`scan`]
 //! and [`admin`] implement a target's operations.
 
+use super::dial::Dial;
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
 use cluster::Cluster;
+use socket::SocketOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +46,7 @@ struct HbaseTarget {
     name: String,
     /// `host:port` of the server that is contacted first.
     bootstrap: String,
-    timeout: Duration,
+    options: SocketOptions,
 }
 
 /// A target at this address.
@@ -63,19 +66,22 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if !url.path.is_empty() {
         return bad(format!("there is nothing at {:?}", url.path));
     }
-    url.allow_parameters(&["timeout_ms"])?;
+    url.allow_parameters(&[&Dial::PARAMETERS[..], &["timeout_ms"]].concat())?;
     let timeout = Duration::from_millis(url.number("timeout_ms", 1..=u64::from(u32::MAX), CALL_TIMEOUT_MS)?);
     let bootstrap = format!("{}:{port}", url.host);
     Ok(Arc::new(HbaseTarget {
         name: url.name_or("hbase")?,
         bootstrap,
-        timeout,
+        options: SocketOptions {
+            timeout,
+            dial: Dial::of(url, &[])?,
+        },
     }))
 }
 
 impl HbaseTarget {
     fn cluster(&self) -> Cluster {
-        Cluster::new(self.bootstrap.clone(), self.timeout)
+        Cluster::new(self.bootstrap.clone(), self.options.clone())
     }
 }
 

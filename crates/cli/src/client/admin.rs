@@ -61,6 +61,7 @@ macro_rules! call {
     }};
 }
 
+mod access;
 pub mod groups;
 pub(super) mod own;
 pub mod settings;

@@ -8,12 +8,12 @@ use super::failure::{BackOff, Failure};
 use super::locations::{Locations, Region};
 use super::rows::RowReader;
 use super::servers::{Server, Servers};
-use super::socket::{Method, Socket};
+use super::socket::{Method, Socket, SocketOptions};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, Column, Empty, GetActiveMasterResponse, GetClusterIdResponse,
     GetMetaRegionLocationsResponse, MASTER_SERVICE, ReadType, RegionSpecifier, Scan, ScanRequest, ScanResponse,
@@ -41,10 +41,10 @@ pub struct Cluster {
 
 impl Cluster {
     /// Known by one server's address. Opens no socket.
-    pub fn new(bootstrap: String, timeout: Duration) -> Self {
+    pub fn new(bootstrap: String, options: SocketOptions) -> Self {
         Self {
             bootstrap,
-            servers: Servers::new(timeout),
+            servers: Servers::new(options),
             locations: Mutex::default(),
             looking_up: tokio::sync::Mutex::default(),
             retries: AtomicU64::new(0),

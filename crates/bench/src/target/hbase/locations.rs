@@ -99,13 +99,18 @@ impl Locations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::dial::Dial;
+    use crate::target::hbase::socket::SocketOptions;
     use proptest::prelude::*;
 
     fn region(start: &str, end: &str) -> Arc<Region> {
         let server = Arc::new(Server::new(
             "h:1".into(),
             "ClientService",
-            std::time::Duration::from_secs(1),
+            SocketOptions {
+                timeout: std::time::Duration::from_secs(1),
+                dial: Dial::default(),
+            },
         ));
         let bytes = |s: &str| Bytes::copy_from_slice(s.as_bytes());
         Arc::new(Region {

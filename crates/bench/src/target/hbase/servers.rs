@@ -1,7 +1,7 @@
 //! The services of servers, and the one socket to each of them.
 
 use super::failure::Failure;
-use super::socket::Socket;
+use super::socket::{Socket, SocketOptions};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Server {
     /// `host:port`.
     address: String,
     service: &'static str,
-    timeout: Duration,
+    options: SocketOptions,
     socket: Mutex<Option<Arc<Socket>>>,
     /// Held while connecting. Time and error of the last failed attempt.
     connecting: tokio::sync::Mutex<Option<(Instant, Failure)>>,
@@ -29,11 +29,11 @@ pub struct Server {
 
 impl Server {
     /// A service of the server at `address`, with this time limit for each call.
-    pub fn new(address: String, service: &'static str, timeout: Duration) -> Self {
+    pub fn new(address: String, service: &'static str, options: SocketOptions) -> Self {
         Self {
             address,
             service,
-            timeout,
+            options,
             socket: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -66,7 +66,7 @@ impl Server {
         {
             return Err(failure.clone());
         }
-        match Socket::connect(&self.address, self.service, self.timeout).await {
+        match Socket::connect(&self.address, self.service, &self.options).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 *self.socket.lock() = Some(socket.clone());
@@ -84,15 +84,15 @@ impl Server {
 /// All services that have been called.
 #[derive(Debug)]
 pub struct Servers {
-    timeout: Duration,
+    options: SocketOptions,
     known: Mutex<HashMap<(String, &'static str), Arc<Server>>>,
 }
 
 impl Servers {
     /// None yet; each call has so much time.
-    pub fn new(timeout: Duration) -> Self {
+    pub fn new(options: SocketOptions) -> Self {
         Self {
-            timeout,
+            options,
             known: Mutex::default(),
         }
     }
@@ -103,7 +103,7 @@ impl Servers {
         if known.len() >= SERVICES_MAX {
             known.clear();
         }
-        let new = || Arc::new(Server::new(address.to_owned(), service, self.timeout));
+        let new = || Arc::new(Server::new(address.to_owned(), service, self.options.clone()));
         known.entry((address.to_owned(), service)).or_insert_with(new).clone()
     }
 

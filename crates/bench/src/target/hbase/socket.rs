@@ -11,6 +11,7 @@
 
 use super::failure::Failure;
 use super::slots::{Answer, Slots};
+use crate::target::dial::Dial;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -22,7 +23,6 @@ use std::time::Duration;
 use stele_wire::frame::{self, CellBlock};
 use stele_wire::messages::{ConnectionHeader, KEY_VALUE_CODEC, RequestHeader, UserInformation, VersionInfo};
 use task::Task;
-use tokio::net::TcpStream;
 
 mod task;
 
@@ -86,18 +86,26 @@ impl Method {
     }
 }
 
+/// How sockets are made and used.
+#[derive(Clone, Debug)]
+pub struct SocketOptions {
+    /// Longest time of each call.
+    pub timeout: Duration,
+    /// How connections are made.
+    pub dial: Dial,
+}
+
 impl Socket {
     /// Connects to a service. The socket's task is spawned on the runtime of the caller.
     ///
     /// # Errors
     /// A server that cannot be reached.
-    pub async fn connect(address: &str, service: &str, timeout: Duration) -> Result<Self, Failure> {
+    pub async fn connect(address: &str, service: &str, options: &SocketOptions) -> Result<Self, Failure> {
         let lost = |why: String| Failure::Lost(format!("{address}: {why}").into());
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, options.dial.connect(address)).await;
         let stream = stream
             .map_err(|_| lost("no connection in time".into()))?
             .map_err(|e| lost(e.to_string()))?;
-        stream.set_nodelay(true).map_err(|e| lost(e.to_string()))?;
         let mut opening = BytesMut::with_capacity(GATHER_BYTES);
         frame::encode_preamble(&mut opening, &connection_header(service));
         let state = State {
@@ -107,7 +115,7 @@ impl Socket {
         };
         let shared = Arc::new(Shared {
             address: address.to_owned(),
-            timeout,
+            timeout: options.timeout,
             state: Mutex::new(state),
         });
         tokio::spawn(count_ticks(Arc::downgrade(&shared)));

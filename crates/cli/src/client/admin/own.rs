@@ -6,10 +6,10 @@ use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
     CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, GET_GROUPS_PATH,
-    GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH, ListSnapshotsRequest,
-    ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest,
-    RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH,
-    UpdateTableSettingsRequest,
+    GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH,
+    ListRulesRequest, ListRulesResponse, ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse,
+    MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, ModifyLocalityGroupsRequest, ModifyRulesRequest, RESTORE_SNAPSHOT_PATH,
+    ResourceRules, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -65,6 +65,14 @@ impl OwnClient {
 
     pub(super) async fn delete_snapshot(&mut self, request: Request<DeleteSnapshotRequest>) -> Answer<()> {
         self.unary(DELETE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn list_rules(&mut self, request: Request<ListRulesRequest>) -> Answer<ListRulesResponse> {
+        self.unary(LIST_RULES_PATH, request).await
+    }
+
+    pub(super) async fn modify_rules(&mut self, request: Request<ModifyRulesRequest>) -> Answer<ResourceRules> {
+        self.unary(MODIFY_RULES_PATH, request).await
     }
 
     async fn unary<Q, A>(&mut self, path: &'static str, request: Request<Q>) -> Answer<A>

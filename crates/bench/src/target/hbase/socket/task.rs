@@ -1,13 +1,13 @@
 //! The task of a socket: sends the appended requests, and distributes responses.
 
 use super::Shared;
+use crate::target::dial::Wire;
 use crate::target::hbase::failure::Failure;
 use bytes::BytesMut;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use stele_wire::frame::{self, Response};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 
 /// Buffer for each read: hundreds of point reads, a tenth of a scan's response.
 const READ_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ const SPARE_BYTES_MAX: usize = 8 << 20;
 
 /// The task that sends and receives.
 pub struct Task {
-    stream: TcpStream,
+    stream: Wire,
     incoming: BytesMut,
     /// The buffer being sent, and the number of its bytes that were sent.
     writing: Option<BytesMut>,
@@ -35,7 +35,7 @@ pub struct Task {
 
 impl Task {
     /// On a connection just made.
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: Wire) -> Self {
         Self {
             stream,
             incoming: BytesMut::new(),
@@ -71,7 +71,13 @@ impl Task {
                 state.unsent_bytes -= taken;
                 self.written = 0;
             }
-            let Some(buffer) = &self.writing else { return Ok(()) };
+            let Some(buffer) = &self.writing else {
+                // A stream under TLS may have taken bytes that its socket has not.
+                return match Pin::new(&mut self.stream).poll_flush(cx) {
+                    Poll::Ready(Err(e)) => Err(shared.lost(&e.to_string())),
+                    _ => Ok(()),
+                };
+            };
             let rest = buffer.get(self.written..).unwrap_or_default();
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
                 Poll::Pending => return Ok(()),
