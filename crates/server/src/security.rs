@@ -79,7 +79,10 @@ fn reload(mut watched: Watched, tls: Arc<Tls>, env: &Env, failing: IntGauge) -> 
             let Ok((back, changed)) = before.await else { return };
             watched = back;
             let outcome = match changed {
-                Ok(None) if asked => Ok(tracing::info!("the files of TLS have not changed")),
+                Ok(None) if asked => {
+                    tracing::info!("the files of TLS have not changed");
+                    Ok(())
+                }
                 Ok(None) => Ok(()),
                 Ok(Some(material)) => tls.replace(&material).map_err(anyhow::Error::from).map(|()| {
                     tracing::info!("TLS goes on with the new certificates");

@@ -140,6 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[allow(clippy::disallowed_methods, reason = "handshakes are tasks of the test's runtime")]
     async fn the_oldest_makes_room() {
         let metrics = Metrics::new();
         let handshakes = handshakes(2, &metrics);

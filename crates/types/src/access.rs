@@ -256,10 +256,10 @@ mod tests {
             ..AccessRule::whole(Member::Authenticated, Rights::READ)
         };
         let table = Resource::Table(TableName::new("n", "t"));
-        assert!(check_rules(&table, &[rule.clone()]).is_ok());
+        assert!(check_rules(&table, std::slice::from_ref(&rule)).is_ok());
         for resource in [Resource::Cluster, Resource::Namespace("n".into())] {
             assert!(
-                check_rules(&resource, &[rule.clone()])
+                check_rules(&resource, std::slice::from_ref(&rule))
                     .unwrap_err()
                     .contains("narrowed")
             );

@@ -3,10 +3,10 @@
 mod fake;
 
 use super::*;
+use crate::Rules;
 use crate::access::{AccessOptions, Shown};
 use crate::audit::Audit;
 use crate::testing::MemoryRules;
-use crate::{Rules, tokens};
 use bytes::Bytes;
 use fake::{Fake, REACHED};
 use std::collections::BTreeMap;
@@ -549,7 +549,10 @@ async fn rules_are_read_and_changed_by_administrators() {
     assert_eq!(met(bob.set(&resource, vec![rule.clone()], None).await), Met::Denied);
     assert_eq!(met(bob.get(&resource)), Met::Denied);
     alice.set(&resource, vec![rule.clone()], Some(0)).await.unwrap();
-    assert_eq!(&*bob.get(&resource).unwrap().unwrap().rules, &[rule.clone()]);
+    assert_eq!(
+        &*bob.get(&resource).unwrap().unwrap().rules,
+        std::slice::from_ref(&rule)
+    );
     assert_eq!(met(alice.set(&Resource::Cluster, vec![rule], None).await), Met::Denied);
     assert_eq!(alice.list().len(), 2);
     assert_eq!(bob.list().len(), 1);
@@ -600,5 +603,4 @@ async fn the_audit_log_has_changes_and_denials_and_no_rows() {
         "root delete_table table n/t failed",
     ];
     assert_eq!(outcomes, expected);
-    assert!(tokens::RANDOM_BYTES > 32);
 }

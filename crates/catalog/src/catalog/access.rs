@@ -75,11 +75,11 @@ impl Catalog {
                 false => return Err(CatalogError::NoNamespace(name.clone())),
             },
             Resource::Table(name) => {
-                vec![Condition::version(&record::table_key(name), self.table(name)?.version)]
+                vec![Condition::version(record::table_key(name), self.table(name)?.version)]
             }
             Resource::Snapshot { namespace, name } => {
                 let version = self.snapshot(namespace, name)?.version;
-                vec![Condition::version(&record::snapshot_key(namespace, name), version)]
+                vec![Condition::version(record::snapshot_key(namespace, name), version)]
             }
         })
     }
