@@ -18,6 +18,13 @@ fuzz_target!(|bytes: &[u8]| {
         write(&cell, &mut again);
         cells.push(cell);
     }
+    let mut tagged = CellReader::new(block.clone());
+    for cell in &cells {
+        // A block without tags reads the same with them.
+        assert!(tagged.read_with_tags().is_ok_and(|(again, tags)| again == *cell && tags.is_empty()));
+    }
+    while tagged.read_with_tags().is_ok() {}
+    assert_eq!(tagged.remaining(), 0);
     let written_all = cells
         .iter()
         .all(|c| c.row.len() <= ROW_BYTES_MAX && c.family.len() <= 127);

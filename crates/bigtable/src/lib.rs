@@ -27,6 +27,7 @@ mod backup_data;
 mod backups;
 mod callers;
 mod chunks;
+mod cluster;
 mod clusters;
 mod context;
 mod data_plane;

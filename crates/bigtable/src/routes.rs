@@ -13,8 +13,8 @@ use crate::pb::{admin, iam as iam_v1, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
-    access_rules, app_profiles, backups, clusters, groups, iam, instances, operations, settings, snapshots, tables,
-    wire,
+    access_rules, app_profiles, backups, cluster, clusters, groups, iam, instances, operations, settings, snapshots,
+    tables, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -131,6 +131,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         TABLE_SETTINGS,
         SNAPSHOTS,
         ACCESS,
+        CLUSTER,
     ];
     services.into_iter().flatten().copied()
 }
@@ -204,6 +205,12 @@ const OPERATIONS: &[Route] = service! { "google.longrunning.Operations",
 const LOCALITY_GROUPS: &[Route] = service! { "stele.admin.v1.LocalityGroups",
     "GetLocalityGroups" => unary groups::get_locality_groups, own::GetLocalityGroupsRequest;
     "ModifyLocalityGroups" => unary groups::modify_locality_groups, own::ModifyLocalityGroupsRequest;
+};
+
+const CLUSTER: &[Route] = service! { "stele.admin.v1.Cluster",
+    "GetStatus" => unary cluster::get_status, own::GetClusterStatusRequest;
+    "MoveTablet" => unary cluster::move_tablet, own::MoveTabletRequest;
+    "DrainServer" => unary cluster::drain_server, own::DrainServerRequest;
 };
 
 const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",

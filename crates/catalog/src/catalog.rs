@@ -4,16 +4,21 @@
 //! and in memory when it is durable; one of a schema when tablets know of it as well.
 
 mod access;
+mod shared;
 mod snapshots;
 
+pub use shared::{Follower, Reassignment};
+
 use crate::error::CatalogError;
-use crate::record::{self, NamespaceRecord, TabletRecord};
+use crate::following::Following;
+use crate::record::{self, NamespaceRecord};
 use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stele_assignment::Assignment;
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{Resource, RowRange, TableId, TableName, TableSchema, TabletId};
 
@@ -26,7 +31,10 @@ pub const IDS: &str = "ids";
 const BLOCK_BITS: u32 = 20;
 
 /// Bytes of the record of a tablet in a transaction in addition to its two rows: its key, tags and lengths.
-const TABLET_RECORD_BYTES: usize = 128;
+const TABLET_RECORD_BYTES: usize = 160;
+
+/// Records changed in one transaction: in a cluster the fence and the mark of a change have a place in it as well.
+const RECORDS_TOGETHER: usize = TXN_OPS_MAX - 2;
 
 /// The number of [`IDS`] that an identifier came from.
 pub fn block_of(id: u64) -> u64 {
@@ -41,6 +49,8 @@ pub struct Catalog {
     version: AtomicU64,
     /// A transaction failed in a way that leaves its outcome open until another one succeeds.
     unsettled: AtomicBool,
+    /// In a cluster; otherwise this process alone changes the records, and its view with them.
+    following: Option<Following>,
 }
 
 impl Catalog {
@@ -53,10 +63,11 @@ impl Catalog {
                 detail,
             };
             let (table, id) = record::parse_tablet_key(&key).ok_or_else(|| corruption("not a tablet key".into()))?;
-            let tablet: TabletRecord = record::decode(&versioned.value).map_err(corruption)?;
+            let (range, assignment) = record::decode_tablet(&versioned.value).map_err(corruption)?;
             let entry = TabletEntry {
                 id,
-                range: tablet.range(),
+                range,
+                assignment,
                 version: versioned.version,
             };
             tablets.entry(table).or_default().push(entry);
@@ -90,6 +101,7 @@ impl Catalog {
             view: RwLock::new(Arc::new(view)),
             version: AtomicU64::new(1),
             unsettled: AtomicBool::new(false),
+            following: None,
         };
         for (table, leftover) in tablets {
             catalog
@@ -186,16 +198,9 @@ impl Catalog {
         while !rest.is_empty() {
             let chunk;
             (chunk, rest) = rest.split_at(fitting(rest));
-            let writes = chunk.iter().map(|(id, range)| Write::Put {
-                key: record::tablet_key(set, *id),
-                value: record::encode(&TabletRecord::new(range)),
-            });
-            let version = self.commit(Vec::new(), writes.collect()).await?;
-            entries.extend(chunk.iter().map(|(id, range)| TabletEntry {
-                id: *id,
-                range: range.clone(),
-                version,
-            }));
+            let writes = chunk.iter().map(|(id, range)| self.put_tablet(set, *id, range));
+            let version = self.commit(Vec::new(), writes.collect::<Result<_>>()?).await?;
+            entries.extend(chunk.iter().map(|(id, range)| self.new_entry(*id, range, version)));
         }
         Ok(entries)
     }
@@ -265,14 +270,13 @@ impl Catalog {
             conditions.push(Condition::version(&key, replaced.version));
             writes.push(Write::Delete { key });
         }
-        writes.extend(new.iter().map(|(tablet, range)| Write::Put {
-            key: record::tablet_key(set, *tablet),
-            value: record::encode(&TabletRecord::new(range)),
-        }));
+        for (tablet, range) in &new {
+            writes.push(self.put_tablet(set, *tablet, range)?);
+        }
         let version = self.commit(conditions, writes).await?;
         let kept = entry.tablets().iter().filter(|tablet| !old.contains(&tablet.id));
         let mut tablets: Vec<TabletEntry> = kept.cloned().collect();
-        tablets.extend(new.into_iter().map(|(id, range)| TabletEntry { id, range, version }));
+        tablets.extend(new.iter().map(|(id, range)| self.new_entry(*id, range, version)));
         let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets)
             .map_err(|detail| CatalogError::Corruption {
                 key: record::table_key(table),
@@ -408,17 +412,49 @@ impl Catalog {
 
     async fn delete_tablet_records(&self, table: TableId, tablets: impl Iterator<Item = TabletId>) -> Result<()> {
         let keys: Vec<String> = tablets.map(|t| record::tablet_key(table, t)).collect();
-        for chunk in keys.chunks(TXN_OPS_MAX) {
+        for chunk in keys.chunks(RECORDS_TOGETHER) {
             let writes = chunk.iter().map(|key| Write::Delete { key: key.clone() }).collect();
             self.commit(Vec::new(), writes).await?;
         }
         Ok(())
     }
 
-    async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
+    /// The assignment of a new tablet: none, unless the process is one of a cluster.
+    fn assignment_of(&self, tablet: TabletId) -> Assignment {
+        Assignment {
+            owner: self.following.as_ref().and_then(|following| following.home_of(tablet)),
+            ..Assignment::default()
+        }
+    }
+
+    fn put_tablet(&self, set: TableId, tablet: TabletId, range: &RowRange) -> Result<Write> {
+        let assignment = self.assignment_of(tablet);
+        if self.following.is_some() && assignment.owner.is_none() {
+            return Err(CatalogError::NotLeader);
+        }
+        Ok(Write::Put {
+            key: record::tablet_key(set, tablet),
+            value: record::encode_tablet(range, &assignment),
+        })
+    }
+
+    fn new_entry(&self, id: TabletId, range: &RowRange, version: u64) -> TabletEntry {
+        TabletEntry {
+            id,
+            range: range.clone(),
+            assignment: self.assignment_of(id),
+            version,
+        }
+    }
+
+    async fn commit(&self, mut conditions: Vec<Condition>, mut writes: Vec<Write>) -> Result<u64> {
+        if let Some(following) = &self.following {
+            following.add_fence(&mut conditions, &mut writes)?;
+        }
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { revision }) => {
                 self.unsettled.store(false, Ordering::Release);
+                self.wait_applied(revision).await;
                 Ok(revision)
             }
             Ok(TxnOutcome::Conflict { key }) => Err(CatalogError::Conflict { key }),
@@ -470,8 +506,7 @@ impl Catalog {
         for (id, range) in tablets {
             // One that is missing leaves a hole, which is an error below.
             if let Some(found) = self.coord.get(&record::tablet_key(schema.id, *id)).await? {
-                let (id, range, version) = (*id, range.clone(), found.version);
-                entries.push(TabletEntry { id, range, version });
+                entries.push(self.new_entry(*id, range, found.version));
             }
         }
         let name = schema.name.clone();
@@ -484,7 +519,14 @@ impl Catalog {
         Ok(Some(entry))
     }
 
+    /// Changes the view after a change of records. A view that follows the records has it already.
     fn change(&self, change: impl FnOnce(&mut CatalogView)) {
+        if self.following.is_none() {
+            self.change_view(change);
+        }
+    }
+
+    fn change_view(&self, change: impl FnOnce(&mut CatalogView)) {
         let mut view = self.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
@@ -497,7 +539,7 @@ impl Catalog {
 /// How many of these tablets, from the first on, one transaction takes.
 fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
     let mut bytes = 0;
-    let fits = tablets.iter().take(TXN_OPS_MAX).take_while(|(_, range)| {
+    let fits = tablets.iter().take(RECORDS_TOGETHER).take_while(|(_, range)| {
         bytes += TABLET_RECORD_BYTES + range.start.len() + range.end.as_ref().map_or(0, Bytes::len);
         bytes <= TXN_BYTES_MAX
     });

@@ -30,6 +30,9 @@ pub enum CatalogError {
         /// The record.
         key: String,
     },
+    /// Another server leads the cluster: it changes the catalog.
+    #[error("this server does not lead the cluster")]
+    NotLeader,
     /// A record differs from the one that was written, or the records contradict each other.
     #[error("catalog record {key}: {detail}")]
     Corruption {
@@ -54,6 +57,7 @@ impl CatalogError {
                 ErrorKind::AlreadyExists
             }
             CatalogError::Conflict { .. } => ErrorKind::Aborted,
+            CatalogError::NotLeader => ErrorKind::Unavailable,
             CatalogError::Corruption { .. } => ErrorKind::Corruption,
             CatalogError::Coord(e) => e.kind(),
         }

@@ -15,9 +15,11 @@
 
 pub mod catalog;
 pub mod error;
+mod following;
 pub mod record;
 pub mod view;
 
-pub use catalog::{Catalog, IDS, block_of};
+pub use catalog::{Catalog, Follower, IDS, Reassignment, block_of};
 pub use error::CatalogError;
+pub use following::{Homes, SchemaListener};
 pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};

@@ -4,6 +4,11 @@
 pub mod access;
 #[cfg(test)]
 mod golden;
+mod snapshot;
+mod tablet;
+
+pub use snapshot::{decode_snapshot, encode_snapshot};
+pub use tablet::{decode_tablet, encode_tablet};
 
 use bytes::Bytes;
 use prost::Message;
@@ -11,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
     AggregateKind, Compression, DeleteRule, Deletes, Durability, Family, FamilyId, GcRule, GroupId, GroupOptions,
-    KeepDeleted, LocalityGroup, RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    KeepDeleted, LocalityGroup, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 /// Version byte of every record that any program can serve.
@@ -35,17 +40,6 @@ pub struct NamespaceRecord {
     /// Made on purpose, not by making a table in it.
     #[prost(bool, tag = "2")]
     pub explicit: bool,
-}
-
-/// A tablet.
-#[derive(Clone, PartialEq, Message)]
-pub struct TabletRecord {
-    /// First row.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub start: Bytes,
-    /// First row past it; absent at the end of the table.
-    #[prost(bytes = "bytes", optional, tag = "2")]
-    pub end: Option<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -220,24 +214,6 @@ fn decode_up_to<R: Message + Default>(newest: u8, bytes: &[u8]) -> Result<R, Str
         Some((version, rest)) if (VERSION..=newest).contains(version) => R::decode(rest).map_err(|e| e.to_string()),
         Some((version, _)) => Err(format!("record version {version}, this binary reads {newest}")),
         None => Err("empty record".to_owned()),
-    }
-}
-
-impl TabletRecord {
-    /// The record of a range.
-    pub fn new(range: &RowRange) -> Self {
-        TabletRecord {
-            start: range.start.clone(),
-            end: range.end.clone(),
-        }
-    }
-
-    /// Its rows.
-    pub fn range(&self) -> RowRange {
-        RowRange {
-            start: self.start.clone(),
-            end: self.end.clone(),
-        }
     }
 }
 

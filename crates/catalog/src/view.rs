@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stele_assignment::Assignment;
 use stele_types::{AccessRule, Resource, RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// One tablet.
@@ -12,6 +13,8 @@ pub struct TabletEntry {
     pub id: TabletId,
     /// Its rows.
     pub range: RowRange,
+    /// In a cluster, the server that has it.
+    pub assignment: Assignment,
     /// Version of its record, for conditional changes.
     pub version: u64,
 }

@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{access, export, groups, import, schema, settings, show, snapshots};
+use crate::{access, cluster, export, groups, import, schema, settings, show, snapshots};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -32,6 +32,8 @@ pub enum Command {
     AlterTable(settings::AlterTableArgs),
     /// Take, list, restore and delete snapshots of tables
     Snapshot(snapshots::SnapshotArgs),
+    /// Tell the servers and tablets of a cluster, move tablets, drain servers
+    Cluster(cluster::ClusterArgs),
     /// Describe the locality groups of a table
     Groups(groups::GroupsArgs),
     /// Make a locality group: families with files and options of their own
@@ -64,6 +66,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Settings(args) => settings::settings(args).await,
         Command::AlterTable(args) => settings::alter_table(args).await,
         Command::Snapshot(args) => snapshots::run(args).await,
+        Command::Cluster(args) => cluster::run(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,

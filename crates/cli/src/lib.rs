@@ -19,6 +19,7 @@
 pub mod access;
 pub mod checkpoint;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod compression;
 pub mod connection;
@@ -35,7 +36,7 @@ pub mod records;
 pub mod schema;
 pub mod settings;
 pub mod show;
-pub(crate) mod sizes;
+pub mod sizes;
 pub mod snapshots;
 pub mod timestamp;
 

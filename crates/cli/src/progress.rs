@@ -18,6 +18,8 @@ pub struct Progress {
     bytes_total: Option<u64>,
     /// Rows when this run began; rates count from there.
     rows_before: u64,
+    /// Shown behind the numbers.
+    note: Option<String>,
 }
 
 impl Progress {
@@ -32,14 +34,21 @@ impl Progress {
             verb,
             bytes_total,
             rows_before,
+            note: None,
         }
+    }
+
+    /// Shows a text behind the numbers from now on.
+    pub fn note(&mut self, text: String) {
+        self.note = Some(text);
     }
 
     /// Shows the current numbers; cheap enough to be called often.
     pub fn update(&mut self, rows: u64, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
-            bar.set_message(format!("{} rows, {}/s", HumanCount(rows), HumanCount(self.rate(rows))));
+            let (count, rate) = (HumanCount(rows), HumanCount(self.rate(rows)));
+            bar.set_message(format!("{count} rows, {rate}/s{}", self.noted()));
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             eprintln!("{}", self.line(rows, bytes));
@@ -55,10 +64,15 @@ impl Progress {
             _ => String::new(),
         };
         format!(
-            "{} {count} rows, {rate} rows/s, {}{share}",
+            "{} {count} rows, {rate} rows/s, {}{share}{}",
             self.verb,
-            HumanBytes(bytes)
+            HumanBytes(bytes),
+            self.noted()
         )
+    }
+
+    fn noted(&self) -> String {
+        self.note.as_ref().map(|note| format!(", {note}")).unwrap_or_default()
     }
 
     fn rate(&self, rows: u64) -> u64 {
@@ -118,6 +132,7 @@ mod tests {
             verb: "imported",
             bytes_total: Some(4096),
             rows_before: 100,
+            note: None,
         };
         let line = progress.line(2100, 1024);
         assert!(
@@ -126,6 +141,9 @@ mod tests {
         );
         assert!(line.ends_with("1.00 KiB of 4.00 KiB (25%)"), "{line}");
         progress.bytes_total = Some(0);
+        progress.note("2 of 3 ranges".to_owned());
+        assert!(progress.line(0, 0).ends_with("0 B, 2 of 3 ranges"));
+        progress.note = None;
         assert!(progress.line(0, 0).ends_with("0 B"));
         assert_eq!(
             (count(1, "row"), count(2000, "row")),

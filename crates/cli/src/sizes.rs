@@ -1,7 +1,7 @@
 //! Numbers of bytes as people write them.
 
 /// Reads a number of bytes: `65536`, `64KiB`, `8MiB`, `1GiB`.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
     let unit = units
         .iter()

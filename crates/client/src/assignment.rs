@@ -13,11 +13,12 @@
 
 use crate::error::ServiceResult;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stele_types::{Epoch, FilesInUse, ServerId, TableSchema, TabletId};
 
 /// A tablet for a server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Assignment {
     /// Which tablet.
     pub tablet: TabletId,
@@ -30,7 +31,7 @@ pub struct Assignment {
 }
 
 /// How a server gives a tablet up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closing {
     /// It flushes the tablet first while it serves it, then stops its writers and flushes the rest. The next owner needs no
     /// log of this server. After an error the tablet is served as before.
@@ -41,7 +42,7 @@ pub enum Closing {
 }
 
 /// The load of one tablet. Rates are differences of counters between two calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TabletLoad {
     /// Which tablet.
     pub tablet: TabletId,
@@ -60,7 +61,7 @@ pub struct TabletLoad {
 }
 
 /// The load of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerLoad {
     /// The tablets that it serves, by id. A tablet that another owner has claimed is not among them.
     pub tablets: Vec<TabletLoad>,

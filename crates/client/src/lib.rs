@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod assignment;
+pub mod cluster;
 pub mod error;
 pub mod request;
 pub mod router;
@@ -19,14 +20,17 @@ pub mod tablets;
 
 pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
+pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
-    TableGroups, TableUpdate, TabletInfo, TabletPlace,
+    ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace,
 };
-pub use router::Router;
-pub use row_operation::{CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, Step};
+pub use router::{Router, Servers};
+pub use row_operation::{
+    CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation, Step,
+};
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
-pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService};
+pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService};

@@ -2,6 +2,7 @@
 //! unit.
 
 use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
@@ -96,10 +97,37 @@ pub struct TabletPlace {
     pub id: TabletId,
     /// Its rows.
     pub range: RowRange,
+    /// The server that serves it, if it is another one than this.
+    pub server: Option<Arc<ServerPlace>>,
+    /// Grows whenever the tablet gets another server; 0 where there is one server.
+    pub generation: u32,
+}
+
+impl TabletPlace {
+    /// A tablet of this server, the only one.
+    pub fn here(id: TabletId, range: RowRange) -> Self {
+        TabletPlace {
+            id,
+            range,
+            server: None,
+            generation: 0,
+        }
+    }
+}
+
+/// The place of another server, for protocols whose clients call the servers of tablets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerPlace {
+    /// Host that clients are told.
+    pub host: String,
+    /// Port of the HBase API there.
+    pub port: u16,
+    /// Milliseconds of its start.
+    pub start_code: u64,
 }
 
 /// The compactions of a tablet. One that was requested and waits for a worker counts as running.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompactionState {
     /// None.
     #[default]
@@ -113,7 +141,7 @@ pub enum CompactionState {
 }
 
 /// A table to be made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewTable {
     /// Its name; the namespace is made when missing.
     pub name: TableName,
@@ -138,7 +166,7 @@ pub struct NewTable {
 }
 
 /// A family to be made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewFamily {
     /// Its name.
     pub name: String,
@@ -153,7 +181,7 @@ pub struct NewFamily {
 }
 
 /// One step of an all-or-nothing schema change; steps apply in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FamilyChange {
     /// `AlreadyExists` when the name is taken. Fields that are absent take their defaults.
     Create(NewFamily),
@@ -162,6 +190,7 @@ pub enum FamilyChange {
         /// Which family.
         name: String,
         /// `Some(None)` removes the rule.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         gc_rule: Option<Option<GcRule>>,
         /// A new type; an aggregate's type never changes.
         value_type: Option<ValueType>,
@@ -178,7 +207,7 @@ pub enum FamilyChange {
 }
 
 /// One step of an all-or-nothing change of locality groups; steps apply in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum GroupChange {
     /// `AlreadyExists` when the name is taken. Options that are not given take their defaults.
     Create {
@@ -205,7 +234,7 @@ pub enum GroupChange {
 }
 
 /// A change of a group's options; `None` leaves one as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupUpdate {
     /// Codec. A group that changes from Zstandard loses the options that only Zstandard has.
     pub compression: Option<Compression>,
@@ -251,7 +280,7 @@ impl GroupUpdate {
 }
 
 /// The locality groups of a table, and where its families are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableGroups {
     /// Has both.
     pub schema: Arc<TableSchema>,
@@ -260,7 +289,7 @@ pub struct TableGroups {
 }
 
 /// A change of a table's own settings; `None` leaves one as it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TableUpdate {
     /// Whether dropping is refused.
     pub deletion_protection: Option<bool>,
@@ -269,6 +298,7 @@ pub struct TableUpdate {
     /// Whether writes of rows are refused.
     pub read_only: Option<bool>,
     /// Default durability.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub durability: Option<Option<Durability>>,
     /// Whether results of reads of single rows are kept for the next reader.
     pub row_cache: Option<bool>,
@@ -276,6 +306,11 @@ pub struct TableUpdate {
     pub tablet_bytes_max: Option<u64>,
     /// Data that the front end gets back verbatim.
     pub front_end_data: Option<Vec<u8>>,
+}
+
+/// A field that is there: without this, `Some(None)` would come back as `None`.
+pub(crate) fn present<'a, T: Deserialize<'a>, D: Deserializer<'a>>(fields: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(fields).map(Some)
 }
 
 /// The server's time as a timestamp of a table: the clock truncated to the granularity.

@@ -8,10 +8,10 @@ mod left;
 mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
-use crate::request::{MutateRows, ReadRows, RowSample, TabletInfo, TabletPlace};
-use crate::row_operation::{RowOperation, RowOutcome};
+use crate::request::{MutateRows, ReadRows, RowSample, ServerPlace, TabletInfo, TabletPlace};
+use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
 use crate::service::{BatchReservation, RowStream, TableService};
-use crate::tablets::{TabletRead, TabletRowOperation, TabletService};
+use crate::tablets::{TabletRead, TabletRowOperation, TabletRowsOperation, TabletService};
 use async_trait::async_trait;
 use left::Left;
 use sampling::Sampling;
@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry, TabletEntry};
 use stele_env::Env;
-use stele_types::{ErrorKind, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema, TabletId};
+use stele_types::{
+    ErrorKind, RowBatch, RowRange, RowSet, RowWrites, ServerId, TableId, TableName, TableSchema, TabletId,
+};
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
 /// more than a split takes.
@@ -40,18 +42,61 @@ struct Shared {
     env: Env,
     catalog: Arc<Catalog>,
     tablets: Arc<dyn TabletService>,
+    servers: Option<Arc<dyn Servers>>,
+}
+
+/// Knows the servers of a cluster.
+pub trait Servers: Send + Sync + 'static {
+    /// The place of a server that is another one than this and serves HBase clients.
+    fn place_of(&self, server: ServerId) -> Option<Arc<ServerPlace>>;
+
+    /// All such servers.
+    fn others(&self) -> Vec<Arc<ServerPlace>>;
 }
 
 impl Router {
     /// A router over one server's tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
         Router {
-            shared: Arc::new(Shared { env, catalog, tablets }),
+            shared: Arc::new(Shared {
+                env,
+                catalog,
+                tablets,
+                servers: None,
+            }),
+        }
+    }
+
+    /// A router of a cluster.
+    pub fn of_cluster(
+        env: Env,
+        catalog: Arc<Catalog>,
+        tablets: Arc<dyn TabletService>,
+        servers: Arc<dyn Servers>,
+    ) -> Self {
+        Router {
+            shared: Arc::new(Shared {
+                env,
+                catalog,
+                tablets,
+                servers: Some(servers),
+            }),
         }
     }
 }
 
 impl Shared {
+    fn place(&self, tablet: &TabletEntry) -> TabletPlace {
+        let owner = tablet.assignment.owner;
+        let servers = self.servers.as_ref();
+        TabletPlace {
+            id: tablet.id,
+            range: tablet.range.clone(),
+            server: servers.and_then(|servers| servers.place_of(owner?.server)),
+            generation: owner.map_or(0, |owner| owner.epoch.0),
+        }
+    }
+
     fn table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
         self.catalog
             .table(name)
@@ -193,13 +238,6 @@ struct Part {
     writes: RowWrites,
 }
 
-fn place(tablet: &TabletEntry) -> TabletPlace {
-    TabletPlace {
-        id: tablet.id,
-        range: tablet.range.clone(),
-    }
-}
-
 /// The tablet that holds all rows, if it is one: most requests are for one row or a small table.
 fn only_tablet(table: &TableEntry, rows: &RowWrites) -> Option<TabletId> {
     let tablet = table.tablet_of(rows.get(0)?.row);
@@ -296,7 +334,7 @@ impl TableService for Router {
         };
         let (shared, request) = (&self.shared, &request);
         let call = |tablet| async move {
-            let table = shared.addressed(&request.table, request.id)?;
+            let table = shared.writable(&request.table, request.id)?;
             match only_tablet(&table, &request.rows) {
                 Some(only) if only == tablet => {
                     let rows = request.rows.clone();
@@ -334,6 +372,42 @@ impl TableService for Router {
         self.shared.with_tablet((&table, id), &row, call).await
     }
 
+    async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool> {
+        let RowsOperation {
+            table,
+            id,
+            conditions,
+            rows,
+            durability,
+        } = request;
+        let id = self.shared.writable(&table, id)?.schema.id;
+        let request = TabletRowsOperation {
+            conditions,
+            rows,
+            durability,
+        };
+        let (shared, table, request) = (&self.shared, &table, &request);
+        let of_conditions = || request.conditions.iter().map(|(row, _)| row);
+        let rows = || of_conditions().chain(request.rows.iter().map(|(row, _)| row));
+        let Some(first) = rows().next() else {
+            return Ok(true);
+        };
+        let rows = &rows;
+        let call = |tablet| async move {
+            let entry = shared.same_table(table, id)?;
+            let found = entry.tablet_of(first);
+            if found.id != tablet {
+                // It was split since the lookup.
+                return Err(ServiceError::new(ErrorKind::Unavailable, "the rows have moved"));
+            }
+            if !rows().all(|row| found.range.contains(row)) {
+                return Err(several_tablets(table));
+            }
+            shared.tablets.rows_operation(tablet, request.clone()).await
+        };
+        shared.with_tablet((table, Some(id)), first, call).await
+    }
+
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
         let mut sampling = Sampling::new(range);
@@ -350,11 +424,17 @@ impl TableService for Router {
     }
 
     fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
-        Ok(place(self.shared.table(table)?.tablet_of(row)))
+        Ok(self.shared.place(self.shared.table(table)?.tablet_of(row)))
     }
 
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
-        Ok(self.shared.table(table)?.tablets().iter().map(place).collect())
+        let table = self.shared.table(table)?;
+        Ok(table.tablets().iter().map(|tablet| self.shared.place(tablet)).collect())
+    }
+
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        let servers = self.shared.servers.as_ref();
+        servers.map(|servers| servers.others()).unwrap_or_default()
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {

@@ -32,6 +32,21 @@ pub struct RowOperation {
     pub token: Option<RequestToken>,
 }
 
+/// An operation on rows of one tablet, atomic over its reads and its writes.
+#[derive(Clone, Debug)]
+pub struct RowsOperation {
+    /// Which table.
+    pub table: TableName,
+    /// As in [`MutateRows`](crate::MutateRows).
+    pub id: Option<TableId>,
+    /// Rows and conditions on them. If one does not hold, nothing is written.
+    pub conditions: Vec<(Bytes, Condition)>,
+    /// Rows and their steps, in the order in which those of one row apply. They see the rows as they were before the operation.
+    pub rows: Vec<(Bytes, Vec<Step>)>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
 /// A condition on one row.
 #[derive(Clone, Debug)]
 pub struct Condition {
@@ -83,8 +98,8 @@ pub enum Step {
     /// row's latch. It is never before the first cell that [`ConditionTest::Cells`] has tested, or else the change could hide
     /// behind that cell.
     MutateNow(Mutation),
-    /// Deletes the newest version that a column has before the operation; nothing when there is none. `NotFound` when the
-    /// schema lacks the family.
+    /// Deletes the newest version that a column has before the operation, the second such step of the column the one behind it, and
+    /// so on; nothing where there is none. `NotFound` when the schema lacks the family.
     DeleteNewest {
         /// Which family.
         family: FamilyId,
@@ -113,7 +128,8 @@ pub struct RmwRule {
     pub times: Option<(i64, i64)>,
     /// The timestamp of the new cell. `None` for the server's time or that of the column's newest cell, the later of both.
     pub timestamp: Option<Timestamp>,
-    /// The new cell is later than the column's newest one, so that it never replaces it: HBase's increments and appends.
+    /// The new cell is later than the column's newest one, so that it never replaces it: HBase's increments and appends. Then
+    /// `timestamp` is for a column without a cell to operate on.
     pub is_new_version: bool,
     /// Milliseconds from its timestamp after which the new cell expires by itself; `None` for never.
     pub lifetime_ms: Option<i64>,

@@ -1,16 +1,17 @@
 //! The traits of the service interface.
 
-use crate::error::ServiceResult;
+use crate::cluster::ClusterStatus;
+use crate::error::{ServiceError, ServiceResult};
 use crate::request::{
-    CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, TableGroups, TableUpdate,
-    TabletInfo, TabletPlace,
+    CompactionState, FamilyChange, GroupChange, MutateRows, NewTable, ReadRows, RowSample, ServerPlace, TableGroups,
+    TableUpdate, TabletInfo, TabletPlace,
 };
-use crate::row_operation::{RowOperation, RowOutcome};
+use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
 use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_types::{RowBatch, RowRange, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, RowBatch, RowRange, ServerId, TableName, TableSchema, TabletId};
 
 /// The interface through which every front end serves its tables. Reads and writes of a disabled table are
 /// `FailedPrecondition`; a read that runs already ends with that error at its next batch.
@@ -46,6 +47,10 @@ pub trait TableService: Send + Sync + 'static {
     /// Reads and writes one row, atomically.
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome>;
 
+    /// Reads and writes rows of one tablet, atomically; whether all conditions held. `FailedPrecondition` when the rows are of
+    /// several tablets, `Unimplemented` when their tablet is on another server.
+    async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool>;
+
     /// Rows that cut the range into pieces of about equal size, ascending; tablet boundaries are always among them.
     /// The last sample is the empty row, for the end of the range, with the total.
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>>;
@@ -55,6 +60,11 @@ pub trait TableService: Send + Sync + 'static {
 
     /// The tablets of a table in row order, without their sizes. Never blocks on I/O.
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>>;
+
+    /// The other servers of the cluster; none where there is one server.
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        Vec::new()
+    }
 
     /// The tablets of a table in row order.
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>>;
@@ -198,4 +208,26 @@ pub trait TableAdmin: Send + Sync + 'static {
 
     /// All namespaces with their data, by name.
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>>;
+
+    /// Servers and tablets of the cluster. `FailedPrecondition` where there is one server, also of the two calls below.
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        Err(no_cluster())
+    }
+
+    /// Has a tablet move to another server, and returns when the move is recorded. `NotFound` when there is no such tablet or
+    /// server.
+    async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {
+        let _ = (tablet, to);
+        Err(no_cluster())
+    }
+
+    /// Has all tablets move away from a server, or lets it have tablets again.
+    async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
+        let _ = (server, drains);
+        Err(no_cluster())
+    }
+}
+
+fn no_cluster() -> ServiceError {
+    ServiceError::new(ErrorKind::FailedPrecondition, "this server is not one of a cluster")
 }

@@ -2,13 +2,15 @@
 //!
 //! A snapshot holds files and copies nothing. It outlives its table. Front ends call it a snapshot or a backup.
 
+use crate::request::present;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use stele_types::{SnapshotId, TableName, TableSchema};
 
 /// The name of a snapshot within a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SnapshotName {
     /// The namespace; that of the table, unless it is a copy.
     pub namespace: String,
@@ -33,7 +35,7 @@ impl fmt::Display for SnapshotName {
 }
 
 /// A snapshot to be taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewSnapshot {
     /// Its name.
     pub name: SnapshotName,
@@ -48,7 +50,7 @@ pub struct NewSnapshot {
 }
 
 /// A snapshot that exists.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// Which snapshot.
     pub id: SnapshotId,
@@ -71,16 +73,17 @@ pub struct SnapshotInfo {
 }
 
 /// A change of a snapshot; `None` leaves a property as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotUpdate {
     /// When the server deletes it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub expires_micros: Option<Option<i64>>,
     /// Data of the front end.
     pub front_end_data: Option<Vec<u8>>,
 }
 
 /// A copy of a snapshot to be made, which holds the same files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapshotCopy {
     /// The snapshot that is copied.
     pub source: SnapshotName,
@@ -93,7 +96,7 @@ pub struct SnapshotCopy {
 }
 
 /// The extent of the files of a snapshot, as a tablet server has written their list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotFiles {
     /// Files with the list.
     pub parts: u32,

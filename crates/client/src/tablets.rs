@@ -1,6 +1,6 @@
 //! The interface of a tablet server, called by the router, local or one hop away.
 
-use crate::error::ServiceResult;
+use crate::error::{ServiceError, ServiceResult};
 use crate::request::CompactionState;
 use crate::row_operation::{Condition, RowOutcome, Step};
 use crate::service::RowStream;
@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Durability, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, SnapshotId, TableSchema, TabletId,
+    Durability, ErrorKind, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, SnapshotId, TableSchema,
+    TabletId,
 };
 
 /// A read of rows of one tablet.
@@ -49,6 +50,17 @@ pub struct TabletRowOperation {
     pub token: Option<RequestToken>,
 }
 
+/// An operation on rows of one tablet. The fields are those of [`RowsOperation`](crate::RowsOperation).
+#[derive(Clone, Debug)]
+pub struct TabletRowsOperation {
+    /// Rows and conditions on them.
+    pub conditions: Vec<(Bytes, Condition)>,
+    /// Rows and their steps.
+    pub rows: Vec<(Bytes, Vec<Step>)>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
 /// Data of tablets. A tablet that is not (or no longer) here, and a row that is not the tablet's, are `Unavailable`:
 /// nothing has happened, and the caller repeats the lookup of the row.
 #[async_trait]
@@ -74,6 +86,13 @@ pub trait TabletService: Send + Sync + 'static {
 
     /// Reads and writes one row, atomically.
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome>;
+
+    /// Reads and writes rows, atomically; whether all conditions held. The protocol between servers has no such call.
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        let _ = (tablet, request);
+        let message = "operations on several rows of a tablet of another server are not supported";
+        Err(ServiceError::new(ErrorKind::Unimplemented, message))
+    }
 
     /// Bytes of the tablet, and rows within it about every `every` bytes with the bytes before each.
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample>;
@@ -102,7 +121,7 @@ pub trait TabletControl: Send + Sync + 'static {
 
     /// Families of which a tablet still has misplaced cells, in a group that they were moved out of. Between the two
     /// halves of a split the answer is about the tablet, and not about its successors.
-    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()>;
@@ -112,13 +131,13 @@ pub trait TabletControl: Send + Sync + 'static {
 
     /// Requests a compaction of a tablet, of all its files if it is `major`. A tablet has at most one request of a kind.
     /// `ResourceExhausted` for a major one while the disk is full.
-    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()>;
+    async fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()>;
 
     /// The compactions of a tablet that run or were requested.
-    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
+    async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
 
     /// Tablets past their split size.
-    fn split_candidates(&self) -> Vec<TabletId>;
+    async fn split_candidates(&self) -> Vec<TabletId>;
 
     /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files, `left` and
     /// `right`, that are not served yet. They meet at the row `at`, which is inside of the tablet, or in its middle. Returns

@@ -33,10 +33,19 @@ pub async fn cluster_id(admin: &dyn TableAdmin, env: &Env) -> ServiceResult<Stri
     Ok(id)
 }
 
-/// A random UUID, version 4.
+/// A random UUID.
 fn uuid(env: &Env) -> String {
-    let high = (env.random_u64() & !0xf000) | 0x4000;
-    let low = (env.random_u64() & !(0b11 << 62)) | (0b10 << 62);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&env.random_u64().to_be_bytes());
+    bytes[8..].copy_from_slice(&env.random_u64().to_be_bytes());
+    uuid_of(bytes)
+}
+
+/// A UUID of random bytes, version 4.
+pub fn uuid_of(bytes: [u8; 16]) -> String {
+    let random = u128::from_be_bytes(bytes);
+    let high = ((random >> 64) as u64 & !0xf000) | 0x4000;
+    let low = (random as u64 & !(0b11 << 62)) | (0b10 << 62);
     format!(
         "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
         high >> 32,

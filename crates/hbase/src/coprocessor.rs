@@ -19,12 +19,6 @@ use std::sync::Arc;
 use stele_wire::exception;
 use stele_wire::messages::{CoprocessorServiceRequest, CoprocessorServiceResponse, NameBytesPair};
 
-/// Classes of coprocessors that a table may name: their services are there for every table.
-pub(crate) const CLASSES: [&str; 2] = [
-    "org.apache.hadoop.hbase.coprocessor.AggregateImplementation",
-    "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint",
-];
-
 /// Serves a call.
 pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: CoprocessorServiceRequest = call.message("CoprocessorServiceRequest")?;

@@ -8,6 +8,7 @@
 //! A table of another front end has no descriptor, so one is made from its properties.
 
 mod attributes;
+mod checks;
 mod defaults;
 mod deletes;
 mod files;
@@ -21,7 +22,7 @@ use attributes::{get, set};
 pub(crate) use files::FileOptions;
 pub(crate) use meta::meta_table;
 pub(crate) use names::check_table;
-pub(crate) use properties::Properties;
+pub(crate) use properties::{Properties, is_never_split};
 
 use bytes::Bytes;
 use prost::Message;
@@ -48,6 +49,13 @@ pub(crate) fn stored(table: &messages::TableSchema) -> Vec<u8> {
         ..table.clone()
     };
     nameless.encode_to_vec()
+}
+
+/// Bytes of a cell at most, if the table has a limit of its own; 0 stands for none.
+pub(crate) fn cell_bytes_max(schema: &TableSchema) -> Option<usize> {
+    let kept = messages::TableSchema::decode(&schema.front_end_data[..]).ok()?;
+    let bytes = attributes::number(&kept.attributes, "hbase.server.keyvalue.maxsize");
+    bytes.ok().flatten().filter(|bytes| *bytes > 0)
 }
 
 /// The descriptor of a table.

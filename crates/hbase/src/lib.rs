@@ -61,7 +61,7 @@ mod test_service;
 mod times;
 mod waiting;
 
-pub use cluster_id::cluster_id;
+pub use cluster_id::{cluster_id, uuid_of};
 pub use connection::ConnectionError;
 pub use context::Identity;
 pub use front_end::HBaseFrontEnd;

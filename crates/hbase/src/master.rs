@@ -61,6 +61,7 @@ pub(crate) async fn master(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> 
         b"ListNamespaceDescriptors" => namespaces::list_descriptors(shared, call).await,
         b"SplitRegion" => region_calls::split(shared, call).await,
         b"MergeTableRegions" => region_calls::merge(shared, call).await,
+        b"TruncateRegion" => region_calls::truncate(shared, call).await,
         b"MoveRegion" => region_calls::move_to(shared, call).await,
         b"AssignRegion" | b"UnassignRegion" => region_calls::assign(shared, call).await,
         b"getLastMajorCompactionTimestamp" | b"getLastMajorCompactionTimestampForRegion" => {

@@ -126,6 +126,7 @@ impl MetaScanner {
             }
             if !cells.is_empty() {
                 self.waiting.push(row.row, cells);
+                batch.rows_passed += 1;
             }
         }
         batch.memory = memory.into_reserved();

@@ -130,19 +130,25 @@ pub(crate) fn table_row(shared: &Context, schema: &TableSchema) -> ResultRow {
 /// The row of a region, whose key is known.
 pub(crate) fn region_row(shared: &Context, schema: &TableSchema, place: &TabletPlace, row: Bytes) -> ResultRow {
     let info = regions::info(&schema.name, place);
-    let identity = &shared.identity;
-    let time = Timestamp(identity.start_code as i64);
+    let own = &shared.identity;
+    let (host, port, start_code) = match &place.server {
+        Some(server) => (&server.host, server.port, server.start_code),
+        None => (&own.host, own.port, own.start_code),
+    };
+    let time = Timestamp(start_code as i64);
+    // It must grow when the region moves, also to a server that began earlier.
+    let sequence = match place.generation {
+        0 => start_code,
+        generation => u64::from(generation),
+    };
     let number = |n: u64| Bytes::copy_from_slice(&n.to_be_bytes());
     let state = if schema.enabled { "OPEN" } else { "CLOSED" };
     let columns: [(&'static [u8], Bytes); 6] = [
         (meta::REGION_INFO, meta::encode_region_info(&info)),
-        (meta::SEQUENCE_NUMBER, number(identity.start_code)),
-        (meta::SERVER, format!("{}:{}", identity.host, identity.port).into()),
-        (meta::SERVER_START_CODE, number(identity.start_code)),
-        (
-            PLANNED_SERVER,
-            format!("{},{},{}", identity.host, identity.port, identity.start_code).into(),
-        ),
+        (meta::SEQUENCE_NUMBER, number(sequence)),
+        (meta::SERVER, format!("{host}:{port}").into()),
+        (meta::SERVER_START_CODE, number(start_code)),
+        (PLANNED_SERVER, format!("{host},{port},{start_code}").into()),
         (REGION_STATE, Bytes::from_static(state.as_bytes())),
     ];
     let cell = |(qualifier, value)| Cell::put(INFO, Bytes::from_static(qualifier), time, value);
@@ -168,6 +174,7 @@ pub(crate) fn region() -> Region {
         table: SCHEMA.name.clone(),
         tablet: TabletId(0),
         range: RowRange::all(),
+        cell_bytes_max: None,
     }
 }
 

@@ -10,8 +10,8 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::{Found, Lookup, of_meta, region_and_schema};
 use crate::meta_table;
-use crate::mutate::{converter, is_plain, operate, plain, write, written};
-use crate::mutations::{Converter, RowChange};
+use crate::mutate::{converter, is_plain, operate, other_row, plain, write, written};
+use crate::mutations::{Converter, RowChange, last_rules};
 use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
@@ -197,24 +197,23 @@ async fn atomic(
         .ok_or_else(|| Failure::do_not_retry("an atomic batch without mutations"))?;
     let (row, durability) = (first.row.clone(), strongest(&changes, schema));
     region.check_row(&row, "mutation")?;
+    for change in &changes {
+        region.check_cells(schema, change)?;
+    }
     if changes.iter().any(|change| change.row != row) {
         return Err(Failure::do_not_retry(
             "the mutations of an atomic batch are of several rows",
         ));
     }
     let condition = match &actions.condition {
-        Some(given) if given.row != row => {
-            return Err(Failure::do_not_retry(
-                "the condition is about another row than its mutations",
-            ));
-        }
+        Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, schema, given)?),
         None => None,
     };
     let returned = returned_columns(&changes);
     // The client repeats the batch as a whole, with the same nonces.
     let token = changes.iter().find_map(|change| change.token.clone());
-    let steps = changes.into_iter().flat_map(|change| change.steps).collect();
+    let steps = last_rules(changes.into_iter().flat_map(|change| change.steps).collect());
     let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
     let processed = outcome.matched;
     let of_column = |(family, qualifier): &(FamilyId, Bytes)| {
@@ -306,6 +305,7 @@ impl Part<'_> {
         };
         let change = converter(self.shared, &self.schema, self.nonce_group).convert(mutation, cells)?;
         self.region.check_row(&change.row, "batch")?;
+        self.region.check_cells(&self.schema, &change)?;
         if is_plain(&change) {
             writes.add(action.index, change);
             return Ok(None);

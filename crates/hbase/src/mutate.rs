@@ -102,6 +102,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let row = request.mutation.row.clone().unwrap_or_default();
     let change = converter(shared, &schema, request.nonce_group).convert(request.mutation, &mut cells);
     let condition = match &request.condition {
+        Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, &schema, given)?),
         None => None,
     };
@@ -118,6 +119,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         (change, _) => change?,
     };
     region.check_row(&change.row, "mutation")?;
+    region.check_cells(&schema, &change)?;
     let (kind, returns, row) = (change.kind, change.returns, change.row.clone());
     let is_rule = matches!(kind, MutationType::Increment | MutationType::Append);
     if condition.is_none() && is_plain(&change) {
@@ -155,6 +157,11 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
             rows: &rows,
         },
     )
+}
+
+/// The refusal of a condition on another row than that of its mutations.
+pub(crate) fn other_row() -> Failure {
+    Failure::do_not_retry("the condition is about another row than its mutations")
 }
 
 fn processed(processed: bool) -> MutateResponse {

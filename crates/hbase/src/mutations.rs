@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::selection::{family, times as times_of};
 use crate::times;
 use bytes::Bytes;
+use std::collections::HashSet;
 use stele_client::{RmwOperation, RmwRule, Step};
 use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, lifetime, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
@@ -88,7 +89,9 @@ impl Converter<'_> {
         let steps = match kind {
             MutationType::Put => self.puts(parts, lifetime_ms),
             MutationType::Delete => self.deletes(&proto, parts)?,
-            MutationType::Increment | MutationType::Append => self.rules(&proto, kind, parts, lifetime_ms)?,
+            MutationType::Increment | MutationType::Append => {
+                last_rules(self.rules(&proto, kind, parts, lifetime_ms)?)
+            }
         };
         if steps.is_empty() {
             return Err(Failure::do_not_retry("No columns to insert"));
@@ -103,8 +106,8 @@ impl Converter<'_> {
         })
     }
 
-    /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's.
-    pub fn logged(&self, cell: Cell) -> Outcome<(Bytes, Mutation)> {
+    /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's, and may have a lifetime.
+    pub fn logged(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
         if cell.row.is_empty() || cell.row.len() > limits::ROW_KEY_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
         }
@@ -115,7 +118,7 @@ impl Converter<'_> {
             kind: cell.kind,
             value: cell.value,
         };
-        match self.write(part, None) {
+        match self.write(part, lifetime_ms) {
             Step::Mutate(mutation) => Ok((cell.row, mutation)),
             _ => Err(Failure::do_not_retry("a delete in a log without a time")),
         }
@@ -269,6 +272,27 @@ impl Converter<'_> {
         };
         parts.into_iter().map(rule).collect()
     }
+}
+
+/// The steps of one atomic change, as HBase applies them: each increment or append of a column sees the column as it was before, so
+/// the last of them counts.
+pub(crate) fn last_rules(mut steps: Vec<Step>) -> Vec<Step> {
+    let is_rule = |step: &Step| matches!(step, Step::Modify(_));
+    if steps.iter().filter(|step| is_rule(step)).nth(1).is_none() {
+        return steps;
+    }
+    let mut seen: HashSet<(FamilyId, Bytes)> = HashSet::new();
+    let mut last: Vec<bool> = steps
+        .iter()
+        .rev()
+        .map(|step| match step {
+            Step::Modify(rule) => seen.insert((rule.family, rule.qualifier.clone())),
+            _ => true,
+        })
+        .collect();
+    // The flags are of the steps from behind.
+    steps.retain(|_| last.pop().unwrap_or(true));
+    steps
 }
 
 /// The kind of a cell in a message: only deletes say more than that they are puts.

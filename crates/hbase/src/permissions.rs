@@ -49,6 +49,7 @@ const MASTER: Calls = &[
     ("DisableTable", Needs::Checked),
     ("truncateTable", Needs::Checked),
     ("FlushTable", Needs::Checked),
+    ("TruncateRegion", Needs::Checked),
     ("ModifyTable", Needs::Checked),
     ("AddColumn", Needs::Checked),
     ("ModifyColumn", Needs::Checked),

@@ -5,6 +5,7 @@
 //! ([`stele_client::TableService::version`]).
 
 use crate::context::Context;
+use crate::descriptors;
 use crate::failure::Outcome;
 use crate::regions::{self, Region};
 use bytes::Bytes;
@@ -45,8 +46,9 @@ impl RegionCache {
         {
             return Ok(opened);
         }
-        let region = regions::find(&*shared.service, specifier)?;
+        let mut region = regions::find(&*shared.service, specifier)?;
         let schema = shared.schema(&region.table)?;
+        region.cell_bytes_max = descriptors::cell_bytes_max(&schema);
         let opened = (Arc::new(region), schema);
         if let Some(version) = version {
             self.keep(version, &specifier.value, &opened);

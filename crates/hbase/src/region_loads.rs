@@ -3,26 +3,30 @@
 use crate::failure::Outcome;
 use crate::front_end::Shared;
 use crate::regions;
-use std::collections::BTreeMap;
-use stele_client::{CompactionState, TabletPlace};
+use std::collections::{BTreeMap, BTreeSet};
+use stele_client::{CompactionState, ServerPlace, TabletPlace};
 use stele_types::{TableSchema, TabletId};
 use stele_wire::messages::{CompactionStateKind, RegionLoad, RegionSpecifier, ServerLoad};
 use stele_wire::region;
 
 const MEGABYTE: u64 = 1 << 20;
 
-/// The load of the regions of a table. Requests are not counted by region.
-pub(crate) async fn of_table(shared: &Shared, schema: &TableSchema) -> Outcome<Vec<RegionLoad>> {
+/// The load of the regions of a table that are on this server, or on another one. Requests are not counted by region.
+pub(crate) async fn of_table(
+    shared: &Shared,
+    schema: &TableSchema,
+    server: Option<&ServerPlace>,
+) -> Outcome<Vec<RegionLoad>> {
+    let places = shared.service.places(&schema.name)?;
+    let elsewhere = places.iter().filter(|place| place.server.as_deref() != server);
+    let elsewhere: BTreeSet<TabletId> = elsewhere.map(|place| place.id).collect();
     let tablets = shared.service.tablets(&schema.name).await?;
     let compactions: BTreeMap<TabletId, CompactionState> =
         shared.admin.compactions(&schema.name).await?.into_iter().collect();
     let families = u32::try_from(schema.families.len()).unwrap_or(u32::MAX);
     let load = |tablet: stele_client::TabletInfo| {
         let state = compactions.get(&tablet.id).copied().unwrap_or_default();
-        let place = TabletPlace {
-            id: tablet.id,
-            range: tablet.range,
-        };
+        let place = TabletPlace::here(tablet.id, tablet.range);
         let size = megabytes(tablet.bytes);
         RegionLoad {
             region_specifier: RegionSpecifier::named(region::name(&regions::info(&schema.name, &place))),
@@ -41,7 +45,8 @@ pub(crate) async fn of_table(shared: &Shared, schema: &TableSchema) -> Outcome<V
             region_size_mb: Some(size),
         }
     };
-    Ok(tablets.into_iter().map(load).collect())
+    let here = tablets.into_iter().filter(|tablet| !elsewhere.contains(&tablet.id));
+    Ok(here.map(load).collect())
 }
 
 /// The load of this server with these regions.

@@ -141,10 +141,15 @@ impl RegionScanner {
         if limits.results == 0 {
             return Ok(batch);
         }
-        let mut memory = self.memory_of_call(shared, limits).await?;
+        let limits = CallLimits {
+            // A filter that judges whole rows has results of whole rows.
+            partials: limits.partials && !self.filter.as_ref().is_some_and(RowFilter::needs_whole_rows),
+            ..*limits
+        };
+        let mut memory = self.memory_of_call(shared, &limits).await?;
         let mut pace = Pace::new(&shared.env);
         let deadline = limits.heartbeat.map(|time| shared.env.now() + time);
-        let mut filling = Filling::new(limits, self.cells_max);
+        let mut filling = Filling::new(&limits, self.cells_max);
         loop {
             let waiting = &mut self.waiting;
             if waiting.move_to(&mut batch, &mut filling, &self.schema, &mut pace).await {
@@ -163,7 +168,10 @@ impl RegionScanner {
             }
             memory.keeps_rows = !batch.rows.is_empty();
             match self.read_on(shared, &mut memory, &mut pace).await {
-                Ok(seen) => batch.rows_seen += seen,
+                Ok((seen, passed)) => {
+                    batch.rows_seen += seen.max(passed);
+                    batch.rows_passed += passed;
+                }
                 Err(_) if memory.was_too_small => {
                     // The rows so far are returned. The next call reads on behind them.
                     self.stream = None;
@@ -216,8 +224,8 @@ impl RegionScanner {
         Ok(memory)
     }
 
-    /// Reads the next batch of rows; returns how many were seen.
-    async fn read_on(&mut self, shared: &Context, memory: &mut RowMemory, pace: &mut Pace<'_>) -> Outcome<u64> {
+    /// Reads the next batch of rows; returns how many were seen, and how many of them passed.
+    async fn read_on(&mut self, shared: &Context, memory: &mut RowMemory, pace: &mut Pace<'_>) -> Outcome<(u64, u64)> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
@@ -237,15 +245,16 @@ impl RegionScanner {
         let Some(batch) = stream.next_within(memory).await? else {
             self.at_end = true;
             self.stream = None;
-            return Ok(0);
+            return Ok((0, 0));
         };
         if let Some(through) = batch.scanned_through.clone() {
             self.pass(through);
         }
-        let seen = batch.seen.rows;
+        let (seen, before) = (batch.seen.rows, self.waiting.len());
         self.filter_rows(batch, pace).await?;
+        let passed = self.waiting.len().saturating_sub(before) as u64;
         self.skip_rows();
-        Ok(seen)
+        Ok((seen, passed))
     }
 
     /// The filter below. Values that no filter reads are not fetched.

@@ -31,6 +31,7 @@ pub(crate) async fn find(shared: &Shared, specifier: &RegionSpecifier) -> Outcom
                     table: schema.name.clone(),
                     tablet: place.id,
                     range: place.range,
+                    cell_bytes_max: None,
                 });
             }
         }

@@ -4,15 +4,19 @@
 //! numbers, so a name that is out of date names a tablet that is gone. The client then reads `hbase:meta` again.
 
 use crate::failure::{Failure, Outcome};
+use crate::mutations::RowChange;
 use crate::names;
 use bytes::Bytes;
-use stele_client::{TableService, TabletPlace};
-use stele_types::{ErrorKind, RowRange, TableName, TabletId};
+use stele_client::{RmwOperation, ServerPlace, Step, TableService, TabletPlace};
+use stele_types::{ErrorKind, Mutation, RowRange, TableName, TableSchema, TabletId};
 use stele_wire::messages::{RegionInfo, RegionSpecifier, RegionSpecifierType};
 use stele_wire::{exception, region};
 
 /// Region ids are times in ms in HBase, and this many digits long. Ids of equal length sort as numbers do.
 const FIRST_ID: u64 = 1_000_000_000_000;
+
+/// Bytes of a cell without its row, family, qualifier and value: lengths, timestamp and type.
+const CELL_OVERHEAD_BYTES: usize = 24;
 
 /// A region that a call is for.
 #[derive(Clone, Debug)]
@@ -21,6 +25,8 @@ pub(crate) struct Region {
     pub tablet: TabletId,
     /// Its rows.
     pub range: RowRange,
+    /// Bytes of a cell at most, as HBase counts them, if the table has a limit of its own.
+    pub cell_bytes_max: Option<usize>,
 }
 
 /// The name of a region as clients send it, taken apart.
@@ -87,10 +93,14 @@ pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> O
     if region_id(place.id) != parsed.id || place.range.start != parsed.start {
         return Err(not_serving(&specifier.value));
     }
+    if let Some(server) = &place.server {
+        return Err(moved(server, place.generation));
+    }
     Ok(Region {
         table,
         tablet: place.id,
         range: place.range,
+        cell_bytes_max: None,
     })
 }
 
@@ -104,6 +114,15 @@ pub(crate) fn not_serving(name: &[u8]) -> Failure {
         exception::NOT_SERVING_REGION,
         format!("{name} is not online on this server"),
     )
+}
+
+/// The region is on another server. Clients read the place from the message.
+fn moved(server: &ServerPlace, generation: u32) -> Failure {
+    let ServerPlace { host, port, start_code } = server;
+    let message = format!(
+        "Region moved to: hostname={host} port={port} startCode={start_code}. As of locationSeqNum={generation}."
+    );
+    Failure::new(exception::REGION_MOVED, message)
 }
 
 impl Region {
@@ -123,12 +142,60 @@ impl Region {
         Err(Failure::new(exception::WRONG_REGION, message))
     }
 
+    /// Fails if a put or an increment has a larger cell than the table allows, or an append one that is too large already.
+    pub fn check_cells(&self, schema: &TableSchema, change: &RowChange) -> Outcome<()> {
+        let Some(most) = self.cell_bytes_max else {
+            return Ok(());
+        };
+        for step in &change.steps {
+            let (family, qualifier, value_bytes) = match step {
+                Step::Mutate(Mutation::Put {
+                    family,
+                    qualifier,
+                    value,
+                    ..
+                })
+                | Step::MutateNow(Mutation::Put {
+                    family,
+                    qualifier,
+                    value,
+                    ..
+                }) => (family, qualifier, value.len()),
+                Step::Mutate(Mutation::ExpiringPut {
+                    family,
+                    qualifier,
+                    stored,
+                    ..
+                })
+                | Step::MutateNow(Mutation::ExpiringPut {
+                    family,
+                    qualifier,
+                    stored,
+                    ..
+                }) => (family, qualifier, stored.len()),
+                Step::Modify(rule) => match &rule.operation {
+                    RmwOperation::Append(suffix) => (&rule.family, &rule.qualifier, suffix.len()),
+                    RmwOperation::Increment(_) => (&rule.family, &rule.qualifier, size_of::<i64>()),
+                },
+                Step::Mutate(_) | Step::MutateNow(_) | Step::DeleteNewest { .. } => continue,
+            };
+            let family_bytes = schema.families.get(family).map_or(0, |family| family.name.len());
+            let bytes = CELL_OVERHEAD_BYTES + change.row.len() + family_bytes + qualifier.len() + value_bytes;
+            if bytes > most {
+                let message = format!(
+                    "Cell {}/{} with size {bytes} exceeds limit of {most} bytes",
+                    change.row.escape_ascii(),
+                    qualifier.escape_ascii()
+                );
+                return Err(Failure::do_not_retry(message));
+            }
+        }
+        Ok(())
+    }
+
     /// Its whole name.
     pub fn name(&self) -> Bytes {
-        let place = TabletPlace {
-            id: self.tablet,
-            range: self.range.clone(),
-        };
+        let place = TabletPlace::here(self.tablet, self.range.clone());
         region::name(&info(&self.table, &place))
     }
 }
@@ -136,18 +203,18 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_types::{FamilyId, Timestamp};
+    use stele_wire::messages::MutationType;
 
     #[test]
     fn a_name_is_taken_apart_as_it_was_made() {
         let table = TableName::new("n", "t");
         for start in [&b""[..], b"a,b", b"\x00.,\xff."] {
-            let place = TabletPlace {
-                id: TabletId(7),
-                range: RowRange {
-                    start: Bytes::copy_from_slice(start),
-                    end: None,
-                },
+            let range = RowRange {
+                start: Bytes::copy_from_slice(start),
+                end: None,
             };
+            let place = TabletPlace::here(TabletId(7), range);
             let name = region::name(&info(&table, &place));
             let parsed = RegionName::parse(&name).unwrap();
             assert_eq!((parsed.table, parsed.start), (&b"n:t"[..], start));
@@ -156,5 +223,29 @@ mod tests {
         for broken in [&b""[..], b".", b"t,a,b.", b"t,,x.0123.", b"hbase:meta,,1"] {
             assert!(RegionName::parse(broken).is_none(), "{}", broken.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_table_may_limit_its_cells() {
+        let schema = crate::test_service::Model::new(&[""]).schema.clone();
+        let mut region = crate::meta_table::region();
+        let change = |value: &'static [u8]| RowChange {
+            row: Bytes::from_static(b"row"),
+            kind: MutationType::Put,
+            steps: vec![Step::Mutate(Mutation::Put {
+                family: FamilyId(1),
+                qualifier: Bytes::from_static(b"q"),
+                timestamp: Timestamp(1),
+                value: Bytes::from_static(value),
+            })],
+            returns: true,
+            durability: None,
+            token: None,
+        };
+        assert!(region.check_cells(&schema, &change(&[0; 1000])).is_ok());
+        // 24 bytes, and those of `row`, `info`, `q` and the value.
+        region.cell_bytes_max = Some(24 + 3 + 4 + 1 + 10);
+        assert!(region.check_cells(&schema, &change(&[0; 10])).is_ok());
+        assert!(region.check_cells(&schema, &change(&[0; 11])).is_err());
     }
 }

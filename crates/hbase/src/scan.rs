@@ -169,7 +169,6 @@ fn reply(
         result.partial = Some(*partial);
         result
     };
-    let rows = batch.rows.len() as u64;
     let metric = |name: &str, value: u64| NameInt64Pair {
         name: Some(name.to_owned()),
         value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
@@ -200,8 +199,8 @@ fn reply(
             .map(|row| Cursor { row: Some(row) }),
         scan_metrics: request.track_scan_metrics().then(|| ScanMetrics {
             metrics: vec![
-                metric("ROWS_SCANNED", batch.rows_seen.max(rows)),
-                metric("ROWS_FILTERED", batch.rows_seen.saturating_sub(rows)),
+                metric("ROWS_SCANNED", batch.rows_seen),
+                metric("ROWS_FILTERED", batch.rows_seen.saturating_sub(batch.rows_passed)),
             ],
         }),
     };

@@ -33,7 +33,9 @@ pub(crate) struct Batch {
     /// The call ended because of its time. The row that it has reached.
     pub reached: Option<Bytes>,
     pub is_heartbeat: bool,
-    /// Rows that were read.
+    /// Rows that were read, perhaps for a later call.
     pub rows_seen: u64,
+    /// Those of them that a filter left in.
+    pub rows_passed: u64,
     pub memory: Option<Reservation>,
 }

@@ -54,12 +54,12 @@ impl Model {
             ..TableSchema::clone(&meta_table::SCHEMA)
         };
         let ends = starts.iter().skip(1).map(|end| Some(Bytes::from((*end).to_owned())));
-        let place = |(n, (start, end)): (usize, (&&str, Option<Bytes>))| TabletPlace {
-            id: TabletId(n as u64 + 1),
-            range: RowRange {
+        let place = |(n, (start, end)): (usize, (&&str, Option<Bytes>))| {
+            let range = RowRange {
                 start: Bytes::from((*start).to_owned()),
                 end,
-            },
+            };
+            TabletPlace::here(TabletId(n as u64 + 1), range)
         };
         Arc::new(Model {
             schema: Arc::new(schema),
@@ -227,6 +227,10 @@ impl TableService for Model {
     }
 
     async fn mutate_rows_together(&self, _: MutateRows) -> ServiceResult<()> {
+        not_here()
+    }
+
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
         not_here()
     }
 

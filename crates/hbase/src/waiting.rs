@@ -44,6 +44,10 @@ impl Waiting {
         });
     }
 
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

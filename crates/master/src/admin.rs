@@ -42,12 +42,12 @@ impl Master {
 
     /// The families of which some tablet may have cells in a group that is not theirs. Of a tablet that is not served nobody
     /// knows: then the word of the catalog counts.
-    fn unsettled(&self, entry: &TableEntry) -> BTreeSet<FamilyId> {
+    async fn unsettled(&self, entry: &TableEntry) -> BTreeSet<FamilyId> {
         let groups = &entry.schema.groups;
         let mut unsettled = BTreeSet::new();
         if groups.len() > 1 {
             for tablet in entry.tablets() {
-                match self.tablets.unsettled(tablet.id) {
+                match self.tablets.unsettled(tablet.id).await {
                     Ok(families) => unsettled.extend(families),
                     Err(_) => unsettled.extend(groups.iter().flat_map(|group| group.left.iter().copied())),
                 }
@@ -207,7 +207,7 @@ impl TableAdmin for Master {
         let entry = self.entry(table)?;
         Ok(TableGroups {
             schema: entry.schema.clone(),
-            unsettled: self.unsettled(&entry),
+            unsettled: self.unsettled(&entry).await,
         })
     }
 
@@ -217,9 +217,9 @@ impl TableAdmin for Master {
             // Halves have the files from before the split, so later compactions of the tablet say nothing about them.
             master.replacements.decide_for(&table).await?;
             let entry = master.entry(&table)?;
-            let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry))?;
+            let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry).await)?;
             let schema = master.publish(next).await?;
-            let unsettled = master.unsettled(&*master.entry(&table)?);
+            let unsettled = master.unsettled(&*master.entry(&table)?).await;
             Ok(TableGroups { schema, unsettled })
         })
         .await
@@ -236,11 +236,11 @@ impl TableAdmin for Master {
     }
 
     async fn compact(&self, table: &TableName, tablet: Option<TabletId>, major: bool) -> ServiceResult<()> {
-        self.request_compactions(table, tablet, major)
+        self.request_compactions(table, tablet, major).await
     }
 
     async fn compactions(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
-        self.compaction_states(table)
+        self.compaction_states(table).await
     }
 
     async fn split(

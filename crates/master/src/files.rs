@@ -70,7 +70,7 @@ impl Master {
     }
 
     /// Requests a compaction of each tablet.
-    pub(crate) fn request_compactions(
+    pub(crate) async fn request_compactions(
         &self,
         table: &TableName,
         tablet: Option<TabletId>,
@@ -83,7 +83,7 @@ impl Master {
                 if asked.contains(&id) {
                     continue;
                 }
-                match self.tablets.compact(id, major) {
+                match self.tablets.compact(id, major).await {
                     Ok(()) => drop(asked.insert(id)),
                     Err(error) if error.kind == ErrorKind::Unavailable => gone = Some(error),
                     Err(error) => return Err(error),
@@ -102,9 +102,13 @@ impl Master {
     }
 
     /// The compactions of each tablet; of one that is not served none runs.
-    pub(crate) fn compaction_states(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+    pub(crate) async fn compaction_states(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
         let entry: Arc<TableEntry> = self.entry(table)?;
-        let state = |id| (id, self.tablets.compaction(id).unwrap_or_default());
-        Ok(entry.tablets().iter().map(|entry| state(entry.id)).collect())
+        let mut states = Vec::with_capacity(entry.tablets().len());
+        for tablet in entry.tablets() {
+            let state = self.tablets.compaction(tablet.id).await;
+            states.push((tablet.id, state.unwrap_or_default()));
+        }
+        Ok(states)
     }
 }

@@ -134,7 +134,7 @@ impl Master {
             usize::from(self.replacements.decide().await?)
         };
         let mut failure = None;
-        for tablet in self.tablets.split_candidates() {
+        for tablet in self.tablets.split_candidates().await {
             let _changing = self.changing.lock().await;
             match self.replacements.split(tablet, None).await {
                 Ok(done) => split += usize::from(done.is_some()),

@@ -75,6 +75,7 @@ mod tests {
                 start: row(n),
                 end: Some(row(n + 1)),
             },
+            assignment: Default::default(),
             version: 1,
         };
         let all: Vec<TabletEntry> = (0..20).map(entry).collect();

@@ -114,6 +114,19 @@ impl Address {
         })
     }
 
+    /// A prefix below this one.
+    pub fn below(&self, path: &str) -> Address {
+        let join = |base: &str| match base.is_empty() {
+            true => path.to_owned(),
+            false => format!("{base}/{path}"),
+        };
+        Address {
+            shown: join(self.shown.trim_end_matches('/')),
+            client: Arc::clone(&self.client),
+            root: join(&self.root),
+        }
+    }
+
     pub(crate) fn store(&self, env: Env, metrics: ObjectMetrics) -> Store {
         Store::new(Arc::clone(&self.client), &self.root, env, metrics)
     }

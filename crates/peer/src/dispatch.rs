@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{
-    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample, TabletService,
+    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletRowsOperation,
+    TabletSample, TabletService,
 };
 use stele_env::Env;
 use stele_filter::Filter;
@@ -126,6 +127,13 @@ impl TabletService for Dispatcher {
         match self.owner(tablet)? {
             Owner::Here => self.local.row_operation(tablet, request).await,
             Owner::There(peer) => self.remote(&peer).row_operation(tablet, request).await,
+        }
+    }
+
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.rows_operation(tablet, request).await,
+            Owner::There(peer) => self.remote(&peer).rows_operation(tablet, request).await,
         }
     }
 

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod cells;
+mod control;
 mod credit;
 mod cursor;
 mod dispatch;
@@ -21,6 +22,7 @@ mod input;
 mod limits;
 mod messages;
 mod output;
+mod probe;
 mod remote;
 mod rows;
 mod segments;
@@ -28,11 +30,13 @@ mod server;
 mod steps;
 mod writes;
 
+pub use control::ControlService;
 pub use dispatch::{Dispatcher, Owner, Owners};
 pub use error::ProtocolError;
 pub use frame::{Frame, FrameKind, HEAD_BYTES, Head};
 pub use handshake::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Identity, Refusal, VERSIONS};
 pub use limits::FRAME_BYTES_MAX;
+pub use probe::{Probe, probe};
 pub use remote::{Peer, RemoteOptions, RemoteTablets};
 pub use server::{Admission, ConnectionError, PeerServer};
 

@@ -17,7 +17,7 @@ use stele_client::{
 };
 use stele_types::{Durability, ErrorKind, RequestToken, RowRange, RowSet, RowWrites, TabletId};
 
-/// The kinds of calls. Numbers from 256 are kept for control.
+/// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum CallKind {
@@ -25,6 +25,7 @@ pub(crate) enum CallKind {
     Mutate = 2,
     RowOperation = 3,
     Sample = 4,
+    Control = 256,
 }
 
 impl CallKind {
@@ -35,6 +36,7 @@ impl CallKind {
             CallKind::Mutate,
             CallKind::RowOperation,
             CallKind::Sample,
+            CallKind::Control,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)
@@ -43,7 +45,7 @@ impl CallKind {
 
     /// Whether the call may change something, so that a lost answer leaves its outcome unknown.
     pub fn writes(self) -> bool {
-        matches!(self, CallKind::Mutate | CallKind::RowOperation)
+        matches!(self, CallKind::Mutate | CallKind::RowOperation | CallKind::Control)
     }
 }
 
@@ -275,6 +277,13 @@ pub(crate) fn decode_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
     };
     fields.finish()?;
     Ok(request)
+}
+
+/// The request or the response of a control call.
+pub(crate) fn encode_control(body: &Bytes) -> Segments {
+    let mut out = Segments::default();
+    out.slice(body);
+    out
 }
 
 /// The response of a row operation.

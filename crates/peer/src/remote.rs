@@ -130,24 +130,41 @@ impl RemoteTablets {
         &self.lanes[thread % self.lanes.len()]
     }
 
+    /// Asks for something about the cluster, and waits for the answer at most this long. A lost answer is `Aborted`: the call
+    /// may have been carried out.
+    pub async fn control(&self, request: Bytes, wait: Duration) -> ServiceResult<Bytes> {
+        let body = messages::encode_control(&request);
+        self.call_within(CallKind::Control, TabletId(0), body, wait).await
+    }
+
     /// Calls and waits for the answer.
     async fn call(&self, kind: CallKind, tablet: TabletId, body: Segments) -> ServiceResult<Bytes> {
+        self.call_within(kind, tablet, body, self.shared.call_wait).await
+    }
+
+    async fn call_within(
+        &self,
+        kind: CallKind,
+        tablet: TabletId,
+        body: Segments,
+        wait: Duration,
+    ) -> ServiceResult<Bytes> {
         let shared = &self.shared;
         let _reserved = shared.reserve(&body).await?;
         let header = CallHeader {
             kind: Ok(kind),
             takes_partial_rows: false,
-            left: Some(shared.call_wait),
+            left: Some(wait),
             tablet,
             credit: 0,
         };
         let (tell, told) = oneshot::channel();
         let started = self.lane().start(shared, &header, body, Reply::One(tell))?;
-        match shared.env.timeout(shared.call_wait, told).await {
+        match shared.env.timeout(wait, told).await {
             Ok(Ok(answer)) => answer,
             // The lane answers every call, also when its connection's task is dropped.
             Ok(Err(_)) => Err(ServiceError::new(ErrorKind::Aborted, "the call was given up")),
-            Err(_) => Err(started.late(kind.writes(), shared.call_wait)),
+            Err(_) => Err(started.late(kind.writes(), wait)),
         }
     }
 }

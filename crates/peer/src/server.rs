@@ -13,6 +13,7 @@ mod connection;
 mod room;
 mod rows;
 
+use crate::control::{ControlService, NoControl};
 use crate::error::ProtocolError;
 use crate::handshake::{Answer, HELLO_BYTES, Hello, Identity, Refusal, VERSIONS};
 use crate::limits::{CONNECT_WAIT, OUTPUT_WAIT, SILENCE_MAX};
@@ -50,6 +51,12 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
+/// The caller of a connection, and the service that answers its control calls.
+struct Caller {
+    identity: Identity,
+    control: Arc<dyn ControlService>,
+}
+
 /// Decides whether a caller is a member of the cluster.
 pub type Admission = dyn Fn(&Identity) -> bool + Send + Sync;
 
@@ -58,6 +65,7 @@ pub type Admission = dyn Fn(&Identity) -> bool + Send + Sync;
 pub struct PeerServer {
     own: Identity,
     shared: Arc<Shared>,
+    control: Arc<dyn ControlService>,
     admission: Option<Arc<Admission>>,
 }
 
@@ -81,8 +89,16 @@ impl PeerServer {
         PeerServer {
             own,
             shared,
+            control: Arc::new(NoControl),
             admission: None,
         }
+    }
+
+    /// Has control calls answered.
+    #[must_use]
+    pub fn with_control(mut self, control: Arc<dyn ControlService>) -> Self {
+        self.control = control;
+        self
     }
 
     /// Serves only callers that are admitted; otherwise all of the cluster are.
@@ -101,8 +117,16 @@ impl PeerServer {
         let mut drain = pin!(drain.fuse());
         let draining = (&mut drain).now_or_never().is_some();
         let begun = self.shared.env.timeout(CONNECT_WAIT, self.begin(&mut socket, draining));
-        begun.await.map_err(|_| ConnectionError::NotBegun)??;
-        let mut connection = Connection::new(socket, Arc::clone(&self.shared));
+        let caller = begun.await.map_err(|_| ConnectionError::NotBegun)??;
+        let control = Arc::clone(&self.control);
+        let mut connection = Connection::new(
+            socket,
+            Arc::clone(&self.shared),
+            Caller {
+                identity: caller,
+                control,
+            },
+        );
         poll_fn(|cx| {
             // A fused future is pending once it has completed.
             if drain.as_mut().poll(cx).is_ready() {
@@ -113,12 +137,12 @@ impl PeerServer {
         .await
     }
 
-    /// Shakes hands.
+    /// Shakes hands; the caller.
     async fn begin<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         socket: &mut T,
         draining: bool,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<Identity, ConnectionError> {
         let mut hello = [0; HELLO_BYTES];
         socket.read_exact(&mut hello).await?;
         let hello = Hello::decode(&hello)?;
@@ -131,7 +155,7 @@ impl PeerServer {
         socket.write_all(&answer.encode()).await?;
         socket.flush().await?;
         match version {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(hello.caller),
             Err(refusal) => {
                 socket.shutdown().await?;
                 Err(ConnectionError::Refused(hello.caller, refusal))

@@ -15,6 +15,7 @@ use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use stele_etcd::EtcdAddress;
 use stele_hdfs::HdfsAddress;
 use stele_objects::Address;
 use stele_storage::remote::cache::CacheOptions;
@@ -36,6 +37,18 @@ pub struct StartArgs {
     /// Most bytes in that folder [default: 10GiB]
     #[arg(long, env = "STELE_CACHE_SIZE", value_name = "BYTES")]
     cache_size: Option<String>,
+    /// Coordinator of the cluster that the server joins, etcd://HOST:PORT,…/NAME [default: none, a single server]
+    #[arg(long, env = "STELE_CLUSTER", value_name = "URL")]
+    cluster: Option<String>,
+    /// Address at which other servers of the cluster reach this one [default: 127.0.0.1:7070]
+    #[arg(long, env = "STELE_PEER", value_name = "ADDR")]
+    peer: Option<String>,
+    /// Host that other servers and clients of the cluster are told [default: the one of each address]
+    #[arg(long, env = "STELE_ADVERTISE", value_name = "HOST")]
+    advertise: Option<String>,
+    /// How long a server that is silent keeps its tablets [default: 10s]
+    #[arg(long, env = "STELE_SESSION", value_name = "DURATION")]
+    session: Option<String>,
     /// Address of the Bigtable API [default: 127.0.0.1:8086]
     #[arg(long, env = "STELE_BIGTABLE", value_name = "ADDR")]
     bigtable: Option<String>,
@@ -89,7 +102,7 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 16] = [
+const SETTINGS: [Setting; 20] = [
     Setting {
         key: "data",
         meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
@@ -121,6 +134,35 @@ const SETTINGS: [Setting; 16] = [
         unit: "bytes",
         default: "10GiB",
         range: "0 and more",
+    },
+    Setting {
+        key: "cluster",
+        meaning: "Coordinator of the cluster that the server joins. All its servers have the same one and the same data.",
+        unit: "etcd://host:port,host:port/name",
+        default: "",
+        range: "empty for a single server",
+    },
+    Setting {
+        key: "peer",
+        meaning: "Address at which the other servers of the cluster reach this one.",
+        unit: "address:port",
+        default: "127.0.0.1:7070",
+        range: "any local address; port 0 takes a free one",
+    },
+    Setting {
+        key: "advertise",
+        meaning: "Host that other servers of the cluster and clients are told for the ports of this server.",
+        unit: "name or address",
+        default: "",
+        range: "empty for the host of each address",
+    },
+    Setting {
+        key: "session",
+        meaning: "How long a server of a cluster that is silent keeps its tablets. A server whose process is gone loses them \
+                  at once.",
+        unit: "seconds",
+        default: "10s",
+        range: "2s to 600s",
     },
     Setting {
         key: "bigtable",
@@ -244,6 +286,19 @@ impl fmt::Display for Place {
     }
 }
 
+/// The settings of a server of a cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The coordinator.
+    pub coordinator: EtcdAddress,
+    /// Address for other servers.
+    pub peer: SocketAddr,
+    /// Host that others are told; empty for that of each address.
+    pub advertise: String,
+    /// How long a silent server keeps its tablets.
+    pub session: Duration,
+}
+
 /// Parsed settings.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -251,6 +306,8 @@ pub struct Config {
     pub data: Place,
     /// The local cache of an object store or HDFS: its folder and size.
     pub cache: Option<CacheOptions>,
+    /// The cluster that the server joins.
+    pub cluster: Option<Cluster>,
     /// Address of the Bigtable API.
     pub bigtable: SocketAddr,
     /// Address of the HBase API; `None` if it is off.
@@ -363,7 +420,17 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     let options = parse_options(&text("data_option", &option_text))?;
     let cache_dir = Some(text("cache_dir", &args.cache_dir)).filter(|dir| !dir.is_empty());
     let cache_bytes = bytes("cache_size", &args.cache_size)?;
+    let cluster = match text("cluster", &args.cluster).as_str() {
+        "" => None,
+        coordinator => Some(Cluster {
+            coordinator: EtcdAddress::parse(coordinator).context("cluster")?,
+            peer: address("peer", &args.peer)?,
+            advertise: text("advertise", &args.advertise),
+            session: parse_seconds("session", &text("session", &args.session))?,
+        }),
+    };
     let config = Config {
+        cluster,
         data: parse_place(&text("data", &args.data), &options)?,
         cache: cache_dir.map(|dir| CacheOptions {
             dir: dir.into(),
@@ -384,7 +451,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         },
         tablet_size: bytes("tablet_size", &args.tablet_size)?,
         free_space_min: bytes("free_space_min", &args.free_space_min)?,
-        drain_timeout: parse_seconds(&text("drain_timeout", &args.drain_timeout))?,
+        drain_timeout: parse_seconds("drain_timeout", &text("drain_timeout", &args.drain_timeout))?,
         log: text("log", &args.log),
         log_json: match text("log_format", &args.log_format).as_str() {
             "text" => false,
@@ -411,6 +478,14 @@ fn check(config: &Config) -> anyhow::Result<()> {
             "bigtable and http are both {}: give one of them another port",
             config.http
         );
+    }
+    if let Some(cluster) = &config.cluster {
+        if !(2..=600).contains(&cluster.session.as_secs()) {
+            bail!("session: {:?} is not within 2s and 600s", cluster.session);
+        }
+        if !matches!(config.data, Place::Objects(_)) {
+            bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az://");
+        }
     }
     if config.memory < MEMORY_MIN {
         let (given, least) = (sizes::show_bytes(config.memory), sizes::show_bytes(MEMORY_MIN));
@@ -453,11 +528,11 @@ pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<P
     Ok(Place::Folder(text.into()))
 }
 
-pub fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+pub fn parse_seconds(key: &str, text: &str) -> anyhow::Result<Duration> {
     let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
     match number.parse::<u64>() {
         Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),
-        _ => bail!("drain_timeout: {text:?} is not a number of seconds from 0s to 3600s"),
+        _ => bail!("{key}: {text:?} is not a number of seconds from 0s to 3600s"),
     }
 }
 

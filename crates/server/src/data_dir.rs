@@ -20,11 +20,15 @@ use stele_objects::{Address, ObjectMetrics, ObjectStorage};
 use stele_storage::local::LocalStorage;
 use stele_storage::remote::cache::CacheOptions;
 use stele_storage::{Storage, StorageError};
+use tokio::sync::watch;
 
 /// Newest version of the data's format that this binary knows.
 const VERSION: u32 = 1;
 /// The file that marks a folder as Stele's.
 pub const FORMAT: &str = "FORMAT";
+/// Behind the version in the format of a place that the servers of a cluster share. A program that does not know it refuses the
+/// place: it would delete the tablets as leftovers.
+const SHARED: &str = " shared";
 /// The folder to which repairs copy originals.
 pub const KEPT: &str = "damaged/";
 
@@ -42,14 +46,24 @@ enum Shared {
     No,
     Objects(Arc<ObjectStorage>),
     Hdfs(Arc<HdfsStorage>),
+    /// The log root of a server of a cluster, and whether the others have given the server up.
+    Cluster(Arc<ObjectStorage>, watch::Receiver<bool>),
 }
 
 impl Data {
+    /// The data of a server of a cluster: it owns its log alone.
+    pub fn of_cluster(log: Arc<ObjectStorage>, given_up: watch::Receiver<bool>) -> Data {
+        Data {
+            storage: log.clone(),
+            shared: Shared::Cluster(log, given_up),
+        }
+    }
+
     /// Finishes the files that this process was writing, after its last write. In HDFS a command that only reads needs
     /// this.
     pub async fn finish(&self) {
         match &self.shared {
-            Shared::No | Shared::Objects(_) => {}
+            Shared::No | Shared::Objects(_) | Shared::Cluster(..) => {}
             Shared::Hdfs(hdfs) => hdfs.finish().await,
         }
     }
@@ -61,6 +75,13 @@ impl Data {
             Shared::No => std::future::pending().await,
             Shared::Objects(objects) => objects.replaced().await,
             Shared::Hdfs(hdfs) => hdfs.replaced().await,
+            Shared::Cluster(log, given_up) => {
+                let mut given_up = given_up.clone();
+                tokio::select! {
+                    by = log.replaced() => by,
+                    _ = given_up.wait_for(|given_up| *given_up) => "the other servers of the cluster gave it up".to_owned(),
+                }
+            }
         }
     }
 }
@@ -194,8 +215,49 @@ async fn open_hdfs(
     Ok(hdfs)
 }
 
+/// Opens a prefix that the servers of a cluster share, and makes it when needed.
+pub async fn share_objects(
+    address: &Address,
+    cache: Option<CacheOptions>,
+    env: Env,
+    metrics: &Metrics,
+) -> anyhow::Result<Arc<ObjectStorage>> {
+    let format = ObjectStorage::peek(address, env.clone(), FORMAT).await?;
+    let any = match format {
+        None => ObjectStorage::any_key(address, env.clone()).await?,
+        Some(_) => None,
+    };
+    let shown = address.to_string();
+    match (&format, any) {
+        (Some(text), _) => {
+            let text = String::from_utf8_lossy(text);
+            let own = text.trim().strip_suffix(SHARED);
+            let Some(own) = own else {
+                bail!(
+                    "{shown} has the data of a single server, which a cluster cannot take over yet; give another with --data"
+                );
+            };
+            check_version(own, &format!("{shown}/{FORMAT}"), &shown)?;
+        }
+        // Another server of the cluster may be at this very moment the first one.
+        (None, Some(key)) if !key.contains("servers/") && !key.ends_with(FORMAT) => {
+            bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
+        }
+        (None, _) => {}
+    }
+    let objects = ObjectStorage::share(address, env, cache, ObjectMetrics::new(metrics)).await?;
+    if format.is_none() {
+        put_format_text(&*objects, format!("stele-data {VERSION}{SHARED}\n")).await?;
+    }
+    Ok(objects)
+}
+
 async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
-    let format = Bytes::from(format!("stele-data {VERSION}\n"));
+    put_format_text(storage, format!("stele-data {VERSION}\n")).await
+}
+
+async fn put_format_text(storage: &dyn Storage, text: String) -> stele_storage::Result<()> {
+    let format = Bytes::from(text);
     match storage.put_if_absent(FORMAT, format).await {
         Err(StorageError::AlreadyExists { .. }) => Ok(()),
         put => put,
@@ -215,6 +277,9 @@ fn check_remote(place: &str, format: Option<Bytes>, any: Option<String>) -> anyh
 }
 
 fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
+    if text.trim().ends_with(SHARED) {
+        bail!("{place} is shared by the servers of a cluster: start with --cluster");
+    }
     let version = text
         .trim()
         .strip_prefix("stele-data ")

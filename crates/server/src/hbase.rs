@@ -45,6 +45,14 @@ impl Port {
         }
     }
 
+    /// The address that it is bound to.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Port::Bound(listener) => listener.local_addr().ok(),
+            Port::Off | Port::Taken(_) => None,
+        }
+    }
+
     /// The listener, if there is one. A taken port is logged here and not earlier, so that a start that fails for another
     /// reason names that reason only.
     pub fn listener(self) -> Option<TcpListener> {
@@ -105,13 +113,17 @@ pub async fn front_end(
     let Some(at) = at else {
         return Ok(None);
     };
-    let cluster_id = stele_hbase::cluster_id(&*node.admin, &env)
-        .await
-        .context("HBase cluster id")?;
+    let cluster_id = match &node.cluster {
+        Some(of) => stele_hbase::uuid_of(of.cluster),
+        None => stele_hbase::cluster_id(&*node.admin, &env)
+            .await
+            .context("HBase cluster id")?,
+    };
+    let started_micros = node.cluster.as_ref().map(|of| of.started_micros);
     let identity = Identity {
         host: host(config, at),
         port: at.port(),
-        start_code: u64::try_from(env.wall_micros() / 1_000).unwrap_or(0),
+        start_code: u64::try_from(started_micros.unwrap_or_else(|| env.wall_micros()) / 1_000).unwrap_or(0),
         cluster_id,
     };
     let (service, admin) = (node.service.clone(), node.admin.clone());

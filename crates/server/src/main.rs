@@ -2,6 +2,7 @@
 
 mod allocator;
 mod check;
+mod cluster;
 mod config;
 mod data_dir;
 mod hbase;
@@ -49,6 +50,8 @@ enum Top {
     Repair(repair::RepairArgs),
     /// Makes bearer tokens
     Token(token::TokenArgs),
+    /// Copies tables of a live HBase into this server, and compares both
+    Migrate(Box<stele_migrate::MigrateArgs>),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
 }
@@ -104,6 +107,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
         Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),
+        Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
 }

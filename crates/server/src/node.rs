@@ -8,6 +8,7 @@ use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::{AccessAdmin, Router, TableAdmin, TableService};
+use stele_cluster::ClusterAdmin;
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -23,12 +24,24 @@ pub struct Node {
     pub service: Arc<dyn TableService>,
     /// The service for administration: the master, which also splits tablets while this value lives.
     pub admin: Arc<dyn TableAdmin>,
-    /// The access rules.
-    pub rules: Arc<dyn AccessAdmin>,
+    /// The access rules; `None` in a cluster, which does not have them yet.
+    pub rules: Option<Arc<dyn AccessAdmin>>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
     /// The report of recovery.
     pub recovery: RecoveryReport,
+    /// Facts about its cluster, if it is one of a cluster.
+    pub cluster: Option<OfCluster>,
+}
+
+/// Facts about the cluster of a node.
+pub struct OfCluster {
+    /// Its administration.
+    pub admin: Arc<ClusterAdmin>,
+    /// Its number.
+    pub cluster: [u8; 16],
+    /// Wall-clock microseconds of the start of the node, as the other servers know it.
+    pub started_micros: i64,
 }
 
 /// An epoch that no server had and that no log has. The counter alone does not suffice: the coordination log may have
@@ -52,6 +65,24 @@ pub struct Coordination {
     pub epoch: Epoch,
     /// The catalog may lack its last change, so tablets that it does not name must stay.
     pub catalog_in_doubt: bool,
+}
+
+/// The block cache and the options of a tablet server with these settings.
+pub fn server_parts(config: &Config) -> (Arc<Cache>, ServerOptions) {
+    let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let options = ServerOptions {
+        durability: config.durability,
+        tablet_bytes_max: config.tablet_size,
+        free_bytes_min: config.free_space_min,
+        memory: Some(MemoryBudget {
+            resident: Some(Arc::new(sizes::resident_bytes)),
+            give_back: Some(Arc::new(allocator::give_back)),
+            ..MemoryBudget::new(config.memory)
+        }),
+        ..ServerOptions::for_machine(config.memory, cores)
+    };
+    (cache, options)
 }
 
 impl Node {
@@ -95,19 +126,10 @@ impl Node {
             catalog_in_doubt,
         } = coordination;
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
-        let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let (cache, options) = server_parts(config);
         let options = ServerOptions {
-            durability: config.durability,
             catalog_in_doubt,
-            tablet_bytes_max: config.tablet_size,
-            free_bytes_min: config.free_space_min,
-            memory: Some(MemoryBudget {
-                resident: Some(Arc::new(sizes::resident_bytes)),
-                give_back: Some(Arc::new(allocator::give_back)),
-                ..MemoryBudget::new(config.memory)
-            }),
-            ..ServerOptions::for_machine(config.memory, cores)
+            ..options
         };
         let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
             .await
@@ -117,10 +139,11 @@ impl Node {
         let service = Arc::new(Router::new(env, catalog, server.clone()));
         Ok(Node {
             service,
-            rules: master.clone(),
+            rules: Some(master.clone()),
             admin: master,
             server,
             recovery,
+            cluster: None,
         })
     }
 }

@@ -9,7 +9,9 @@
     reason = "the binary owns the sockets, the signals and the runtimes"
 )]
 
+use crate::cluster::{self, Bound, Joined};
 use crate::config::Config;
+use crate::data_dir::Data;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::security::{Security, callers};
@@ -18,6 +20,7 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use stele_bigtable::{BigtableFrontEnd, BigtableService, CallLimits, HTTP2_SETTINGS};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -41,7 +44,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     };
     let foreground = runtime("stele", cores)?;
     let background = runtime("stele-background", cores.div_ceil(2))?;
-    let loops = EventLoops::start(cores).context("starting event loops")?;
+    let loops = Arc::new(EventLoops::start(cores).context("starting event loops")?);
     let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
     let outcome = foreground.block_on(serve(config, env, &loops));
     // Tasks that still run have nothing to save and must not delay the exit.
@@ -50,7 +53,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     outcome
 }
 
-async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<()> {
+async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let files = open_files::raise_limit();
     let bigtable = listen::bind("bigtable", config.bigtable).await?;
@@ -60,12 +63,6 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
     let security = Security::start(&config.security, &env, &metrics)?;
-    let data = tokio::select! {
-        data = data_dir::open(config, env.clone(), &metrics) => data?,
-        // A store that does not respond is retried for minutes.
-        () = signals.next() => return Ok(()),
-    };
-
     let pages = Pages::new(metrics.clone());
     let router = pages.clone().router();
     let pages_security = security.port(Application::Http1);
@@ -74,11 +71,17 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
             tracing::error!(%error, "health and metrics are no longer served");
         }
     });
-    let node = tokio::select! {
-        node = Node::start(env.clone(), data.storage.clone(), config, &metrics) => node?,
-        () = signals.next() => return Ok(()),
-        by = data.replaced() => return Err(replaced(config, &by)),
+    let bound = Bound {
+        bigtable: bigtable_at,
+        hbase: hbase.address(),
+        http: http_at,
     };
+    let started = tokio::select! {
+        started = open(config, env.clone(), (bound, loops), &metrics) => started?,
+        // A store that does not respond is retried for minutes.
+        () = signals.next() => return Ok(()),
+    };
+    let Started { node, data, stop_peers } = started;
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
     let hbase = hbase::Listeners::new(hbase, facade);
@@ -110,7 +113,7 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
     let service = front_end.into_service();
     let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, &security, loops, stopped.clone());
     let port = security.port(Application::Http2);
-    let serve_connection = bigtable_connections(service, env.clone(), port, stopped);
+    let serve_connection = bigtable_connections(service, env.clone(), port, stopped.clone());
 
     tokio::select! {
         () = signals.next() => {}
@@ -130,6 +133,8 @@ async fn serve(config: &Config, env: Env, loops: &EventLoops) -> anyhow::Result<
         }
         let unflushed = node.server.shut_down().await;
         access.finish().await;
+        // Other servers were answered until now, so that they know that this one is not gone.
+        drop(stop_peers);
         // The coordination log stays open to the end, and so do log segments that are being finished.
         data.finish().await;
         tracing::info!(unflushed, "stopped");
@@ -165,6 +170,41 @@ fn bigtable_connections(
             }
         })
     }
+}
+
+/// A node with its storage.
+struct Started {
+    node: Node,
+    data: Data,
+    /// Ends the connections of other servers of its cluster.
+    stop_peers: Option<watch::Sender<bool>>,
+}
+
+/// Opens the data and recovers it, or joins a cluster.
+async fn open(
+    config: &Config,
+    env: Env,
+    ports: (Bound, &Arc<EventLoops>),
+    metrics: &Metrics,
+) -> anyhow::Result<Started> {
+    if let Some(of) = &config.cluster {
+        let Joined { node, data, stop_peers } = cluster::join(config, of, env, ports, metrics).await?;
+        return Ok(Started {
+            node,
+            data,
+            stop_peers: Some(stop_peers),
+        });
+    }
+    let data = data_dir::open(config, env.clone(), metrics).await?;
+    let node = tokio::select! {
+        node = Node::start(env, data.storage.clone(), config, metrics) => node?,
+        by = data.replaced() => return Err(replaced(config, &by)),
+    };
+    Ok(Started {
+        node,
+        data,
+        stop_peers: None,
+    })
 }
 
 fn replaced(config: &Config, by: &str) -> anyhow::Error {

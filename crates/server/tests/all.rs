@@ -22,6 +22,7 @@ mod hostile;
 mod hostile_rows;
 mod large_values;
 mod large_values_concurrently;
+mod migrate;
 mod process;
 mod s3;
 mod table_settings;

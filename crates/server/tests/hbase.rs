@@ -334,6 +334,23 @@ fn an_increment_with_one_nonce_counts_once() {
     assert_eq!([2, 3, 4].map(|nonce| single(&mut client, 7, nonce)), [2, 8, 9]);
 }
 
+/// Holds when column `f:q` of a row has this value.
+fn is(row: &'static str, value: Bytes) -> Condition {
+    let comparable = ByteArrayComparable { value: Some(value) };
+    let comparator = Comparator {
+        name: BINARY_COMPARATOR.into(),
+        serialized_comparator: Some(prost::Message::encode_to_vec(&BinaryComparator { comparable }).into()),
+    };
+    Condition {
+        row: row.into(),
+        family: Some("f".into()),
+        qualifier: Some("q".into()),
+        compare_type: Some(CompareType::Equal as i32),
+        comparator: Some(comparator),
+        ..Condition::default()
+    }
+}
+
 #[test]
 fn a_condition_of_a_whole_batch_decides() {
     let data = tempfile::tempdir().unwrap();
@@ -344,22 +361,7 @@ fn a_condition_of_a_whole_batch_decides() {
     let region = region_of(&mut client, b"a");
     put(&mut client, &region, "a", "first");
     let mut put_if_value_is = |expected: &'static str, value: &'static str| {
-        let comparable = ByteArrayComparable {
-            value: Some(expected.into()),
-        };
-        let comparator = BinaryComparator { comparable };
-        let comparator = Comparator {
-            name: BINARY_COMPARATOR.into(),
-            serialized_comparator: Some(prost::Message::encode_to_vec(&comparator).into()),
-        };
-        let condition = Condition {
-            row: "a".into(),
-            family: Some("f".into()),
-            qualifier: Some("q".into()),
-            compare_type: Some(CompareType::Equal as i32),
-            comparator: Some(comparator),
-            ..Condition::default()
-        };
+        let condition = is("a", expected.into());
         let response = put_if(&mut client, &region, "a", value, Some(condition));
         let response: MultiResponse = decode("MultiResponse", response.message).unwrap();
         response.processed
@@ -367,6 +369,15 @@ fn a_condition_of_a_whole_batch_decides() {
     assert_eq!(put_if_value_is("other", "second"), Some(false));
     assert_eq!(put_if_value_is("first", "third"), Some(true));
     assert_eq!(put_if_value_is("second", "fourth"), Some(false));
+    // A condition is about the row of its mutation.
+    let request = MutateRequest {
+        region: region.clone(),
+        mutation: put_of("b", "f", "v".into()),
+        condition: Some(is("a", "third".into())),
+        nonce_group: None,
+    };
+    let refused = client.call("Mutate", &request, &()).header.exception.unwrap();
+    assert_eq!(refused.exception_class_name.unwrap(), exception::DO_NOT_RETRY);
 }
 
 #[test]
@@ -566,6 +577,121 @@ fn rows_are_mutated_together_and_summed_where_they_are() {
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
 
+/// Conditions, increments and deletes of several rows.
+#[test]
+fn several_rows_are_read_and_written_as_one() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let _server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let region = region_of(&mut client, b"a");
+    let mut mutate = |mutation_request: Vec<MutationProto>, condition: Vec<Condition>, nonce| {
+        let request = MutateRowsRequest {
+            mutation_request,
+            condition,
+            nonce,
+            ..MutateRowsRequest::default()
+        };
+        let call = ("MultiRowMutationService", "MutateRows");
+        let done: MutateRowsResponse = decode("response", exec(&mut client, &region, call, &request)?).unwrap();
+        Ok::<_, String>(done.processed.unwrap())
+    };
+    let count = |row| increment(row, 0);
+    let delete = MutationProto {
+        row: Some("b".into()),
+        mutate_type: Some(MutationType::Delete as i32),
+        ..MutationProto::default()
+    };
+    let changes = || vec![count("a"), count("a"), delete.clone(), put_of("c", "f", "new".into())];
+    let start = vec![put_of("a", "f", "x".into()), put_of("b", "f", "y".into())];
+    assert_eq!(mutate(start, Vec::new(), None), Ok(true));
+    let (holds, fails) = (|| is("a", "x".into()), || is("b", "x".into()));
+    assert_eq!(mutate(changes(), vec![holds(), fails()], None), Ok(false));
+    assert_eq!(mutate(changes(), vec![holds(), is("b", "y".into())], None), Ok(true));
+    // It is done: `b` is gone, `c` is there, and `a` was counted once, as in HBase.
+    assert_eq!(
+        mutate(Vec::new(), vec![is("c", "new".into()), is("b", Bytes::new())], None),
+        Ok(true)
+    );
+    let counted = Condition {
+        qualifier: Some("n".into()),
+        ..is("a", 1i64.to_be_bytes().to_vec().into())
+    };
+    assert_eq!(mutate(Vec::new(), vec![counted.clone()], None), Ok(true));
+    // Refused as a whole.
+    let refused = Err(exception::DO_NOT_RETRY.to_owned());
+    assert_eq!(mutate(vec![count("a")], Vec::new(), Some(7)), refused);
+    let wrong = Err(exception::WRONG_REGION.to_owned());
+    assert_eq!(mutate(vec![count("a")], vec![is("z", "x".into())], None), wrong);
+    assert_eq!(mutate(Vec::new(), vec![counted], None), Ok(true));
+}
+
+/// The region as calls of the master name it.
+fn info_of(region: &RegionSpecifier, end: &'static str) -> RegionInfo {
+    let name = String::from_utf8(region.value.to_vec()).unwrap();
+    let id = name.split(',').next_back().unwrap().split('.').next().unwrap();
+    RegionInfo {
+        region_id: id.parse().unwrap(),
+        table_name: table(),
+        start_key: Some(Bytes::new()),
+        end_key: Some(end.into()),
+        offline: None,
+        split: None,
+        replica_id: None,
+    }
+}
+
+#[test]
+fn regions_are_truncated_and_procedures_take_snapshots() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let _server = server(data.path(), &address);
+    create(&address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let (first, last) = (region_of(&mut client, b"a"), region_of(&mut client, b"z"));
+    put(&mut client, &first, "a", "v");
+    put(&mut client, &last, "z", "v");
+    let mut master = Connection::open(&address, MASTER_SERVICE);
+    let request = TruncateRegionRequest {
+        region_info: info_of(&first, "m"),
+        nonce_group: None,
+        nonce: None,
+    };
+    master.ask::<ProcedureResponse>("TruncateRegion", &request);
+    let mut get = |region: &RegionSpecifier, row: &'static str| {
+        let get = Get {
+            row: row.into(),
+            ..Get::default()
+        };
+        let region = region.clone();
+        client.ask::<GetResponse>("Get", &GetRequest { region, get }).1
+    };
+    assert_eq!(
+        (get(&first, "a"), get(&last, "z")),
+        (vec![], vec!["z f:q=v".to_owned()])
+    );
+    let procedure = ProcedureDescription {
+        signature: "online-snapshot".into(),
+        instance: Some("s".into()),
+        configuration: vec![NameStringPair {
+            name: "table".into(),
+            value: "t".into(),
+        }],
+        ..ProcedureDescription::default()
+    };
+    let request = ExecProcedureRequest {
+        procedure: Some(procedure),
+    };
+    master.ask::<ExecProcedureResponse>("ExecProcedure", &request);
+    let (taken, _): (GetCompletedSnapshotsResponse, _) = master.ask("GetCompletedSnapshots", &Empty {});
+    let names: Vec<_> = taken.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+    assert_eq!(names, ["s"]);
+    // hbase:meta has no recorded state.
+    let (enabled, _): (TableNames, _) = master.ask("ListTableNamesByState", &ListByStateRequest { is_enabled: true });
+    assert_eq!(enabled.table_name, [table()]);
+}
+
 #[test]
 fn the_facade_of_zookeeper_names_the_server() {
     use stele_wire::zookeeper::nodes::{self, Master};
@@ -609,6 +735,64 @@ fn logged(out: &mut BytesMut, row: &str, timestamp: i64, kind: CellType, value: 
         value: value.as_bytes(),
     };
     cell.encode(out).unwrap();
+}
+
+/// The same with a tag.
+fn tagged(out: &mut BytesMut, row: &str, timestamp: i64, kind: u8, value: &[u8]) {
+    let mut cell = BytesMut::new();
+    logged(&mut cell, row, timestamp, CellType::Put, "v");
+    let tag = [&[0, value.len() as u8 + 3, 0, value.len() as u8 + 1, kind][..], value].concat();
+    cell[3] += tag.len() as u8;
+    out.extend_from_slice(&cell);
+    out.extend_from_slice(&tag);
+}
+
+#[test]
+fn a_lifetime_in_a_log_is_kept_and_other_tags_are_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let server = server(data.path(), &address);
+    create(&address);
+    let mut admin = Connection::open(&address, ADMIN_SERVICE);
+    let mut ship = |cells: BytesMut, count: i32| {
+        let entry = WalEntry {
+            key: WalKey {
+                table_name: "t".into(),
+                ..WalKey::default()
+            },
+            key_value_bytes: Vec::new(),
+            associated_cell_count: Some(count),
+        };
+        let request = ReplicateWalEntryRequest {
+            entry: vec![entry],
+            replication_cluster_id: None,
+        };
+        let response = admin.call("ReplicateWALEntry", &request, &cells.freeze());
+        response
+            .header
+            .exception
+            .map(|thrown| thrown.exception_class_name.unwrap())
+    };
+    let mut cells = BytesMut::new();
+    tagged(&mut cells, "a", 5, 8, &1_i64.to_be_bytes());
+    tagged(&mut cells, "b", 5, 8, &(i64::MAX / 2).to_be_bytes());
+    logged(&mut cells, "c", 5, CellType::Put, "v");
+    assert_eq!(ship(cells, 3), None);
+    for (kind, value) in [(2, &b"label"[..]), (8, b"short")] {
+        let mut cells = BytesMut::new();
+        tagged(&mut cells, "d", 5, kind, value);
+        assert_eq!(ship(cells, 1).as_deref(), Some(exception::DO_NOT_RETRY));
+    }
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let scan = ScanRequest {
+        region: Some(region_of(&mut client, b"a")),
+        scan: Some(Scan::default()),
+        number_of_rows: Some(10),
+        ..ScanRequest::default()
+    };
+    let (_, found) = client.ask::<ScanResponse>("Scan", &scan);
+    assert_eq!(found, ["b f:q=v", "c f:q=v"], "the first has expired");
+    assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
 
 #[test]

@@ -10,8 +10,12 @@
 //! call dies with the process of its server. Other clients write to zombies, which must acknowledge nothing.
 
 mod clients;
+pub mod cluster;
+mod coordinator;
 mod driver;
 mod member;
+mod node;
+mod nodes;
 mod service;
 
 use crate::bucket::Bucket;

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
-use stele_sim::fleet::{self, FleetBug, FleetPlan};
+use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
 use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 
 /// Deterministic simulation of a Stele server.
@@ -50,6 +50,21 @@ enum Command {
         #[arg(long, value_parser = fleet_bug)]
         bug: Option<FleetBug>,
     },
+    /// Runs seeds of a cluster that leads itself; fails if any of them finds a violation.
+    Cluster {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// First seed.
+        #[arg(long, default_value_t = 0)]
+        start: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+    },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
@@ -77,7 +92,28 @@ fn main() -> Result<()> {
             bug,
         } => {
             let range = seed.map_or(0..seeds, |seed| seed..seed + 1);
-            run_fleet(range, trace, bug)
+            run_fleet(range, "fleet", |seed| {
+                fleet::run(FleetPlan {
+                    seed,
+                    bug,
+                    prints: trace,
+                })
+            })
+        }
+        Command::Cluster {
+            seeds,
+            start,
+            seed,
+            trace,
+        } => {
+            let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
+            run_fleet(range, "cluster", |seed| {
+                fleet::cluster::run(FleetPlan {
+                    seed,
+                    bug: None,
+                    prints: trace,
+                })
+            })
         }
         Command::Run {
             seeds,
@@ -122,16 +158,16 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
     Ok(())
 }
 
-fn run_fleet(seeds: std::ops::Range<u64>, prints: bool, bug: Option<FleetBug>) -> Result<()> {
+fn run_fleet(seeds: std::ops::Range<u64>, command: &str, run: impl Fn(u64) -> FleetVerdict) -> Result<()> {
     let mut failed = Vec::new();
     for seed in seeds {
-        let verdict = fleet::run(FleetPlan { seed, bug, prints });
+        let verdict = run(seed);
         println!(
             "seed {seed}: {} writes acknowledged, {} moves, {} failures, {} files swept",
             verdict.acknowledged, verdict.moves, verdict.failovers, verdict.swept
         );
         if let Some(violation) = verdict.violations.first() {
-            println!("  {violation}\n  again: stele-sim fleet --seed {seed} --trace");
+            println!("  {violation}\n  again: stele-sim {command} --seed {seed} --trace");
             failed.push(seed);
         }
     }

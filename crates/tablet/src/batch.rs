@@ -145,6 +145,16 @@ impl WriteSize {
         size
     }
 
+    /// The size of several together.
+    pub fn sum(sizes: impl Iterator<Item = WriteSize>) -> WriteSize {
+        sizes.fold(WriteSize::default(), |sum, size| WriteSize {
+            batch: sum.batch.saturating_add(size.batch),
+            apart: sum.apart.saturating_add(size.apart),
+            repeated: sum.repeated.saturating_add(size.repeated),
+            row_tombstones: sum.row_tombstones.saturating_add(size.row_tombstones),
+        })
+    }
+
     fn of_header() -> WriteSize {
         WriteSize {
             batch: HEADER_BYTES_MAX,

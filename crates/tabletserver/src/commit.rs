@@ -33,14 +33,14 @@ pub(crate) struct Reserved {
     pub(crate) applied: usize,
     /// For more than these.
     pub(crate) excess: Option<Coming>,
-    /// With the reservation for the cells that are written.
-    pub(crate) row: Option<RowCells>,
+    /// With the reservations for the cells that are written.
+    pub(crate) rows: Vec<RowCells>,
 }
 
 impl Reserved {
     /// The reservation, if it is in any account; of a small write nothing is.
     pub(crate) fn counted(self) -> Option<Box<Reserved>> {
-        let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
+        let has_reservation = self.rows.iter().any(RowCells::has_reservation);
         let is_counted =
             has_reservation || self.reservation.is_some() || self.coming.is_some() || self.excess.is_some();
         is_counted.then(|| Box::new(self))

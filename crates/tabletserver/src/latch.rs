@@ -152,12 +152,14 @@ enum What {
     Many(Box<[u64; WORDS]>),
     /// The stripe of a read-modify-write.
     Owned(usize),
+    /// The stripes of a read-modify-write of several rows, as a set.
+    ManyOwned(Box<[u64; WORDS]>),
 }
 
 impl What {
     /// Notes another stripe of a set.
     fn add(&mut self, stripe: usize) {
-        let What::Many(held) = self else {
+        let (What::Many(held) | What::ManyOwned(held)) = self else {
             unreachable!("only a set of stripes grows");
         };
         let (word, bit) = (&mut held[stripe / 64], 1 << (stripe % 64));
@@ -184,12 +186,8 @@ impl RowLatches {
 
     /// Latches rows for a plain write.
     pub async fn share<'a>(self: &Arc<Self>, rows: impl Iterator<Item = &'a [u8]>) -> Latched {
-        let mut wanted = [0u64; WORDS];
-        for stripe in rows.map(stripe_of) {
-            wanted[stripe / 64] |= 1 << (stripe % 64);
-        }
         let mut latched = self.latched(What::Many(Box::default()));
-        for stripe in members(&wanted) {
+        for stripe in members(&stripes_of(rows)) {
             if !self.stripes[stripe].try_share() {
                 self.stripes[stripe].share().await;
             }
@@ -207,6 +205,22 @@ impl RowLatches {
         self.latched(What::Owned(stripe))
     }
 
+    /// Latches rows alone.
+    pub async fn own_all<'a>(self: &Arc<Self>, mut rows: impl ExactSizeIterator<Item = &'a [u8]>) -> Latched {
+        if rows.len() == 1
+            && let Some(row) = rows.next()
+        {
+            return self.own(row).await;
+        }
+        let mut latched = self.latched(What::ManyOwned(Box::default()));
+        for stripe in members(&stripes_of(rows)) {
+            self.stripes[stripe].own().await;
+            debug_assert!(!self.stripes[stripe].is_shared(), "nobody shares a latch that is owned");
+            latched.what.add(stripe);
+        }
+        latched
+    }
+
     fn latched(self: &Arc<Self>, what: What) -> Latched {
         Latched {
             latches: self.clone(),
@@ -222,6 +236,7 @@ impl Drop for Latched {
             What::Shared(stripe) => stripes[*stripe].unshare(),
             What::Many(held) => members(held).for_each(|stripe| stripes[stripe].unshare()),
             What::Owned(stripe) => stripes[*stripe].disown(),
+            What::ManyOwned(held) => members(held).for_each(|stripe| stripes[stripe].disown()),
         }
     }
 }
@@ -236,6 +251,15 @@ fn members(set: &[u64; WORDS]) -> impl Iterator<Item = usize> {
             (bit < 64).then_some(word * 64 + bit)
         })
     })
+}
+
+/// The set of the stripes of rows.
+fn stripes_of<'a>(rows: impl Iterator<Item = &'a [u8]>) -> [u64; WORDS] {
+    let mut set = [0u64; WORDS];
+    for stripe in rows.map(stripe_of) {
+        set[stripe / 64] |= 1 << (stripe % 64);
+    }
+    set
 }
 
 fn stripe_of(row: &[u8]) -> usize {
@@ -275,6 +299,24 @@ mod tests {
         assert!(latches.try_share(&rows[7]).is_none());
         drop(own);
         assert!(free(&latches), "a latch that nobody holds is still taken");
+    }
+
+    #[test]
+    fn several_rows_are_owned_with_their_stripes() {
+        let latches = Arc::new(RowLatches::default());
+        let rows: Vec<_> = (0..5_000u32).map(|n| n.to_be_bytes()).collect();
+        let keys = |count: usize| rows[..count].iter().map(|row| &row[..]);
+        let many = latches.own_all(keys(5_000)).now_or_never().expect("all are free");
+        assert!(latches.try_share(&rows[7]).is_none());
+        let mut one = Box::pin(latches.own_all(keys(1)));
+        assert!((&mut one).now_or_never().is_none());
+        drop(many);
+        let one = one.now_or_never().expect("it is free");
+        let mut behind = Box::pin(latches.own_all(keys(100)));
+        assert!((&mut behind).now_or_never().is_none());
+        drop(behind);
+        drop(one);
+        assert!(free(&latches), "a future that waited has kept a latch");
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub mod waits;
 mod work;
 pub mod write;
 
+pub use error::ServerError;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};

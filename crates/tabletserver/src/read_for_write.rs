@@ -69,7 +69,22 @@ impl Begun {
     }
 }
 
+impl From<Reservation> for Begun {
+    /// A read that begins with this memory.
+    fn from(reservation: Reservation) -> Self {
+        Begun {
+            reservation: Some(reservation),
+            sampled: Sampled::default(),
+        }
+    }
+}
+
 impl NeedsReservation {
+    /// The memory that it needs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Forgets the sampling decisions of the read, so that they are not taken for those of another filter.
     pub(crate) fn without_samples(self) -> Self {
         NeedsReservation {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use stele_client::ServiceResult;
 use stele_env::metrics::IntCounter;
 use stele_tablet::Tablet;
-use stele_types::{RowRange, TableSchema, TabletId};
+use stele_types::{Epoch, RowRange, TableSchema, TabletId};
 
 /// A replacement between its halves.
 pub(crate) struct Prepared {
@@ -46,6 +46,8 @@ pub(crate) struct Replacements {
     merges: IntCounter,
     /// By the first of the old tablets.
     prepared: Mutex<BTreeMap<TabletId, Prepared>>,
+    /// The new tablets of replacements, from the preparation until they are served or gone.
+    coming: Mutex<BTreeMap<TabletId, Epoch>>,
 }
 
 impl Replacements {
@@ -59,17 +61,30 @@ impl Replacements {
             compactions: parts.compactions.clone(),
             merges: parts.metrics.merges.clone(),
             prepared: Mutex::default(),
+            coming: Mutex::default(),
         }
     }
 
     /// Keeps a replacement until its outcome is known.
     pub(crate) fn keep(&self, prepared: Prepared) {
         let first = *prepared.old.first().expect("a replacement replaces a tablet at least");
+        let coming = prepared.new.iter().map(|tablet| (tablet.id(), tablet.epoch()));
+        self.coming.lock().extend(coming);
         let former = self.prepared.lock().insert(first, prepared);
         assert!(
             former.is_none(),
             "a tablet has one replacement at a time: its gate is shut until that is finished"
         );
+    }
+
+    /// The first tablet of each replacement whose outcome is not known here.
+    pub(crate) fn prepared(&self) -> Vec<TabletId> {
+        self.prepared.lock().keys().copied().collect()
+    }
+
+    /// The new tablets of replacements whose outcome is not carried out yet, with their epochs.
+    pub(crate) fn coming(&self) -> BTreeMap<TabletId, Epoch> {
+        self.coming.lock().clone()
     }
 
     /// Makes one tablet over the files of neighbours, in row order.
@@ -148,6 +163,7 @@ impl Replacements {
             counter,
             is_restore,
         } = prepared;
+        let came: Vec<TabletId> = new.iter().map(|tablet| tablet.id()).collect();
         if committed {
             // The new ones first: between the two a row is found in either.
             let served = old.iter().find_map(|id| self.tablets.served(*id).ok());
@@ -167,6 +183,9 @@ impl Replacements {
             self.lifecycle.discard(new).await;
         }
         drop(gates);
+        let mut coming = self.coming.lock();
+        coming.retain(|tablet, _| !came.contains(tablet));
+        drop(coming);
         self.flushes.wake();
     }
 }

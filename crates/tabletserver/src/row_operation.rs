@@ -1,5 +1,5 @@
 //! Row operations read and write one row under its latch. They are conditional writes, increments, appends, and combinations
-//! of these.
+//! of these. An operation on several rows does the same under all their latches (`together`).
 //!
 //! An operation has two reads. The first is of the cells that its condition checks, the second of the columns that its steps
 //! change. Both see the row before the operation, because the latch is exclusive.
@@ -25,6 +25,7 @@ mod condition;
 mod modify;
 mod repeated;
 mod steps;
+mod together;
 
 use crate::commit::{Held, Reserved};
 use crate::error::not_here;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{Condition, RowOutcome, ServiceResult, Step, TabletRowOperation};
 use stele_tablet::{Answer, BatchBuilder, TokenRecord, WriteSize};
-use stele_types::{Durability, RequestToken, RowMutation, TableSchema, TabletId};
+use stele_types::{Durability, RequestToken, RowMutation, RowWrites, TableSchema, TabletId};
 use steps::Times;
 
 /// The least size of such a write for admission: the bytes that it writes may not be known yet.
@@ -77,7 +78,7 @@ impl RowOperations {
         let sizes = [&steps, &otherwise].map(|steps| steps::least_size(&row, steps));
         let mut begun = Begun::default();
         let (held, reserved, found, repeats) = loop {
-            let (held, reserved) = self.own_row(tablet, &row, &sizes).await?;
+            let (held, reserved) = self.own_rows(tablet, &[&row[..]], &sizes).await?;
             let repeats = match self.answer(&held, token.as_ref(), &row)? {
                 Some(Answer {
                     matched,
@@ -118,12 +119,12 @@ impl RowOperations {
         let (mutations, written) = steps::resolve(&schema, cells, steps, times, self.write.admission.rows.all_bytes())?;
         if !mutations.is_empty() {
             let record = token.map(|token| TokenRecord::new(&token, &row, wall_micros, matched, &written));
-            let mutation = RowMutation { row, mutations };
+            let rows = vec![RowMutation { row, mutations }].into();
             let reserved = Reserved {
-                row: columns.map(RowCells::without_cells),
+                rows: columns.map(RowCells::without_cells).into_iter().collect(),
                 ..reserved
             };
-            self.commit_row((mutation, record), durability, held, reserved).await?;
+            self.commit_rows((rows, record), durability, held, reserved).await?;
         }
         Ok(RowOutcome { matched, written })
     }
@@ -171,14 +172,13 @@ impl RowOperations {
     }
 
     /// Logs and applies the result of such a write.
-    async fn commit_row(
+    async fn commit_rows(
         &self,
-        (mutation, record): (RowMutation, Option<TokenRecord>),
+        (rows, record): (RowWrites, Option<TokenRecord>),
         durability: Option<Durability>,
         mut held: Held,
         mut reserved: Reserved,
     ) -> ServiceResult<()> {
-        let rows = vec![mutation].into();
         let size = WriteSize::of(&rows);
         let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
         let excess = extent.applied.saturating_sub(reserved.applied);
@@ -197,8 +197,8 @@ impl RowOperations {
         self.write.commit(builder.finish_with(record), durability, held).await
     }
 
-    /// Latches a row for a write, with reservations for the largest of these sizes.
-    async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
+    /// Latches rows for a write, with reservations for the largest of these sizes.
+    async fn own_rows(&self, tablet: TabletId, rows: &[&[u8]], sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
             let extent = self.write.extent_of(tablet, size)?;
@@ -215,21 +215,18 @@ impl RowOperations {
             false => None,
         };
         let entered = self.write.enter(served).await?;
-        if !entered.tablet.range().contains(row) {
+        if rows.iter().any(|row| !entered.tablet.range().contains(row)) {
             return Err(not_here(tablet));
         }
-        let latched = self.write.latches.own(row).await;
-        let held = Held::new(
-            entered,
-            latched,
-            self.write.row_cache.keys(tablet, [&row[..]].into_iter()),
-        );
+        let latched = self.write.latches.own_all(rows.iter().copied()).await;
+        let cached = self.write.row_cache.keys(tablet, rows.iter().copied());
+        let held = Held::new(entered, latched, cached);
         let reserved = Reserved {
             reservation,
             coming,
             applied,
             excess: None,
-            row: None,
+            rows: Vec::new(),
         };
         Ok((held, reserved))
     }

@@ -321,6 +321,16 @@ impl TabletServer {
         self.writer.write(tablet, rows, durability).await
     }
 
+    /// The first tablet of each prepared replacement whose outcome the server has not been told.
+    pub fn prepared_replacements(&self) -> Vec<TabletId> {
+        self.replacements.prepared()
+    }
+
+    /// Tablets that prepared replacements made and that are not served yet, with their epochs.
+    pub fn coming_tablets(&self) -> BTreeMap<TabletId, Epoch> {
+        self.replacements.coming()
+    }
+
     /// The server's ownership generation.
     pub fn epoch(&self) -> Epoch {
         self.parts.epoch

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
     Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult,
-    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletSample, TabletService,
+    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample,
+    TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
@@ -44,6 +45,10 @@ impl TabletService for TabletServer {
         self.row_operations.apply(tablet, request).await
     }
 
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        self.row_operations.apply_together(tablet, request).await
+    }
+
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         self.reader.sample_tablet(tablet, every).await
     }
@@ -64,7 +69,7 @@ impl TabletControl for TabletServer {
         self.lifecycle.publish_schema(&schema);
     }
 
-    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
         let state = self.served(tablet)?.tablet.state();
         Ok(state
             .misplaced()
@@ -81,15 +86,15 @@ impl TabletControl for TabletServer {
         self.upkeep.flusher.flush_now(tablet).await
     }
 
-    fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
+    async fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
         self.upkeep.compactor.request(tablet, major)
     }
 
-    fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
+    async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
         self.upkeep.compactor.state(tablet)
     }
 
-    fn split_candidates(&self) -> Vec<TabletId> {
+    async fn split_candidates(&self) -> Vec<TabletId> {
         self.splitter.candidates()
     }
 

@@ -3,12 +3,13 @@
 //! Rules apply both at read time and in compactions, so a reader never sees a cell that its rule has expired.
 
 use crate::ids::{TimeUnit, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// Deepest nesting of a rule; Bigtable limits a rule to 500 bytes, which is shallower.
 pub const GC_RULE_DEPTH_MAX: usize = 32;
 
 /// A cell is garbage when its rule says so. `None` in the schema keeps everything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GcRule {
     /// Garbage past the `n` newest versions of its column (n ≥ 1).
     MaxVersions(u32),

@@ -1,12 +1,13 @@
 //! Small types with a meaning: identifiers, sequence numbers, timestamps and their unit.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -65,7 +66,7 @@ impl FileId {
 }
 
 /// The files of one server that must not be deleted, although no manifest may name them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesInUse {
     /// Files that the server made, with this number or a higher one, may still be committed.
     pub settled_below: FileId,
@@ -143,7 +144,7 @@ impl fmt::Display for Timestamp {
 }
 
 /// The unit of a table's timestamps, fixed at creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TimeUnit {
     /// Tables made through Bigtable or HQL.
     Micros,
@@ -170,7 +171,7 @@ impl TimeUnit {
 }
 
 /// `namespace/table`. Bigtable's `projects/*/instances/I/tables/T` is `I/T`; HBase's `ns:T` is `ns/T`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableName {
     /// The namespace: a Bigtable instance, an HBase namespace.
     pub namespace: String,

@@ -2,6 +2,7 @@
 
 use crate::ids::{FamilyId, Timestamp};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// One change to one row. Mutations of a [`RowMutation`] apply in order: each has its own sequence number.
 ///
@@ -84,7 +85,7 @@ pub enum Mutation<B = Bytes> {
 }
 
 /// The combination rule of an aggregate family. Numbers are on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum AggregateKind {
     /// Wrapping 64-bit sum.
@@ -126,20 +127,6 @@ impl RowMutation {
 }
 
 impl<B> Mutation<B> {
-    /// The family this touches; `None` for the whole row.
-    pub fn family(&self) -> Option<FamilyId> {
-        match self {
-            Mutation::DeleteRow { .. } => None,
-            Mutation::Put { family, .. }
-            | Mutation::ExpiringPut { family, .. }
-            | Mutation::Merge { family, .. }
-            | Mutation::DeleteFamily { family, .. }
-            | Mutation::DeleteFamilyVersion { family, .. }
-            | Mutation::DeleteColumn { family, .. }
-            | Mutation::DeleteVersion { family, .. } => Some(*family),
-        }
-    }
-
     /// The same mutation at another time: of the cell that it writes, or the last time that it deletes.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
@@ -221,6 +208,22 @@ impl<B> Mutation<B> {
                 qualifier: bytes(qualifier),
                 timestamp: *timestamp,
             },
+        }
+    }
+}
+
+impl<B> Mutation<B> {
+    /// The family this touches; `None` for the whole row.
+    pub fn family(&self) -> Option<FamilyId> {
+        match self {
+            Mutation::DeleteRow { .. } => None,
+            Mutation::Put { family, .. }
+            | Mutation::ExpiringPut { family, .. }
+            | Mutation::Merge { family, .. }
+            | Mutation::DeleteFamily { family, .. }
+            | Mutation::DeleteFamilyVersion { family, .. }
+            | Mutation::DeleteColumn { family, .. }
+            | Mutation::DeleteVersion { family, .. } => Some(*family),
         }
     }
 }

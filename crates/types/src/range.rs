@@ -1,11 +1,12 @@
 //! Ranges and sets of rows.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
 /// Rows from `start` (inclusive) to `end` (exclusive). Every kind of bound is converted to this form: the row after `r`
 /// is `r` followed by a zero byte.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RowRange {
     /// First row; empty is the beginning of the table.
     pub start: Bytes,

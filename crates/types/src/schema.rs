@@ -3,6 +3,7 @@
 use crate::gc::GcRule;
 use crate::ids::{FamilyId, GroupId, TableId, TableName, TimeUnit};
 use crate::mutation::AggregateKind;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod deletes;
@@ -12,7 +13,7 @@ pub use deletes::{DeleteRule, Deletes, KeepDeleted};
 pub use group::GroupOptions;
 
 /// The failures that an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Durability {
     /// None: it is in memory only, and lost when the process dies.
     None,
@@ -23,7 +24,7 @@ pub enum Durability {
 }
 
 /// The type of a family's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ValueType {
     /// Uninterpreted.
     Bytes,
@@ -32,7 +33,7 @@ pub enum ValueType {
 }
 
 /// A column family.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Family {
     /// Unique within the table.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct Family {
 }
 
 /// A set of families with their own memtables and files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalityGroup {
     /// Unique within the table.
     pub id: GroupId,
@@ -79,7 +80,7 @@ impl LocalityGroup {
 }
 
 /// Block compression. Numbers are on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Compression {
     /// Uncompressed.
@@ -106,7 +107,7 @@ impl Compression {
 }
 
 /// A table. Immutable once published: a change creates a new one with a higher version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableSchema {
     /// Which table.
     pub id: TableId,

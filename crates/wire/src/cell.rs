@@ -11,6 +11,7 @@
 //! | 8 | timestamp |
 //! | 1 | type |
 //! | n | value |
+//! | 2, n | tags; only with `KeyValueCodecWithTags`, and only of a cell that has some |
 
 use crate::WireError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -170,25 +171,57 @@ impl CellReader {
         result
     }
 
+    /// The next cell and its tags, of a block in the layout of `KeyValueCodecWithTags`.
+    ///
+    /// # Errors
+    /// Bytes that are not a cell, or the end of the block.
+    pub fn read_with_tags(&mut self) -> Result<(Cell, Bytes), WireError> {
+        let result = self.decode_with_tags();
+        if result.is_err() {
+            self.block.clear();
+        }
+        result
+    }
+
     fn decode(&mut self) -> Result<Cell, WireError> {
+        let (cell, rest) = self.parts()?;
+        if rest.is_empty() {
+            return Ok(cell);
+        }
+        let limit = cell.value.len() as u64;
+        Err(WireError::TooLong {
+            what: "value of a cell",
+            limit,
+            found: limit + rest.len() as u64,
+        })
+    }
+
+    fn decode_with_tags(&mut self) -> Result<(Cell, Bytes), WireError> {
+        let (cell, mut rest) = self.parts()?;
+        if rest.is_empty() {
+            return Ok((cell, rest));
+        }
+        let len = number(&mut rest, 2, "length of a cell's tags", Buf::get_u16)?;
+        let tags = take(&mut rest, usize::from(len), "tags of a cell")?;
+        if rest.is_empty() {
+            return Ok((cell, tags));
+        }
+        let limit = u64::from(len);
+        Err(WireError::TooLong {
+            what: "tags of a cell",
+            limit,
+            found: limit + rest.len() as u64,
+        })
+    }
+
+    /// The next cell, and the bytes behind its value.
+    fn parts(&mut self) -> Result<(Cell, Bytes), WireError> {
         let total = self.length("length of a cell")?;
         let mut cell = take(&mut self.block, total, "cell")?;
         let key_len = length(&mut cell, "length of a cell's key")?;
         let value_len = length(&mut cell, "length of a cell's value")?;
         let mut key = take(&mut cell, key_len, "key of a cell")?;
-        if cell.len() != value_len {
-            let (needed, found) = (value_len as u64, cell.len() as u64);
-            let what = "value of a cell";
-            return Err(if value_len > cell.len() {
-                WireError::Truncated { what, needed, found }
-            } else {
-                WireError::TooLong {
-                    what,
-                    limit: needed,
-                    found,
-                }
-            });
-        }
+        let value = take(&mut cell, value_len, "value of a cell")?;
         let row_len = number(&mut key, 2, "length of a row", Buf::get_u16)?;
         let row = take(&mut key, usize::from(row_len), "row of a cell")?;
         let family_len = number(&mut key, 1, "length of a family", Buf::get_u8)?;
@@ -201,14 +234,15 @@ impl CellReader {
         let qualifier = take(&mut key, qualifier_len, "qualifier of a cell")?;
         let timestamp = number(&mut key, 8, "timestamp of a cell", Buf::get_i64)?;
         let kind = CellType::from_code(number(&mut key, 1, "type of a cell", Buf::get_u8)?)?;
-        Ok(Cell {
+        let found = Cell {
             row,
             family,
             qualifier,
             timestamp,
             kind,
-            value: cell,
-        })
+            value,
+        };
+        Ok((found, cell))
     }
 
     fn length(&mut self, what: &'static str) -> Result<usize, WireError> {
@@ -228,7 +262,12 @@ fn length(bytes: &mut Bytes, what: &'static str) -> Result<usize, WireError> {
     Ok(number(bytes, 4, what, Buf::get_u32)? as usize)
 }
 
-fn number<T>(bytes: &mut Bytes, len: usize, what: &'static str, get: fn(&mut Bytes) -> T) -> Result<T, WireError> {
+pub(crate) fn number<T>(
+    bytes: &mut Bytes,
+    len: usize,
+    what: &'static str,
+    get: fn(&mut Bytes) -> T,
+) -> Result<T, WireError> {
     let (needed, found) = (len as u64, bytes.len() as u64);
     if found < needed {
         return Err(WireError::Truncated { what, needed, found });
@@ -236,7 +275,7 @@ fn number<T>(bytes: &mut Bytes, len: usize, what: &'static str, get: fn(&mut Byt
     Ok(get(bytes))
 }
 
-fn take(bytes: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, WireError> {
+pub(crate) fn take(bytes: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, WireError> {
     let (needed, found) = (len as u64, bytes.len() as u64);
     if found < needed {
         return Err(WireError::Truncated { what, needed, found });

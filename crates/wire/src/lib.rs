@@ -3,7 +3,7 @@
 //! The crate is pure: bytes in, bytes out; no sockets, no time.
 //!
 //! Modules: [`frame`] splits a stream of bytes into requests and responses. [`messages`] are the protobuf messages in
-//! them. [`cell`] reads and writes the cells that follow a message. [`region`] and [`meta`] hold the names and rows by
+//! them. [`cell`] reads and writes the cells that follow a message, [`tags`] reads their tags. [`region`] and [`meta`] hold the names and rows by
 //! which a client finds the server of a row. [`exception`] names the errors in responses. [`zookeeper`] is the protocol of
 //! clients that look the cluster up in ZooKeeper.
 //!
@@ -23,6 +23,7 @@ pub mod frame;
 pub mod messages;
 pub mod meta;
 pub mod region;
+pub mod tags;
 pub mod zookeeper;
 
 mod error;

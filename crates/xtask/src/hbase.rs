@@ -8,11 +8,18 @@
 //! * `--record`: the real HBase of `cargo xtask rival`, into the expectation.
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
+//! * `--measure`: PerformanceEvaluation against Stele and a real HBase, with their CPU time ([`measure`]).
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
+//! * `--conformance`: HBase's own test classes ([`conformance`]).
+//! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
 
+mod conformance;
 mod differences;
 mod gateways;
+mod measure;
+mod migration;
+mod reasons;
 mod tools;
 mod transcript;
 
@@ -32,10 +39,11 @@ const MAIN: &str = "stele.clients.hbase.Transcript";
 /// The options of `cargo xtask hbase`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only cases whose `area.case` matches this regular expression; for tools, those whose name does.
+    /// Only cases whose `area.case` matches this regular expression; for tools and classes, those whose name does.
     #[arg(long, value_name = "REGEX", default_value = "")]
     only: Regex,
-    /// The server: `stele` (started here), `hbase` (that of `cargo xtask rival`), or HOST:PORT of a running one.
+    /// The server: `stele` (started here), `hbase` (that of `cargo xtask rival`), or HOST:PORT of a running one. For
+    /// `--conformance` also several of those, with commas in between.
     #[arg(long, value_name = "SERVER", default_value = "stele")]
     against: String,
     /// Writes the transcript of the real HBase into the expectation.
@@ -53,7 +61,25 @@ pub struct Arguments {
     /// Replicates a table from the HBase of `cargo xtask rival`, which is started, instead.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics"])]
     replication: bool,
-    /// The ZooKeeper, or its facade, of a running server: HOST:PORT.
+    /// Measures Stele and the HBase of `cargo xtask rival` with PerformanceEvaluation instead; both are started afresh.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
+    measure: bool,
+    /// Runs HBase's own test classes instead; they drop ALL tables of the server.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication"])]
+    conformance: bool,
+    /// Migrates a table of the HBase of `cargo xtask rival`, which is started, instead.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
+    migration: bool,
+    /// Rows of the table that is migrated.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "migration")]
+    rows: u32,
+    /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", default_value = "heap=2g")]
+    settings: Vec<String>,
+    /// Starts the server as the tests build it (`cargo build -p stele`), with debug assertions.
+    #[arg(long)]
+    debug: bool,
+    /// The ZooKeeper, or its facade, of a running server: HOST:PORT. Of several servers, in their order.
     #[arg(long, value_name = "HOST:PORT", requires = "against")]
     quorum: Option<String>,
 }
@@ -67,21 +93,30 @@ struct Target {
 }
 
 impl Target {
-    fn of(name: &str, quorum: Option<&str>) -> Result<Target> {
+    fn of(name: &str, arguments: &Arguments) -> Result<Target> {
         match name {
             "stele" => Target::stele(),
-            "hbase" => Target::hbase(),
-            address => Ok(Target {
-                address: address.to_owned(),
-                quorum: quorum.map(str::to_owned),
-                started: None,
-            }),
+            "hbase" => Target::hbase(&arguments.settings),
+            address => Ok(Target::running(address, arguments.quorum.as_deref())),
+        }
+    }
+
+    fn running(address: &str, quorum: Option<&str>) -> Target {
+        Target {
+            address: address.to_owned(),
+            quorum: quorum.map(str::to_owned),
+            started: None,
         }
     }
 
     fn stele() -> Result<Target> {
         server::build()?;
-        let scratch = Scratch::new("hbase")?;
+        Target::start("hbase")
+    }
+
+    /// Starts a server that is built.
+    fn start(name: &str) -> Result<Target> {
+        let scratch = Scratch::new(name)?;
         let (data, log) = (scratch.join("data"), scratch.join("server.log"));
         let (address, quorum) = (free_address()?, free_address()?);
         let server = Server::start(&Start {
@@ -97,9 +132,9 @@ impl Target {
     }
 
     /// The real one runs on afterwards: its start takes half a minute.
-    fn hbase() -> Result<Target> {
+    fn hbase(settings: &[String]) -> Result<Target> {
         let request = Request {
-            settings: vec!["heap=2g".to_owned()],
+            settings: settings.to_vec(),
             conf: None,
             fresh: false,
         };
@@ -110,6 +145,10 @@ impl Target {
             quorum: None,
             started: None,
         })
+    }
+
+    fn quorum(&self) -> Result<&str> {
+        self.quorum.as_deref().context("this needs --quorum of the server")
     }
 
     /// Ends the server; whether it still ran. Its files stay when something failed.
@@ -131,24 +170,55 @@ impl Target {
 
 /// Whether everything was as expected.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.debug {
+        server::choose(server::Build::Tests);
+    }
+    if arguments.measure {
+        return measure::run();
+    }
+    if arguments.conformance {
+        return conformance(arguments);
+    }
     let name = if arguments.record { "hbase" } else { &arguments.against };
-    let target = Target::of(name, arguments.quorum.as_deref())?;
+    let target = Target::of(name, arguments)?;
     let passed = if arguments.tools {
         tools::run(&target.address, &arguments.only)?
     } else if arguments.gateways {
-        let quorum = target
-            .quorum
-            .as_deref()
-            .context("--gateways needs --quorum of this server")?;
-        gateways::run(&target.address, quorum, &arguments.only)?
+        gateways::run(&target.address, target.quorum()?, &arguments.only)?
     } else if arguments.semantics {
         semantics(&target)?
     } else if arguments.replication {
-        replication(&target)?
+        replication(&Target::hbase(&arguments.settings)?, &target)?
+    } else if arguments.migration {
+        migration::run(&Target::hbase(&arguments.settings)?, &target, arguments.rows)?
     } else {
         cases(&target.address, arguments)?
     };
     Ok(target.end(passed)? && passed)
+}
+
+/// Runs HBase's own tests on several servers: they wait for most of their time.
+fn conformance(arguments: &Arguments) -> Result<bool> {
+    let targets = match arguments.against.as_str() {
+        "stele" => {
+            server::build()?;
+            let start = |n| Target::start(&format!("hbase-conformance-{n}"));
+            (0..conformance::SERVERS).map(start).collect::<Result<Vec<_>>>()?
+        }
+        addresses => {
+            let quorums = arguments.quorum.iter().flat_map(|quorums| quorums.split(','));
+            let pairs = addresses.split(',').zip(quorums);
+            pairs
+                .map(|(address, quorum)| Target::running(address, Some(quorum)))
+                .collect()
+        }
+    };
+    let servers = targets.iter().map(|target| Ok((&*target.address, target.quorum()?)));
+    let servers: Vec<(&str, &str)> = servers.collect::<Result<_>>()?;
+    let passed = conformance::run(&servers, &arguments.only)?;
+    targets
+        .into_iter()
+        .try_fold(passed, |passed, target| Ok(target.end(passed)? && passed))
 }
 
 /// Runs `tests/clients/semantics`.
@@ -172,12 +242,8 @@ fn semantics(target: &Target) -> Result<bool> {
 }
 
 /// Adds Stele as a peer of a real HBase, and compares the cells of both.
-fn replication(target: &Target) -> Result<bool> {
-    let source = Target::hbase()?;
-    let quorum = target
-        .quorum
-        .as_deref()
-        .context("--replication needs --quorum of this server")?;
+fn replication(source: &Target, target: &Target) -> Result<bool> {
+    let quorum = target.quorum()?;
     let class_path = format!("{}/*", crate::tools::hbase_cases()?.display());
     let passed = Run::new("java")
         .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp"])

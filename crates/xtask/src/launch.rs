@@ -14,6 +14,13 @@ const READY_WAIT: Duration = Duration::from_secs(20);
 
 /// Starts a process with its output in `log`, and waits until it listens on the address.
 pub fn listening(name: &str, command: Run, address: &str, log: &Path) -> Result<Process> {
+    let mut process = spawned(name, command, log)?;
+    wait(name, &mut process, || TcpStream::connect(address).is_ok())?;
+    Ok(process)
+}
+
+/// Starts a process with its output in `log`.
+pub fn spawned(name: &str, command: Run, log: &Path) -> Result<Process> {
     let log = File::create(log).with_context(|| format!("making {}", log.display()))?;
     let child = command
         .into_command()
@@ -22,9 +29,7 @@ pub fn listening(name: &str, command: Run, address: &str, log: &Path) -> Result<
         .stderr(log)
         .spawn()
         .with_context(|| format!("starting {name}"))?;
-    let mut process = Process::new(child);
-    wait(name, &mut process, || TcpStream::connect(address).is_ok())?;
-    Ok(process)
+    Ok(Process::new(child))
 }
 
 /// Waits until a process is ready. Fails if it ends before that.

@@ -19,6 +19,7 @@ mod bench;
 mod bench_engine;
 mod cargo_tests;
 mod clients;
+mod cluster;
 mod corpus;
 mod crash;
 mod debian;
@@ -136,6 +137,8 @@ enum Task {
     },
     /// Runs the coordinator's suite and its failure tests on a real etcd of three members.
     Etcd,
+    /// Runs a cluster on this machine, or kills nodes of one under load.
+    Cluster(cluster::Arguments),
     /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
     /// acknowledged write is lost.
     Zombie {
@@ -233,6 +236,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Etcd => etcd::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::Cluster(arguments) => cluster::run(&arguments),
         Task::Zombie { rounds } => stores::zombie(Service::S3, rounds),
         Task::Soak {
             megabytes,

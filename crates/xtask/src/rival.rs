@@ -117,7 +117,7 @@ pub struct PartName {
 impl Rival {
     const ALL: [Rival; 3] = [Rival::Hbase, Rival::Emulator, Rival::Stele];
 
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Rival::Hbase => "hbase",
             Rival::Emulator => "emulator",
@@ -125,7 +125,7 @@ impl Rival {
         }
     }
 
-    fn place(self) -> Place {
+    pub fn place(self) -> Place {
         Place::of(self.name())
     }
 

@@ -65,7 +65,7 @@ impl Service {
 }
 
 /// A running store with an empty bucket; killed when dropped.
-struct Store {
+pub struct Store {
     _process: Process,
     /// Such as `s3://bucket`.
     url: String,
@@ -73,6 +73,23 @@ struct Store {
     options: String,
     /// Where the objects of the bucket are, each in a file of its name, where the store keeps them so.
     folder: Option<PathBuf>,
+}
+
+impl Store {
+    /// Such as `s3://bucket`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The value of `--data-option`.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+}
+
+/// An empty S3 server.
+pub fn start_s3(scratch: &Scratch) -> Result<Store> {
+    Service::S3.start(scratch)
 }
 
 impl Remote for Store {

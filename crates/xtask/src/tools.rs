@@ -153,6 +153,11 @@ pub fn hbase_cases() -> Result<PathBuf> {
     java_program("java-hbase", "tests/clients/java-hbase")
 }
 
+/// HBase's published tests with all their jars: the folder that holds them.
+pub fn hbase_conformance() -> Result<PathBuf> {
+    java_program("hbase-conformance", "tests/clients/hbase-conformance")
+}
+
 /// A gateway of HBase or its shell, with all its jars: the folder that holds them.
 pub fn hbase_gateway(name: &str) -> Result<PathBuf> {
     java_program(

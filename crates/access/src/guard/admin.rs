@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotInfo,
-    SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy,
+    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
-use stele_types::{Resource, Rights, RowRange, TableName, TableSchema, TabletId};
+use stele_types::{Resource, Rights, RowRange, ServerId, TableName, TableSchema, TabletId};
 
 fn table(name: &TableName) -> Resource {
     Resource::Table(name.clone())
@@ -220,6 +220,21 @@ impl TableAdmin for Guard {
             self.check("namespace", &namespace(name), Rights::VIEW)?;
         }
         self.tables.namespace(name).await
+    }
+
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        self.check("cluster_status", &Resource::Cluster, Rights::VIEW)?;
+        self.tables.cluster_status().await
+    }
+
+    async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {
+        let call = self.tables.move_tablet(tablet, to);
+        self.administer("move_tablet", Resource::Cluster, call).await
+    }
+
+    async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
+        let call = self.tables.drain_server(server, drains);
+        self.administer("drain_server", Resource::Cluster, call).await
     }
 
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {

@@ -4,13 +4,15 @@ use super::Guard;
 use super::narrow::narrowed;
 use crate::grants::{Families, TableRights};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    BatchReservation, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, ServiceError,
-    ServiceResult, Step, TableService, TabletInfo, TabletPlace,
+    BatchReservation, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServerPlace,
+    ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
 };
 use stele_types::{
-    ErrorKind, FamilyId, Mutation, Resource, Rights, RowBatch, RowRange, RowSet, RowWrites, TableName, TableSchema,
+    ErrorKind, FamilyId, Mutation, Resource, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName,
+    TableSchema,
 };
 
 impl Guard {
@@ -94,6 +96,39 @@ impl Guard {
                 return Err(self.denied(OPERATION, &request.table, Rights::READ));
             }
         }
+        Ok(())
+    }
+}
+
+impl Guard {
+    /// Checks the rights for an operation on several rows: each of them as an operation of its own.
+    fn check_rows_operation(&self, request: &mut RowsOperation) -> ServiceResult<()> {
+        let schema = self.service.schema(&request.table);
+        let of_row = |row: &Bytes, id: Option<TableId>| RowOperation {
+            table: request.table.clone(),
+            id,
+            row: row.clone(),
+            condition: None,
+            steps: Vec::new(),
+            otherwise: Vec::new(),
+            durability: None,
+            token: None,
+        };
+        let mut checked = Vec::new();
+        for (row, condition) in &request.conditions {
+            let mut operation = of_row(row, request.id);
+            operation.condition = Some(condition.clone());
+            self.check_operation(&mut operation)?;
+            checked.push((row.clone(), operation.condition.unwrap_or_else(|| condition.clone())));
+        }
+        for (row, steps) in &request.rows {
+            let mut operation = of_row(row, request.id);
+            operation.steps.clone_from(steps);
+            self.check_operation(&mut operation)?;
+        }
+        request.conditions = checked;
+        // After the checks, which come before existence.
+        request.id.get_or_insert(schema?.id);
         Ok(())
     }
 }
@@ -190,6 +225,14 @@ impl TableService for Guard {
         outcome
     }
 
+    async fn rows_operation(&self, mut request: RowsOperation) -> ServiceResult<bool> {
+        self.check_rows_operation(&mut request)?;
+        let table = request.table.clone();
+        let outcome = self.service.rows_operation(request).await;
+        self.note_rows("rows_operation", &table, outcome.as_ref().err());
+        outcome
+    }
+
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         self.readable("sample_row_keys", table, &RowSet::new(vec![range.clone()]))?;
         self.service.sample_row_keys(table, range).await
@@ -203,6 +246,11 @@ impl TableService for Guard {
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
         self.check_seen("places", table)?;
         self.service.places(table)
+    }
+
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        // Addresses of servers are told to every known caller.
+        self.service.other_servers()
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {

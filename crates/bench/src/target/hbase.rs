@@ -2,35 +2,24 @@
 //!
 //! `hbase://host:port` names any server of the cluster, master or not. Parameters of its own:
 //! * `timeout_ms=N`: longest time of each call; 60,000 as in HBase's client when absent.
-//! * those of TLS ([`super::dial`]).
 //!
 //! Like HBase's own client, and unlike most drivers: one socket to each server, shared by all clients of a thread.
 //! Requests are written together and responses taken in any order, so that the server limits the figures.
 //!
-//! Modules, from the bottom up: [`failure`] decides about retries. [`slots`] and [`socket`] carry calls. [`servers`],
-//! [`locations`] and [`cluster`] find servers. [`requests`] and [`rows`] translate. [`connection`], [`batch`], [`scan`]
-//! and [`admin`] implement a target's operations.
+//! `stele_hbaseclient` finds servers and carries calls. Modules here, from the bottom up: [`requests`] and [`rows`]
+//! translate. [`connection`], [`scan`] and [`admin`] implement a target's operations.
 
-use super::dial::Dial;
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
-use cluster::Cluster;
-use socket::SocketOptions;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_hbaseclient::{Cluster, Failure, Remedy, Settings};
 
 mod admin;
-mod batch;
-mod cluster;
 mod connection;
-mod failure;
-mod locations;
 mod requests;
 mod rows;
 mod scan;
-mod servers;
-mod slots;
-mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +35,7 @@ struct HbaseTarget {
     name: String,
     /// `host:port` of the server that is contacted first.
     bootstrap: String,
-    options: SocketOptions,
+    timeout: Duration,
 }
 
 /// A target at this address.
@@ -66,22 +55,39 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if !url.path.is_empty() {
         return bad(format!("there is nothing at {:?}", url.path));
     }
-    url.allow_parameters(&[&Dial::PARAMETERS[..], &["timeout_ms"]].concat())?;
+    url.allow_parameters(&["timeout_ms"])?;
     let timeout = Duration::from_millis(url.number("timeout_ms", 1..=u64::from(u32::MAX), CALL_TIMEOUT_MS)?);
     let bootstrap = format!("{}:{port}", url.host);
     Ok(Arc::new(HbaseTarget {
         name: url.name_or("hbase")?,
         bootstrap,
-        options: SocketOptions {
-            timeout,
-            dial: Dial::of(url, &[])?,
-        },
+        timeout,
     }))
 }
 
 impl HbaseTarget {
     fn cluster(&self) -> Cluster {
-        Cluster::new(self.bootstrap.clone(), self.options.clone())
+        let settings = Settings {
+            timeout: self.timeout,
+            user: "stele-bench",
+            ..Settings::default()
+        };
+        Cluster::new(vec![self.bootstrap.clone()], settings)
+    }
+}
+
+impl From<Failure> for TargetError {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match &failure {
+            Failure::Lost(_) => Self::Connection(text),
+            Failure::Timeout(ms) => Self::Timeout(*ms),
+            Failure::Unassigned(_) => Self::Busy(text),
+            Failure::NoTable(_) => Self::Refused(text),
+            Failure::Protocol(_) => Self::Protocol(text),
+            Failure::Exception { .. } if failure.remedy() == Remedy::GiveUp => Self::Refused(text),
+            Failure::Exception { .. } => Self::Busy(text),
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_client::{
     CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewSnapshot, NewTable,
-    ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, ServiceError, ServiceResult,
-    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups, TableService, TableUpdate,
-    TabletInfo, TabletPlace,
+    ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError,
+    ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups,
+    TableService, TableUpdate, TabletInfo, TabletPlace,
 };
 use stele_env::tokio_env::TokioRuntime;
 use stele_filter::Filter;
@@ -278,6 +278,10 @@ impl TableService for Fake {
         self.mutate_rows(request).await?.into_iter().collect()
     }
 
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        Err(ServiceError::invalid("the API has no such call"))
+    }
+
     async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
@@ -327,10 +331,7 @@ impl TableService for Fake {
 
     fn place_of(&self, table: &TableName, _: &[u8]) -> ServiceResult<TabletPlace> {
         self.schema(table)?;
-        Ok(TabletPlace {
-            id: TabletId(1),
-            range: RowRange::all(),
-        })
+        Ok(TabletPlace::here(TabletId(1), RowRange::all()))
     }
 
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {

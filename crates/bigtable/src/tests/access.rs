@@ -39,6 +39,7 @@ fn calls() -> BTreeMap<&'static str, (Needs, Vec<u8>)> {
         ("/google.bigtable.admin.v2.BigtableInstanceAdmin/", instances()),
         ("/google.longrunning.Operations/", operations()),
         ("/stele.admin.v1.", own_services()),
+        ("/stele.admin.v1.Cluster/", cluster()),
     ] {
         for (name, needs, request) in calls {
             let path: &'static str = format!("{prefix}{name}").leak();
@@ -633,6 +634,27 @@ fn own_services() -> Calls {
                 revoke: vec![],
             }
             .encode_to_vec(),
+        ),
+    ]
+}
+
+fn cluster() -> Calls {
+    use Needs::Administers;
+    vec![
+        (
+            "GetStatus",
+            Administers,
+            own::GetClusterStatusRequest::default().encode_to_vec(),
+        ),
+        (
+            "MoveTablet",
+            Administers,
+            own::MoveTabletRequest::default().encode_to_vec(),
+        ),
+        (
+            "DrainServer",
+            Administers,
+            own::DrainServerRequest::default().encode_to_vec(),
         ),
     ]
 }

@@ -2,18 +2,18 @@
 
 use super::{Catalog, Result};
 use crate::error::CatalogError;
-use crate::record::{self, SnapshotRecord};
+use crate::record;
 use crate::view::SnapshotEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_coord::{Condition, Coord, Write};
-use stele_types::{Resource, SnapshotId};
+use stele_types::Resource;
 
 /// All snapshots.
 pub(super) async fn load(coord: &dyn Coord) -> Result<BTreeMap<(String, String), Arc<SnapshotEntry>>> {
     let mut snapshots = BTreeMap::new();
     for (key, versioned) in coord.list(record::SNAPSHOTS).await? {
-        let entry = decode(&versioned.value, versioned.version);
+        let entry = record::decode_snapshot(&versioned.value, versioned.version);
         let entry = entry.and_then(|entry| {
             let expected = record::snapshot_key(&entry.name.0, &entry.name.1);
             match expected == key {
@@ -28,41 +28,6 @@ pub(super) async fn load(coord: &dyn Coord) -> Result<BTreeMap<(String, String),
         snapshots.insert(entry.name.clone(), Arc::new(entry));
     }
     Ok(snapshots)
-}
-
-fn decode(bytes: &[u8], version: u64) -> std::result::Result<SnapshotEntry, String> {
-    let record: SnapshotRecord = record::decode(bytes)?;
-    let (schema, _) = record::decode_table(&record.table).map_err(|why| format!("the table: {why}"))?;
-    Ok(SnapshotEntry {
-        id: SnapshotId(record.id),
-        name: (record.namespace, record.name),
-        schema: Arc::new(schema),
-        created_micros: record.created_micros,
-        completed_micros: record.completed_micros,
-        expires_micros: record.expires_micros,
-        front_end_data: record.front_end_data,
-        parts: record.parts,
-        tablets: record.tablets,
-        bytes: record.bytes,
-        version,
-    })
-}
-
-fn encode(entry: &SnapshotEntry) -> bytes::Bytes {
-    let (namespace, name) = entry.name.clone();
-    record::encode(&SnapshotRecord {
-        id: entry.id.0,
-        namespace,
-        name,
-        table: record::encode_table(&entry.schema, entry.schema.id),
-        created_micros: entry.created_micros,
-        completed_micros: entry.completed_micros,
-        expires_micros: entry.expires_micros,
-        front_end_data: entry.front_end_data.clone(),
-        parts: entry.parts,
-        tablets: entry.tablets,
-        bytes: entry.bytes,
-    })
 }
 
 impl Catalog {
@@ -96,7 +61,7 @@ impl Catalog {
     async fn put_snapshot(&self, condition: Condition, mut entry: SnapshotEntry) -> Result<Arc<SnapshotEntry>> {
         let write = Write::Put {
             key: condition.key.clone(),
-            value: encode(&entry),
+            value: record::encode_snapshot(&entry),
         };
         entry.version = self.commit(vec![condition], vec![write]).await?;
         let entry = Arc::new(entry);
@@ -132,7 +97,8 @@ impl Catalog {
         let Some(found) = self.coord.get(&key).await? else {
             return Ok(None);
         };
-        let entry = decode(&found.value, found.version).map_err(|detail| CatalogError::Corruption { key, detail })?;
+        let entry = record::decode_snapshot(&found.value, found.version)
+            .map_err(|detail| CatalogError::Corruption { key, detail })?;
         if entry.id != made.id {
             return Ok(None);
         }
@@ -151,7 +117,7 @@ mod tests {
     use stele_coord::EmbeddedCoord;
     use stele_env::tokio_env::TokioRuntime;
     use stele_storage::memory::MemoryStorage;
-    use stele_types::TableName;
+    use stele_types::{SnapshotId, TableName};
 
     fn entry(id: u64, name: &str) -> SnapshotEntry {
         SnapshotEntry {
@@ -216,7 +182,7 @@ mod tests {
         let catalog = Catalog::load(coord.clone()).await.unwrap();
         let write = Write::Put {
             key: record::snapshot_key("n", "other"),
-            value: encode(&entry(7, "s")),
+            value: record::encode_snapshot(&entry(7, "s")),
         };
         catalog.commit(Vec::new(), vec![write]).await.unwrap();
         let refused = Catalog::load(coord).await.err().expect("two names");

@@ -83,10 +83,7 @@ pub(super) async fn info(shared: &Shared, call: &Call) -> Outcome<Reply> {
         let state = state.map(|(_, state)| state).unwrap_or_default();
         compaction_state = Some(region_loads::compaction_kind(state) as i32);
     }
-    let place = TabletPlace {
-        id: region.tablet,
-        range: region.range,
-    };
+    let place = TabletPlace::here(region.tablet, region.range);
     call.reply(&GetRegionInfoResponse {
         region_info: regions::info(&region.table, &place),
         compaction_state,

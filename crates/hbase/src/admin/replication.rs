@@ -23,6 +23,7 @@ use std::sync::Arc;
 use stele_types::{DeleteRule, Mutation, RowMutation, TableName, TableSchema};
 use stele_wire::cell::{Cell, CellReader};
 use stele_wire::messages::{Empty, ReplicateWalEntryRequest, WalEntry};
+use stele_wire::tags;
 
 /// Family of the events that a log has between changes.
 const EVENTS: &[u8] = b"METAFAMILY";
@@ -63,7 +64,7 @@ fn take(
     }
     let table = names::from_text(&entry.key.table_name)?;
     for _ in 0..entry.associated_cell_count.unwrap_or(0) {
-        let cell = cells.read()?;
+        let (cell, tags) = cells.read_with_tags()?;
         if cell.family == EVENTS {
             check_event(&cell)?;
         } else if table.namespace != SYSTEM_NAMESPACE {
@@ -74,7 +75,7 @@ fn take(
                     rows: Vec::new(),
                 }),
             };
-            rows.add(shared, cell)?;
+            rows.add(shared, cell, tags)?;
         }
     }
     Ok(())
@@ -103,7 +104,13 @@ fn sink(shared: &Context, table: &TableName) -> Outcome<Arc<TableSchema>> {
 
 impl Rows {
     /// Adds a cell to the last row, if it is of that row.
-    fn add(&mut self, shared: &Context, cell: Cell) -> Outcome<()> {
+    fn add(&mut self, shared: &Context, cell: Cell, tags: Bytes) -> Outcome<()> {
+        let tags = tags::read(tags)?;
+        if let Some(kind) = tags.foreign {
+            return Err(Failure::not_served(format!(
+                "a replicated cell with a tag of type {kind}"
+            )));
+        }
         let now = times::now(&self.schema, shared.env.wall_micros());
         let schema = &self.schema;
         let (row, mutation): (Bytes, Mutation) = Converter {
@@ -111,7 +118,7 @@ impl Rows {
             nonce_group: None,
             now,
         }
-        .logged(cell)?;
+        .logged(cell, tags.lifetime_ms)?;
         match self.rows.last_mut() {
             Some(last) if last.row == row => last.mutations.push(mutation),
             _ => self.rows.push(RowMutation {

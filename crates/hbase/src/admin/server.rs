@@ -18,7 +18,7 @@ pub(super) async fn region_load(shared: &Shared, call: &Call) -> Outcome<Reply> 
         Some(name) => {
             let name = names::from_message(name)?;
             match shared.service.schema(&name) {
-                Ok(schema) => region_loads = region_loads::of_table(shared, &schema).await?,
+                Ok(schema) => region_loads = region_loads::of_table(shared, &schema, None).await?,
                 // No regions of such a table are here.
                 Err(error) if error.kind == ErrorKind::NotFound => {}
                 Err(error) => return Err(Failure::from(error)),
@@ -27,7 +27,7 @@ pub(super) async fn region_load(shared: &Shared, call: &Call) -> Outcome<Reply> 
         None => {
             for schema in meta_table::all_tables(shared).await? {
                 // A table that is dropped meanwhile has no regions.
-                region_loads.extend(region_loads::of_table(shared, &schema).await.unwrap_or_default());
+                region_loads.extend(region_loads::of_table(shared, &schema, None).await.unwrap_or_default());
             }
         }
     }
@@ -40,7 +40,8 @@ pub(super) async fn online_regions(shared: &Shared, call: &Call) -> Outcome<Repl
     for schema in meta_table::all_tables(shared).await? {
         if schema.enabled {
             let places = shared.service.places(&schema.name).unwrap_or_default();
-            region_info.extend(places.iter().map(|place| regions::info(&schema.name, place)));
+            let here = places.iter().filter(|place| place.server.is_none());
+            region_info.extend(here.map(|place| regions::info(&schema.name, place)));
         }
     }
     call.reply(&GetOnlineRegionResponse { region_info })

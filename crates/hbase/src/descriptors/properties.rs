@@ -1,23 +1,17 @@
 //! The properties of a table that a descriptor asks for.
 //!
-//! An attribute acts, or is kept for its reader, or is refused. Refused are those whose absence a user would notice in
-//! results: replicas, encryption, code on the server.
+//! An attribute acts, or is kept for its reader, or is refused (`checks`).
 
 use super::attributes::{self, get, is_false, is_true, number, remove, set};
+use super::checks::{check_family, check_table};
 use super::files::FileOptions;
 use super::{deletes, names, rules};
-use crate::coprocessor::CLASSES;
 use crate::failure::{Failure, Outcome};
 use std::collections::BTreeMap;
 use stele_client::NewFamily;
 use stele_types::limits::TABLET_BYTES;
 use stele_types::{DeleteRule, Durability, TableSchema, ValueType};
-use stele_wire::messages::{self, BytesBytesPair, ColumnFamilySchema};
-
-/// A smaller file size makes too many regions, says HBase.
-const FILE_BYTES_MIN: i64 = 2 << 20;
-/// And smaller memtables, too many flushes.
-const MEMTABLE_BYTES_MIN: i64 = 1 << 20;
+use stele_wire::messages::{self, BytesBytesPair};
 
 /// Names of split policies begin with this.
 const POLICIES: &str = "org.apache.hadoop.hbase.regionserver.";
@@ -79,64 +73,6 @@ impl Properties {
     }
 }
 
-fn check_table(table: &messages::TableSchema) -> Outcome<()> {
-    let attributes = &table.attributes;
-    let refused = |name: &str, value: &str| {
-        let message = format!("{name} => {value} is not supported by this server");
-        Err(Failure::do_not_retry(message))
-    };
-    if number::<i64>(attributes, attributes::MAX_FILESIZE)?.is_some_and(|bytes| bytes < FILE_BYTES_MIN) {
-        let message = "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" is too small, which might \
-                       cause over splitting into unmanageable number of regions.";
-        return Err(Failure::do_not_retry(message));
-    }
-    if number::<i64>(attributes, attributes::MEMSTORE_FLUSHSIZE)?.is_some_and(|bytes| bytes < MEMTABLE_BYTES_MIN) {
-        let message = "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" is too small, \
-                       which might cause very frequent flushing.";
-        return Err(Failure::do_not_retry(message));
-    }
-    match number::<i32>(attributes, attributes::REGION_REPLICATION)? {
-        None | Some(1) => {}
-        Some(..=0) => {
-            return Err(Failure::do_not_retry(
-                "Table region replication should be at least one.",
-            ));
-        }
-        Some(replicas) => return refused(attributes::REGION_REPLICATION, &replicas.to_string()),
-    }
-    if let Some(policy) = get(attributes, attributes::ERASURE_CODING_POLICY).filter(|policy| !policy.is_empty()) {
-        return refused(attributes::ERASURE_CODING_POLICY, policy);
-    }
-    let code = attributes
-        .iter()
-        .filter(|pair| pair.first.to_ascii_lowercase().starts_with(b"coprocessor$"))
-        .find(|pair| !is_served_everywhere(&pair.second));
-    match code {
-        Some(code) => refused(
-            &code.first.escape_ascii().to_string(),
-            &code.second.escape_ascii().to_string(),
-        ),
-        None => Ok(()),
-    }
-}
-
-/// Whether a coprocessor, `jar|class|priority|settings`, has a service that every table has.
-fn is_served_everywhere(coprocessor: &[u8]) -> bool {
-    let class = coprocessor.split(|byte| *byte == b'|').nth(1).unwrap_or_default();
-    CLASSES.iter().any(|served| served.as_bytes() == class.trim_ascii())
-}
-
-fn check_family(family: &ColumnFamilySchema) -> Outcome<()> {
-    let attributes = &family.attributes;
-    let encrypted = get(attributes, attributes::ENCRYPTION).unwrap_or_default();
-    if encrypted.is_empty() {
-        return Ok(());
-    }
-    let (name, family) = (attributes::ENCRYPTION, family.name.escape_ascii());
-    let message = format!("{name} => {encrypted} of column family {family} is not supported by this server");
-    Err(Failure::do_not_retry(message))
-}
-
 fn durability(attributes: &[BytesBytesPair]) -> Outcome<Option<Durability>> {
     Ok(match get(attributes, attributes::DURABILITY).unwrap_or("USE_DEFAULT") {
         "USE_DEFAULT" => None,
@@ -150,19 +86,26 @@ fn durability(attributes: &[BytesBytesPair]) -> Outcome<Option<Durability>> {
 
 /// The size at which tablets are split: 0 for the server's, the largest for tables that are not to be split.
 fn tablet_bytes_max(attributes: &[BytesBytesPair]) -> Outcome<u64> {
-    let policy = get(attributes, attributes::SPLIT_POLICY).unwrap_or_default();
+    let of_settings = || get(attributes, "hbase.regionserver.region.split.policy");
+    let policy = get(attributes, attributes::SPLIT_POLICY).or_else(of_settings);
+    let policy = policy.unwrap_or_default();
     let name = policy.strip_prefix(POLICIES);
     let known = policy.is_empty() || name.is_some_and(|name| name == NO_SPLITS || POLICIES_BY_SIZE.contains(&name));
     if !known {
         let message = format!("Unable to load configured region split policy '{policy}'");
         return Err(Failure::do_not_retry(message));
     }
-    let never = name == Some(NO_SPLITS) || is_false(attributes, "SPLIT_ENABLED");
-    if never {
+    if is_never_split(attributes) {
         return Ok(*TABLET_BYTES.end());
     }
     let bytes = number::<i64>(attributes, attributes::MAX_FILESIZE)?.and_then(|bytes| u64::try_from(bytes).ok());
     Ok(bytes.map_or(0, |bytes| bytes.clamp(*TABLET_BYTES.start(), *TABLET_BYTES.end())))
+}
+
+/// Whether a table's regions are not split, on request neither.
+pub(crate) fn is_never_split(attributes: &[BytesBytesPair]) -> bool {
+    let policy = get(attributes, attributes::SPLIT_POLICY).and_then(|policy| policy.strip_prefix(POLICIES));
+    policy == Some(NO_SPLITS) || is_false(attributes, "SPLIT_ENABLED")
 }
 
 /// Corrects attributes of a table that are not true, because it was changed through another interface.

@@ -239,9 +239,44 @@ fn descriptors_that_nothing_can_keep_are_refused() {
         (of_family("BLOOMFILTER", "X"), "BLOOMFILTER"),
         (of_family("KEEP_DELETED_CELLS", "MAYBE"), "KEEP_DELETED_CELLS"),
         (of_family("ENCRYPTION", "AES"), "ENCRYPTION"),
+        (of_family("DFS_REPLICATION", "-1"), "Replication"),
+        (of_family("REPLICATION_SCOPE", "-1"), "Replication scope"),
+        (of_family("IN_MEMORY_COMPACTION", "INVALID"), "IN_MEMORY_COMPACTION"),
+        (
+            of_table("hbase.regionserver.region.split.policy", "none.Such"),
+            "split policy",
+        ),
+        (of_table("hbase.hstore.datatiering.type", "TIME_RANGE"), "Tiering"),
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
+}
+
+#[test]
+fn tiers_by_age_need_files_by_age() {
+    let setting = |name: &str, value: &str| messages::NameStringPair {
+        name: name.into(),
+        value: value.into(),
+    };
+    let tiers = setting("hbase.hstore.datatiering.type", "TIME_RANGE");
+    let engine = "org.apache.hadoop.hbase.regionserver.DateTieredStoreEngine";
+    let with = |attributes: &[(&'static str, &str)], settings: Vec<messages::NameStringPair>| {
+        let mut f = family("f", &[]);
+        f.configuration = settings;
+        let mut wanted = table(attributes, vec![f]);
+        complete(&mut wanted, DeleteRule::ByTimestamp);
+        Properties::of(&wanted, DeleteRule::ByTimestamp).is_ok()
+    };
+    let of_table = [("hbase.hstore.engine.class", engine)];
+    let of_family = || setting("hbase.hstore.engine.class", engine);
+    assert!(!with(&[], vec![tiers.clone()]));
+    assert!(with(&of_table, vec![tiers.clone()]));
+    assert!(with(&[], vec![tiers.clone(), of_family()]));
+    assert!(!with(
+        &of_table,
+        vec![tiers, setting("hbase.hstore.engine.class", "other")]
+    ));
+    assert!(with(&[], vec![of_family()]));
 }
 
 #[test]
@@ -303,4 +338,20 @@ fn a_family_in_a_group_of_its_own_shows_the_options_of_that() {
     let shown = shown(&schema);
     let compression = |family: usize| get(&shown.column_families[family].attributes, "COMPRESSION");
     assert_eq!((compression(0), compression(1)), (Some("SNAPPY"), Some("ZSTD")));
+}
+
+#[test]
+fn tables_may_limit_their_cells_and_refuse_splits() {
+    let limit = |value: &str| {
+        let attributes = [("hbase.server.keyvalue.maxsize", value)];
+        cell_bytes_max(&made(table(&attributes, vec![family("f", &[])])))
+    };
+    assert_eq!(limit("10240"), Some(10_240));
+    assert_eq!(limit("0"), None);
+    assert_eq!(cell_bytes_max(&made(table(&[], vec![family("f", &[])]))), None);
+    let policy = |name: &str| is_never_split(&pairs(&[("SPLIT_POLICY", name)]));
+    assert!(policy("org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy"));
+    assert!(!policy("org.apache.hadoop.hbase.regionserver.SteppingSplitPolicy"));
+    assert!(is_never_split(&pairs(&[("SPLIT_ENABLED", "false")])));
+    assert!(!is_never_split(&[]));
 }

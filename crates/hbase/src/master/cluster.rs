@@ -1,13 +1,14 @@
-//! The status of the cluster: one server, which is the master too.
+//! The status of the cluster. The server that is asked calls itself the master.
 
 use crate::call::{Call, Reply};
 use crate::failure::Outcome;
 use crate::front_end::Shared;
 use crate::names;
 use crate::{meta_table, region_loads};
+use stele_client::ServerPlace;
 use stele_wire::messages::{
     ClusterOption, ClusterStatus, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, OneText,
-    RegionLoad, RegionSpecifier, RegionStatesCount, TableRegionStatesCount,
+    RegionLoad, RegionSpecifier, RegionStatesCount, ServerName, TableRegionStatesCount,
 };
 use stele_wire::region;
 
@@ -19,7 +20,7 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: GetClusterStatusRequest = call.message("GetClusterStatusRequest")?;
     let asks = |option: ClusterOption| request.options.is_empty() || request.options.contains(&(option as i32));
     let text = |text: &str| Some(OneText { text: text.to_owned() });
-    let server = shared.server_name();
+    let (server, others) = (shared.server_name(), shared.service.other_servers());
     let mut status = ClusterStatus::default();
     if asks(ClusterOption::HbaseVersion) {
         status.hbase_version = text(HBASE_VERSION);
@@ -38,9 +39,17 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
     }
     if asks(ClusterOption::ServersName) {
         status.servers_name.push(server.clone());
+        status.servers_name.extend(others.iter().map(|other| name_of(other)));
     }
     if asks(ClusterOption::LiveServers) {
-        let regions = regions(shared).await?;
+        for other in &others {
+            let regions = regions(shared, Some(other)).await?;
+            status.live_servers.push(LiveServerInfo {
+                server: name_of(other),
+                server_load: region_loads::of_server(shared, regions),
+            });
+        }
+        let regions = regions(shared, None).await?;
         status.live_servers.push(LiveServerInfo {
             server,
             server_load: region_loads::of_server(shared, regions),
@@ -52,16 +61,31 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
     call.reply(&GetClusterStatusResponse { cluster_status: status })
 }
 
-/// The load of all regions, with that of `hbase:meta`.
-async fn regions(shared: &Shared) -> Outcome<Vec<RegionLoad>> {
-    let mut loads = vec![RegionLoad {
-        region_specifier: RegionSpecifier::named(region::META_REGION.into()),
-        ..RegionLoad::default()
-    }];
+fn name_of(server: &ServerPlace) -> ServerName {
+    ServerName {
+        host_name: server.host.clone(),
+        port: Some(u32::from(server.port)),
+        start_code: Some(server.start_code),
+    }
+}
+
+/// The load of the regions of this server, with that of `hbase:meta`, or of another one.
+async fn regions(shared: &Shared, server: Option<&ServerPlace>) -> Outcome<Vec<RegionLoad>> {
+    let mut loads = Vec::new();
+    if server.is_none() {
+        loads.push(RegionLoad {
+            region_specifier: RegionSpecifier::named(region::META_REGION.into()),
+            ..RegionLoad::default()
+        });
+    }
     for schema in meta_table::all_tables(shared).await? {
         if schema.enabled {
             // A table that is dropped meanwhile has no regions.
-            loads.extend(region_loads::of_table(shared, &schema).await.unwrap_or_default());
+            loads.extend(
+                region_loads::of_table(shared, &schema, server)
+                    .await
+                    .unwrap_or_default(),
+            );
         }
     }
     Ok(loads)

@@ -29,11 +29,9 @@ impl Listed {
         }
     }
 
-    fn is_enabled(&self) -> bool {
-        match self {
-            Listed::Meta => true,
-            Listed::Table(schema) => schema.enabled,
-        }
+    /// Whether its recorded state is this.
+    fn has_state(&self, enabled: bool) -> bool {
+        matches!(self, Listed::Table(schema) if schema.enabled == enabled)
     }
 
     fn descriptor(&self) -> messages::TableSchema {
@@ -148,7 +146,11 @@ async fn list(shared: &Shared, wanted: Wanted) -> Outcome<Vec<Listed>> {
     if let Some(namespace) = &wanted.namespace {
         namespaces::check_exists(shared, namespace).await?;
     }
-    let mut tables = vec![Listed::Meta];
+    // Lists by state are made from recorded states, and hbase:meta has none.
+    let mut tables = match wanted.is_enabled {
+        None => vec![Listed::Meta],
+        Some(_) => Vec::new(),
+    };
     tables.extend(meta_table::all_tables(shared).await?.into_iter().map(Listed::Table));
     tables.retain(|table| {
         let name = table.name();
@@ -159,7 +161,7 @@ async fn list(shared: &Shared, wanted: Wanted) -> Outcome<Vec<Listed>> {
                 .as_ref()
                 .is_none_or(|namespace| *namespace == name.namespace)
             && pattern.as_ref().is_none_or(|pattern| pattern.matches(&name))
-            && wanted.is_enabled.is_none_or(|enabled| enabled == table.is_enabled())
+            && wanted.is_enabled.is_none_or(|enabled| table.has_state(enabled))
     });
     tables.sort_by_cached_key(|table| names::to_text(&table.name()));
     Ok(tables)

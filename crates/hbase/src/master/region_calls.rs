@@ -1,6 +1,6 @@
 //! Calls about regions: splits, merges, places.
 
-use super::changes::{change, existing};
+use super::changes::{change, existing, failure};
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stele_types::{ErrorKind, TabletId};
 use stele_wire::messages::{
     Empty, MajorCompactionTimestampResponse, MergeTableRegionsRequest, MoveRegionRequest, OneRegion, OneTable,
-    RegionSpecifier, SplitRegionRequest,
+    RegionSpecifier, SplitRegionRequest, TruncateRegionRequest,
 };
 use stele_wire::{exception, region};
 
@@ -35,7 +35,7 @@ async fn split_region(shared: &Shared, request: SplitRegionRequest) -> Outcome<(
     }
     let region = region_search::find_known(shared, &RegionSpecifier::named(name.clone())).await?;
     let schema = shared.schema(&region.table)?;
-    if descriptors::is_false(&descriptors::shown(&schema).attributes, "SPLIT_ENABLED") {
+    if descriptors::is_never_split(&descriptors::shown(&schema).attributes) {
         let message = format!(
             "Split region {} failed as region split is disabled for the table",
             show()
@@ -69,6 +69,25 @@ fn check_split_row(region: &Region, row: &[u8]) -> Outcome<()> {
         return Err(Failure::do_not_retry(message));
     }
     Ok(())
+}
+
+/// Serves `TruncateRegion`: the rows of one region are deleted, and the region stays.
+pub(super) async fn truncate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
+    let request: TruncateRegionRequest = call.message("TruncateRegionRequest")?;
+    let nonce = (request.nonce_group, request.nonce);
+    let work = move |shared: Arc<Shared>| async move { truncate_region(&shared, request).await };
+    change(shared, call, nonce, work).await
+}
+
+async fn truncate_region(shared: &Shared, request: TruncateRegionRequest) -> Outcome<()> {
+    let specifier = RegionSpecifier::named(region::name(&request.region_info));
+    if crate::regions::is_meta(&specifier) {
+        return Err(Failure::do_not_retry("Can't truncate region in catalog tables"));
+    }
+    let region = region_search::find_known(shared, &specifier).await?;
+    let schema = shared.schema(&region.table)?;
+    let dropped = shared.admin.drop_row_range(&schema.name, region.range).await;
+    dropped.map_err(|error| failure(&schema.name, error))
 }
 
 /// Serves `MergeTableRegions`. Only neighbours are merged, also when the client would have others too.

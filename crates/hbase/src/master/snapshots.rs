@@ -78,7 +78,8 @@ async fn take(
     reply(shared.procedures.finished(nonce).proc_id)
 }
 
-async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescription) -> Outcome<()> {
+/// Takes a snapshot. The caller has the turn for changes.
+pub(super) async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescription) -> Outcome<()> {
     let text = wanted.table.clone().unwrap_or_default();
     let table = names::from_text(text.as_bytes())?;
     if text == region::META_TABLE {

@@ -158,3 +158,56 @@ async fn results_of_single_cells_of_a_wide_row_cost_linear_time() {
     let found: ScanResponse = message(&response);
     assert_eq!(found.cells_per_result.len(), 5_000);
 }
+
+#[tokio::test]
+async fn rows_that_a_filter_judges_as_wholes_are_not_cut() {
+    let model = Model::new(&[""]);
+    for cell in 0..10 {
+        model.put("r", &format!("q{cell}"), "v");
+    }
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let random = messages::RandomRowFilter { chance: 1.0 };
+    let judges = Filter {
+        name: "org.apache.hadoop.hbase.filter.RandomRowFilter".into(),
+        serialized_filter: Some(random.encode_to_vec().into()),
+    };
+    for (filter, cells) in [(None, 1), (Some(judges), 10)] {
+        let scan = messages::Scan {
+            max_result_size: Some(1),
+            filter,
+            ..messages::Scan::default()
+        };
+        let found: ScanResponse = message(&client.call("Scan", &open(&model, scan)).await);
+        assert_eq!(found.cells_per_result, [cells]);
+        assert_eq!(found.partial_flag_per_result, [cells < 10]);
+    }
+}
+
+#[tokio::test]
+async fn scanned_rows_count_once() {
+    let model = Model::new(&[""]);
+    for row in 0..200 {
+        model.put(&format!("r{row:03}"), "q", "v");
+    }
+    model.batch_rows.store(90, Ordering::Relaxed);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let mut request = open(&model, messages::Scan::default());
+    let (mut counts, mut rows) = ([0, 0], 0);
+    loop {
+        request.track_scan_metrics = Some(true);
+        let response = client.call("Scan", &request).await;
+        let found: ScanResponse = message(&response);
+        rows += found.cells_per_result.len();
+        let metrics = found.scan_metrics.clone().expect("they were asked for").metrics;
+        for (count, metric) in counts.iter_mut().zip(metrics) {
+            *count += metric.value.expect("it has a value");
+        }
+        if found.more_results_in_region != Some(true) {
+            break;
+        }
+        request = next(&response);
+    }
+    assert_eq!((rows, counts), (200, [200, 0]), "scanned and filtered");
+}

@@ -59,7 +59,7 @@ impl TabletControl for Noting {
     }
 
     /// In halves, as if compactions had moved the family in the tablet since it was divided.
-    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
         let is_half = !self.made.lock().contains(&tablet);
         Ok(is_half.then_some(FamilyId(1)).into_iter().collect())
     }
@@ -73,15 +73,15 @@ impl TabletControl for Noting {
         Ok(())
     }
 
-    fn compact(&self, _: TabletId, _: bool) -> ServiceResult<()> {
+    async fn compact(&self, _: TabletId, _: bool) -> ServiceResult<()> {
         Ok(())
     }
 
-    fn compaction(&self, _: TabletId) -> ServiceResult<CompactionState> {
+    async fn compaction(&self, _: TabletId) -> ServiceResult<CompactionState> {
         Ok(CompactionState::None)
     }
 
-    fn split_candidates(&self) -> Vec<TabletId> {
+    async fn split_candidates(&self) -> Vec<TabletId> {
         self.large.lock().iter().copied().collect()
     }
 

@@ -1,7 +1,7 @@
 //! One call of a caller, from its frame to its answer.
 
-use super::Shared;
 use super::rows::{Batch, Rows, State};
+use super::{Caller, Shared};
 use crate::credit::{Credit, Needs};
 use crate::cursor::Decoded;
 use crate::frame::{Encoded, Frame, FrameKind, LAST, OUTCOME_UNKNOWN};
@@ -47,7 +47,13 @@ pub(super) enum Started {
 const RANGE_BYTES: usize = size_of::<RowRange>();
 
 /// Begins a call. A request that cannot be decoded is the caller's fault, and ends the connection.
-pub(super) fn start(shared: &Arc<Shared>, needs: &Needs, frame: Frame, memory: Reservation) -> Decoded<Started> {
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    needs: &Needs,
+    frame: Frame,
+    memory: Reservation,
+) -> Decoded<Started> {
     let header = CallHeader::decode(frame.header)?;
     let (call, body) = (frame.call, frame.body);
     let kind = match header.kind {
@@ -79,6 +85,14 @@ pub(super) fn start(shared: &Arc<Shared>, needs: &Needs, frame: Frame, memory: R
             let answer = async move {
                 let outcome = tablets.row_operation(tablet, request).await?;
                 Ok(messages::encode_outcome(&outcome))
+            };
+            unary(shared, call, &header, answer, memory)
+        }
+        CallKind::Control => {
+            let (control, identity) = (Arc::clone(&caller.control), caller.identity);
+            let answer = async move {
+                let answer = control.control(identity, body).await?;
+                Ok(messages::encode_control(&answer))
             };
             unary(shared, call, &header, answer, memory)
         }

@@ -1,7 +1,7 @@
 //! The task of one connection of a caller.
 
 use super::calls::{self, Answer, Done, Started, Step, failed, go_on, rows_frame};
-use super::{ConnectionError, Shared};
+use super::{Caller, ConnectionError, Shared};
 use crate::credit::{Credit, Needs};
 use crate::error::ProtocolError;
 use crate::frame::{Encoded, Frame, FrameKind, Head};
@@ -27,6 +27,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct Connection<T> {
     socket: T,
     shared: Arc<Shared>,
+    caller: Caller,
     input: Input,
     output: Output<Reservation>,
     /// Steps that were not ready when they were first polled.
@@ -58,7 +59,7 @@ struct Life {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
-    pub fn new(socket: T, shared: Arc<Shared>) -> Self {
+    pub fn new(socket: T, shared: Arc<Shared>, caller: Caller) -> Self {
         let now = shared.env.now();
         let life = Life {
             heard: now,
@@ -68,6 +69,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         Connection {
             socket,
             shared,
+            caller,
             input: Input::default(),
             output: Output::new(),
             steps: FuturesUnordered::new(),
@@ -263,7 +265,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
         self.last = call;
         let memory = self.reserved.take().unwrap_or_else(|| self.shared.requests.empty());
-        match calls::start(&self.shared, &self.needs, frame, memory)? {
+        match calls::start(&self.shared, &self.caller, &self.needs, frame, memory)? {
             Started::Answered(answer) => self.send(answer),
             Started::Running(step, credit) => self.run(call, step, credit, cx),
         }

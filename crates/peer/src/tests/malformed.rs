@@ -77,14 +77,14 @@ async fn violations_end_the_connection() {
 
 #[tokio::test]
 async fn unknown_calls_and_cancels_are_no_violations() {
-    let mut bytes = request(1, Err(256), b"anything");
+    let mut bytes = request(1, Err(257), b"anything");
     bytes.extend_from_slice(Encoded::bare(FrameKind::Cancel, 77, &[]).head());
     bytes.extend_from_slice(Encoded::bare(FrameKind::Credit, 77, &[1; 8]).head());
     bytes.extend_from_slice(Encoded::bare(FrameKind::Ping, 0, &[]).head());
     let (ended, answers) = served(bytes).await;
     ended.unwrap();
     let text = String::from_utf8_lossy(&answers);
-    assert!(text.contains("does not know calls of kind 256"), "{text}");
+    assert!(text.contains("does not know calls of kind 257"), "{text}");
     assert!(answers.ends_with(Encoded::bare(FrameKind::Pong, 0, &[]).head()));
 }
 

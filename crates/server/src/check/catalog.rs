@@ -7,7 +7,7 @@ use super::snapshots::NamedSnapshot;
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_catalog::record::{self, SnapshotRecord, TabletRecord};
+use stele_catalog::record::{self, SnapshotRecord};
 use stele_catalog::{TableEntry, TabletEntry};
 use stele_coord::{Coord, CoordError, EmbeddedCoord};
 use stele_env::Env;
@@ -64,10 +64,11 @@ async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Resul
             report.damage(&key, None, "not the key of a tablet", Vec::new());
             continue;
         };
-        match record::decode::<TabletRecord>(&versioned.value) {
-            Ok(tablet) => tablets.entry(table).or_default().push(TabletEntry {
+        match record::decode_tablet(&versioned.value) {
+            Ok((range, assignment)) => tablets.entry(table).or_default().push(TabletEntry {
                 id,
-                range: tablet.range(),
+                range,
+                assignment,
                 version: versioned.version,
             }),
             Err(why) => report.damage(&key, None, why, Vec::new()),

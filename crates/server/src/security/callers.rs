@@ -5,7 +5,7 @@
 use super::files;
 use crate::config::AccessConfig;
 use crate::node::Node;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,9 @@ pub async fn start(
             audit: None,
         });
     };
+    let Some(rules) = &node.rules else {
+        bail!("access: a cluster has no access rules yet: leave access off");
+    };
     let audit = match &config.audit_log {
         None => None,
         Some(folder) => Some(open_audit(folder, env, metrics).await.context("audit_log")?),
@@ -65,7 +68,7 @@ pub async fn start(
         trusts_users: config.trusts_users,
         audits_rows: config.audits_rows,
     };
-    let access = Access::new(Arc::clone(&node.rules), options, audit.clone(), env.clone());
+    let access = Access::new(Arc::clone(rules), options, audit.clone(), env.clone());
     if let (Some(path), Some(bytes)) = (&config.tokens, bytes) {
         let failing = metrics.gauge(
             "stele_tokens_reload_failing",
@@ -86,7 +89,10 @@ pub fn secured(
     bigtable: BigtableFrontEnd,
     hbase: Option<HBaseFrontEnd>,
 ) -> (BigtableFrontEnd, Option<HBaseFrontEnd>) {
-    let bigtable = bigtable.with_rules(Rules::open(Arc::clone(&node.rules)));
+    let bigtable = match &node.rules {
+        Some(rules) => bigtable.with_rules(Rules::open(Arc::clone(rules))),
+        None => bigtable,
+    };
     match &callers.access {
         None => (bigtable, hbase),
         Some(access) => (

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_client::{
-    MutateRows, ReadRows, RmwOperation, RmwRule, Router, RowOperation, ServiceError, ServiceResult, Step, TableService,
+    MutateRows, ReadRows, RmwOperation, RmwRule, RowOperation, ServiceError, ServiceResult, Step, TableService,
     TabletService,
 };
 use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, RowWrites, TabletId, Timestamp};
@@ -28,7 +28,7 @@ const READS_MAX: u32 = 60;
 /// The state that all clients share.
 pub(super) struct Clients {
     fleet: Arc<Fleet>,
-    router: Arc<Router>,
+    service: Arc<dyn TableService>,
     registers: Mutex<BTreeMap<Bytes, Register<Option<u64>>>>,
     counters: Mutex<BTreeMap<Bytes, Counter>>,
     now: Mutex<Moment>,
@@ -64,10 +64,10 @@ fn number(cell: &Cell) -> Option<u64> {
 }
 
 impl Clients {
-    pub(super) fn new(fleet: Arc<Fleet>, router: Arc<Router>) -> Arc<Self> {
+    pub(super) fn new(fleet: Arc<Fleet>, service: Arc<dyn TableService>) -> Arc<Self> {
         Arc::new(Clients {
             fleet,
-            router,
+            service,
             registers: Mutex::default(),
             counters: Mutex::default(),
             now: Mutex::new(1),
@@ -180,7 +180,7 @@ impl Clients {
             rows: vec![put(&row, value)].into(),
             durability: None,
         };
-        let answer = self.router.mutate_rows(request).await;
+        let answer = self.service.mutate_rows(request).await;
         let answer = answer.and_then(|results| results.into_iter().collect::<ServiceResult<()>>());
         let ended = self.tick();
         self.of_register(&row, |known| known.end(write, outcome(&answer), ended));
@@ -205,7 +205,7 @@ impl Clients {
             durability: None,
             token: None,
         };
-        let answer = self.router.row_operation(request).await;
+        let answer = self.service.row_operation(request).await;
         let told = answer.as_ref().ok().and_then(|done| number(done.written.first()?));
         let (result, ended) = (outcome(&answer), self.tick());
         let told = told.map(|told| told as i64);
@@ -248,7 +248,7 @@ impl Clients {
     }
 
     async fn cells(&self, request: ReadRows) -> Result<Vec<Cell>, ServiceError> {
-        let mut stream = self.router.read_rows(request).await?;
+        let mut stream = self.service.read_rows(request).await?;
         let mut cells = Vec::new();
         while let Some(batch) = stream.next().await? {
             cells.extend(batch.into_cells());

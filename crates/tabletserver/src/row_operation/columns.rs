@@ -1,7 +1,8 @@
 //! The columns that steps read: those of rules, and those whose newest version is deleted.
 //!
 //! A rule needs the newest cell of its column, whose timestamp bounds that of the new cell, and the newest cell within its
-//! times, which is its operand. Later rules of the column continue with the cell of the first, so they need none.
+//! times, which is its operand. Later rules of the column continue with the cell of the first, so they need none. Several deletes of a
+//! column need as many versions of it.
 
 use crate::memory::RowMemory;
 use crate::read_for_write::{Begun, NeedsReservation, RowCells, Wanted, read_row, read_small_row};
@@ -101,12 +102,20 @@ fn column_of(step: &Step) -> Option<(FamilyId, &[u8])> {
 }
 
 /// The columns that steps read of a row that is not small.
-struct Columns<'s>(BTreeMap<(FamilyId, &'s [u8]), Operand>);
+struct Columns<'s>(BTreeMap<(FamilyId, &'s [u8]), Needed>);
+
+/// The cells of a column that are read.
+#[derive(Clone, Copy)]
+struct Needed {
+    operand: Operand,
+    /// How many deletes there are of a newest version.
+    deletes: i32,
+}
 
 /// The cell of a column whose value is read.
 #[derive(Clone, Copy)]
 enum Operand {
-    /// None: the newest version is deleted.
+    /// None: versions are deleted only.
     Nothing,
     /// The newest cell within these timestamps.
     Newest(Option<Times>),
@@ -119,9 +128,14 @@ impl<'s> Columns<'s> {
             let Some(column) = column_of(step) else {
                 continue;
             };
-            let operand = columns.entry(column).or_insert(Operand::Nothing);
-            if let (Operand::Nothing, Step::Modify(first)) = (*operand, step) {
-                *operand = Operand::Newest(first.times);
+            let needed: &mut Needed = columns.entry(column).or_insert(Needed {
+                operand: Operand::Nothing,
+                deletes: 0,
+            });
+            match (needed.operand, step) {
+                (Operand::Nothing, Step::Modify(first)) => needed.operand = Operand::Newest(first.times),
+                (_, Step::DeleteNewest { .. }) => needed.deletes = needed.deletes.saturating_add(1),
+                _ => {}
             }
         }
         Columns(columns)
@@ -130,10 +144,16 @@ impl<'s> Columns<'s> {
     /// Whether a cell is needed, behind the one that was kept last. The cells of a column come newest first. So no cell within
     /// the operand's times was kept unless the last one is within them.
     fn keeps(&self, cell: &Cell, last: Option<&Cell>) -> bool {
-        let Some(operand) = self.0.get(&of_cell(cell)) else {
+        let Some(needed) = self.0.get(&of_cell(cell)) else {
             return false;
         };
-        match (operand, last.filter(|last| of_cell(last) == of_cell(cell))) {
+        let last = last.filter(|last| of_cell(last) == of_cell(cell));
+        if needed.deletes > 1 {
+            // The filter lets no more through than are deleted, unless there are too many columns for one. It may let the operand
+            // through twice.
+            return last.is_none_or(|last| last.timestamp != cell.timestamp);
+        }
+        match (&needed.operand, last) {
             (_, None) => true,
             (Operand::Nothing, Some(_)) => false,
             (Operand::Newest(times), Some(last)) => {
@@ -148,15 +168,15 @@ impl<'s> Columns<'s> {
             return None;
         }
         let mut members = Vec::new();
-        for (&(family, qualifier), operand) in &self.0 {
+        for (&(family, qualifier), needed) in &self.0 {
             let qualifier = Bound::Included(Bytes::copy_from_slice(qualifier));
             let column = Filter::ColumnRange {
                 family: schema.families.get(&family)?.name.to_string(),
                 start: qualifier.clone(),
                 end: qualifier,
             };
-            let newest = Filter::CellsPerColumn(1);
-            match *operand {
+            let newest = Filter::CellsPerColumn(needed.deletes.max(1));
+            match needed.operand {
                 Operand::Nothing => members.push(Filter::Chain(vec![column, newest, Filter::StripValue])),
                 Operand::Newest(None) => members.push(Filter::Chain(vec![column, newest])),
                 // Both with their values: they may be the same cell, and then either of them is kept.

@@ -154,8 +154,9 @@ impl<'s> Column<'s> {
         let mut newest = self.newest.map_or(now, |newest| now.max(least(newest)));
         let (mut timestamp, mut place) = (newest, 0);
         for (number, rule) in self.rules {
+            let continues = rule.is_new_version && value.is_there;
             operate(&rule.operation, &mut value, self.family_name, self.qualifier)?;
-            timestamp = rule.timestamp.unwrap_or(newest);
+            timestamp = rule.timestamp.filter(|_| !continues).unwrap_or(newest);
             newest = newest.max(timestamp);
             place = *number;
         }

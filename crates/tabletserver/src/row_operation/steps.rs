@@ -2,9 +2,11 @@
 
 use super::columns::versions;
 use super::modify::modify;
+use bytes::Bytes;
+use std::collections::BTreeMap;
 use stele_client::{RmwOperation, ServiceResult, Step};
 use stele_tablet::WriteSize;
-use stele_types::{Cell, Mutation, TableSchema, Timestamp};
+use stele_types::{Cell, FamilyId, Mutation, TableSchema, Timestamp};
 
 /// The times of an operation.
 #[derive(Clone, Copy)]
@@ -59,16 +61,20 @@ pub(super) fn resolve(
     );
     let modified = modify(schema, cells, &steps, now, bytes_max)?;
     let mut mutations = Vec::with_capacity(steps.len());
+    let mut deleted: BTreeMap<(FamilyId, Bytes), usize> = BTreeMap::new();
     for (place, step) in steps.into_iter().enumerate() {
         match step {
             Step::Mutate(mutation) => mutations.push(mutation),
             Step::MutateNow(mutation) => mutations.push(mutation.at(plain)),
             Step::DeleteNewest { family, qualifier } => {
-                if let Some(newest) = versions(cells, family, &qualifier).first() {
+                let before = deleted.entry((family, qualifier.clone())).or_default();
+                let version = versions(cells, family, &qualifier).get(*before);
+                *before += 1;
+                if let Some(version) = version {
                     mutations.push(Mutation::DeleteVersion {
                         family,
                         qualifier,
-                        timestamp: newest.timestamp,
+                        timestamp: version.timestamp,
                     });
                 }
             }

@@ -1,7 +1,9 @@
 //! The effect of deletes: hidden cells, and the time that compactions keep them.
 
+use serde::{Deserialize, Serialize};
+
 /// The cells that a delete hides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeleteRule {
     /// Only cells that are older in commit order (Bigtable, HQL, HBase's NEW_VERSION_BEHAVIOR).
     BySequence,
@@ -11,7 +13,7 @@ pub enum DeleteRule {
 }
 
 /// Whether compactions keep cells that are deleted (HBase's KEEP_DELETED_CELLS).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeepDeleted {
     /// No: they are dropped, and tombstones that have nothing left to hide as well.
     #[default]
@@ -23,7 +25,7 @@ pub enum KeepDeleted {
 }
 
 /// The effect of deletes in a family.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Deletes {
     /// `None` takes the table's.
     pub rule: Option<DeleteRule>,

@@ -4,10 +4,11 @@
 //! `None` takes the program's default, which may improve with a later version.
 
 use super::Compression;
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Options for the files of a locality group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupOptions {
     /// Codec of blocks.
     pub compression: Compression,

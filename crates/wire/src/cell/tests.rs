@@ -82,6 +82,31 @@ fn parts_that_do_not_fit_their_lengths_are_not_written() {
     assert!(out.is_empty());
 }
 
+#[test]
+fn tags_are_read_where_they_may_be() {
+    let tags = [0, 2, 8, 1];
+    let mut tagged = SEEN.to_vec();
+    tagged[3] += 6;
+    tagged.extend([0, 4]);
+    tagged.extend(tags);
+    let block: Bytes = [&SEEN[..], &tagged].concat().into();
+    let mut reader = CellReader::new(block.clone());
+    assert_eq!(reader.read_with_tags().unwrap().1, Bytes::new());
+    let (cell, found) = reader.read_with_tags().unwrap();
+    assert_eq!(
+        (&cell.value[..], &found[..], reader.remaining()),
+        (&b"v1"[..], &tags[..], 0)
+    );
+    let mut plain = CellReader::new(block);
+    assert!(plain.read().is_ok() && plain.read().is_err());
+    // Lengths of tags that contradict the cell's.
+    for len in [3, 5] {
+        let mut bad = tagged.clone();
+        bad[34] = len;
+        assert!(CellReader::new(bad.into()).read_with_tags().is_err(), "{len}");
+    }
+}
+
 fn any_kind() -> impl Strategy<Value = CellType> {
     prop::sample::select(vec![
         CellType::Put,
@@ -127,8 +152,12 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for cell in CellReader::new(bytes.into()) {
+        let bytes = Bytes::from(bytes);
+        for cell in CellReader::new(bytes.clone()) {
             if cell.is_err() { break; }
         }
+        let mut tagged = CellReader::new(bytes);
+        while tagged.read_with_tags().is_ok() {}
+        prop_assert_eq!(tagged.remaining(), 0);
     }
 }

@@ -20,6 +20,20 @@ pub struct SplitRegionRequest {
     pub nonce: Option<u64>,
 }
 
+/// Argument of `TruncateRegion`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TruncateRegionRequest {
+    /// The region.
+    #[prost(message, required, tag = "1")]
+    pub region_info: RegionInfo,
+    /// With `nonce`: makes the call safe to repeat.
+    #[prost(uint64, optional, tag = "2")]
+    pub nonce_group: Option<u64>,
+    /// See `nonce_group`.
+    #[prost(uint64, optional, tag = "3")]
+    pub nonce: Option<u64>,
+}
+
 /// Argument of `MergeTableRegions`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MergeTableRegionsRequest {

@@ -117,7 +117,7 @@ const LOAD: [&str; 8] = [
 
 /// Runs all whose names match; whether all were in order.
 pub fn run(address: &str, only: &Regex) -> Result<bool> {
-    let place = configure(address)?;
+    let place = configure(address, "hbase-clients")?;
     drop_table(address, LOAD_TABLE)?;
     let mut tally = Tally::default();
     for evaluation in EVALUATIONS.iter().filter(|one| only.is_match(&one.name())) {
@@ -153,8 +153,8 @@ fn drop_table(address: &str, table: &str) -> Result<()> {
 }
 
 /// A directory with the configuration of clients of this server.
-fn configure(address: &str) -> Result<Place> {
-    let place = Place::of("hbase-clients");
+pub(super) fn configure(address: &str, name: &str) -> Result<Place> {
+    let place = Place::of(name);
     place.prepare(true)?;
     let mut site = Site::new();
     site.set(

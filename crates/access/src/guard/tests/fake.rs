@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::{
     CompactionState, FamilyChange, GroupChange, MutateRows, NewSnapshot, NewTable, ReadRows, RowOperation, RowOutcome,
-    RowSample, RowStream, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate,
-    TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
+    RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName,
+    SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
 };
 use stele_filter::Filter;
 use stele_types::{
@@ -128,6 +128,10 @@ impl TableService for Fake {
                 .as_ref()
                 .and_then(|condition| condition.reads.as_ref()),
         );
+        reached()
+    }
+
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
         reached()
     }
 

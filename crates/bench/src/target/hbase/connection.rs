@@ -3,12 +3,8 @@
 //! Nearly every call finds the region known and its socket alive. That path allocates only the request's own parts. All
 //! other work is behind a boxed future, so that the usual one stays small.
 
-use super::cluster::Cluster;
-use super::failure::{BackOff, Failure, Remedy};
-use super::locations::Region;
 use super::rows::RowReader;
-use super::socket::{Method, Socket};
-use super::{batch, requests, scan};
+use super::{requests, scan};
 use crate::target::{self, Columns, Put, Result, Row, Scan, TargetError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,6 +12,10 @@ use prost::Message;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stele_hbaseclient::locations::Region;
+use stele_hbaseclient::nonces::unlike_others;
+use stele_hbaseclient::socket::{Method, Socket};
+use stele_hbaseclient::{Cluster, Failure, batch};
 use stele_wire::frame::Response;
 use stele_wire::messages::{
     Condition, GetRequest, GetResponse, MutateRequest, MutateResponse, MutationProto, RegionSpecifier, RowResult,
@@ -38,7 +38,7 @@ impl Connection {
     pub fn new(cluster: Arc<Cluster>) -> Self {
         Self {
             cluster,
-            nonce_group: requests::unlike_others(),
+            nonce_group: unlike_others(),
             nonce: AtomicU64::new(1),
         }
     }
@@ -71,10 +71,10 @@ impl Connection {
         mut failure: Option<Failure>,
         mut region: Option<Arc<Region>>,
     ) -> std::result::Result<Response, Failure> {
-        let mut back_off = BackOff::default();
+        let mut back_off = self.cluster.new_back_off();
         loop {
             if let Some(failed) = failure.take() {
-                if let Some(region) = region.take().filter(|_| forgets(&failed)) {
+                if let Some(region) = region.take().filter(|_| failed.forgets()) {
                     self.cluster.forget(table, &region);
                 }
                 self.cluster.back_off(&mut back_off, failed).await?;
@@ -113,11 +113,6 @@ impl Connection {
     }
 }
 
-/// Whether the region may have moved after such a failure.
-pub fn forgets(failure: &Failure) -> bool {
-    matches!(failure.remedy(), Remedy::Relocate | Remedy::Reopen)
-}
-
 async fn once<M: Message>(
     region: &Region,
     socket: &Socket,
@@ -147,7 +142,7 @@ impl target::Connection for Connection {
     }
 
     async fn put_many(&self, table: &str, puts: Vec<Put>) -> Result<()> {
-        Ok(batch::put_many(&self.cluster, table, &puts).await?)
+        Ok(batch::write(&self.cluster, table, &puts).await?)
     }
 
     async fn get(&self, table: &str, key: Bytes, columns: &Columns) -> Result<Option<Row>> {

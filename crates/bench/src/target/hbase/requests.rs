@@ -1,12 +1,13 @@
 //! Requests of single rows, in the form of HBase's own client.
 
-use super::failure::Failure;
 use crate::target::{Columns, Put, TargetError};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use stele_hbaseclient::Failure;
+use stele_hbaseclient::batch::RowChange;
+use stele_wire::WireError;
+use stele_wire::cell::{CELL_OVERHEAD_BYTES, CellRef, CellType, LATEST};
 use stele_wire::messages::{
     BINARY_COMPARATOR, BinaryComparator, ByteArrayComparable, Column, ColumnValue, Comparator, CompareType, Condition,
     DeleteType, Get, MutationProto, MutationType, QualifierValue,
@@ -139,19 +140,37 @@ pub fn counter(value: &[u8]) -> Result<i64, TargetError> {
     Ok(i64::from_be_bytes(bytes))
 }
 
-/// A number that is practically unique to this connection and call: the time, this process, and the number of earlier
-/// calls.
-pub fn unlike_others() -> u64 {
-    static EARLIER: AtomicU64 = AtomicU64::new(0);
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let parts = [
-        since.as_nanos() as u64,
-        u64::from(std::process::id()),
-        EARLIER.fetch_add(1, Ordering::Relaxed),
-    ];
-    let bytes: Vec<u8> = parts.iter().flat_map(|n| n.to_le_bytes()).collect();
-    // Zero means "none" to servers.
-    xxhash_rust::xxh3::xxh3_64(&bytes).max(1)
+/// A write with its cells in the cell block, the form of a Multi.
+impl RowChange for Put {
+    fn row(&self) -> &Bytes {
+        &self.key
+    }
+
+    fn cell_bytes(&self) -> usize {
+        let cell =
+            |(f, q, v): &(Arc<str>, Bytes, Bytes)| CELL_OVERHEAD_BYTES + self.key.len() + f.len() + q.len() + v.len();
+        self.cells.iter().map(cell).sum()
+    }
+
+    fn proto(&self) -> MutationProto {
+        MutationProto {
+            associated_cell_count: Some(self.cells.len() as i32),
+            ..mutation(self.key.clone(), MutationType::Put)
+        }
+    }
+
+    fn encode_cells(&self, out: &mut BytesMut) -> Result<(), WireError> {
+        self.cells.iter().try_for_each(|(family, qualifier, value)| {
+            let (row, family) = (&*self.key, family.as_bytes());
+            let cell = CellRef {
+                row,
+                family,
+                qualifier,
+                timestamp: LATEST,
+                kind: CellType::Put,
+                value,
+            };
+            cell.encode(out)
+        })
+    }
 }

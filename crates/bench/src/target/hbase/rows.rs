@@ -3,9 +3,9 @@
 //! A server may split a row into partial rows. Each is a result of its own, marked partial unless it is the last one.
 //! Parts of a row always follow one another, perhaps in different responses.
 
-use super::failure::Failure;
 use crate::target::{Cell, Row};
 use bytes::Bytes;
+use stele_hbaseclient::Failure;
 use stele_wire::cell::CellReader;
 
 /// Cells for which memory is reserved before they have been read.
@@ -22,14 +22,6 @@ impl RowReader {
         Self {
             cells: CellReader::new(block),
         }
-    }
-
-    /// The cells of the next result, which has `count`.
-    ///
-    /// # Errors
-    /// Fewer cells, or bytes that are not cells.
-    pub fn cells(&mut self, count: usize) -> Result<Vec<stele_wire::cell::Cell>, Failure> {
-        (0..count).map(|_| Ok(self.cells.read()?)).collect()
     }
 
     /// The next result, which has `count` cells; `None` if that is zero.

@@ -4,17 +4,15 @@
 //! last whole row. Parts of a row that had arrived by then are dropped, and the row is read again. As in HBase's own
 //! client there is one request at a time.
 
-use super::cluster::Cluster;
-use super::connection::forgets;
-use super::failure::{BackOff, Failure, Remedy};
-use super::locations::Region;
 use super::requests;
 use super::rows::{Assembly, RowReader};
-use super::socket::{Method, Socket};
 use crate::target::{Row, Scan};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use stele_hbaseclient::locations::Region;
+use stele_hbaseclient::socket::{Method, Socket};
+use stele_hbaseclient::{Cluster, Failure, Remedy};
 use stele_wire::messages::{self, RegionSpecifier, ScanRequest, ScanResponse, decode};
 
 /// Bytes after which a response ends: HBase's `hbase.client.scanner.max.result.size`.
@@ -37,17 +35,17 @@ pub type Sink<'a> = &'a mut (dyn for<'r> FnMut(&'r Row) -> ControlFlow<()> + Sen
 /// Reads a range.
 pub async fn run(cluster: &Cluster, table: &str, scan: &Scan, sink: Sink<'_>) -> Result<(), Failure> {
     let mut progress = Progress::new(scan);
-    let mut back_off = BackOff::default();
+    let mut back_off = cluster.new_back_off();
     while !progress.over {
         let (seen, mut region) = (progress.returned, None);
         let result = region_scan(cluster, table, &mut progress, &mut region, sink).await;
         let Err(failure) = result else { continue };
-        if let Some(region) = region.filter(|_| forgets(&failure)) {
+        if let Some(region) = region.filter(|_| failure.forgets()) {
             cluster.forget(table, &region);
         }
         if progress.returned > seen {
             // The scan has progressed, so a later failure is not a repetition of the earlier ones.
-            back_off = BackOff::default();
+            back_off = cluster.new_back_off();
         }
         progress.reopen();
         cluster.back_off(&mut back_off, failure).await?;
@@ -228,7 +226,7 @@ async fn next(
     socket: &Socket,
     request: &ScanRequest,
 ) -> Result<stele_wire::frame::Response, Failure> {
-    let mut back_off = BackOff::default();
+    let mut back_off = cluster.new_back_off();
     loop {
         match socket.call(SCAN, request, &())?.await {
             Err(failure) if failure.remedy() == Remedy::Wait => cluster.back_off(&mut back_off, failure).await?,

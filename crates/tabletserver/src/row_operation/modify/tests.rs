@@ -173,3 +173,23 @@ fn what_rules_write_is_bounded_before_it_is_made() {
     let refused = of(&rules, 22).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::InvalidArgument);
 }
+
+#[test]
+fn a_given_time_of_a_new_version_is_for_a_column_without_a_cell() {
+    let new_version = |qualifier| RmwRule {
+        timestamp: Some(Timestamp(7)),
+        is_new_version: true,
+        ..rule(qualifier, append("x"))
+    };
+    let row = [cell("b", 9, "old"), cell("c", 5_000, "old")];
+    let rules = [
+        new_version("a"),
+        new_version("b"),
+        new_version("c"),
+        new_version("d"),
+        new_version("d"),
+    ];
+    let cells = written(&row, &rules, 1_000, BYTES_MAX).expect("they apply");
+    let times: Vec<i64> = cells.iter().map(|cell| cell.timestamp.0).collect();
+    assert_eq!(times, [7, 1_000, 5_001, 1_000]);
+}

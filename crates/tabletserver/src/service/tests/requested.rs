@@ -30,7 +30,7 @@ async fn write_and_delete(server: &TabletServer) {
 /// Waits until no compaction of the first tablet runs or was requested.
 async fn wait_for_compactions(server: &TabletServer) {
     for _ in 0..1_000 {
-        if server.compaction(TABLETS[0]).unwrap() == CompactionState::None {
+        if server.compaction(TABLETS[0]).await.unwrap() == CompactionState::None {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -58,24 +58,30 @@ async fn a_major_compaction_leaves_one_run_without_deleted_cells() {
     write_and_delete(&server).await;
     wait_for_compactions(&server).await;
     for _ in 0..2 {
-        server.compact(TABLETS[0], true).unwrap();
-        assert_eq!(server.compaction(TABLETS[0]).unwrap(), CompactionState::Major);
+        server.compact(TABLETS[0], true).await.unwrap();
+        assert_eq!(server.compaction(TABLETS[0]).await.unwrap(), CompactionState::Major);
     }
     wait_for_compactions(&server).await;
     assert_eq!(runs_and_cells(&server), (1, 1));
     assert_eq!(scan(&server, TABLETS[0], RowSet::all()).await, 1);
-    assert_eq!(kind(server.compact(TabletId(77), true)), Some(ErrorKind::Unavailable));
+    assert_eq!(
+        kind(server.compact(TabletId(77), true).await),
+        Some(ErrorKind::Unavailable)
+    );
 }
 
 #[tokio::test]
 async fn a_requested_check_counts_as_a_compaction_until_it_is_made() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
     wait_for_compactions(&server).await;
-    server.compact(TABLETS[0], false).unwrap();
-    assert_eq!(server.compaction(TABLETS[0]).unwrap(), CompactionState::Minor);
-    server.compact(TABLETS[0], true).unwrap();
-    assert_eq!(server.compaction(TABLETS[0]).unwrap(), CompactionState::MajorAndMinor);
-    assert_eq!(server.compaction(TABLETS[1]).unwrap(), CompactionState::None);
+    server.compact(TABLETS[0], false).await.unwrap();
+    assert_eq!(server.compaction(TABLETS[0]).await.unwrap(), CompactionState::Minor);
+    server.compact(TABLETS[0], true).await.unwrap();
+    assert_eq!(
+        server.compaction(TABLETS[0]).await.unwrap(),
+        CompactionState::MajorAndMinor
+    );
+    assert_eq!(server.compaction(TABLETS[1]).await.unwrap(), CompactionState::None);
     wait_for_compactions(&server).await;
 }
 
@@ -86,13 +92,13 @@ async fn a_major_compaction_waits_while_a_tablet_is_divided() {
     write_and_delete(&server).await;
     wait_for_compactions(&server).await;
     let held = server.parts.compactions.hold_majors(TABLETS[0]);
-    server.compact(TABLETS[0], true).unwrap();
+    server.compact(TABLETS[0], true).await.unwrap();
     // Another tablet's has its turn meanwhile, and by then this one was looked at.
-    server.compact(TABLETS[1], true).unwrap();
-    while server.compaction(TABLETS[1]).unwrap() != CompactionState::None {
+    server.compact(TABLETS[1], true).await.unwrap();
+    while server.compaction(TABLETS[1]).await.unwrap() != CompactionState::None {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(server.compaction(TABLETS[0]).unwrap(), CompactionState::Major);
+    assert_eq!(server.compaction(TABLETS[0]).await.unwrap(), CompactionState::Major);
     drop(held);
     wait_for_compactions(&server).await;
     assert_eq!(runs_and_cells(&server), (1, 1));

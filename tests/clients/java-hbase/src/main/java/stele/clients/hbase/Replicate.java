@@ -5,6 +5,7 @@ import static stele.clients.hbase.Cells.put;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.Append;
@@ -51,6 +52,7 @@ public final class Replicate {
         Case.drop(admin, name);
         admin.createTable(descriptor, Cells.all("r000700"));
       }
+      rollLogs(from);
       from.addReplicationPeer(PEER,
           ReplicationPeerConfig.newBuilder().setClusterKey(arguments[2] + ":/hbase").build());
       try {
@@ -69,6 +71,13 @@ public final class Replicate {
       Case.drop(to, name);
     }
     System.exit(0);
+  }
+
+  /** A peer begins with the current log. In a new one, nothing that was written before comes to the target. */
+  static void rollLogs(Admin admin) throws Exception {
+    for (ServerName server : admin.getRegionServers()) {
+      admin.rollWALWriter(server);
+    }
   }
 
   private static void write(Table table) throws Exception {

@@ -1,0 +1,253 @@
+//! A catalog that several processes share: they all follow its records, and the leader changes them.
+
+use super::{Catalog, RECORDS_TOGETHER, Result};
+use crate::error::CatalogError;
+use crate::following::{Following, Homes, Leading, Records, SchemaListener};
+use crate::record;
+use crate::view::{CatalogView, TabletEntry};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+use stele_assignment::{Assignment, Owner};
+use stele_coord::{Condition, Coord, Versioned, Watch, WatchEvent, Write};
+use stele_env::Env;
+use stele_types::{TableId, TabletId};
+
+/// Prefix of all records.
+const ALL: &str = "catalog/";
+/// Changed by every transaction: the revision of each is then one of a record that exists, also after a deletion.
+const CHANGED: &str = "catalog/changed";
+/// Pause before records are listed again after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A change of a tablet's assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reassignment {
+    /// Which tablet.
+    pub tablet: TabletId,
+    /// The assignment that it must have.
+    pub seen: Assignment,
+    /// The one that it gets.
+    pub next: Assignment,
+}
+
+/// Keeps the view of a shared catalog up to date.
+pub struct Follower {
+    catalog: Arc<Catalog>,
+    watch: Watch,
+    records: Records,
+}
+
+impl Following {
+    /// Adds the condition under which the leader may change records.
+    pub(super) fn add_fence(&self, conditions: &mut Vec<Condition>, writes: &mut Vec<Write>) -> Result<()> {
+        let leading = self.leading.read();
+        let leading = leading.as_ref().ok_or(CatalogError::NotLeader)?;
+        conditions.push(leading.fence.clone());
+        writes.push(Write::Put {
+            key: CHANGED.to_owned(),
+            value: Bytes::new(),
+        });
+        Ok(())
+    }
+
+    /// The owner of a tablet whose record is to be written.
+    pub(super) fn home_of(&self, tablet: TabletId) -> Option<Owner> {
+        let leading = self.leading.read().clone();
+        leading.and_then(|leading| leading.homes.home_of(tablet))
+    }
+}
+
+impl Catalog {
+    /// A catalog that follows the records of a cluster. Nothing can be changed before [`Catalog::lead`].
+    pub async fn follow(coord: Arc<dyn Coord>) -> Result<(Arc<Catalog>, Follower)> {
+        // Before the listing, so that no change is missed.
+        let watch = coord.watch(ALL).await?;
+        let listing = coord.list(ALL).await?;
+        let revision = newest(&listing);
+        let mut records = Records::of_listing(listing)?;
+        let mut view = CatalogView::default();
+        records.update(&mut view);
+        let following = Following::default();
+        *following.owners.write() = records.owners();
+        following.applied.send_replace(revision);
+        let catalog = Arc::new(Catalog {
+            coord,
+            view: RwLock::new(Arc::new(view)),
+            version: AtomicU64::new(1),
+            unsettled: AtomicBool::new(false),
+            following: Some(following),
+        });
+        let follower = Follower {
+            catalog: catalog.clone(),
+            watch,
+            records,
+        };
+        Ok((catalog, follower))
+    }
+
+    /// From now on this process changes records, under the fence of its leadership. Removes tablet records that belong to no
+    /// table.
+    pub async fn lead(&self, fence: Condition, homes: Arc<dyn Homes>) -> Result<()> {
+        if let Some(following) = &self.following {
+            *following.leading.write() = Some(Leading { fence, homes });
+        }
+        let mut named = BTreeSet::new();
+        for (key, table) in self.coord.list(record::TABLES).await? {
+            let (_, set) =
+                record::decode_table(&table.value).map_err(|detail| CatalogError::Corruption { key, detail })?;
+            named.insert(set);
+        }
+        let mut leftover: BTreeMap<TableId, Vec<TabletId>> = BTreeMap::new();
+        for (key, _) in self.coord.list(record::TABLETS).await? {
+            if let Some((set, tablet)) = record::parse_tablet_key(&key)
+                && !named.contains(&set)
+            {
+                leftover.entry(set).or_default().push(tablet);
+            }
+        }
+        for (set, tablets) in leftover {
+            self.delete_tablet_records(set, tablets.into_iter()).await?;
+        }
+        // A condition that fails here says that another leads already. And nothing of a former leader comes later.
+        self.commit(Vec::new(), Vec::new()).await.map(drop)
+    }
+
+    /// This process leads no longer.
+    pub fn step_down(&self) {
+        if let Some(following) = &self.following {
+            *following.leading.write() = None;
+        }
+    }
+
+    /// The revision up to which the view has all changes.
+    pub fn applied(&self) -> u64 {
+        let following = self.following.as_ref();
+        following.map_or(0, |following| *following.applied.borrow())
+    }
+
+    /// Waits until the view has all changes up to a revision.
+    pub async fn wait_applied(&self, revision: u64) {
+        if let Some(following) = &self.following {
+            let mut applied = following.applied.subscribe();
+            // The sender lives as long as this catalog.
+            let _ = applied.wait_for(|applied| *applied >= revision).await;
+        }
+    }
+
+    /// The owner of a tablet, as far as it is known here.
+    pub fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
+        let following = self.following.as_ref()?;
+        following.owners.read().get(&tablet).and_then(|(_, owner)| *owner)
+    }
+
+    /// Replaces the assignments of tablets. Those whose assignment is not the expected one are left out. Returns the number of
+    /// those that were replaced.
+    pub async fn reassign(&self, changes: &[Reassignment]) -> Result<usize> {
+        let wanted: HashMap<TabletId, &Reassignment> = changes.iter().map(|change| (change.tablet, change)).collect();
+        let view = self.view();
+        let all = view.tables.values().flat_map(|table| {
+            let set = table.tablet_set;
+            table.tablets().iter().map(move |tablet| (set, tablet))
+        });
+        let is_expected = |(set, tablet): &(TableId, &TabletEntry)| {
+            let change = wanted.get(&tablet.id)?;
+            (change.seen == tablet.assignment).then(|| (*set, (*tablet).clone(), change.next.clone()))
+        };
+        let found: Vec<(TableId, TabletEntry, Assignment)> = all.filter_map(|place| is_expected(&place)).collect();
+        for chunk in found.chunks(RECORDS_TOGETHER) {
+            let (mut conditions, mut writes) = (Vec::new(), Vec::new());
+            for (set, tablet, next) in chunk {
+                let key = record::tablet_key(*set, tablet.id);
+                conditions.push(Condition::version(&key, tablet.version));
+                writes.push(Write::Put {
+                    key,
+                    value: record::encode_tablet(&tablet.range, next),
+                });
+            }
+            self.commit(conditions, writes).await?;
+        }
+        Ok(found.len())
+    }
+}
+
+/// The newest version in a listing.
+fn newest(listing: &[(String, Versioned)]) -> u64 {
+    listing.iter().map(|(_, current)| current.version).max().unwrap_or(0)
+}
+
+impl Follower {
+    /// Follows the records until the coordinator is shut down.
+    pub async fn run(mut self, env: Env, listener: Arc<dyn SchemaListener>) {
+        while let Some(first) = self.watch.next().await {
+            let mut events = vec![first];
+            while let Some(event) = self.watch.try_next() {
+                events.push(event);
+            }
+            let is_lost = events.contains(&WatchEvent::Resync);
+            let through = match is_lost {
+                true => self.list_again(&env).await,
+                false => self.take_in(&events),
+            };
+            let view = self.catalog.view();
+            for schema in self.records.changed_schemas(&view) {
+                listener.changed(schema).await;
+            }
+            drop(view);
+            self.catalog.change_view(|view| self.records.update(view));
+            if let Some(following) = &self.catalog.following {
+                following.applied.send_if_modified(|applied| {
+                    let is_newer = through > *applied;
+                    *applied = through.max(*applied);
+                    is_newer
+                });
+            }
+        }
+    }
+
+    /// The newest revision among the events.
+    fn take_in(&mut self, events: &[WatchEvent]) -> u64 {
+        for event in events {
+            if let Err(error) = self.records.apply(event) {
+                tracing::error!(%error, "a catalog record cannot be read; the former one stays in force");
+            }
+        }
+        if let Some(following) = &self.catalog.following {
+            let mut owners = following.owners.write();
+            for (tablet, owner) in events.iter().filter_map(|event| self.records.owner_at(event.key()?)) {
+                match owner {
+                    Some(owner) => drop(owners.insert(tablet, owner)),
+                    None => drop(owners.remove(&tablet)),
+                }
+            }
+        }
+        events.iter().filter_map(WatchEvent::revision).max().unwrap_or(0)
+    }
+
+    async fn list_again(&mut self, env: &Env) -> u64 {
+        loop {
+            // Everything queued is older than the listing.
+            while self.watch.try_next().is_some() {}
+            let listed = self.catalog.coord.list(ALL).await.map_err(CatalogError::from);
+            let listed = listed.and_then(|listing| Ok((newest(&listing), Records::of_listing(listing)?)));
+            match listed {
+                Ok((revision, mut records)) => {
+                    records.touch_all(&self.catalog.view());
+                    if let Some(following) = &self.catalog.following {
+                        *following.owners.write() = records.owners();
+                    }
+                    self.records = records;
+                    return revision;
+                }
+                Err(error) => tracing::warn!(%error, "the catalog cannot be listed; it is tried again"),
+            }
+            env.sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

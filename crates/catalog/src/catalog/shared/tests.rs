@@ -1,0 +1,199 @@
+use super::*;
+use crate::catalog::tests::schema;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use stele_coord::{EmbeddedCoord, Txn, TxnOutcome};
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{Epoch, RowRange, ServerId, TableName, TableSchema};
+
+/// All new tablets are on server 3.
+struct Third;
+
+impl Homes for Third {
+    fn home_of(&self, _: TabletId) -> Option<Owner> {
+        Some(owner(3, 3))
+    }
+}
+
+fn owner(server: u32, epoch: u32) -> Owner {
+    Owner {
+        server: ServerId(server),
+        epoch: Epoch(epoch),
+    }
+}
+
+/// Notes the families that it is told of, and those that the view had then.
+#[derive(Default)]
+struct Noting {
+    catalog: Mutex<Option<Arc<Catalog>>>,
+    told: Mutex<Vec<(usize, usize)>>,
+}
+
+#[async_trait]
+impl SchemaListener for Noting {
+    async fn changed(&self, schema: Arc<TableSchema>) {
+        let catalog = self.catalog.lock().clone();
+        let shown = catalog.and_then(|catalog| catalog.table(&schema.name).ok());
+        let shown = shown.map_or(0, |table| table.schema.families.len());
+        self.told.lock().push((schema.families.len(), shown));
+    }
+}
+
+struct Process {
+    catalog: Arc<Catalog>,
+    listener: Arc<Noting>,
+}
+
+async fn process(coord: &Arc<dyn Coord>) -> Process {
+    let (catalog, follower) = Catalog::follow(coord.clone()).await.expect("followed");
+    let listener = Arc::new(Noting::default());
+    *listener.catalog.lock() = Some(catalog.clone());
+    tokio::spawn(follower.run(TokioRuntime::current(), listener.clone()));
+    Process { catalog, listener }
+}
+
+async fn coord() -> Arc<dyn Coord> {
+    EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current())
+        .await
+        .expect("opened")
+}
+
+/// Another process becomes the leader.
+async fn elect(coord: &Arc<dyn Coord>) -> Condition {
+    let put = Write::Put {
+        key: "election/test".to_owned(),
+        value: Bytes::new(),
+    };
+    let elected = coord.txn(Txn {
+        conditions: Vec::new(),
+        writes: vec![put],
+    });
+    match elected.await.expect("elected") {
+        TxnOutcome::Committed { revision } => Condition::version("election/test", revision),
+        TxnOutcome::Conflict { key } => unreachable!("no condition fails: {key}"),
+    }
+}
+
+fn whole(tablet: u64) -> Vec<(TabletId, RowRange)> {
+    vec![(TabletId(tablet), RowRange::all())]
+}
+
+fn halves() -> Vec<(TabletId, RowRange)> {
+    let row = Bytes::from_static(b"m");
+    let below = RowRange {
+        start: Bytes::new(),
+        end: Some(row.clone()),
+    };
+    let above = RowRange { start: row, end: None };
+    vec![(TabletId(11), below), (TabletId(12), above)]
+}
+
+fn name() -> TableName {
+    TableName::new("n", "t")
+}
+
+#[tokio::test]
+async fn every_process_sees_the_changes_of_the_leader() {
+    let coord = coord().await;
+    let (leader, other) = (process(&coord).await, process(&coord).await);
+    let early = leader.catalog.create_table(schema(1, 1), whole(10)).await;
+    assert!(matches!(early, Err(CatalogError::NotLeader)), "{early:?}");
+    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    assert_eq!(leader.catalog.owner_of(TabletId(10)), Some(owner(3, 3)));
+    other.catalog.wait_applied(leader.catalog.applied()).await;
+    let table = other.catalog.table(&name()).unwrap();
+    assert_eq!(table.tablets().iter().map(|t| t.id).collect::<Vec<_>>(), [TabletId(10)]);
+    leader
+        .catalog
+        .replace_tablets(&name(), &[TabletId(10)], halves())
+        .await
+        .unwrap();
+    other.catalog.wait_applied(leader.catalog.applied()).await;
+    let table = other.catalog.table(&name()).unwrap();
+    let ids: Vec<TabletId> = table.tablets().iter().map(|t| t.id).collect();
+    assert_eq!(ids, [TabletId(11), TabletId(12)]);
+    assert_eq!(other.catalog.owner_of(TabletId(10)), None);
+    assert_eq!(other.catalog.owner_of(TabletId(12)), Some(owner(3, 3)));
+    leader.catalog.delete_table(&name()).await.unwrap();
+    other.catalog.wait_applied(leader.catalog.applied()).await;
+    assert!(other.catalog.table(&name()).is_err());
+    let late = process(&coord).await;
+    assert!(late.catalog.table(&name()).is_err());
+    assert!(late.catalog.view().namespaces.contains_key("n"));
+}
+
+#[tokio::test]
+async fn tablets_learn_of_a_schema_before_the_view_has_it() {
+    let coord = coord().await;
+    let (leader, other) = (process(&coord).await, process(&coord).await);
+    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let wider = TableSchema {
+        version: 2,
+        ..schema(1, 2)
+    };
+    leader.catalog.update_schema(wider, |_| async {}).await.unwrap();
+    other.catalog.wait_applied(leader.catalog.applied()).await;
+    for process in [&leader, &other] {
+        let families = process.catalog.table(&name()).unwrap().schema.families.len();
+        assert_eq!(*process.listener.told.lock(), vec![(families, families - 1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_former_leader_changes_nothing() {
+    let coord = coord().await;
+    let (former, next) = (process(&coord).await, process(&coord).await);
+    former.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    former.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    next.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    let late = former.catalog.delete_table(&name()).await;
+    assert!(matches!(late, Err(CatalogError::Conflict { .. })), "{late:?}");
+    former.catalog.step_down();
+    let late = former.catalog.delete_table(&name()).await;
+    assert!(matches!(late, Err(CatalogError::NotLeader)), "{late:?}");
+    next.catalog.delete_table(&name()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_assignment_is_replaced_only_if_it_is_the_expected_one() {
+    let coord = coord().await;
+    let leader = process(&coord).await.catalog;
+    leader.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leader.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let seen = Assignment {
+        owner: Some(owner(3, 3)),
+        ..Assignment::default()
+    };
+    let next = Assignment {
+        owner: Some(owner(4, 7)),
+        moving_to: None,
+        logs: vec![ServerId(3)],
+    };
+    let change = Reassignment {
+        tablet: TabletId(10),
+        seen,
+        next: next.clone(),
+    };
+    assert_eq!(leader.reassign(std::slice::from_ref(&change)).await.unwrap(), 1);
+    assert_eq!(leader.owner_of(TabletId(10)), Some(owner(4, 7)));
+    assert_eq!(leader.reassign(&[change]).await.unwrap(), 0);
+    let table = leader.table(&name()).unwrap();
+    assert_eq!(table.tablets()[0].assignment, next);
+}
+
+#[tokio::test]
+async fn a_new_leader_removes_records_of_tablets_without_a_table() {
+    let coord = coord().await;
+    let leader = process(&coord).await.catalog;
+    leader.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leader.create_table(schema(1, 1), whole(10)).await.unwrap();
+    leader.put_tablets(TableId(99), &whole(50)).await.unwrap();
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 2);
+    let next = process(&coord).await.catalog;
+    next.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 1);
+    assert_eq!(next.owner_of(TabletId(50)), None);
+}

@@ -1,0 +1,269 @@
+//! The catalog of a cluster in the memory of each server: it follows the records by a watch.
+//!
+//! The leader changes records, and learns of its own changes like everybody else. So there is one way from records to the
+//! view. A change of a table comes in several events. While its tablets leave a hole or overlap, the view keeps the former
+//! table. The owner of a tablet is known from its event on.
+
+use crate::error::CatalogError;
+use crate::record::{self, NamespaceRecord};
+use crate::view::{CatalogView, SnapshotEntry, TableEntry, TabletEntry};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use stele_assignment::Owner;
+use stele_coord::{Condition, Versioned, WatchEvent};
+use stele_types::{TableId, TableName, TableSchema, TabletId};
+use tokio::sync::watch;
+
+/// Told of changed schemas before the view has them.
+#[async_trait]
+pub trait SchemaListener: Send + Sync + 'static {
+    /// Tablets of the table that are served here shall obey this schema when this returns.
+    async fn changed(&self, schema: Arc<TableSchema>);
+}
+
+/// Knows the owners of new tablets until their records exist.
+pub trait Homes: Send + Sync + 'static {
+    /// The server that made a tablet and serves it, or will.
+    fn home_of(&self, tablet: TabletId) -> Option<Owner>;
+}
+
+/// The right to change records.
+#[derive(Clone)]
+pub(crate) struct Leading {
+    /// Fails once another server leads.
+    pub(crate) fence: Condition,
+    pub(crate) homes: Arc<dyn Homes>,
+}
+
+/// The shared state of a catalog that follows records.
+pub(crate) struct Following {
+    pub(crate) leading: RwLock<Option<Leading>>,
+    /// By tablet: the set of its record, and its owner.
+    pub(crate) owners: RwLock<HashMap<TabletId, (TableId, Option<Owner>)>>,
+    /// The revision up to which the view is complete.
+    pub(crate) applied: watch::Sender<u64>,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        Following {
+            leading: RwLock::default(),
+            owners: RwLock::default(),
+            applied: watch::Sender::new(0),
+        }
+    }
+}
+
+/// The table of a record.
+#[derive(Clone)]
+struct Table {
+    schema: Arc<TableSchema>,
+    set: TableId,
+    version: u64,
+}
+
+/// The records, decoded.
+#[derive(Default)]
+pub(crate) struct Records {
+    tables: BTreeMap<TableName, Table>,
+    tablets: BTreeMap<TableId, BTreeMap<TabletId, TabletEntry>>,
+    namespaces: BTreeMap<String, (NamespaceRecord, u64)>,
+    snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
+    /// The table that names a set.
+    named_by: HashMap<TableId, TableName>,
+    dirty: Dirty,
+}
+
+/// The parts of the view that changed records concern.
+#[derive(Default)]
+struct Dirty {
+    tables: BTreeSet<TableName>,
+    others: bool,
+}
+
+fn corruption(key: &str, detail: String) -> CatalogError {
+    CatalogError::Corruption {
+        key: key.to_owned(),
+        detail,
+    }
+}
+
+/// The table name of a key.
+fn name_of(key: &str) -> Option<TableName> {
+    let (namespace, table) = key.strip_prefix(record::TABLES)?.split_once('/')?;
+    Some(TableName::new(namespace, table))
+}
+
+/// The namespace and the name of the key of a snapshot.
+fn snapshot_of(key: &str) -> Option<(String, String)> {
+    let (namespace, name) = key.strip_prefix(record::SNAPSHOTS)?.split_once('/')?;
+    Some((namespace.to_owned(), name.to_owned()))
+}
+
+impl Records {
+    /// The records of a listing of `catalog/`.
+    pub(crate) fn of_listing(listing: Vec<(String, Versioned)>) -> Result<Records, CatalogError> {
+        let mut records = Records::default();
+        for (key, current) in listing {
+            records.put(&key, &current)?;
+        }
+        Ok(records)
+    }
+
+    /// Takes an event in. An event that is older than the record is ignored.
+    pub(crate) fn apply(&mut self, event: &WatchEvent) -> Result<(), CatalogError> {
+        match event {
+            WatchEvent::Put { key, current } => self.put(key, current),
+            WatchEvent::Deleted { key, revision } => {
+                self.delete(key, *revision);
+                Ok(())
+            }
+            WatchEvent::Resync => Ok(()),
+        }
+    }
+
+    fn put(&mut self, key: &str, current: &Versioned) -> Result<(), CatalogError> {
+        let (value, version) = (&current.value, current.version);
+        let refuse = |detail: String| corruption(key, detail);
+        if let Some((set, id)) = record::parse_tablet_key(key) {
+            let (range, assignment) = record::decode_tablet(value).map_err(refuse)?;
+            let of_set = self.tablets.entry(set).or_default();
+            if of_set.get(&id).is_none_or(|known| known.version <= version) {
+                let entry = TabletEntry {
+                    id,
+                    range,
+                    assignment,
+                    version,
+                };
+                of_set.insert(id, entry);
+                self.dirty.tables.extend(self.named_by.get(&set).cloned());
+            }
+        } else if let Some(name) = name_of(key) {
+            let (schema, set) = record::decode_table(value).map_err(refuse)?;
+            if schema.name != name {
+                return Err(corruption(key, format!("the record is of table {}", schema.name)));
+            }
+            let former = self.tables.get(&name);
+            if former.is_none_or(|known| known.version <= version) {
+                if let Some(former) = former {
+                    self.named_by.remove(&former.set);
+                }
+                self.named_by.insert(set, name.clone());
+                let schema = Arc::new(schema);
+                self.tables.insert(name.clone(), Table { schema, set, version });
+                self.dirty.tables.insert(name);
+            }
+        } else if let Some(name) = key.strip_prefix(record::NAMESPACES) {
+            let namespace: NamespaceRecord = record::decode(value).map_err(refuse)?;
+            if self.namespaces.get(name).is_none_or(|(_, known)| *known <= version) {
+                self.namespaces.insert(name.to_owned(), (namespace, version));
+                self.dirty.others = true;
+            }
+        } else if let Some(name) = snapshot_of(key) {
+            let entry = record::decode_snapshot(value, version).map_err(refuse)?;
+            if self.snapshots.get(&name).is_none_or(|known| known.version <= version) {
+                self.snapshots.insert(name, Arc::new(entry));
+                self.dirty.others = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &str, revision: u64) {
+        if let Some((set, id)) = record::parse_tablet_key(key) {
+            if let Some(of_set) = self.tablets.get_mut(&set) {
+                if of_set.get(&id).is_some_and(|known| known.version < revision) {
+                    of_set.remove(&id);
+                    self.dirty.tables.extend(self.named_by.get(&set).cloned());
+                }
+                if of_set.is_empty() {
+                    self.tablets.remove(&set);
+                }
+            }
+        } else if let Some(name) = name_of(key) {
+            if let Some(known) = self.tables.get(&name).filter(|known| known.version < revision) {
+                self.named_by.remove(&known.set);
+                self.tables.remove(&name);
+                self.dirty.tables.insert(name);
+            }
+        } else if let Some(name) = key.strip_prefix(record::NAMESPACES) {
+            if self.namespaces.get(name).is_some_and(|(_, known)| *known < revision) {
+                self.namespaces.remove(name);
+                self.dirty.others = true;
+            }
+        } else if let Some(name) = snapshot_of(key)
+            && self.snapshots.get(&name).is_some_and(|known| known.version < revision)
+        {
+            self.snapshots.remove(&name);
+            self.dirty.others = true;
+        }
+    }
+
+    /// Tablets with their sets and owners.
+    pub(crate) fn owners(&self) -> HashMap<TabletId, (TableId, Option<Owner>)> {
+        let mut owners = HashMap::new();
+        for (set, tablets) in &self.tablets {
+            owners.extend(
+                tablets
+                    .values()
+                    .map(|tablet| (tablet.id, (*set, tablet.assignment.owner))),
+            );
+        }
+        owners
+    }
+
+    /// The owner of a tablet of a key that an event named.
+    pub(crate) fn owner_at(&self, key: &str) -> Option<(TabletId, Option<(TableId, Option<Owner>)>)> {
+        let (set, id) = record::parse_tablet_key(key)?;
+        let found = self.tablets.get(&set).and_then(|tablets| tablets.get(&id));
+        Some((id, found.map(|tablet| (set, tablet.assignment.owner))))
+    }
+
+    /// Everything is to be built again.
+    pub(crate) fn touch_all(&mut self, view: &CatalogView) {
+        self.dirty.tables.extend(self.tables.keys().cloned());
+        self.dirty.tables.extend(view.tables.keys().cloned());
+        self.dirty.others = true;
+    }
+
+    /// Schemas that are to replace those of the view.
+    pub(crate) fn changed_schemas(&self, view: &CatalogView) -> Vec<Arc<TableSchema>> {
+        let changed = |name: &TableName| {
+            let next = &self.tables.get(name)?.schema;
+            let shown = view.table(name)?;
+            let is_newer = shown.schema.id == next.id && shown.schema.version < next.version;
+            is_newer.then(|| next.clone())
+        };
+        self.dirty.tables.iter().filter_map(changed).collect()
+    }
+
+    /// Brings a view up to date with the events since the last time.
+    pub(crate) fn update(&mut self, view: &mut CatalogView) {
+        let Dirty { tables, others } = std::mem::take(&mut self.dirty);
+        for name in tables {
+            let Some(table) = self.tables.get(&name) else {
+                view.tables.remove(&name);
+                continue;
+            };
+            let tablets = self.tablets.get(&table.set);
+            let tablets = tablets
+                .map(|tablets| tablets.values().cloned().collect())
+                .unwrap_or_default();
+            // The rest of the change follows.
+            if let Ok(entry) = TableEntry::new(table.schema.clone(), table.version, tablets) {
+                view.tables.insert(name, Arc::new(entry.of_set(table.set)));
+            }
+        }
+        if others {
+            let data = |(name, (record, _)): (&String, &(NamespaceRecord, u64))| {
+                let data: Bytes = record.front_end_data.clone();
+                (name.clone(), (data, record.explicit))
+            };
+            view.namespaces = self.namespaces.iter().map(data).collect();
+            view.snapshots = self.snapshots.clone();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The record of a snapshot as an entry of the view, and back.
+
+use super::{SnapshotRecord, decode, decode_table, encode, encode_table};
+use crate::view::SnapshotEntry;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_types::SnapshotId;
+
+/// Decodes a snapshot; the error says why not.
+pub fn decode_snapshot(bytes: &[u8], version: u64) -> Result<SnapshotEntry, String> {
+    let record: SnapshotRecord = decode(bytes)?;
+    let (schema, _) = decode_table(&record.table).map_err(|why| format!("the table: {why}"))?;
+    Ok(SnapshotEntry {
+        id: SnapshotId(record.id),
+        name: (record.namespace, record.name),
+        schema: Arc::new(schema),
+        created_micros: record.created_micros,
+        completed_micros: record.completed_micros,
+        expires_micros: record.expires_micros,
+        front_end_data: record.front_end_data,
+        parts: record.parts,
+        tablets: record.tablets,
+        bytes: record.bytes,
+        version,
+    })
+}
+
+/// Encodes a snapshot, without its version.
+pub fn encode_snapshot(entry: &SnapshotEntry) -> Bytes {
+    let (namespace, name) = entry.name.clone();
+    encode(&SnapshotRecord {
+        id: entry.id.0,
+        namespace,
+        name,
+        table: encode_table(&entry.schema, entry.schema.id),
+        created_micros: entry.created_micros,
+        completed_micros: entry.completed_micros,
+        expires_micros: entry.expires_micros,
+        front_end_data: entry.front_end_data.clone(),
+        parts: entry.parts,
+        tablets: entry.tablets,
+        bytes: entry.bytes,
+    })
+}

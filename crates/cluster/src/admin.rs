@@ -1,0 +1,226 @@
+//! Administration from any server: calls go to the leader.
+
+use crate::admin_calls::AdminCall;
+use crate::codec;
+use crate::election;
+use crate::local::Local;
+use crate::messages::{Call, ClusterCall, Request};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{
+    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult,
+    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+};
+use stele_coord::Coord;
+use stele_types::{ErrorKind, RowRange, ServerId, TableName, TableSchema, TabletId};
+
+/// Longest time of a call: it may flush tablets, or wait for other changes.
+const CALL_WAIT: Duration = Duration::from_secs(180);
+/// How long a leader is looked for: an election takes as long as the session of a silent leader.
+const LEADER_WAIT: Duration = Duration::from_secs(30);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Administration of the cluster.
+pub struct ClusterAdmin {
+    local: Arc<Local>,
+    coord: Arc<dyn Coord>,
+    /// The leader that answered last.
+    leader: Mutex<Option<ServerId>>,
+}
+
+impl ClusterAdmin {
+    pub(crate) fn new(local: Arc<Local>, coord: Arc<dyn Coord>) -> Arc<ClusterAdmin> {
+        Arc::new(ClusterAdmin {
+            local,
+            coord,
+            leader: Mutex::new(None),
+        })
+    }
+
+    async fn call<T: DeserializeOwned>(&self, call: AdminCall) -> ServiceResult<T> {
+        self.ask(&Request::Admin(call)).await
+    }
+
+    /// Asks the leader. A call that no leader has begun is sent to the next one.
+    async fn ask<T: DeserializeOwned>(&self, request: &Request) -> ServiceResult<T> {
+        let env = &self.local.env;
+        let deadline = env.now() + LEADER_WAIT;
+        loop {
+            let answered = self.ask_once(request).await;
+            match answered {
+                Err(error) if error.kind == ErrorKind::Unavailable && env.now() < deadline => {
+                    *self.leader.lock() = None;
+                    env.sleep(PAUSE).await;
+                }
+                answered => return codec::decode(&answered?),
+            }
+        }
+    }
+
+    async fn ask_once(&self, request: &Request) -> ServiceResult<Bytes> {
+        if let Some(leader) = self.local.leader() {
+            return leader.answer(request.clone()).await;
+        }
+        let known = *self.leader.lock();
+        let leader = match known {
+            Some(leader) => Some(leader),
+            None => election::current(&*self.coord).await,
+        };
+        let leader =
+            leader.ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "the cluster has no leader now"))?;
+        let call = Call {
+            term: 0,
+            request: request.clone(),
+        };
+        let answer: ServiceResult<serde_json::Value> = self.local.peers.call(leader, &call, CALL_WAIT).await;
+        let answer = answer?;
+        *self.leader.lock() = Some(leader);
+        codec::encode(&answer)
+    }
+}
+
+#[async_trait]
+impl TableAdmin for ClusterAdmin {
+    async fn create_table(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::CreateTable(Box::new(table))).await
+    }
+
+    async fn delete_table(&self, table: &TableName) -> ServiceResult<()> {
+        self.call(AdminCall::DeleteTable(table.clone())).await
+    }
+
+    async fn update_table(&self, table: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::UpdateTable(table.clone(), Box::new(update))).await
+    }
+
+    async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::ModifyFamilies(table.clone(), changes)).await
+    }
+
+    async fn groups(&self, table: &TableName) -> ServiceResult<TableGroups> {
+        self.call(AdminCall::Groups(table.clone())).await
+    }
+
+    async fn modify_groups(&self, table: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        self.call(AdminCall::ModifyGroups(table.clone(), changes)).await
+    }
+
+    async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
+        self.call(AdminCall::DropRowRange(table.clone(), range)).await
+    }
+
+    async fn flush(&self, table: &TableName, tablet: Option<TabletId>) -> ServiceResult<()> {
+        self.call(AdminCall::Flush(table.clone(), tablet)).await
+    }
+
+    async fn compact(&self, table: &TableName, tablet: Option<TabletId>, major: bool) -> ServiceResult<()> {
+        self.call(AdminCall::Compact(table.clone(), tablet, major)).await
+    }
+
+    async fn compactions(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        self.call(AdminCall::Compactions(table.clone())).await
+    }
+
+    async fn split(
+        &self,
+        table: &TableName,
+        tablet: TabletId,
+        at: Option<Bytes>,
+    ) -> ServiceResult<(TabletId, TabletId)> {
+        self.call(AdminCall::Split(table.clone(), tablet, at)).await
+    }
+
+    async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId> {
+        self.call(AdminCall::Merge(table.clone(), tablets)).await
+    }
+
+    async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
+        self.call(AdminCall::Truncate(table.clone(), keep_tablets)).await
+    }
+
+    async fn create_snapshot(&self, snapshot: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.call(AdminCall::CreateSnapshot(snapshot)).await
+    }
+
+    async fn copy_snapshot(&self, copy: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.call(AdminCall::CopySnapshot(copy)).await
+    }
+
+    async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        self.call(AdminCall::ListSnapshots(namespace.map(str::to_owned))).await
+    }
+
+    async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.call(AdminCall::Snapshot(name.clone())).await
+    }
+
+    async fn update_snapshot(&self, name: &SnapshotName, update: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.call(AdminCall::UpdateSnapshot(name.clone(), update)).await
+    }
+
+    async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()> {
+        self.call(AdminCall::DeleteSnapshot(name.clone())).await
+    }
+
+    async fn clone_snapshot(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        front_end_data: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::CloneSnapshot(name.clone(), table.clone(), front_end_data))
+            .await
+    }
+
+    async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::RestoreSnapshot(name.clone(), table.clone())).await
+    }
+
+    async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
+        // A change is answered after every server has followed it.
+        let view = self.local.catalog.view();
+        Ok(view.tables_of(namespace).map(|table| table.schema.clone()).collect())
+    }
+
+    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
+        self.call(AdminCall::CreateNamespace(namespace.to_owned(), front_end_data))
+            .await
+    }
+
+    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
+        self.call(AdminCall::UpdateNamespace(namespace.to_owned(), front_end_data))
+            .await
+    }
+
+    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
+        self.call(AdminCall::DeleteNamespace(namespace.to_owned())).await
+    }
+
+    async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {
+        let view = self.local.catalog.view();
+        Ok(view.namespaces.get(namespace).map(|(data, _)| data.clone()))
+    }
+
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        self.ask(&Request::Cluster(ClusterCall::Status)).await
+    }
+
+    async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {
+        self.ask(&Request::Cluster(ClusterCall::Move { tablet, to })).await
+    }
+
+    async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
+        self.ask(&Request::Cluster(ClusterCall::Drain { server, drains })).await
+    }
+
+    async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
+        let view = self.local.catalog.view();
+        let data = |(name, (data, _)): (&String, &(Bytes, bool))| (name.clone(), data.clone());
+        Ok(view.namespaces.iter().map(data).collect())
+    }
+}

@@ -1,0 +1,141 @@
+//! The calls of [`TableAdmin`] as messages.
+
+use crate::codec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stele_client::{
+    FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotName, SnapshotUpdate,
+    TableAdmin, TableUpdate,
+};
+use stele_types::{RowRange, TableName, TabletId};
+
+/// One call; the answer is what the method returns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the methods of `TableAdmin` and their parameters")]
+pub enum AdminCall {
+    CreateTable(Box<NewTable>),
+    DeleteTable(TableName),
+    UpdateTable(TableName, Box<TableUpdate>),
+    ModifyFamilies(TableName, Vec<FamilyChange>),
+    Groups(TableName),
+    ModifyGroups(TableName, Vec<GroupChange>),
+    DropRowRange(TableName, RowRange),
+    Flush(TableName, Option<TabletId>),
+    Compact(TableName, Option<TabletId>, bool),
+    Compactions(TableName),
+    Split(TableName, TabletId, Option<Bytes>),
+    Merge(TableName, Vec<TabletId>),
+    Truncate(TableName, bool),
+    CreateSnapshot(NewSnapshot),
+    CopySnapshot(SnapshotCopy),
+    ListSnapshots(Option<String>),
+    Snapshot(SnapshotName),
+    UpdateSnapshot(SnapshotName, SnapshotUpdate),
+    DeleteSnapshot(SnapshotName),
+    CloneSnapshot(SnapshotName, TableName, Option<Vec<u8>>),
+    RestoreSnapshot(SnapshotName, TableName),
+    ListTables(String),
+    CreateNamespace(String, Vec<u8>),
+    UpdateNamespace(String, Vec<u8>),
+    DeleteNamespace(String),
+    Namespace(String),
+    ListNamespaces,
+}
+
+/// Carries a call out, and encodes its answer.
+pub(crate) async fn answer(admin: &dyn TableAdmin, call: AdminCall) -> ServiceResult<Bytes> {
+    use AdminCall as Call;
+    match call {
+        Call::CreateTable(table) => codec::encode(&admin.create_table(*table).await?),
+        Call::DeleteTable(table) => codec::encode(&admin.delete_table(&table).await?),
+        Call::UpdateTable(table, update) => codec::encode(&admin.update_table(&table, *update).await?),
+        Call::ModifyFamilies(table, changes) => codec::encode(&admin.modify_families(&table, changes).await?),
+        Call::Groups(table) => codec::encode(&admin.groups(&table).await?),
+        Call::ModifyGroups(table, changes) => codec::encode(&admin.modify_groups(&table, changes).await?),
+        Call::DropRowRange(table, range) => codec::encode(&admin.drop_row_range(&table, range).await?),
+        Call::Flush(table, tablet) => codec::encode(&admin.flush(&table, tablet).await?),
+        Call::Compact(table, tablet, major) => codec::encode(&admin.compact(&table, tablet, major).await?),
+        Call::Compactions(table) => codec::encode(&admin.compactions(&table).await?),
+        Call::Split(table, tablet, at) => codec::encode(&admin.split(&table, tablet, at).await?),
+        Call::Merge(table, tablets) => codec::encode(&admin.merge(&table, tablets).await?),
+        Call::Truncate(table, keep) => codec::encode(&admin.truncate(&table, keep).await?),
+        Call::CreateSnapshot(new) => codec::encode(&admin.create_snapshot(new).await?),
+        Call::CopySnapshot(copy) => codec::encode(&admin.copy_snapshot(copy).await?),
+        Call::ListSnapshots(namespace) => codec::encode(&admin.list_snapshots(namespace.as_deref()).await?),
+        Call::Snapshot(name) => codec::encode(&admin.snapshot(&name).await?),
+        Call::UpdateSnapshot(name, update) => codec::encode(&admin.update_snapshot(&name, update).await?),
+        Call::DeleteSnapshot(name) => codec::encode(&admin.delete_snapshot(&name).await?),
+        Call::CloneSnapshot(name, table, data) => codec::encode(&admin.clone_snapshot(&name, &table, data).await?),
+        Call::RestoreSnapshot(name, table) => codec::encode(&admin.restore_snapshot(&name, &table).await?),
+        Call::ListTables(namespace) => codec::encode(&admin.list_tables(&namespace).await?),
+        Call::CreateNamespace(namespace, data) => codec::encode(&admin.create_namespace(&namespace, data).await?),
+        Call::UpdateNamespace(namespace, data) => codec::encode(&admin.update_namespace(&namespace, data).await?),
+        Call::DeleteNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace).await?),
+        Call::Namespace(namespace) => codec::encode(&admin.namespace(&namespace).await?),
+        Call::ListNamespaces => codec::encode(&admin.list_namespaces().await?),
+    }
+}
+
+impl AdminCall {
+    /// Whether the call changes the catalog, so that other servers have to follow before it is answered.
+    pub(crate) fn changes_catalog(&self) -> bool {
+        use AdminCall as Call;
+        !matches!(
+            self,
+            Call::Groups(_)
+                | Call::Flush(..)
+                | Call::Compact(..)
+                | Call::Compactions(_)
+                | Call::ListSnapshots(_)
+                | Call::Snapshot(_)
+                | Call::ListTables(_)
+                | Call::Namespace(_)
+                | Call::ListNamespaces
+                | Call::DropRowRange(..)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_types::Durability;
+
+    #[test]
+    fn absent_and_removed_are_told_apart() {
+        let table = TableName::new("n", "t");
+        let updates = [None, Some(None), Some(Some(Durability::Flush))];
+        for durability in updates {
+            let update = TableUpdate {
+                durability,
+                ..TableUpdate::default()
+            };
+            let call = AdminCall::UpdateTable(table.clone(), Box::new(update));
+            let bytes = codec::encode(&call).expect("encoded");
+            match codec::decode(&bytes).expect("decoded") {
+                AdminCall::UpdateTable(_, update) => assert_eq!(update.durability, durability),
+                other => unreachable!("another call: {other:?}"),
+            }
+        }
+        let rule = |gc_rule| FamilyChange::Update {
+            name: "f".to_owned(),
+            gc_rule,
+            value_type: None,
+            deletes: None,
+            front_end_data: None,
+        };
+        for gc_rule in [None, Some(None)] {
+            let bytes = codec::encode(&rule(gc_rule.clone())).expect("encoded");
+            match codec::decode(&bytes).expect("decoded") {
+                FamilyChange::Update { gc_rule: found, .. } => assert_eq!(found, gc_rule),
+                other => unreachable!("another change: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_of_a_later_version_is_refused() {
+        let refused = codec::decode::<AdminCall>(b"{\"Reshuffle\":1}").unwrap_err();
+        assert_eq!(refused.kind, stele_types::ErrorKind::Unimplemented);
+    }
+}

@@ -1,0 +1,58 @@
+//! Messages as JSON.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stele_client::{ServiceError, ServiceResult};
+use stele_types::ErrorKind;
+
+/// The outcome of one of several things that were asked for.
+pub(crate) type Outcome = Result<(), (u16, String)>;
+
+/// Bytes of a message.
+pub(crate) fn encode(message: &impl Serialize) -> ServiceResult<Bytes> {
+    let bytes = serde_json::to_vec(message);
+    let bytes = bytes.map_err(|error| ServiceError::new(ErrorKind::Internal, format!("a control call: {error}")))?;
+    Ok(bytes.into())
+}
+
+/// A message from bytes.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> ServiceResult<T> {
+    let message = serde_json::from_slice(bytes);
+    message.map_err(|error| {
+        let message = format!("a control call that this version does not know: {error}");
+        ServiceError::new(ErrorKind::Unimplemented, message)
+    })
+}
+
+const KINDS: [ErrorKind; 13] = [
+    ErrorKind::InvalidArgument,
+    ErrorKind::NotFound,
+    ErrorKind::AlreadyExists,
+    ErrorKind::FailedPrecondition,
+    ErrorKind::PermissionDenied,
+    ErrorKind::ResourceExhausted,
+    ErrorKind::Busy,
+    ErrorKind::Unavailable,
+    ErrorKind::Aborted,
+    ErrorKind::Corruption,
+    ErrorKind::Unimplemented,
+    ErrorKind::Cancelled,
+    ErrorKind::Internal,
+];
+
+/// An outcome for the wire.
+pub(crate) fn outcome(result: ServiceResult<()>) -> Outcome {
+    result.map_err(|error| {
+        let number = KINDS.iter().position(|kind| *kind == error.kind);
+        (number.map_or(13, |at| at as u16 + 1), error.message)
+    })
+}
+
+/// An outcome from the wire.
+pub(crate) fn result(outcome: Outcome) -> ServiceResult<()> {
+    outcome.map_err(|(number, message)| {
+        let kind = usize::from(number).checked_sub(1).and_then(|at| KINDS.get(at));
+        ServiceError::new(kind.copied().unwrap_or(ErrorKind::Internal), message)
+    })
+}

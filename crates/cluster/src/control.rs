@@ -1,0 +1,473 @@
+//! Control of tablets on all servers, for the master of the leader.
+
+use crate::codec::{Outcome, result};
+use crate::local::Local;
+use crate::members;
+use crate::messages::{Request, ServerReport};
+use crate::tablet_calls::TabletCall;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_assignment::{Assignment, Owner};
+use stele_catalog::{Homes, Reassignment};
+use stele_client::{CompactionState, ServiceError, ServiceResult, SnapshotFiles, TabletControl};
+use stele_coord::Coord;
+use stele_types::{Epoch, ErrorKind, FamilyId, RowRange, ServerId, SnapshotId, TableSchema, TabletId};
+
+/// Longest time of a call: flushes and compactions that it waits for.
+const CALL_WAIT: Duration = Duration::from_secs(120);
+/// Time for a server to follow.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(10);
+/// Longest time until every server follows the catalog up to a change, or has ended.
+const BARRIER_WAIT: Duration = Duration::from_secs(60);
+/// Longest time until tablets that are to be merged are on one server.
+const GATHER_WAIT: Duration = Duration::from_secs(30);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Calls to servers at one time.
+const CONCURRENT_CALLS: usize = 64;
+
+/// The tablets of all servers, as the leader's master controls them.
+pub(crate) struct ClusterControl {
+    local: Arc<Local>,
+    coord: Arc<dyn Coord>,
+    /// Of the leader.
+    term: u64,
+    /// Owners of tablets that were made, and whose records may not exist yet.
+    homes: Mutex<BTreeMap<TabletId, Owner>>,
+    /// Prepared replacements by their first tablet: the servers that take part, each with its own first tablet.
+    replacing: Mutex<BTreeMap<TabletId, Vec<(ServerId, TabletId)>>>,
+}
+
+impl Homes for ClusterControl {
+    fn home_of(&self, tablet: TabletId) -> Option<Owner> {
+        self.homes.lock().get(&tablet).copied()
+    }
+}
+
+impl ClusterControl {
+    pub(crate) fn new(local: Arc<Local>, coord: Arc<dyn Coord>, term: u64) -> Arc<Self> {
+        Arc::new(ClusterControl {
+            local,
+            coord,
+            term,
+            homes: Mutex::default(),
+            replacing: Mutex::default(),
+        })
+    }
+
+    /// Whether a replacement was prepared for this leader, which will tell its outcome.
+    pub(crate) fn is_replacing(&self, server: ServerId, first: TabletId) -> bool {
+        let replacing = self.replacing.lock();
+        replacing.values().flatten().any(|part| *part == (server, first))
+    }
+
+    /// Tablets that a change under way may come to name.
+    pub(crate) fn coming(&self) -> BTreeSet<TabletId> {
+        let mut homes = self.homes.lock();
+        if !homes.is_empty() {
+            // Their records may exist before that of their table.
+            let view = self.local.catalog.view();
+            let named = view.tables.values().flat_map(|table| table.tablets());
+            for tablet in named {
+                homes.remove(&tablet.id);
+            }
+        }
+        homes.keys().copied().collect()
+    }
+
+    async fn call<T: DeserializeOwned>(&self, server: ServerId, call: TabletCall) -> ServiceResult<T> {
+        self.local
+            .order(self.term, server, Request::Tablets(call), CALL_WAIT)
+            .await
+    }
+
+    async fn done(&self, server: ServerId, call: TabletCall) -> ServiceResult<()> {
+        result(self.call::<Outcome>(server, call).await?)
+    }
+
+    fn owner(&self, tablet: TabletId) -> ServiceResult<Owner> {
+        let owner = self.local.catalog.owner_of(tablet).or_else(|| self.home_of(tablet));
+        owner.ok_or_else(|| {
+            let message = format!("tablet {tablet} has no server now");
+            ServiceError::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    async fn call_owner<T: DeserializeOwned>(&self, tablet: TabletId, call: TabletCall) -> ServiceResult<T> {
+        self.call(self.owner(tablet)?.server, call).await
+    }
+
+    /// Servers that may get tablets, those with the fewest first.
+    fn targets(&self) -> Vec<(usize, ServerId)> {
+        let view = self.local.members.view();
+        let mut counts: BTreeMap<ServerId, usize> = view
+            .servers
+            .keys()
+            .filter(|id| !view.draining.contains(id) && view.logs.get(id).is_some_and(|log| !log.sealed))
+            .map(|id| (*id, 0))
+            .collect();
+        for table in self.local.catalog.view().tables.values() {
+            for owner in table.tablets().iter().filter_map(|tablet| tablet.assignment.owner) {
+                if let Some(count) = counts.get_mut(&owner.server) {
+                    *count += 1;
+                }
+            }
+        }
+        let mut targets: Vec<(usize, ServerId)> = counts.into_iter().map(|(server, count)| (count, server)).collect();
+        targets.sort_unstable();
+        targets
+    }
+
+    /// Divides new tablets over the servers.
+    fn divide(
+        &self,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<BTreeMap<ServerId, Vec<(TabletId, RowRange)>>> {
+        let mut targets: BTreeSet<(usize, ServerId)> = self.targets().into_iter().collect();
+        let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
+        for tablet in tablets {
+            let (count, server) = targets
+                .pop_first()
+                .ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "no server may get tablets now"))?;
+            shares.entry(server).or_default().push(tablet);
+            targets.insert((count + 1, server));
+        }
+        Ok(shares)
+    }
+
+    fn note_homes(&self, server: ServerId, epoch: Epoch, tablets: impl Iterator<Item = TabletId>) {
+        let mut homes = self.homes.lock();
+        homes.extend(tablets.map(|tablet| (tablet, Owner { server, epoch })));
+    }
+
+    /// The tablets by the server that owns each.
+    fn by_owner(&self, tablets: &[TabletId]) -> ServiceResult<BTreeMap<ServerId, Vec<TabletId>>> {
+        let mut by_owner: BTreeMap<ServerId, Vec<TabletId>> = BTreeMap::new();
+        for tablet in tablets {
+            by_owner.entry(self.owner(*tablet)?.server).or_default().push(*tablet);
+        }
+        Ok(by_owner)
+    }
+
+    /// Completes when every server follows the catalog up to a revision, or has no session any more and a sealed log.
+    pub(crate) async fn barrier(&self, revision: u64) -> ServiceResult<()> {
+        let env = &self.local.env;
+        let deadline = env.now() + BARRIER_WAIT;
+        let mut behind: Option<BTreeSet<ServerId>> = None;
+        loop {
+            // The coordinator is asked: a server may have joined just now.
+            let listed = members::list(&*self.coord).await;
+            let view = listed.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+            let open = |id: &ServerId| view.logs.get(id).is_some_and(|log| !log.sealed);
+            let all = view.logs.keys().filter(|id| open(id)).copied();
+            let missing: Vec<ServerId> = match behind.take() {
+                None => all.collect(),
+                Some(behind) => behind.into_iter().filter(open).collect(),
+            };
+            let asked = missing.into_iter().map(|server| async move {
+                let request = Request::CatchUp(revision);
+                let caught_up: ServiceResult<bool> = self.local.order(self.term, server, request, CATCH_UP_WAIT).await;
+                (server, caught_up)
+            });
+            let mut asked = futures::stream::iter(asked).buffer_unordered(CONCURRENT_CALLS);
+            let mut rest = BTreeSet::new();
+            while let Some((server, caught_up)) = asked.next().await {
+                if let Err(error) = caught_up {
+                    tracing::debug!(%server, %error, revision, "a server does not follow the catalog");
+                    rest.insert(server);
+                }
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if env.now() >= deadline {
+                let message = format!("the change is made, but servers {rest:?} have not confirmed that they know it");
+                return Err(ServiceError::new(ErrorKind::Aborted, message));
+            }
+            behind = Some(rest);
+            env.sleep(PAUSE).await;
+        }
+    }
+
+    /// Moves tablets until one server has all of them.
+    async fn gather(&self, tablets: &[TabletId]) -> ServiceResult<ServerId> {
+        let env = &self.local.env;
+        let deadline = env.now() + GATHER_WAIT;
+        let mut target = None;
+        loop {
+            let by_owner = self.by_owner(tablets)?;
+            if let (1, Some((server, _))) = (by_owner.len(), by_owner.first_key_value()) {
+                return Ok(*server);
+            }
+            let to = *target.get_or_insert_with(|| {
+                let most = by_owner.iter().max_by_key(|(_, tablets)| tablets.len());
+                most.map_or(self.local.peers.own(), |(server, _)| *server)
+            });
+            let moves = self.moves_to(tablets, to);
+            self.local.catalog.reassign(&moves).await.map_err(from_catalog)?;
+            if env.now() >= deadline {
+                let message = "the tablets are on several servers, and cannot be moved to one now";
+                return Err(ServiceError::new(ErrorKind::Busy, message));
+            }
+            env.sleep(PAUSE).await;
+        }
+    }
+
+    /// Changes that have tablets move to a server.
+    pub(crate) fn moves_to(&self, tablets: &[TabletId], to: ServerId) -> Vec<Reassignment> {
+        let wanted: BTreeSet<TabletId> = tablets.iter().copied().collect();
+        let view = self.local.catalog.view();
+        let all = view.tables.values().flat_map(|table| table.tablets());
+        let moves = all.filter(|tablet| wanted.contains(&tablet.id)).filter_map(|tablet| {
+            let seen = tablet.assignment.clone();
+            let is_there = seen.owner.is_some_and(|owner| owner.server == to);
+            let next = Assignment {
+                moving_to: (!is_there).then_some(to),
+                ..seen.clone()
+            };
+            (seen != next).then_some(Reassignment {
+                tablet: tablet.id,
+                seen,
+                next,
+            })
+        });
+        moves.collect()
+    }
+
+    /// Noted before a server prepares it: a prepared replacement of which the leader does not know is undone.
+    fn keep_replacement(&self, first: Option<&TabletId>, parts: Vec<(ServerId, TabletId)>) {
+        if let Some(first) = first {
+            self.replacing.lock().insert(*first, parts);
+        }
+    }
+
+    fn forget_replacement(&self, first: Option<&TabletId>) {
+        if let Some(first) = first {
+            self.replacing.lock().remove(first);
+        }
+    }
+
+    /// Tells a server the outcome of a replacement until it knows, or is no member any more: then its tablets get other owners,
+    /// by the catalog.
+    pub(crate) async fn tell_outcome(&self, server: ServerId, first: TabletId, committed: bool) {
+        loop {
+            let call = TabletCall::FinishReplacement { first, committed };
+            match self.done(server, call).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%server, tablet = %first, %error, "the outcome of a replacement is not told yet")
+                }
+            }
+            if !self.local.members.view().servers.contains_key(&server) {
+                return;
+            }
+            self.local.env.sleep(PAUSE).await;
+        }
+    }
+}
+
+fn from_catalog(error: stele_catalog::CatalogError) -> ServiceError {
+    ServiceError::new(error.kind(), error.to_string())
+}
+
+fn no_snapshots<T>() -> ServiceResult<T> {
+    Err(ServiceError::new(
+        ErrorKind::Unimplemented,
+        "snapshots and backups are not available in a cluster yet",
+    ))
+}
+
+#[async_trait]
+impl TabletControl for ClusterControl {
+    async fn create_tablets(&self, schema: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
+        let shares = self.divide(tablets)?;
+        for (server, share) in &shares {
+            self.note_homes(*server, Epoch(server.0), share.iter().map(|(tablet, _)| *tablet));
+        }
+        let calls = shares.into_iter().map(|(server, tablets)| {
+            let schema = schema.clone();
+            self.done(server, TabletCall::Create { schema, tablets })
+        });
+        // All are awaited: none must be made after a failure is known.
+        let outcomes = futures::future::join_all(calls).await;
+        outcomes.into_iter().collect()
+    }
+
+    async fn drop_tablets(&self, tablets: Vec<TabletId>) {
+        // The catalog has forgotten their owners. A server that is not reached is told to abandon them later.
+        let view = self.local.members.view();
+        let calls = view.servers.keys().map(|server| {
+            let tablets = tablets.clone();
+            async move { (*server, self.done(*server, TabletCall::Drop(tablets)).await) }
+        });
+        for (server, outcome) in futures::future::join_all(calls).await {
+            if let Err(error) = outcome {
+                tracing::warn!(%server, %error, "dropped tablets are left for the next round");
+            }
+        }
+        let mut homes = self.homes.lock();
+        homes.retain(|tablet, _| !tablets.contains(tablet));
+    }
+
+    async fn set_schema(&self, schema: Arc<TableSchema>) {
+        // Servers tell their tablets as soon as they follow the catalog.
+        let revision = self.local.catalog.applied();
+        if let Err(error) = self.barrier(revision).await {
+            tracing::warn!(table = %schema.name, %error, "a schema is not known everywhere yet");
+        }
+    }
+
+    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+        self.call_owner(tablet, TabletCall::Unsettled(tablet)).await
+    }
+
+    async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
+        result(self.call_owner(tablet, TabletCall::DropRows { tablet, range }).await?)
+    }
+
+    async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {
+        result(self.call_owner(tablet, TabletCall::Flush(tablet)).await?)
+    }
+
+    async fn compact(&self, tablet: TabletId, major: bool) -> ServiceResult<()> {
+        result(self.call_owner(tablet, TabletCall::Compact { tablet, major }).await?)
+    }
+
+    async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState> {
+        self.call_owner(tablet, TabletCall::Compaction(tablet)).await
+    }
+
+    async fn split_candidates(&self) -> Vec<TabletId> {
+        let view = self.local.members.view();
+        let asked = view.servers.keys().map(|server| async move {
+            let report = self.local.order(self.term, *server, Request::Report, CALL_WAIT).await;
+            report
+                .map(|report: ServerReport| report.split_candidates)
+                .unwrap_or_default()
+        });
+        futures::future::join_all(asked).await.concat()
+    }
+
+    async fn prepare_split(
+        &self,
+        tablet: TabletId,
+        halves: (TabletId, TabletId),
+        at: Option<Bytes>,
+    ) -> ServiceResult<Option<Bytes>> {
+        let owner = self.owner(tablet)?;
+        // Halves have the files of their tablet, so their sequence numbers go on in its epoch.
+        self.note_homes(owner.server, owner.epoch, [halves.0, halves.1].into_iter());
+        let call = TabletCall::PrepareSplit { tablet, halves, at };
+        self.keep_replacement(Some(&tablet), vec![(owner.server, tablet)]);
+        let row: ServiceResult<Option<Bytes>> = self.call(owner.server, call).await;
+        if !matches!(row, Ok(Some(_))) {
+            self.forget_replacement(Some(&tablet));
+        }
+        row
+    }
+
+    async fn prepare_merge(&self, tablets: Vec<TabletId>, merged: TabletId) -> ServiceResult<()> {
+        let server = self.gather(&tablets).await?;
+        let epochs = tablets
+            .iter()
+            .map(|tablet| self.owner(*tablet).map(|owner| owner.epoch));
+        let epoch = epochs.collect::<ServiceResult<Vec<_>>>()?.into_iter().max();
+        self.note_homes(server, epoch.unwrap_or_default(), [merged].into_iter());
+        let first = tablets.first().copied();
+        self.keep_replacement(first.as_ref(), first.iter().map(|first| (server, *first)).collect());
+        let prepared = self.done(server, TabletCall::PrepareMerge { tablets, merged }).await;
+        if prepared.is_err() {
+            self.forget_replacement(first.as_ref());
+        }
+        prepared
+    }
+
+    async fn prepare_truncation(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<TabletId>,
+        empty: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        let by_owner = self.by_owner(&tablets)?;
+        let mut shares = match empty.len() == tablets.len() {
+            true => {
+                let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
+                for (old, new) in tablets.iter().zip(empty) {
+                    shares.entry(self.owner(*old)?.server).or_default().push(new);
+                }
+                shares
+            }
+            false => {
+                let first = by_owner.first_key_value().map(|(server, _)| *server);
+                first.map(|server| (server, empty)).into_iter().collect()
+            }
+        };
+        let parts = by_owner
+            .iter()
+            .filter_map(|(server, tablets)| Some((*server, *tablets.first()?)));
+        self.keep_replacement(tablets.first(), parts.collect());
+        let mut prepared = Vec::new();
+        for (server, old) in by_owner {
+            let empty = shares.remove(&server).unwrap_or_default();
+            self.note_homes(server, Epoch(server.0), empty.iter().map(|(tablet, _)| *tablet));
+            let first = old.first().copied();
+            let call = TabletCall::PrepareTruncation {
+                schema: schema.clone(),
+                tablets: old,
+                empty,
+            };
+            if let Err(error) = self.done(server, call).await {
+                for (server, first) in prepared {
+                    self.tell_outcome(server, first, false).await;
+                }
+                self.forget_replacement(tablets.first());
+                return Err(error);
+            }
+            prepared.extend(first.map(|first| (server, first)));
+        }
+        Ok(())
+    }
+
+    async fn take_snapshot(&self, _: SnapshotId, _: Vec<TabletId>, _: bool) -> ServiceResult<SnapshotFiles> {
+        no_snapshots()
+    }
+
+    async fn copy_snapshot(&self, _: (SnapshotId, u32), _: SnapshotId) -> ServiceResult<SnapshotFiles> {
+        no_snapshots()
+    }
+
+    async fn drop_snapshot(&self, _: SnapshotId, _: u32) {}
+
+    async fn clone_snapshot(
+        &self,
+        _: Arc<TableSchema>,
+        _: (SnapshotId, u32),
+        _: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        no_snapshots()
+    }
+
+    async fn prepare_restore(
+        &self,
+        _: Arc<TableSchema>,
+        _: (SnapshotId, u32),
+        _: Vec<TabletId>,
+        _: Vec<TabletId>,
+    ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
+        no_snapshots()
+    }
+
+    async fn finish_replacement(&self, first: TabletId, committed: bool) {
+        let parts = self.replacing.lock().get(&first).cloned().unwrap_or_default();
+        for (server, first) in parts {
+            self.tell_outcome(server, first, committed).await;
+        }
+        self.replacing.lock().remove(&first);
+    }
+}

@@ -1,0 +1,79 @@
+//! The election of the leader, and the end of a leader whose process is gone.
+//!
+//! The place of a leader becomes free when its session ends. That takes as long as a session lives. A leader whose process is
+//! gone leaves earlier: servers that find no process at its address remove its record. That costs a living leader only its
+//! term, since each of its transactions is conditional on the record.
+
+use crate::local::Local;
+use crate::records::ELECTION;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_coord::election::{election_key, leader};
+use stele_coord::{Condition, Coord, Txn, Versioned, Write};
+use stele_peer::Probe;
+use stele_types::ServerId;
+
+/// Pause between two probes of the leader.
+const PROBE_INTERVAL: Duration = Duration::from_millis(300);
+
+/// The value of the record of a leader.
+pub(crate) fn value(server: ServerId) -> Bytes {
+    Bytes::from(server.0.to_string())
+}
+
+/// The leader of a record.
+pub(crate) fn server_of(record: &Versioned) -> Option<ServerId> {
+    let text = std::str::from_utf8(&record.value).ok()?;
+    text.parse().ok().map(ServerId)
+}
+
+/// The leader, as the coordinator has it.
+pub(crate) async fn current(coord: &dyn Coord) -> Option<ServerId> {
+    let record = leader(coord, ELECTION).await.ok()??;
+    server_of(&record)
+}
+
+/// Probes the leader from time to time, and removes its record when its process is gone.
+pub(crate) async fn watch_leader(local: Arc<Local>, coord: Arc<dyn Coord>) {
+    let mut known: Option<Versioned> = None;
+    let mut failed = false;
+    loop {
+        local.env.sleep(PROBE_INTERVAL).await;
+        // The record is read again only when there is a reason: the coordinator is not asked three times a second.
+        if known.is_none() || failed {
+            known = leader(&*coord, ELECTION).await.ok().flatten();
+        }
+        let Some(record) = &known else { continue };
+        let Some(suspect) = server_of(record).filter(|server| *server != local.peers.own()) else {
+            continue;
+        };
+        failed = match local.peers.probe(suspect).await {
+            Probe::Answered => false,
+            Probe::Silent => true,
+            Probe::Gone => {
+                depose(&local, &*coord, suspect, record).await;
+                true
+            }
+        };
+    }
+}
+
+/// Removes the record of a leader, if enough servers find its process gone.
+async fn depose(local: &Local, coord: &dyn Coord, suspect: ServerId, record: &Versioned) {
+    let witnesses = local.peers.witnesses(suspect).await.len() + 1;
+    let view = local.members.view();
+    let others = view.servers.keys().filter(|server| **server != suspect).count();
+    if witnesses < others.clamp(1, 2) {
+        return;
+    }
+    let key = election_key(ELECTION);
+    let removed = coord.txn(Txn {
+        conditions: vec![Condition::version(&key, record.version)],
+        writes: vec![Write::Delete { key }],
+    });
+    match removed.await {
+        Ok(_) => tracing::info!(leader = %suspect, witnesses, "the process of the leader is gone: another is elected"),
+        Err(error) => tracing::warn!(%error, "the record of a dead leader is not removed yet"),
+    }
+}

@@ -1,0 +1,324 @@
+//! Carries out orders.
+//!
+//! Changes of assignments of one round go into few transactions. Calls to servers, and steps on logs, are tasks. A task that is
+//! under way is not begun again; after it has ended, the next round decides from what it left.
+
+use super::Leader;
+use crate::codec::Outcome;
+use crate::messages::Request;
+use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_assignment::{Assignment, Order, Owner, View};
+use stele_catalog::Reassignment;
+use stele_client::{Closing, ServiceError, ServiceResult};
+use stele_coord::{Txn, TxnOutcome, Write, next_epoch};
+use stele_tabletserver::{delete_log, settle_log};
+use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
+
+/// Longest time of a call to a server: the replay of a log, or two flushes.
+const CALL_WAIT: Duration = Duration::from_secs(120);
+
+/// The subject of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Task {
+    /// The log of a server is sealed or deleted.
+    Log(ServerId),
+    /// A tablet is opened or closed.
+    Tablet(TabletId),
+    /// A tablet is abandoned by a server that does not own it.
+    Abandon(TabletId, ServerId),
+    /// A server is told the outcome of a replacement.
+    Tell(ServerId, TabletId),
+}
+
+/// Orders under way, and those of the present round.
+#[derive(Default)]
+pub(crate) struct Orders {
+    running: Mutex<BTreeSet<Task>>,
+    pending: Mutex<Pending>,
+}
+
+/// Gathered in a round, and carried out together.
+#[derive(Default)]
+struct Pending {
+    /// With a new owner under an epoch that is drawn for all of them.
+    assign: Vec<(TabletId, Assignment, ServerId, Vec<ServerId>)>,
+    change: Vec<Reassignment>,
+    open: BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>>,
+}
+
+impl Orders {
+    /// Begins an order, or gathers it for [`Orders::commit`].
+    pub(crate) fn begin(self: &Arc<Self>, leader: &Arc<Leader>, order: Order, view: &View) {
+        match order {
+            Order::Seal(server) => {
+                let of = leader.clone();
+                self.run_once(leader, Task::Log(server), async move {
+                    of.note("sealing a log", server, of.seal(server).await);
+                });
+            }
+            Order::DeleteLog(server) => {
+                let of = leader.clone();
+                self.run_once(leader, Task::Log(server), async move {
+                    of.note("deleting a log", server, of.delete_log(server).await);
+                });
+            }
+            Order::Assign { tablet, seen, to, logs } => self.pending.lock().assign.push((tablet, seen, to, logs)),
+            Order::Move { tablet, seen, to } => {
+                let next = Assignment {
+                    moving_to: Some(to),
+                    ..seen.clone()
+                };
+                self.change(tablet, seen, next);
+            }
+            Order::Stay { tablet, seen } => {
+                let next = Assignment {
+                    moving_to: None,
+                    ..seen.clone()
+                };
+                self.change(tablet, seen, next);
+            }
+            Order::Forget { tablet, seen } => {
+                let next = Assignment {
+                    logs: Vec::new(),
+                    ..seen.clone()
+                };
+                self.change(tablet, seen, next);
+            }
+            Order::Open { tablet, owner, logs } => {
+                let mut pending = self.pending.lock();
+                pending
+                    .open
+                    .entry(owner.server)
+                    .or_default()
+                    .push((tablet, owner, logs));
+            }
+            Order::Close { tablet, owner } => {
+                let of = leader.clone();
+                self.run_once(leader, Task::Tablet(tablet), async move {
+                    let closed = of.close(owner.server, tablet, owner.epoch, Closing::HandOver).await;
+                    of.note("closing a tablet", owner.server, closed);
+                });
+            }
+            Order::Abandon { tablet, server } => {
+                let report = view.servers.get(&server).and_then(|server| server.report.get(&tablet));
+                let Some(epoch) = report.map(|report| report.epoch) else {
+                    return;
+                };
+                let of = leader.clone();
+                self.run_once(leader, Task::Abandon(tablet, server), async move {
+                    let closed = of.close(server, tablet, epoch, Closing::Abandon).await;
+                    of.note("abandoning a tablet", server, closed);
+                });
+            }
+        }
+    }
+
+    fn change(&self, tablet: TabletId, seen: Assignment, next: Assignment) {
+        self.pending.lock().change.push(Reassignment { tablet, seen, next });
+    }
+
+    /// Runs a task unless one of the same subject is under way.
+    pub(crate) fn run_once(
+        self: &Arc<Self>,
+        leader: &Leader,
+        subject: Task,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if !self.running.lock().insert(subject) {
+            return;
+        }
+        let orders = self.clone();
+        leader.local.env.spawn("order of the leader", async move {
+            task.await;
+            orders.running.lock().remove(&subject);
+        });
+    }
+
+    /// Carries out what the round has gathered.
+    pub(crate) async fn commit(self: &Arc<Self>, leader: &Arc<Leader>) {
+        let Pending {
+            assign,
+            change,
+            mut open,
+        } = std::mem::take(&mut *self.pending.lock());
+        if !change.is_empty() {
+            let changed = leader.local.catalog.reassign(&change).await;
+            leader.note_catalog("changing assignments", changed);
+        }
+        if !assign.is_empty() {
+            match leader.assign(&assign).await {
+                // They are opened without waiting for a report that says that they are not open.
+                Ok(assigned) => {
+                    tracing::info!(servers = assigned.len(), "tablets get new owners");
+                    for (server, tablets) in assigned {
+                        open.entry(server).or_default().extend(tablets);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "tablets are not assigned; the next round tries again"),
+            }
+        }
+        for (server, tablets) in open {
+            self.open(leader, server, tablets);
+        }
+    }
+
+    /// Has a server open tablets, in one call.
+    fn open(self: &Arc<Self>, leader: &Arc<Leader>, server: ServerId, tablets: Vec<(TabletId, Owner, Vec<ServerId>)>) {
+        let mut running = self.running.lock();
+        let tablets: Vec<_> = tablets
+            .into_iter()
+            .filter(|(tablet, _, _)| running.insert(Task::Tablet(*tablet)))
+            .collect();
+        drop(running);
+        if tablets.is_empty() {
+            return;
+        }
+        let (orders, of) = (self.clone(), leader.clone());
+        leader.local.env.spawn("open tablets", async move {
+            let subjects: Vec<Task> = tablets.iter().map(|(tablet, _, _)| Task::Tablet(*tablet)).collect();
+            let opened = of.open(server, tablets).await;
+            of.note("opening tablets", server, opened);
+            orders.running.lock().retain(|task| !subjects.contains(task));
+        });
+    }
+}
+
+impl Leader {
+    fn note(&self, what: &'static str, server: ServerId, outcome: ServiceResult<()>) {
+        if let Err(error) = outcome {
+            tracing::warn!(%server, %error, "{what} failed; it is tried again");
+        }
+    }
+
+    fn note_catalog(&self, what: &'static str, outcome: Result<usize, stele_catalog::CatalogError>) {
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "{what} failed; it is tried again");
+        }
+    }
+
+    /// Seals the log of a server: afterwards it acknowledges no write, and its record goes.
+    async fn seal(&self, server: ServerId) -> ServiceResult<()> {
+        tracing::info!(%server, "a server is given up: its log is sealed");
+        let log = self.roots.take_over(server).await;
+        let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let summary = settle_log(&*log).await;
+        let summary = summary.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let record = LogRecord {
+            sealed: true,
+            bytes: summary.bytes,
+        };
+        self.commit(vec![
+            Write::Put {
+                key: records::key(LOGS, server),
+                value: records::encode(&record),
+            },
+            Write::Delete {
+                key: records::key(SERVERS, server),
+            },
+        ])
+        .await
+    }
+
+    /// Deletes the log of a server that nothing needs.
+    async fn delete_log(&self, server: ServerId) -> ServiceResult<()> {
+        let log = self.roots.take_over(server).await;
+        let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let deleted = delete_log(&*log).await;
+        deleted.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        tracing::info!(%server, "the log of a former server is deleted");
+        self.commit(vec![
+            Write::Delete {
+                key: records::key(LOGS, server),
+            },
+            Write::Delete {
+                key: records::key(records::DRAINING, server),
+            },
+        ])
+        .await
+    }
+
+    /// Changes records of servers, as long as this server leads.
+    pub(crate) async fn commit(&self, writes: Vec<Write>) -> ServiceResult<()> {
+        let conditions = vec![self.fence.clone()];
+        match self.coord.txn(Txn { conditions, writes }).await {
+            Ok(TxnOutcome::Committed { .. }) => Ok(()),
+            Ok(TxnOutcome::Conflict { .. }) => Err(ServiceError::new(
+                ErrorKind::Unavailable,
+                "this server does not lead the cluster any more",
+            )),
+            Err(error) => Err(ServiceError::new(error.kind(), error.to_string())),
+        }
+    }
+
+    /// Gives tablets new owners, all under one epoch; those that were changed, by server.
+    async fn assign(
+        &self,
+        assign: &[(TabletId, Assignment, ServerId, Vec<ServerId>)],
+    ) -> ServiceResult<BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>>> {
+        let epoch = next_epoch(&*self.coord, NUMBERS).await;
+        let epoch = epoch.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
+        let epoch = epoch.ok_or_else(|| ServiceError::new(ErrorKind::ResourceExhausted, "epochs are used up"))?;
+        let changes: Vec<Reassignment> = assign
+            .iter()
+            .map(|(tablet, seen, to, logs)| Reassignment {
+                tablet: *tablet,
+                seen: seen.clone(),
+                next: Assignment {
+                    owner: Some(Owner {
+                        server: *to,
+                        epoch: Epoch(epoch),
+                    }),
+                    moving_to: None,
+                    logs: logs.clone(),
+                },
+            })
+            .collect();
+        let assigned = self.local.catalog.reassign(&changes).await;
+        assigned.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let mut open: BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>> = BTreeMap::new();
+        for change in changes {
+            let is_made = |owner: &Owner| self.local.catalog.owner_of(change.tablet) == Some(*owner);
+            if let Some(owner) = change.next.owner.filter(is_made) {
+                let tablets = open.entry(owner.server).or_default();
+                tablets.push((change.tablet, owner, change.next.logs));
+            }
+        }
+        Ok(open)
+    }
+
+    async fn open(&self, server: ServerId, tablets: Vec<(TabletId, Owner, Vec<ServerId>)>) -> ServiceResult<()> {
+        let catalog = self.local.catalog.view();
+        let wanted: BTreeSet<TabletId> = tablets.iter().map(|(tablet, _, _)| *tablet).collect();
+        let mut schemas: BTreeMap<TabletId, Arc<TableSchema>> = BTreeMap::new();
+        for table in catalog.tables.values() {
+            let of_table = table.tablets().iter().filter(|tablet| wanted.contains(&tablet.id));
+            schemas.extend(of_table.map(|tablet| (tablet.id, table.schema.clone())));
+        }
+        let assignments = tablets.into_iter().filter_map(|(tablet, owner, logs)| {
+            Some(stele_client::Assignment {
+                tablet,
+                epoch: owner.epoch,
+                schema: schemas.get(&tablet)?.clone(),
+                logs,
+            })
+        });
+        let assignments: Vec<_> = assignments.collect();
+        let request = Request::Open(assignments);
+        let outcomes: Vec<Outcome> = self.local.order(self.term, server, request, CALL_WAIT).await?;
+        for (_, message) in outcomes.into_iter().filter_map(Result::err) {
+            tracing::debug!(%server, message, "a tablet is not open yet");
+        }
+        Ok(())
+    }
+
+    async fn close(&self, server: ServerId, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+        let request = Request::Close { tablet, epoch, closing };
+        let closed: ServiceResult<bool> = self.local.order(self.term, server, request, CALL_WAIT).await;
+        closed.map(drop)
+    }
+}

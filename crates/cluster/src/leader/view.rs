@@ -1,0 +1,139 @@
+//! The view of the cluster for a decision, with what only time tells.
+
+use crate::members;
+use crate::messages::{ServerReport, TabletState};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stele_assignment::{LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
+use stele_catalog::{CatalogView, TabletEntry};
+use stele_types::{Epoch, ServerId, TabletId};
+
+/// Observations of one term of leadership.
+#[derive(Default)]
+pub(crate) struct Observed {
+    /// When a server was first seen without a session.
+    ended: BTreeMap<ServerId, Duration>,
+    tablets: BTreeMap<TabletId, Observation>,
+}
+
+/// Observations of one tablet.
+struct Observation {
+    owner: Option<Owner>,
+    /// Since when it has this owner.
+    since: Duration,
+    bytes: u64,
+    /// Its counter of mutations, and when it was read.
+    counted: (Epoch, u64, Duration),
+    requests: u64,
+}
+
+/// Time over which a rate is measured at least.
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Observed {
+    /// The view now.
+    pub(crate) fn view(
+        &mut self,
+        members: &members::View,
+        catalog: &CatalogView,
+        reports: &BTreeMap<ServerId, ServerReport>,
+        now: Duration,
+    ) -> View {
+        self.ended.retain(|server, _| !members.servers.contains_key(server));
+        let mut servers = BTreeMap::new();
+        for (server, log) in &members.logs {
+            let session = match members.servers.contains_key(server) {
+                true => Session::Alive,
+                false => Session::Ended(now.saturating_sub(*self.ended.entry(*server).or_insert(now))),
+            };
+            let view = ServerView {
+                session,
+                log: if log.sealed { LogState::Sealed } else { LogState::Open },
+                draining: members.draining.contains(server),
+                report: reports.get(server).map(report_of).unwrap_or_default(),
+            };
+            servers.insert(*server, view);
+        }
+        self.ended.retain(|server, _| members.logs.contains_key(server));
+        self.note(reports, now);
+        let mut tables = Vec::with_capacity(catalog.tables.len());
+        let mut seen = 0;
+        for table in catalog.tables.values() {
+            let tablets = table.tablets().iter().map(|tablet| self.tablet(tablet, now));
+            let tablets: Vec<TabletView> = tablets.collect();
+            seen += tablets.len();
+            tables.push(TableView {
+                id: table.schema.id,
+                tablets,
+            });
+        }
+        if self.tablets.len() > 2 * seen + 1024 {
+            let known: std::collections::BTreeSet<TabletId> = tables
+                .iter()
+                .flat_map(|table| &table.tablets)
+                .map(|tablet| tablet.id)
+                .collect();
+            self.tablets.retain(|tablet, _| known.contains(tablet));
+        }
+        View { servers, tables }
+    }
+
+    fn note(&mut self, reports: &BTreeMap<ServerId, ServerReport>, now: Duration) {
+        for report in reports.values().flat_map(|report| &report.tablets) {
+            let Some(known) = self.tablets.get_mut(&report.tablet) else {
+                continue;
+            };
+            if known.owner.is_none_or(|owner| owner.epoch != report.epoch) {
+                continue;
+            }
+            known.bytes = report.bytes;
+            let (epoch, mutations, at) = known.counted;
+            let passed = now.saturating_sub(at);
+            if epoch != report.epoch || report.mutations < mutations {
+                known.counted = (report.epoch, report.mutations, now);
+            } else if passed >= RATE_INTERVAL {
+                let per_second = (report.mutations - mutations) as f64 / passed.as_secs_f64();
+                known.requests = per_second as u64;
+                known.counted = (report.epoch, report.mutations, now);
+            }
+        }
+    }
+
+    fn tablet(&mut self, tablet: &TabletEntry, now: Duration) -> TabletView {
+        let owner = tablet.assignment.owner;
+        let known = self.tablets.entry(tablet.id).or_insert(Observation {
+            owner,
+            since: now,
+            bytes: 0,
+            counted: (Epoch::default(), 0, now),
+            requests: 0,
+        });
+        if known.owner != owner {
+            (known.owner, known.since) = (owner, now);
+        }
+        TabletView {
+            id: tablet.id,
+            bytes: known.bytes,
+            requests: known.requests,
+            unchanged_for: now.saturating_sub(known.since),
+            assignment: tablet.assignment.clone(),
+        }
+    }
+}
+
+fn report_of(report: &ServerReport) -> BTreeMap<TabletId, Report> {
+    let state = |state| match state {
+        TabletState::Opening => ServedState::Opening,
+        TabletState::Replayed => ServedState::Replayed,
+        TabletState::Serving => ServedState::Serving,
+        TabletState::Closed => ServedState::Closed,
+    };
+    let tablets = report.tablets.iter().map(|tablet| {
+        let report = Report {
+            epoch: tablet.epoch,
+            state: state(tablet.state),
+        };
+        (tablet.tablet, report)
+    });
+    tablets.collect()
+}

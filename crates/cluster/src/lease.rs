@@ -1,0 +1,168 @@
+//! Reads are answered only while no other server can own their tablets.
+//!
+//! The session of a server ends, and a new owner may be chosen, when the server is silent for too long. Writes need no
+//! protection: a sealed log takes none. A read of memory does. While the session certainly lives, nothing is to be done.
+//! Afterwards, as when the coordinator is not reachable, each read is confirmed by storage: the owner of the log root is still
+//! this process, so the log was not sealed before, and the read was of the newest rows. One confirmation serves all reads that
+//! wait for it.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stele_client::{
+    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
+    TabletService,
+};
+use stele_env::Env;
+use stele_filter::Filter;
+use stele_storage::Storage;
+use stele_types::{Durability, ErrorKind, RowBatch, RowWrites, TabletId};
+use tokio::sync::Mutex;
+
+/// Longest wait for a confirmation.
+const CONFIRMATION_WAIT: Duration = Duration::from_secs(10);
+
+/// The right to answer reads.
+pub struct Lease {
+    env: Env,
+    log: Arc<dyn Storage>,
+    /// Nanoseconds of the environment's clock up to which the session certainly lives.
+    certain_until: AtomicU64,
+    /// Confirmations that were begun.
+    begun: AtomicU64,
+    /// The newest confirmation that succeeded. Held while one runs.
+    confirmed: Mutex<u64>,
+}
+
+impl Lease {
+    /// Of a server with this log, not certain yet.
+    pub fn new(env: Env, log: Arc<dyn Storage>) -> Arc<Lease> {
+        Arc::new(Lease {
+            env,
+            log,
+            certain_until: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            confirmed: Mutex::new(0),
+        })
+    }
+
+    /// The session lives up to a time, or may have ended.
+    pub fn extend(&self, until: Option<Duration>) {
+        let until = until.unwrap_or_default().as_nanos();
+        self.certain_until
+            .store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Whether a read on the calling thread may be answered.
+    pub fn is_certain(&self) -> bool {
+        let now = self.env.now().as_nanos();
+        now < u128::from(self.certain_until.load(Ordering::Acquire))
+    }
+
+    /// Completes when a read that has been made may be answered.
+    pub async fn confirm(&self) -> ServiceResult<()> {
+        if self.is_certain() {
+            return Ok(());
+        }
+        match self.env.timeout(CONFIRMATION_WAIT, self.confirm_by_storage()).await {
+            Ok(done) => done,
+            Err(_) => Err(unavailable("storage does not answer")),
+        }
+    }
+
+    async fn confirm_by_storage(&self) -> ServiceResult<()> {
+        // One that was begun earlier says nothing about a read that was made since.
+        let needed = self.begun.load(Ordering::Acquire) + 1;
+        let mut confirmed = self.confirmed.lock().await;
+        if *confirmed >= needed {
+            return Ok(());
+        }
+        let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let owner = self.log.confirm_owner().await;
+        owner.map_err(|error| unavailable(&error.to_string()))?;
+        *confirmed = begun;
+        Ok(())
+    }
+}
+
+fn unavailable(why: &str) -> ServiceError {
+    let message =
+        format!("the server has lost its session with the coordinator, and its ownership is not confirmed: {why}");
+    ServiceError::new(ErrorKind::Unavailable, message)
+}
+
+/// The tablets of this server under its lease.
+pub(crate) struct Leased {
+    pub(crate) tablets: Arc<dyn TabletService>,
+    pub(crate) lease: Arc<Lease>,
+}
+
+#[async_trait]
+impl TabletService for Leased {
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        let rows = self.tablets.read(tablet, request).await?;
+        Ok(Box::new(LeasedRows {
+            rows,
+            lease: self.lease.clone(),
+        }))
+    }
+
+    fn try_read_row(
+        &self,
+        tablet: TabletId,
+        row: &Bytes,
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<RowBatch>> {
+        match self.lease.is_certain() {
+            true => self.tablets.try_read_row(tablet, row, filter),
+            false => Ok(None),
+        }
+    }
+
+    async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        self.tablets.mutate(tablet, rows, durability).await?;
+        // A write that needs no log is acknowledged on the same terms as a read.
+        match durability {
+            Some(Durability::Flush | Durability::Sync) => Ok(()),
+            _ => self.lease.confirm().await.map_err(unknown),
+        }
+    }
+
+    async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
+        let outcome = self.tablets.row_operation(tablet, request).await?;
+        // Its condition may have failed: then it was a read.
+        self.lease.confirm().await.map_err(unknown)?;
+        Ok(outcome)
+    }
+
+    async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
+        self.tablets.sample(tablet, every).await
+    }
+}
+
+/// The write may have happened.
+fn unknown(error: ServiceError) -> ServiceError {
+    ServiceError::new(ErrorKind::Aborted, format!("the outcome is unknown: {}", error.message))
+}
+
+struct LeasedRows {
+    rows: Box<dyn RowStream>,
+    lease: Arc<Lease>,
+}
+
+#[async_trait]
+impl RowStream for LeasedRows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        let batch = self.rows.next().await?;
+        self.lease.confirm().await?;
+        Ok(batch)
+    }
+
+    async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
+        let batch = self.rows.next_within(room).await?;
+        self.lease.confirm().await?;
+        Ok(batch)
+    }
+}

@@ -1,0 +1,45 @@
+//! Makes a process one server of a cluster (Bigtable §5).
+//!
+//! Terms:
+//! * a *member* is a server with a record in the coordinator that is bound to its session;
+//! * the *leader* is the member that won the election. It assigns tablets and makes all changes of the catalog;
+//! * a *control call* goes from one member to another over the protocol between servers, and concerns the cluster.
+//!
+//! Each server follows the catalog, serves the tablets that are assigned to it, and answers every client: calls about rows go
+//! to the owner of the tablet ([`stele_peer::Dispatcher`]), administrative calls to the leader ([`ClusterAdmin`]).
+//!
+//! The leader compares the catalog with the reports of the members, and carries out the orders of [`stele_assignment::decide`]
+//! (`leader`). Nothing that serves rows depends on it.
+//!
+//! Invariants:
+//! * Only the leader changes the catalog; each of its transactions carries the fence of its election.
+//! * The log of a server is sealed before its tablets get another owner.
+//! * A read is answered while the session of the server certainly lives, or after storage has confirmed that its log is not
+//!   sealed (`lease`).
+#![forbid(unsafe_code)]
+
+mod admin;
+mod admin_calls;
+mod codec;
+mod control;
+mod election;
+mod gate;
+mod leader;
+mod lease;
+mod local;
+mod members;
+mod messages;
+mod node;
+mod peers;
+mod records;
+mod roots;
+mod session;
+mod status;
+mod sweeping;
+mod tablet_calls;
+mod term;
+
+pub use admin::ClusterAdmin;
+pub use members::{Addresses, Members};
+pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
+pub use roots::LogRoots;

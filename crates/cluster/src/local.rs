@@ -1,0 +1,295 @@
+//! The control calls that a member answers about itself.
+
+use crate::codec::{self, Outcome, outcome};
+use crate::members::Members;
+use crate::messages::{Call, Request, ServerReport, TabletReport, TabletState};
+use crate::peers::Peers;
+use crate::tablet_calls;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_catalog::{Catalog, SchemaListener};
+use stele_client::{Assignment, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
+use stele_env::{Env, Priority};
+use stele_peer::{ControlService, Identity, Probe};
+use stele_tabletserver::TabletServer;
+use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
+
+/// Longest wait until a revision of the catalog is followed.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(5);
+/// Closed tablets that are remembered: more than move at one time.
+const CLOSED_MAX: usize = 1 << 16;
+
+/// Answers calls to the leader, while this server leads.
+#[async_trait]
+pub(crate) trait LeaderCalls: Send + Sync + 'static {
+    /// Answers an administrative call, or one about the cluster.
+    async fn answer(&self, request: Request) -> ServiceResult<Bytes>;
+}
+
+/// This member.
+pub(crate) struct Local {
+    pub(crate) env: Env,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) server: Arc<TabletServer>,
+    /// Tablets that are being opened.
+    opening: Mutex<BTreeMap<TabletId, Epoch>>,
+    /// Tablets that were closed here, under the newest such epoch, and whether all is in their files. They are not opened again
+    /// under that epoch: sequence numbers would begin anew.
+    closed: Mutex<BTreeMap<TabletId, (Epoch, bool)>>,
+    leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
+    /// The newest term of a leader that has called.
+    term: Mutex<u64>,
+}
+
+impl Local {
+    pub(crate) fn new(
+        env: Env,
+        (catalog, members): (Arc<Catalog>, Arc<Members>),
+        peers: Arc<Peers>,
+        server: Arc<TabletServer>,
+    ) -> Arc<Local> {
+        Arc::new(Local {
+            env,
+            catalog,
+            members,
+            peers,
+            server,
+            opening: Mutex::default(),
+            closed: Mutex::default(),
+            leader: Mutex::new(None),
+            term: Mutex::new(0),
+        })
+    }
+
+    /// Has calls to the leader answered, or refused.
+    pub(crate) fn set_leader(&self, leader: Option<Arc<dyn LeaderCalls>>) {
+        *self.leader.lock() = leader;
+    }
+
+    /// The leader, if it is this server.
+    pub(crate) fn leader(&self) -> Option<Arc<dyn LeaderCalls>> {
+        self.leader.lock().clone()
+    }
+
+    /// Has a server, which may be this one, carry out an order of a leader.
+    pub(crate) async fn order<T: DeserializeOwned>(
+        self: &Arc<Self>,
+        term: u64,
+        server: ServerId,
+        request: Request,
+        wait: Duration,
+    ) -> ServiceResult<T> {
+        let call = Call { term, request };
+        if server != self.peers.own() {
+            return self.peers.call(server, &call, wait).await;
+        }
+        codec::decode(&self.answer(call).await?)
+    }
+
+    /// Refuses orders of a leader when another one has begun its term.
+    fn check_term(&self, term: u64) -> ServiceResult<()> {
+        let mut newest = self.term.lock();
+        if term > 0 && term < *newest {
+            let message = format!("the leader of term {term} is not the newest: there is one of term {newest}");
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
+        *newest = term.max(*newest);
+        Ok(())
+    }
+
+    /// Opens tablets that are assigned to this server.
+    pub(crate) async fn open(&self, assignments: Vec<Assignment>) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = vec![Ok(()); assignments.len()];
+        let (mut places, mut wanted) = (Vec::new(), Vec::new());
+        for (place, assignment) in assignments.into_iter().enumerate() {
+            match self.begin(&assignment) {
+                Ok(()) => {
+                    places.push((place, assignment.tablet, assignment.epoch));
+                    wanted.push(assignment);
+                }
+                Err(error) => outcomes[place] = outcome(Err(error)),
+            }
+        }
+        let opened = self.server.open_tablets(wanted).await;
+        let mut opening = self.opening.lock();
+        for ((place, tablet, epoch), result) in places.into_iter().zip(opened) {
+            if opening.get(&tablet) == Some(&epoch) {
+                opening.remove(&tablet);
+            }
+            if let Err(error) = &result {
+                tracing::warn!(%tablet, %epoch, %error, "a tablet is not opened");
+            }
+            outcomes[place] = outcome(result);
+        }
+        outcomes
+    }
+
+    fn begin(&self, assignment: &Assignment) -> ServiceResult<()> {
+        let Assignment { tablet, epoch, .. } = assignment;
+        if self
+            .closed
+            .lock()
+            .get(tablet)
+            .is_some_and(|(closed, _)| closed >= epoch)
+        {
+            // A late request: its assignment has ended.
+            let message = format!("tablet {tablet} was closed here under epoch {epoch}");
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
+        let mut opening = self.opening.lock();
+        if opening.contains_key(tablet) || self.server.coming_tablets().contains_key(tablet) {
+            return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
+        }
+        opening.insert(*tablet, *epoch);
+        Ok(())
+    }
+
+    /// Stops serving a tablet.
+    pub(crate) async fn close(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+        if closing == Closing::HandOver && self.opening.lock().contains_key(&tablet) {
+            return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
+        }
+        let is_served = self
+            .server
+            .served(tablet)
+            .is_ok_and(|served| served.tablet.epoch() == epoch);
+        self.server.close_tablet(tablet, epoch, closing).await?;
+        // A tablet that was not here has not been flushed here.
+        if is_served {
+            let mut closed = self.closed.lock();
+            closed.insert(tablet, (epoch, closing == Closing::HandOver));
+            if closed.len() > CLOSED_MAX {
+                closed.pop_first();
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of all tablets here.
+    pub(crate) async fn report(&self) -> ServiceResult<ServerReport> {
+        let load = self.server.load().await?;
+        let mut tablets: BTreeMap<TabletId, TabletReport> = BTreeMap::new();
+        {
+            let mut closed = self.closed.lock();
+            // The catalog here may be behind, so only a newer owner says that the mark is not needed any more.
+            closed
+                .retain(|tablet, (epoch, _)| self.catalog.owner_of(*tablet).is_none_or(|owner| owner.epoch <= *epoch));
+            let own = |tablet: TabletId, epoch: Epoch| {
+                let owner = self.catalog.owner_of(tablet);
+                owner.is_some_and(|owner| owner.server == self.peers.own() && owner.epoch == epoch)
+            };
+            let handed_over = closed
+                .iter()
+                .filter(|(tablet, (epoch, is_flushed))| *is_flushed && own(**tablet, *epoch));
+            let marks = handed_over.map(|(tablet, (epoch, _))| (*tablet, *epoch, TabletState::Closed));
+            let opening: Vec<_> = self
+                .opening
+                .lock()
+                .iter()
+                .map(|(tablet, epoch)| (*tablet, *epoch))
+                .collect();
+            let opening = opening.into_iter().chain(self.server.coming_tablets());
+            let marks = marks.chain(opening.map(|(tablet, epoch)| (tablet, epoch, TabletState::Opening)));
+            for (tablet, epoch, state) in marks {
+                let report = TabletReport {
+                    tablet,
+                    epoch,
+                    state,
+                    bytes: 0,
+                    mutations: 0,
+                };
+                tablets.insert(tablet, report);
+            }
+        }
+        for of_tablet in load.tablets {
+            let state = match of_tablet.logs.is_empty() {
+                true => TabletState::Serving,
+                false => TabletState::Replayed,
+            };
+            let report = TabletReport {
+                tablet: of_tablet.tablet,
+                epoch: of_tablet.epoch,
+                state,
+                bytes: of_tablet.bytes + of_tablet.memtable_bytes,
+                mutations: of_tablet.mutations,
+            };
+            tablets.insert(of_tablet.tablet, report);
+        }
+        Ok(ServerReport {
+            tablets: tablets.into_values().collect(),
+            memtable_bytes: load.memtable_bytes,
+            log_bytes: load.log_bytes,
+            prepared: self.server.prepared_replacements(),
+            split_candidates: self.server.split_candidates().await,
+        })
+    }
+
+    async fn catch_up(&self, revision: u64) -> ServiceResult<()> {
+        let waiting = self.catalog.wait_applied(revision);
+        self.env.timeout(CATCH_UP_WAIT, waiting).await.map_err(|_| {
+            ServiceError::new(
+                ErrorKind::Unavailable,
+                "the catalog is not followed up to that revision yet",
+            )
+        })
+    }
+
+    /// Answers a request to this server as a member.
+    pub(crate) async fn answer(self: &Arc<Self>, call: Call) -> ServiceResult<Bytes> {
+        self.check_term(call.term)?;
+        match call.request {
+            Request::Report => codec::encode(&self.report().await?),
+            Request::Open(assignments) => codec::encode(&self.open(assignments).await),
+            Request::Close { tablet, epoch, closing } => {
+                self.close(tablet, epoch, closing).await?;
+                codec::encode(&true)
+            }
+            Request::CatchUp(revision) => {
+                self.catch_up(revision).await?;
+                codec::encode(&true)
+            }
+            Request::FilesInUse => codec::encode(&self.server.files_in_use().await?),
+            Request::Probe(suspect) => {
+                let probe = self.peers.probe(suspect).await;
+                codec::encode(&(probe == Probe::Gone))
+            }
+            Request::Tablets(call) => tablet_calls::answer(&*self.server, call).await,
+            request @ (Request::Admin(_) | Request::Cluster(_)) => match self.leader() {
+                Some(leader) => leader.answer(request).await,
+                None => Err(ServiceError::new(
+                    ErrorKind::Unavailable,
+                    "this server does not lead the cluster",
+                )),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl SchemaListener for Local {
+    async fn changed(&self, schema: Arc<TableSchema>) {
+        self.server.set_schema(schema).await;
+    }
+}
+
+/// Control calls from other servers.
+pub(crate) struct Control(pub(crate) Arc<Local>);
+
+#[async_trait]
+impl ControlService for Control {
+    async fn control(&self, _: Identity, request: Bytes) -> ServiceResult<Bytes> {
+        let call: Call = codec::decode(&request)?;
+        let local = self.0.clone();
+        // A caller that goes away does not stop it half-way.
+        let task = async move { local.answer(call).await };
+        let answered = self.0.env.spawn_join(Priority::Foreground, "control call", task).await;
+        answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))
+    }
+}

@@ -1,0 +1,274 @@
+//! The servers of the cluster, as the coordinator has them, and the membership of this one.
+
+use crate::records::{self, ALL, DRAINING, ID, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::ServerPlace;
+use stele_coord::{Condition, Coord, CoordError, Session, Txn, TxnOutcome, WatchEvent, Write, next_epoch};
+use stele_env::Env;
+use stele_peer::{Identity, Peer};
+use stele_types::ServerId;
+use tokio::sync::watch;
+
+/// Pause before the records are listed again after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The addresses that a server tells others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Of the protocol between servers.
+    pub peer: String,
+    /// Of the Bigtable API.
+    pub bigtable: String,
+    /// Of the HBase API; empty for none.
+    pub hbase: String,
+    /// Of health, metrics and status.
+    pub http: String,
+}
+
+/// A server that has joined.
+#[derive(Clone)]
+pub struct Member {
+    /// The cluster.
+    pub cluster: [u8; 16],
+    /// Its number.
+    pub server: ServerId,
+    /// Its session.
+    pub session: Session,
+}
+
+impl Member {
+    /// Its identity in the protocol between servers.
+    pub fn identity(&self) -> Identity {
+        identity(self.cluster, self.server)
+    }
+}
+
+/// A number is one life of a server, so it is its epoch, too.
+pub(crate) fn identity(cluster: [u8; 16], server: ServerId) -> Identity {
+    Identity {
+        cluster,
+        server: u64::from(server.0),
+        epoch: u64::from(server.0),
+    }
+}
+
+/// Begins a life of a server: a session, a number, and the number of the cluster, which the first server chooses.
+pub async fn begin(coord: &dyn Coord, env: &Env, ttl: Duration) -> Result<Member, CoordError> {
+    let session = coord.session(ttl).await?;
+    let cluster = cluster_number(coord, env).await?;
+    let number = next_epoch(coord, NUMBERS).await?;
+    let server = u32::try_from(number).ok().filter(|number| *number < 1 << 24);
+    let server = server.ok_or(CoordError::BadValue {
+        key: NUMBERS.to_owned(),
+        expected: "a number below 2^24",
+        found: number.to_string(),
+    })?;
+    Ok(Member {
+        cluster,
+        server: ServerId(server),
+        session,
+    })
+}
+
+async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordError> {
+    let mut number = [0; 16];
+    number[..8].copy_from_slice(&env.random_u64().to_le_bytes());
+    number[8..].copy_from_slice(&env.random_u64().to_le_bytes());
+    let put = Write::Put {
+        key: ID.to_owned(),
+        value: number.to_vec().into(),
+    };
+    let txn = Txn {
+        conditions: vec![Condition::absent(ID)],
+        writes: vec![put],
+    };
+    // Whatever its outcome, the record tells.
+    let _ = coord.txn(txn).await;
+    let found = coord.get(ID).await?;
+    let value = found.map(|found| found.value).unwrap_or_default();
+    <[u8; 16]>::try_from(&value[..]).map_err(|_| CoordError::BadValue {
+        key: ID.to_owned(),
+        expected: "16 bytes",
+        found: value.escape_ascii().to_string(),
+    })
+}
+
+/// Makes a member visible to the others: from now on it may get tablets.
+pub async fn announce(coord: &dyn Coord, member: &Member, record: &ServerRecord) -> Result<(), CoordError> {
+    let log = records::key(LOGS, member.server);
+    let writes = vec![
+        Write::PutBound {
+            key: records::key(SERVERS, member.server),
+            value: records::encode(record),
+            session: member.session.id(),
+        },
+        Write::Put {
+            key: log.clone(),
+            value: records::encode(&LogRecord::default()),
+        },
+    ];
+    let conditions = vec![Condition::absent(&log)];
+    match coord.txn(Txn { conditions, writes }).await? {
+        TxnOutcome::Committed { .. } => Ok(()),
+        TxnOutcome::Conflict { key } => Err(CoordError::BadValue {
+            key,
+            expected: "no log of a server that has just got its number",
+            found: "one".to_owned(),
+        }),
+    }
+}
+
+/// All servers at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Those with a session.
+    pub servers: BTreeMap<ServerId, ServerRecord>,
+    /// Logs that exist.
+    pub logs: BTreeMap<ServerId, LogRecord>,
+    /// Servers that are to give their tablets up.
+    pub draining: BTreeSet<ServerId>,
+}
+
+impl View {
+    fn apply(&mut self, event: &WatchEvent) {
+        match event {
+            WatchEvent::Put { key, current } => self.put(key, &current.value),
+            WatchEvent::Deleted { key, .. } => {
+                if let Some(server) = records::server_of(SERVERS, key) {
+                    self.servers.remove(&server);
+                } else if let Some(server) = records::server_of(LOGS, key) {
+                    self.logs.remove(&server);
+                } else if let Some(server) = records::server_of(DRAINING, key) {
+                    self.draining.remove(&server);
+                }
+            }
+            WatchEvent::Resync => {}
+        }
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) {
+        if let Some(server) = records::server_of(SERVERS, key) {
+            match records::decode(value) {
+                Ok(record) => drop(self.servers.insert(server, record)),
+                Err(error) => tracing::error!(key, error, "the record of a server cannot be read"),
+            }
+        } else if let Some(server) = records::server_of(LOGS, key) {
+            match records::decode(value) {
+                Ok(record) => drop(self.logs.insert(server, record)),
+                Err(error) => tracing::error!(key, error, "the record of a log cannot be read"),
+            }
+        } else if let Some(server) = records::server_of(DRAINING, key) {
+            self.draining.insert(server);
+        }
+    }
+}
+
+/// Follows the records of servers.
+pub struct Members {
+    cluster: [u8; 16],
+    view: RwLock<Arc<View>>,
+    /// The servers of the view that serve HBase clients.
+    places: RwLock<BTreeMap<ServerId, Arc<ServerPlace>>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Members {
+    /// Lists the servers, and follows their records until the coordinator is shut down.
+    pub async fn follow(coord: Arc<dyn Coord>, env: &Env, cluster: [u8; 16]) -> Result<Arc<Members>, CoordError> {
+        let watch = coord.watch(ALL).await?;
+        let view = list(&*coord).await?;
+        let members = Arc::new(Members {
+            cluster,
+            places: RwLock::new(places_of(&view)),
+            view: RwLock::new(Arc::new(view)),
+            changed: watch::Sender::new(1),
+        });
+        env.spawn("members", run(members.clone(), coord, env.clone(), watch));
+        Ok(members)
+    }
+
+    /// The servers now, as far as it is known here.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().clone()
+    }
+
+    /// Tells of changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// A server that has a session, to be called.
+    pub fn peer(&self, server: ServerId) -> Option<Peer> {
+        self.view.read().servers.get(&server).map(|record| Peer {
+            identity: identity(self.cluster, server),
+            address: record.peer.clone(),
+        })
+    }
+
+    /// The place of a server that serves HBase clients.
+    pub fn hbase_place(&self, server: ServerId) -> Option<Arc<ServerPlace>> {
+        self.places.read().get(&server).cloned()
+    }
+
+    /// Whether a caller of the protocol between servers is a member.
+    pub fn is_member(&self, caller: &Identity) -> bool {
+        let server = u32::try_from(caller.server).map(ServerId);
+        server.is_ok_and(|server| self.view.read().servers.contains_key(&server))
+    }
+
+    fn replace(&self, view: View) {
+        *self.places.write() = places_of(&view);
+        *self.view.write() = Arc::new(view);
+        self.changed.send_modify(|number| *number += 1);
+    }
+}
+
+fn places_of(view: &View) -> BTreeMap<ServerId, Arc<ServerPlace>> {
+    let place = |(server, record): (&ServerId, &ServerRecord)| {
+        let (host, port) = record.hbase.rsplit_once(':')?;
+        let place = ServerPlace {
+            host: host.to_owned(),
+            port: port.parse().ok()?,
+            start_code: u64::try_from(record.started_micros / 1_000).ok()?,
+        };
+        Some((*server, Arc::new(place)))
+    };
+    view.servers.iter().filter_map(place).collect()
+}
+
+/// The servers by the coordinator, which is asked.
+pub(crate) async fn list(coord: &dyn Coord) -> Result<View, CoordError> {
+    let mut view = View::default();
+    for (key, current) in coord.list(ALL).await? {
+        view.put(&key, &current.value);
+    }
+    Ok(view)
+}
+
+async fn run(members: Arc<Members>, coord: Arc<dyn Coord>, env: Env, mut watch: stele_coord::Watch) {
+    while let Some(event) = watch.next().await {
+        let mut view = View::clone(&members.view());
+        let mut is_lost = event == WatchEvent::Resync;
+        view.apply(&event);
+        while let Some(event) = watch.try_next() {
+            is_lost |= event == WatchEvent::Resync;
+            view.apply(&event);
+        }
+        while is_lost {
+            match list(&*coord).await {
+                Ok(listed) => {
+                    view = listed;
+                    is_lost = false;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the servers cannot be listed; it is tried again");
+                    env.sleep(PAUSE).await;
+                }
+            }
+        }
+        members.replace(view);
+    }
+}

@@ -1,0 +1,263 @@
+//! Builds a server of a cluster from its parts.
+
+use crate::admin::ClusterAdmin;
+use crate::election;
+use crate::gate::Gate;
+use crate::lease::{Lease, Leased};
+use crate::local::{Control, Local};
+use crate::members::{self, Addresses, Member, Members};
+use crate::peers::Peers;
+use crate::records::ServerRecord;
+use crate::roots::LogRoots;
+use crate::session::{self, CurrentSession};
+use crate::term;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_catalog::{Catalog, CatalogError};
+use stele_client::{Router, ServerPlace, Servers, TableService, TabletService};
+use stele_coord::{Coord, CoordError};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_peer::{Dispatcher, Owner, Owners, PeerServer, RemoteOptions};
+use stele_sstable::Cache;
+use stele_storage::{Storage, StorageError};
+use stele_tabletserver::{ServerError, ServerOptions, SharedRoots, TabletServer};
+use stele_types::{ServerId, TabletId};
+use tokio::sync::watch;
+
+/// Choices of a server.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// How long the session of a silent server lives.
+    pub session: Duration,
+    /// The addresses that others are told.
+    pub addresses: Addresses,
+    /// The version of the program.
+    pub version: String,
+    /// Connections to each other server: one for each event loop.
+    pub lanes: usize,
+}
+
+/// The storage of a server.
+pub struct ClusterStorage {
+    /// Tablets of all servers.
+    pub data: Arc<dyn Storage>,
+    /// The logs.
+    pub roots: Arc<dyn LogRoots>,
+}
+
+/// The reason for which a server does not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The coordinator failed.
+    #[error("coordination: {0}")]
+    Coord(#[from] CoordError),
+    /// The catalog cannot be read.
+    #[error("catalog: {0}")]
+    Catalog(#[from] CatalogError),
+    /// Storage failed.
+    #[error("storage: {0}")]
+    Storage(#[from] StorageError),
+    /// The tablet server does not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
+/// A server that is a member of a cluster.
+pub struct ClusterNode {
+    /// The service for data of all tablets.
+    pub service: Arc<dyn TableService>,
+    /// Administration.
+    pub admin: Arc<ClusterAdmin>,
+    /// Its tablets.
+    pub server: Arc<TabletServer>,
+    /// Serves other servers.
+    pub peers: PeerServer,
+    /// The servers of the cluster.
+    pub members: Arc<Members>,
+    /// The number of the cluster.
+    pub cluster: [u8; 16],
+    /// Its number.
+    pub number: ServerId,
+    /// Wall-clock microseconds of its start, as others know it.
+    pub started_micros: i64,
+    /// Completes with true when the server was given up.
+    pub given_up: watch::Receiver<bool>,
+}
+
+/// Finds owners in the catalog, and their addresses.
+struct CatalogOwners {
+    own: ServerId,
+    catalog: Arc<Catalog>,
+    members: Arc<Members>,
+}
+
+impl Owners for CatalogOwners {
+    fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
+        let owner = self.catalog.owner_of(tablet)?;
+        match owner.server == self.own {
+            true => Some(Owner::Here),
+            false => self.members.peer(owner.server).map(|peer| Owner::There(Arc::new(peer))),
+        }
+    }
+}
+
+/// The servers as HBase clients know them.
+struct HbaseServers {
+    own: ServerId,
+    members: Arc<Members>,
+}
+
+impl Servers for HbaseServers {
+    fn place_of(&self, server: ServerId) -> Option<Arc<ServerPlace>> {
+        match server == self.own {
+            true => None,
+            false => self.members.hbase_place(server),
+        }
+    }
+
+    fn others(&self) -> Vec<Arc<ServerPlace>> {
+        let view = self.members.view();
+        let others = view.servers.keys().filter(|server| **server != self.own);
+        others.filter_map(|server| self.members.hbase_place(*server)).collect()
+    }
+}
+
+/// Joins a cluster: the server serves its peers from now on, and gets tablets. The caller listens at the addresses already, or
+/// others take the silence for a death.
+pub async fn join(
+    env: Env,
+    coord: Arc<dyn Coord>,
+    storage: ClusterStorage,
+    (cache, server_options): (Arc<Cache>, ServerOptions),
+    options: ClusterOptions,
+    metrics: &Metrics,
+) -> Result<ClusterNode, JoinError> {
+    let member = members::begin(&*coord, &env, options.session).await?;
+    let log = storage.roots.take_over(member.server).await?;
+    let lease = Lease::new(env.clone(), log.clone());
+    let roots = SharedRoots {
+        data: storage.data.clone(),
+        log,
+        sealed: Arc::new(Sealed(storage.roots.clone())),
+    };
+    let server = TabletServer::join(env.clone(), roots, member.server, cache, server_options, metrics).await?;
+    let record = record(&options, &env);
+    members::announce(&*coord, &member, &record).await?;
+    let members = Members::follow(coord.clone(), &env, member.cluster).await?;
+    let (catalog, follower) = Catalog::follow(coord.clone()).await?;
+    let peers = Peers::new(env.clone(), server.pool().clone(), member.identity(), members.clone());
+    let local = Local::new(env.clone(), (catalog.clone(), members.clone()), peers, server.clone());
+    env.spawn("catalog", follower.run(env.clone(), local.clone()));
+    let started_micros = record.started_micros;
+    let given_up = keep_session(&env, &coord, &member, (record, &lease));
+    let leased: Arc<dyn TabletService> = Arc::new(Leased {
+        tablets: server.clone(),
+        lease,
+    });
+    let node = assemble(&env, &member, &local, (leased, options.lanes));
+    let session = given_up.1;
+    env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
+    let places = (storage.roots, storage.data);
+    env.spawn(
+        "election",
+        term::lead_when_elected(local.clone(), coord.clone(), places, session),
+    );
+    Ok(ClusterNode {
+        service: node.0,
+        peers: node.1,
+        admin: ClusterAdmin::new(local, coord),
+        server,
+        members,
+        cluster: member.cluster,
+        number: member.server,
+        started_micros,
+        given_up: given_up.0,
+    })
+}
+
+fn record(options: &ClusterOptions, env: &Env) -> ServerRecord {
+    let Addresses {
+        peer,
+        bigtable,
+        hbase,
+        http,
+    } = options.addresses.clone();
+    ServerRecord {
+        peer,
+        bigtable,
+        hbase,
+        http,
+        started_micros: env.wall_micros(),
+        version: options.version.clone(),
+    }
+}
+
+/// Keeps the session; the receiver tells when the server was given up.
+fn keep_session(
+    env: &Env,
+    coord: &Arc<dyn Coord>,
+    member: &Member,
+    (record, lease): (ServerRecord, &Arc<Lease>),
+) -> (watch::Receiver<bool>, Arc<CurrentSession>) {
+    let session = CurrentSession::new(member.session.clone());
+    let (tell, told) = watch::channel(false);
+    let keep = session::keep(
+        env.clone(),
+        coord.clone(),
+        member.clone(),
+        record,
+        (session.clone(), lease.clone()),
+    );
+    env.spawn("session", async move {
+        keep.await;
+        let _ = tell.send(true);
+    });
+    (told, session)
+}
+
+fn assemble(
+    env: &Env,
+    member: &Member,
+    local: &Arc<Local>,
+    (leased, lanes): (Arc<dyn TabletService>, usize),
+) -> (Arc<dyn TableService>, PeerServer) {
+    let owners = CatalogOwners {
+        own: member.server,
+        catalog: local.catalog.clone(),
+        members: local.members.clone(),
+    };
+    let pool = local.server.pool().clone();
+    let remote = RemoteOptions {
+        lanes,
+        ..RemoteOptions::default()
+    };
+    let dispatcher = Dispatcher::new(
+        (env.clone(), pool.clone()),
+        member.identity(),
+        leased.clone(),
+        Arc::new(owners),
+        remote,
+    );
+    let servers = Arc::new(HbaseServers {
+        own: member.server,
+        members: local.members.clone(),
+    });
+    let router = Router::of_cluster(env.clone(), local.catalog.clone(), Arc::new(dispatcher), servers);
+    let gate = Gate {
+        tablets: leased,
+        server: local.server.clone(),
+    };
+    let peers = PeerServer::new(env.clone(), &pool, member.identity(), Arc::new(gate));
+    (Arc::new(router), peers.with_control(Arc::new(Control(local.clone()))))
+}
+
+/// The logs of other servers, for a tablet server that replays them.
+struct Sealed(Arc<dyn LogRoots>);
+
+#[async_trait::async_trait]
+impl stele_tabletserver::SealedLogs for Sealed {
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        self.0.open(server).await
+    }
+}

@@ -1,0 +1,130 @@
+//! Records of servers and of their logs in the coordinator (`docs/formats/cluster.md`).
+
+use bytes::Bytes;
+use prost::Message;
+use stele_types::ServerId;
+
+/// Prefix of everything here.
+pub(crate) const ALL: &str = "cluster/";
+/// The number of the cluster, 16 bytes.
+pub(crate) const ID: &str = "cluster/id";
+/// Prefix of servers: bound to their sessions.
+pub(crate) const SERVERS: &str = "cluster/server/";
+/// Prefix of logs: from the start of a server until its log is deleted.
+pub(crate) const LOGS: &str = "cluster/log/";
+/// Prefix of servers that are to give their tablets up.
+pub(crate) const DRAINING: &str = "cluster/draining/";
+/// The counter of server numbers and epochs.
+pub(crate) const NUMBERS: &str = "server";
+/// The election of the leader.
+pub(crate) const ELECTION: &str = "leader";
+
+/// Version byte of the records.
+const VERSION: u8 = 1;
+
+/// A server that lives.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct ServerRecord {
+    /// Where other servers connect.
+    #[prost(string, tag = "1")]
+    pub peer: String,
+    /// Where Bigtable clients connect.
+    #[prost(string, tag = "2")]
+    pub bigtable: String,
+    /// Where HBase clients connect; empty for nowhere.
+    #[prost(string, tag = "3")]
+    pub hbase: String,
+    /// Health, metrics, status.
+    #[prost(string, tag = "4")]
+    pub http: String,
+    /// Wall-clock microseconds of its start.
+    #[prost(int64, tag = "5")]
+    pub started_micros: i64,
+    /// Version of the program.
+    #[prost(string, tag = "6")]
+    pub version: String,
+}
+
+/// The log of a server that lives, or that some tablet still needs.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LogRecord {
+    /// Storage refuses every further append.
+    #[prost(bool, tag = "1")]
+    pub sealed: bool,
+    /// Its bytes when it was sealed.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+}
+
+/// A key with the number of a server.
+pub(crate) fn key(prefix: &str, server: ServerId) -> String {
+    format!("{prefix}{:08x}", server.0)
+}
+
+/// The server of a key.
+pub(crate) fn server_of(prefix: &str, key: &str) -> Option<ServerId> {
+    let digits = key.strip_prefix(prefix)?;
+    let server = ServerId(u32::from_str_radix(digits, 16).ok()?);
+    (self::key(prefix, server) == key).then_some(server)
+}
+
+/// Encodes a record.
+pub(crate) fn encode(record: &impl Message) -> Bytes {
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&record.encode_to_vec());
+    out.into()
+}
+
+/// Decodes a record; the error says why not.
+pub(crate) fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => R::decode(rest).map_err(|error| error.to_string()),
+        Some((version, _)) => Err(format!("record version {version}, this program reads {VERSION}")),
+        None => Err("empty record".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_as_they_were() {
+        let server = ServerRecord {
+            peer: "p:1".to_owned(),
+            bigtable: "b".to_owned(),
+            hbase: String::new(),
+            http: "h".to_owned(),
+            started_micros: 5,
+            version: "1".to_owned(),
+        };
+        let bytes = b"\x01\x0a\x03p:1\x12\x01b\"\x01h(\x05\x32\x011";
+        assert_eq!(
+            encode(&server).escape_ascii().to_string(),
+            bytes.escape_ascii().to_string()
+        );
+        assert_eq!(decode(bytes), Ok(server));
+        let log = LogRecord {
+            sealed: true,
+            bytes: 300,
+        };
+        assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
+        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log));
+        assert!(decode::<LogRecord>(b"\x02").is_err() && decode::<LogRecord>(b"").is_err());
+    }
+
+    #[test]
+    fn keys_have_one_spelling() {
+        let key = key(LOGS, ServerId(0x1f));
+        assert_eq!(key, "cluster/log/0000001f");
+        assert_eq!(server_of(LOGS, &key), Some(ServerId(0x1f)));
+        for other in [
+            "cluster/log/1f",
+            "cluster/log/0000001F",
+            "cluster/server/0000001f",
+            "cluster/log/+000001f",
+        ] {
+            assert_eq!(server_of(LOGS, other), None, "{other}");
+        }
+    }
+}

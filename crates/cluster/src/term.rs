@@ -1,0 +1,165 @@
+//! Terms of leadership: from an election to its end.
+
+use crate::admin_calls;
+use crate::codec;
+use crate::control::ClusterControl;
+use crate::election;
+use crate::leader::Leader;
+use crate::local::{LeaderCalls, Local};
+use crate::messages::{ClusterCall, Request};
+use crate::records::{self, DRAINING, ELECTION};
+use crate::roots::LogRoots;
+use crate::session::CurrentSession;
+use crate::status::status;
+use crate::sweeping;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{ServiceError, ServiceResult};
+use stele_coord::election::election_key;
+use stele_coord::{Coord, CoordError, Leadership, Write, campaign};
+use stele_master::Master;
+use stele_storage::Storage;
+use stele_types::ErrorKind;
+use tokio::sync::watch;
+
+/// Pause after a failed attempt to lead.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Pause between two checks that the term goes on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The log roots, and the shared data root.
+pub(crate) type Places = (Arc<dyn LogRoots>, Arc<dyn Storage>);
+
+/// The calls to the leader during one term.
+struct Term {
+    master: Arc<Master>,
+    control: Arc<ClusterControl>,
+    leader: Arc<Leader>,
+}
+
+#[async_trait]
+impl LeaderCalls for Term {
+    async fn answer(&self, request: Request) -> ServiceResult<Bytes> {
+        match request {
+            Request::Admin(call) => {
+                let changes_catalog = call.changes_catalog();
+                let answer = admin_calls::answer(&*self.master, call).await?;
+                if changes_catalog {
+                    self.control.barrier(self.leader.local.catalog.applied()).await?;
+                }
+                Ok(answer)
+            }
+            Request::Cluster(ClusterCall::Status) => codec::encode(&status(&self.leader)),
+            Request::Cluster(ClusterCall::Move { tablet, to }) => {
+                self.expect_server(to)?;
+                let moves = self.control.moves_to(&[tablet], to);
+                let catalog = &self.leader.local.catalog;
+                if catalog.owner_of(tablet).is_none() {
+                    return Err(ServiceError::not_found(format!("there is no tablet {tablet}")));
+                }
+                let moved = catalog.reassign(&moves).await;
+                moved.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+                codec::encode(&())
+            }
+            Request::Cluster(ClusterCall::Drain { server, drains }) => {
+                self.expect_server(server)?;
+                let key = records::key(DRAINING, server);
+                let write = match drains {
+                    true => Write::Put {
+                        key,
+                        value: Bytes::new(),
+                    },
+                    false => Write::Delete { key },
+                };
+                self.leader.commit(vec![write]).await?;
+                codec::encode(&())
+            }
+            _ => Err(ServiceError::new(ErrorKind::Internal, "not a call to a leader")),
+        }
+    }
+}
+
+impl Term {
+    fn expect_server(&self, server: stele_types::ServerId) -> ServiceResult<()> {
+        match self.leader.local.members.view().servers.contains_key(&server) {
+            true => Ok(()),
+            false => Err(ServiceError::not_found(format!("there is no server {server}"))),
+        }
+    }
+}
+
+/// Campaigns, leads, and campaigns again, for as long as the process runs.
+pub(crate) async fn lead_when_elected(
+    local: Arc<Local>,
+    coord: Arc<dyn Coord>,
+    places: Places,
+    session: Arc<CurrentSession>,
+) {
+    loop {
+        let current = session.get();
+        let value = election::value(local.peers.own());
+        match campaign(&*coord, ELECTION, &current, value).await {
+            Ok(leadership) => {
+                let outcome = lead(&local, &coord, &places, &leadership).await;
+                tracing::info!(?outcome, "the term of this leader is over");
+                local.set_leader(None);
+                local.catalog.step_down();
+            }
+            Err(CoordError::Closed) => return,
+            Err(error) => tracing::debug!(%error, "no election"),
+        }
+        local.env.sleep(PAUSE).await;
+    }
+}
+
+async fn lead(
+    local: &Arc<Local>,
+    coord: &Arc<dyn Coord>,
+    places: &Places,
+    leadership: &Leadership,
+) -> Result<(), String> {
+    let control = ClusterControl::new(local.clone(), coord.clone(), leadership.version());
+    let fence = leadership.fence();
+    let began = local.catalog.lead(fence.clone(), control.clone()).await;
+    began.map_err(|error| error.to_string())?;
+    tracing::info!(server = %local.peers.own(), term = leadership.version(), "this server leads the cluster");
+    let master = Master::new(local.env.clone(), local.catalog.clone(), control.clone());
+    master.start_splitting();
+    let leader = Leader::new(
+        local.clone(),
+        coord.clone(),
+        control.clone(),
+        places.clone(),
+        (fence, leadership.version()),
+    );
+    let (end, ended) = watch::channel(false);
+    let rounds = leader.clone().lead(ended.clone());
+    local.env.spawn("leader", rounds);
+    local
+        .env
+        .spawn_background("sweep of shared files", sweeping::run(leader.clone(), ended));
+    local.set_leader(Some(Arc::new(Term {
+        master,
+        control,
+        leader,
+    })));
+    let outcome = until_over(local, &**coord, leadership).await;
+    let _ = end.send(true);
+    outcome
+}
+
+/// Completes when another leads, or nobody.
+async fn until_over(local: &Local, coord: &dyn Coord, leadership: &Leadership) -> Result<(), String> {
+    let key = election_key(ELECTION);
+    loop {
+        local.env.sleep(CHECK_INTERVAL).await;
+        match coord.get(&key).await {
+            Ok(Some(record)) if record.version == leadership.version() => {}
+            Ok(_) => return Ok(()),
+            // Without the coordinator nobody leads, and nothing changes: the term may go on afterwards.
+            Err(error) => tracing::debug!(%error, "the term of this leader cannot be checked"),
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Reads all cells of a range of rows, through several regions and scanners.
+//!
+//! Unlike HBase's own client it does not assemble rows: a consumer gets cells as they arrive, so a row may be larger than
+//! memory. A scanner that the server has lost is opened again behind the last whole row. The parts of a row that had
+//! arrived by then arrive once more, and [`Cells::again`] says so.
+//!
+//! Regions that move, split or merge meanwhile cost a lookup. There is one request at a time, and at most one response in
+//! memory besides those that the caller holds.
+
+use crate::cluster::Cluster;
+use crate::failure::{BackOff, Failure, Remedy};
+use crate::locations::Region;
+use crate::socket::{Method, Socket};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_wire::cell::{Cell, CellReader};
+use stele_wire::frame::Response;
+use stele_wire::messages::{self, NameBytesPair, RegionSpecifier, ScanRequest, ScanResponse, decode};
+
+/// Bytes after which a response ends: HBase's `hbase.client.scanner.max.result.size`.
+const RESULT_BYTES: u64 = 2 << 20;
+
+/// Rows of a response: as many as those bytes hold.
+const ROWS_UNLIMITED: u32 = i32::MAX as u32;
+
+const SCAN: Method = Method::named("Scan");
+
+/// Priority with which HBase's client closes scanners: closing frees memory of a busy server.
+const CLOSE: Method = Method {
+    name: "Scan",
+    priority: 200,
+};
+
+/// Rows to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// First row.
+    pub start: Bytes,
+    /// Whether `start` itself is wanted.
+    pub include_start: bool,
+    /// Row behind the last one; empty for the end of the table.
+    pub end: Bytes,
+    /// Whether `end` itself is wanted.
+    pub include_end: bool,
+}
+
+impl Rows {
+    /// Rows from `start` on and before `end`; empty ones stand for the ends of the table.
+    pub fn between(start: Bytes, end: Bytes) -> Self {
+        Self {
+            start,
+            include_start: true,
+            end,
+            include_end: false,
+        }
+    }
+
+    /// One row.
+    pub fn one(row: Bytes) -> Self {
+        Self {
+            start: row.clone(),
+            include_start: true,
+            end: row,
+            include_end: true,
+        }
+    }
+
+    /// Whether no row can be in it.
+    pub fn is_empty(&self) -> bool {
+        if self.end.is_empty() {
+            return false;
+        }
+        self.start > self.end || (self.start == self.end && !(self.include_start && self.include_end))
+    }
+}
+
+/// Cells to be read of each row: all versions in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Cells that a reader sees.
+    Visible,
+    /// Also hidden cells and tombstones.
+    Raw,
+}
+
+/// Consecutive cells of a scan.
+#[derive(Debug, Default)]
+pub struct Cells {
+    /// Cells with their tags, in the order of the table. Tags are empty unless the codec carries them.
+    pub cells: Vec<(Cell, Bytes)>,
+    /// Whether the first row had begun before and begins again here: its earlier cells are all repeated.
+    pub again: bool,
+    /// The last row that is known to be whole; all rows before it are whole, too.
+    pub whole: Option<Bytes>,
+    /// Bytes of the cells on the wire.
+    pub bytes: u64,
+}
+
+/// A scanner at a region's server.
+struct Open {
+    region: Arc<Region>,
+    socket: Arc<Socket>,
+    id: Option<u64>,
+    next_call_seq: u64,
+}
+
+/// A scan in progress.
+pub struct Scanner {
+    cluster: Arc<Cluster>,
+    table: String,
+    view: View,
+    /// The rows that the next scanner reads.
+    rows: Rows,
+    open: Option<Open>,
+    /// Row whose cells have been returned, and that is not known to be whole.
+    pending: Option<Bytes>,
+    /// Whether the pending row is read once more.
+    again: bool,
+    back_off: BackOff,
+    over: bool,
+}
+
+impl Scanner {
+    /// A scan; nothing is sent yet.
+    pub fn new(cluster: Arc<Cluster>, table: &str, rows: Rows, view: View) -> Self {
+        Self {
+            back_off: cluster.new_back_off(),
+            cluster,
+            table: table.to_owned(),
+            view,
+            over: rows.is_empty(),
+            rows,
+            open: None,
+            pending: None,
+            again: false,
+        }
+    }
+
+    /// The next cells; `None` at the end. Some calls return no cells, but rows that are known to be whole now.
+    ///
+    /// # Errors
+    /// A failure that remains after all retries.
+    pub async fn next(&mut self) -> Result<Option<Cells>, Failure> {
+        while !self.over {
+            match self.fetch().await {
+                Ok(cells) if cells.cells.is_empty() && cells.whole.is_none() => {}
+                Ok(cells) => {
+                    self.back_off = self.cluster.new_back_off();
+                    return Ok(Some(cells));
+                }
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Prepares another scanner behind the last whole row.
+    async fn recover(&mut self, failure: Failure) -> Result<(), Failure> {
+        if let Some(open) = self.open.take()
+            && failure.forgets()
+        {
+            self.cluster.forget(&self.table, &open.region);
+        }
+        self.again |= self.pending.take().is_some();
+        self.cluster.back_off(&mut self.back_off, failure).await
+    }
+
+    async fn fetch(&mut self) -> Result<Cells, Failure> {
+        let (response, cells) = match &mut self.open {
+            None => self.open_scanner().await?,
+            Some(open) => {
+                let request = ScanRequest {
+                    scanner_id: open.id,
+                    next_call_seq: Some(open.next_call_seq),
+                    ..request()
+                };
+                open.next_call_seq += 1;
+                let answer = continued(&self.cluster, &open.socket, &request, &mut self.back_off).await?;
+                (decode("ScanResponse", answer.message)?, answer.cells)
+            }
+        };
+        let mut cells = self.take(&response, cells)?;
+        if response.more_results == Some(false) || !response.more_results_in_region.unwrap_or_default() {
+            self.region_done(&mut cells, response.more_results == Some(false))?;
+        }
+        Ok(cells)
+    }
+
+    /// Opens a scanner in the region of the next row; the response holds its first cells.
+    async fn open_scanner(&mut self) -> Result<(ScanResponse, Bytes), Failure> {
+        let region = self.cluster.locate(&self.table, &self.rows.start).await?;
+        let attempt = async {
+            let socket = region.server.socket().await?;
+            let answer = socket.call(SCAN, &self.opening(&region), &())?.await?;
+            let response: ScanResponse = decode("ScanResponse", answer.message)?;
+            Ok((socket, response, answer.cells))
+        };
+        let opened: Result<_, Failure> = attempt.await;
+        let (socket, response, cells) = opened.inspect_err(|failure| {
+            if failure.forgets() {
+                self.cluster.forget(&self.table, &region);
+            }
+        })?;
+        self.open = Some(Open {
+            region,
+            socket,
+            id: response.scanner_id,
+            next_call_seq: 0,
+        });
+        Ok((response, cells))
+    }
+
+    fn opening(&self, region: &Region) -> ScanRequest {
+        let raw = NameBytesPair {
+            name: "_raw_".to_owned(),
+            value: Some(Bytes::from_static(&[0xff])),
+        };
+        let scan = messages::Scan {
+            attribute: if self.view == View::Raw { vec![raw] } else { Vec::new() },
+            start_row: Some(self.rows.start.clone()),
+            include_start_row: Some(self.rows.include_start),
+            stop_row: Some(self.rows.end.clone()),
+            include_stop_row: Some(self.rows.include_end),
+            max_versions: Some(i32::MAX as u32),
+            // Every block is read once, and the cache belongs to the server's other clients.
+            cache_blocks: Some(false),
+            max_result_size: Some(RESULT_BYTES),
+            caching: Some(ROWS_UNLIMITED),
+            allow_partial_results: Some(true),
+            ..messages::Scan::default()
+        };
+        ScanRequest {
+            region: Some(RegionSpecifier::named(region.name.clone())),
+            scan: Some(scan),
+            ..request()
+        }
+    }
+
+    /// Takes the results of a response.
+    fn take(&mut self, response: &ScanResponse, block: Bytes) -> Result<Cells, Failure> {
+        let mut taken = Cells {
+            bytes: block.len() as u64,
+            ..Cells::default()
+        };
+        let mut reader = CellReader::new(block);
+        for (at, count) in response.cells_per_result.iter().enumerate() {
+            let partial = response.partial_flag_per_result.get(at).copied().unwrap_or_default();
+            let mut row = None;
+            for _ in 0..*count {
+                let (cell, tags) = reader.read_with_tags()?;
+                if row.as_ref().is_some_and(|row| *row != cell.row) {
+                    return Err(Failure::Protocol("a result has cells of two rows".into()));
+                }
+                row.get_or_insert_with(|| cell.row.clone());
+                taken.cells.push((cell, tags));
+            }
+            if let Some(row) = row {
+                self.result(row, partial, &mut taken)?;
+            }
+        }
+        if reader.remaining() > 0 {
+            return Err(Failure::Protocol("cells that belong to no result".into()));
+        }
+        taken.again = !taken.cells.is_empty() && std::mem::take(&mut self.again);
+        Ok(taken)
+    }
+
+    /// Notes a result's row, which must not be before the rows already read.
+    fn result(&mut self, row: Bytes, partial: bool, taken: &mut Cells) -> Result<(), Failure> {
+        let floor = &self.rows.start;
+        if row < *floor || (row == *floor && !self.rows.include_start) {
+            let text = format!("row {} came again in a scan", row.escape_ascii());
+            return Err(Failure::Protocol(text));
+        }
+        match self.pending.take() {
+            Some(pending) if pending > row => {
+                return Err(Failure::Protocol("rows of a scan out of order".into()));
+            }
+            Some(pending) if pending < row => self.whole(pending, taken),
+            _ => {}
+        }
+        if partial {
+            self.pending = Some(row);
+        } else {
+            self.whole(row, taken);
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, row: Bytes, taken: &mut Cells) {
+        self.rows.start = row.clone();
+        self.rows.include_start = false;
+        taken.whole = Some(row);
+    }
+
+    /// The region is finished: so is its last row, and the scan continues behind it.
+    fn region_done(&mut self, taken: &mut Cells, scan_over: bool) -> Result<(), Failure> {
+        if let Some(pending) = self.pending.take() {
+            self.whole(pending, taken);
+        }
+        let Some(open) = self.open.take() else {
+            return Err(Failure::Protocol("a response to no scanner".into()));
+        };
+        let end = &open.region.end;
+        let last = end.is_empty() || (!self.rows.end.is_empty() && (*end > self.rows.end || self.is_behind(end)));
+        self.over = scan_over || last;
+        self.rows.start = end.clone();
+        self.rows.include_start = true;
+        Ok(())
+    }
+
+    /// Whether the rows end exactly before this row.
+    fn is_behind(&self, end: &Bytes) -> bool {
+        *end == self.rows.end && !self.rows.include_end
+    }
+}
+
+impl Drop for Scanner {
+    /// Closes the scanner without waiting. If the request is lost, the scanner's lease ends by itself.
+    fn drop(&mut self) {
+        let Some(Open {
+            socket, id: Some(id), ..
+        }) = &self.open
+        else {
+            return;
+        };
+        let request = ScanRequest {
+            scanner_id: Some(*id),
+            number_of_rows: Some(0),
+            close_scanner: Some(true),
+            ..ScanRequest::default()
+        };
+        drop(socket.call(CLOSE, &request, &()));
+    }
+}
+
+fn request() -> ScanRequest {
+    ScanRequest {
+        number_of_rows: Some(ROWS_UNLIMITED),
+        client_handles_partials: Some(true),
+        client_handles_heartbeats: Some(true),
+        ..ScanRequest::default()
+    }
+}
+
+/// Fetches the next cells of a scanner. A server that was too busy to process the request has not counted it, so the
+/// same one is sent again.
+async fn continued(
+    cluster: &Cluster,
+    socket: &Socket,
+    request: &ScanRequest,
+    back_off: &mut BackOff,
+) -> Result<Response, Failure> {
+    loop {
+        match socket.call(SCAN, request, &())?.await {
+            Err(failure) if failure.remedy() == Remedy::Wait => cluster.back_off(back_off, failure).await?,
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use bytes::BytesMut;
+    use stele_wire::cell::{CellRef, CellType};
+
+    fn scanner(rows: Rows) -> Scanner {
+        let cluster = Cluster::new(vec!["127.0.0.1:1".to_owned()], Settings::default());
+        Scanner::new(Arc::new(cluster), "t", rows, View::Raw)
+    }
+
+    fn block(rows: &[&str]) -> Bytes {
+        let mut out = BytesMut::new();
+        for row in rows {
+            CellRef {
+                row: row.as_bytes(),
+                family: b"f",
+                qualifier: b"q",
+                timestamp: 1,
+                kind: CellType::Put,
+                value: b"v",
+            }
+            .encode(&mut out)
+            .unwrap();
+        }
+        out.freeze()
+    }
+
+    fn response(counts: &[u32], partial: &[bool]) -> ScanResponse {
+        ScanResponse {
+            cells_per_result: counts.to_vec(),
+            partial_flag_per_result: partial.to_vec(),
+            ..ScanResponse::default()
+        }
+    }
+
+    #[test]
+    fn rows_know_whether_they_can_be_there() {
+        let between = |start: &'static str, end: &'static str| Rows::between(start.into(), end.into());
+        assert!(between("b", "a").is_empty() && between("a", "a").is_empty());
+        assert!(!between("a", "b").is_empty() && !between("a", "").is_empty() && !Rows::one("a".into()).is_empty());
+    }
+
+    #[test]
+    fn a_partial_row_is_whole_when_another_begins() {
+        let mut scanner = scanner(Rows::between(Bytes::new(), Bytes::new()));
+        let first = scanner
+            .take(&response(&[1, 1], &[false, true]), block(&["a", "b"]))
+            .unwrap();
+        assert_eq!(
+            (first.whole, first.cells.len(), first.again),
+            (Some("a".into()), 2, false)
+        );
+        let second = scanner
+            .take(&response(&[1, 1], &[true, true]), block(&["b", "c"]))
+            .unwrap();
+        assert_eq!(second.whole, Some("b".into()));
+        assert_eq!(
+            (scanner.pending.clone(), scanner.rows.start.clone()),
+            (Some("c".into()), "b".into())
+        );
+    }
+
+    #[test]
+    fn results_that_are_none_are_refused() {
+        let new = || scanner(Rows::between("b".into(), Bytes::new()));
+        assert!(
+            new().take(&response(&[1], &[]), block(&["a"])).is_err(),
+            "before the start"
+        );
+        assert!(
+            new().take(&response(&[2], &[]), block(&["b", "c"])).is_err(),
+            "two rows"
+        );
+        assert!(
+            new().take(&response(&[1], &[]), block(&["b", "c"])).is_err(),
+            "too many cells"
+        );
+        assert!(
+            new().take(&response(&[2], &[]), block(&["b"])).is_err(),
+            "too few cells"
+        );
+        assert!(
+            new().take(&response(&[1, 1], &[true]), block(&["c", "b"])).is_err(),
+            "out of order"
+        );
+        assert!(
+            new().take(&response(&[1, 1], &[]), block(&["b", "b"])).is_err(),
+            "twice"
+        );
+    }
+}

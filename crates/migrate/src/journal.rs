@@ -1,0 +1,309 @@
+//! The progress file, from which the same command continues after an interruption.
+//!
+//! It is replaced atomically, as the checkpoints of imports are. `docs/migrating-from-hbase.md` lists its fields. It
+//! names both clusters by their ids, so work for other clusters is never taken for done.
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use stele_cli::checkpoint;
+
+/// First field of the file; the number changes with the meaning of the fields.
+const FORMAT: &str = "stele migrate progress 1";
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    format: String,
+    /// XXH3 of the text of `progress`.
+    checksum: String,
+    progress: Box<RawValue>,
+}
+
+/// Identifies the work: progress of other work must not be continued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Id of the source's cluster.
+    pub source: String,
+    /// Id of the target's.
+    pub target: String,
+    /// Hash of the options that affect the copied cells.
+    pub options: String,
+}
+
+/// How far the copy is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// The work.
+    pub work: Identity,
+    /// Ranges of each table, in their order.
+    pub tables: BTreeMap<String, Vec<Range>>,
+}
+
+/// A range and its position.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// First row.
+    #[serde(with = "base64_bytes")]
+    pub start: Bytes,
+    /// Row behind the last one; empty for the end of the table.
+    #[serde(with = "base64_bytes")]
+    pub end: Bytes,
+    /// The last row of which all cells are in the target, as are those of all rows before it.
+    #[serde(with = "base64_option")]
+    pub through: Option<Bytes>,
+    /// Whether all rows are copied.
+    pub done: bool,
+    /// Rows copied.
+    pub rows: u64,
+    /// Cells copied.
+    pub cells: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+}
+
+/// Sums over ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All ranges.
+    pub ranges: u64,
+    /// Ranges whose rows are all copied.
+    pub done: u64,
+    /// Rows copied.
+    pub rows: u64,
+    /// Cells copied.
+    pub cells: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The progress, and the file that records it.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// The progress now.
+    pub progress: Progress,
+}
+
+impl Journal {
+    /// Continues the progress in the file, if there is one and it is not to be started over.
+    ///
+    /// # Errors
+    /// A file that is damaged, or belongs to other work.
+    pub fn open(path: PathBuf, work: Identity, restart: bool) -> Result<Journal> {
+        let found = if restart {
+            None
+        } else {
+            checkpoint::load::<File>(&path)?
+        };
+        let progress = match found {
+            None => Progress {
+                work,
+                tables: BTreeMap::new(),
+            },
+            Some(file) => {
+                let progress = read(&file).with_context(|| format!("{}", path.display()))?;
+                if progress.work != work {
+                    checkpoint::refuse(&path, "it has other clusters or options")?;
+                }
+                progress
+            }
+        };
+        Ok(Journal { path, progress })
+    }
+
+    /// The ranges of a table; `plan` makes them when there are none yet.
+    pub fn ranges(&mut self, table: &str, plan: impl FnOnce() -> Vec<Range>) -> &[Range] {
+        self.progress.tables.entry(table.to_owned()).or_insert_with(plan)
+    }
+
+    /// Whether a table has ranges.
+    pub fn knows(&self, table: &str) -> bool {
+        self.progress.tables.contains_key(table)
+    }
+
+    /// Forgets a table that the target does not have any more. Returns whether there was progress.
+    pub fn forget(&mut self, table: &str) -> bool {
+        self.progress.tables.remove(table).is_some()
+    }
+
+    /// A range of a table, to be changed.
+    pub fn range(&mut self, table: &str, at: usize) -> Option<&mut Range> {
+        self.progress.tables.get_mut(table)?.get_mut(at)
+    }
+
+    /// Sums over these tables.
+    pub fn totals<'a>(&self, tables: impl IntoIterator<Item = &'a str>) -> Totals {
+        let mut totals = Totals::default();
+        let ranges = tables.into_iter().filter_map(|table| self.progress.tables.get(table));
+        for range in ranges.flatten() {
+            totals.ranges += 1;
+            totals.done += u64::from(range.done);
+            totals.rows += range.rows;
+            totals.cells += range.cells;
+            totals.bytes += range.bytes;
+        }
+        totals
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn save(&self) -> Result<()> {
+        checkpoint::store(&self.path, &written(&self.progress)?)
+    }
+
+    /// Removes the file of finished work.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn remove(&self) -> Result<()> {
+        checkpoint::remove(&self.path)
+    }
+}
+
+fn written(progress: &Progress) -> Result<File> {
+    let progress = serde_json::value::to_raw_value(progress)?;
+    Ok(File {
+        format: FORMAT.to_owned(),
+        checksum: checksum(&progress),
+        progress,
+    })
+}
+
+fn read(file: &File) -> Result<Progress> {
+    if file.format != FORMAT {
+        bail!("it has format `{}`, expected `{FORMAT}`", file.format);
+    }
+    let found = checksum(&file.progress);
+    if found != file.checksum {
+        bail!(
+            "it is damaged: checksum {found}, expected {}; start over with --restart",
+            file.checksum
+        );
+    }
+    Ok(serde_json::from_str(file.progress.get())?)
+}
+
+fn checksum(progress: &RawValue) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(progress.get().as_bytes()))
+}
+
+mod base64_bytes {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(from)?;
+        STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom)
+    }
+}
+
+mod base64_option {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Encoded(#[serde(with = "super::base64_bytes")] Bytes);
+
+    pub fn serialize<S: Serializer>(bytes: &Option<Bytes>, to: S) -> Result<S::Ok, S::Error> {
+        bytes.clone().map(Encoded).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<Encoded>::deserialize(from)?.map(|encoded| encoded.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn work(source: &str) -> Identity {
+        Identity {
+            source: source.to_owned(),
+            target: "t".to_owned(),
+            options: "o".to_owned(),
+        }
+    }
+
+    fn range() -> Range {
+        Range {
+            start: Bytes::new(),
+            end: "m".into(),
+            through: Some(Bytes::from_static(&[0xff, 0])),
+            rows: 3,
+            ..Range::default()
+        }
+    }
+
+    /// What version 1 writes; a reader of this format must always read it.
+    const GOLDEN: &str = r#"{
+  "format": "stele migrate progress 1",
+  "checksum": "834005f5a113ab09",
+  "progress": {"work":{"source":"s","target":"t","options":"o"},"tables":{"ns:t":[{"start":"","end":"bQ==","through":"/wA=","done":false,"rows":3,"cells":0,"bytes":0}]}}
+}
+"#;
+
+    #[test]
+    fn progress_survives_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let mut journal = Journal::open(path.clone(), work("s"), false).unwrap();
+        journal.ranges("ns:t", || vec![range()]);
+        journal.save().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), GOLDEN);
+        let again = Journal::open(path.clone(), work("s"), false).unwrap();
+        assert_eq!(again.progress, journal.progress);
+        assert!(Journal::open(path.clone(), work("other"), false).is_err());
+        assert!(
+            Journal::open(path, work("other"), true)
+                .unwrap()
+                .progress
+                .tables
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_changed_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        for (from, to) in [
+            ("\"rows\":3", "\"rows\":4"),
+            ("progress 1", "progress 2"),
+            ("bQ==", "b"),
+            ("{", ""),
+        ] {
+            fs::write(&path, GOLDEN.replacen(from, to, 1)).unwrap();
+            assert!(Journal::open(path.clone(), work("s"), false).is_err(), "{from}");
+        }
+    }
+
+    #[test]
+    fn sums_are_over_the_chosen_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path().join("state"), work("s"), false).unwrap();
+        journal.ranges("a", || vec![range(), range()]);
+        journal.ranges("b", || vec![range()]);
+        journal.range("a", 1).unwrap().done = true;
+        let totals = journal.totals(["a"]);
+        assert_eq!((totals.ranges, totals.done, totals.rows), (2, 1, 6));
+        assert!(journal.knows("a") && journal.forget("a") && !journal.forget("a"));
+    }
+}

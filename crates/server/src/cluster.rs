@@ -1,0 +1,183 @@
+//! Starts a server of a cluster: its storage, its coordinator and its port for other servers.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the binary owns the sockets"
+)]
+
+use crate::config::{Cluster, Config, Place};
+use crate::data_dir::{self, Data};
+use crate::listen;
+use crate::node::{self, Node, OfCluster};
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_etcd::EtcdCoord;
+use stele_objects::{Address, ObjectMetrics, ObjectStorage};
+use stele_peer::PeerServer;
+use stele_serving::{Acceptor, EventLoops};
+use stele_storage::Storage;
+use stele_storage::servers::log_root;
+use stele_tabletserver::{RecoveryReport, SealedLogs};
+use stele_types::ServerId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Connections of other servers: each has as many as it has cores, and one for control.
+const PEER_CONNECTIONS_MAX: usize = 16_384;
+
+/// A server that has joined its cluster.
+pub struct Joined {
+    /// The node, as the front ends need it.
+    pub node: Node,
+    /// Its storage, and the end of its ownership.
+    pub data: Data,
+    /// Ends the connections of other servers when it is dropped, or sends true.
+    pub stop_peers: watch::Sender<bool>,
+}
+
+/// The addresses of the other ports, as they are bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Bigtable.
+    pub bigtable: SocketAddr,
+    /// HBase, if it is served.
+    pub hbase: Option<SocketAddr>,
+    /// HTTP.
+    pub http: SocketAddr,
+}
+
+/// Joins the cluster of the settings.
+pub async fn join(
+    config: &Config,
+    cluster: &Cluster,
+    env: Env,
+    (bound, loops): (Bound, &Arc<EventLoops>),
+    metrics: &Metrics,
+) -> anyhow::Result<Joined> {
+    let listener = listen::bind("peer", cluster.peer).await?;
+    let Place::Objects(address) = &config.data else {
+        bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az:// with --data");
+    };
+    let coord = EtcdCoord::connect(&cluster.coordinator, env.clone()).await;
+    let coord = coord.with_context(|| cluster.coordinator.to_string())?;
+    let objects = data_dir::share_objects(address, config.cache.clone(), env.clone(), metrics).await;
+    let objects = objects.with_context(|| address.to_string())?;
+    let roots = Arc::new(ObjectRoots {
+        address: address.clone(),
+        env: env.clone(),
+        own: tokio::sync::OnceCell::new(),
+    });
+    let storage = ClusterStorage {
+        data: objects,
+        roots: roots.clone(),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let options = ClusterOptions {
+        session: cluster.session,
+        addresses: addresses(cluster, listener.local_addr()?, bound),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        lanes: cores,
+    };
+    let parts = node::server_parts(config);
+    let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
+    let ClusterNode {
+        service,
+        admin,
+        server,
+        peers,
+        number,
+        given_up,
+        started_micros,
+        cluster,
+        ..
+    } = joined;
+    tracing::info!(server = %number, "this server has joined its cluster");
+    let stop_peers = serve_peers(listener, peers, (env, loops.clone()));
+    let log = roots.own.get().cloned().context("the server has no log")?;
+    Ok(Joined {
+        node: Node {
+            service,
+            admin: admin.clone(),
+            rules: None,
+            server,
+            recovery: RecoveryReport::default(),
+            cluster: Some(OfCluster {
+                admin,
+                cluster,
+                started_micros,
+            }),
+        },
+        data: Data::of_cluster(log, given_up),
+        stop_peers,
+    })
+}
+
+/// The addresses that others are told.
+fn addresses(cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
+    let told = |address: SocketAddr| match cluster.advertise.as_str() {
+        "" => address.to_string(),
+        host => format!("{host}:{}", address.port()),
+    };
+    Addresses {
+        peer: told(peer),
+        bigtable: told(bound.bigtable),
+        hbase: bound.hbase.map(told).unwrap_or_default(),
+        http: told(bound.http),
+    }
+}
+
+/// Accepts connections of other servers from now on: they must find this one before it answers clients.
+fn serve_peers(listener: TcpListener, server: PeerServer, (env, loops): (Env, Arc<EventLoops>)) -> watch::Sender<bool> {
+    let (stop, stopped) = watch::channel(false);
+    let acceptor = Acceptor::new(PEER_CONNECTIONS_MAX, env, &Metrics::new());
+    tokio::spawn(async move {
+        let mut ended = stopped.clone();
+        let serve = move |socket: TcpStream| {
+            let (server, mut stopped) = (server.clone(), stopped.clone());
+            async move {
+                let drain = async move {
+                    let _ = stopped.wait_for(|stop| *stop).await;
+                };
+                if let Err(error) = server.serve(socket, drain).await {
+                    tracing::debug!(%error, "a connection of another server ended early");
+                }
+            }
+        };
+        tokio::select! {
+            () = acceptor.accept(&listener, &loops, serve) => {}
+            _ = ended.wait_for(|stop| *stop) => {}
+        }
+    });
+    stop
+}
+
+/// The log roots in an object store.
+struct ObjectRoots {
+    address: Address,
+    env: Env,
+    /// That of this server: the first that was taken over.
+    own: tokio::sync::OnceCell<Arc<ObjectStorage>>,
+}
+
+#[async_trait]
+impl SealedLogs for ObjectRoots {
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        let root = self.address.below(&log_root(server));
+        Ok(ObjectStorage::look(&root, self.env.clone()).await?)
+    }
+}
+
+#[async_trait]
+impl LogRoots for ObjectRoots {
+    async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        let root = self.address.below(&log_root(server));
+        let log = ObjectStorage::open(&root, self.env.clone(), None, ObjectMetrics::default()).await?;
+        let _ = self.own.set(log.clone());
+        Ok(log)
+    }
+}

@@ -1,0 +1,344 @@
+//! Servers that form a cluster by themselves: with a coordinator, an elected leader and a network between them.
+//!
+//! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, and
+//! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. At the end, when all
+//! faults are over, every tablet must be served and every row be as the clients know it.
+
+use super::clients::Clients;
+use super::coordinator::Coordinator;
+use super::node::Node;
+use super::nodes::Nodes;
+use super::{CLIENTS, Fleet, FleetPlan, FleetVerdict, LETTERS, STEPS_MAX, table_name};
+use crate::backend::network_faults;
+use crate::bucket::{Bucket, Network};
+use crate::network::NetworkFaults;
+use crate::runtime::Sim;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{ClusterStatus, FamilyChange, NewFamily, NewTable, ServiceResult, TableAdmin};
+use stele_coord::{Coord, EmbeddedCoord};
+use stele_env::Priority;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{Compression, DeleteRule, Deletes, TimeUnit, ValueType};
+
+/// Servers that the driver keeps running.
+const NODES: usize = 3;
+/// Harms of a run.
+const ACTIONS_MIN: u64 = 6;
+const ACTIONS_MAX: u64 = 14;
+/// Longest pause of a process: twice as long as a session.
+const STILL_MS_MAX: u64 = 20_000;
+/// Longest time for which a link is cut.
+const CUT_MS_MAX: u64 = 15_000;
+/// Attempts at something that succeeds once the faults are over.
+const ATTEMPTS_MAX: u32 = 100;
+/// Pause between two of them.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs one seed.
+pub fn run(plan: FleetPlan) -> FleetVerdict {
+    let sim = Sim::new(plan.seed, STEPS_MAX);
+    if plan.prints {
+        sim.print_trace();
+    }
+    let env = sim.process().env();
+    let fleet = Arc::new(Fleet {
+        bucket: Bucket::new(sim.process().env()),
+        env,
+        bug: plan.bug,
+        schema: Arc::new(super::schema()),
+        table: Mutex::default(),
+        verdict: Mutex::default(),
+        sim: sim.clone(),
+    });
+    match sim.run(live(fleet.clone())) {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => fleet.violate(why),
+        Err(stalled) => fleet.violate(stalled.to_string()),
+    }
+    let mut verdict = fleet.verdict.lock().clone();
+    verdict.trace = sim.trace_hash();
+    verdict
+}
+
+async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
+    let env = fleet.env.clone();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+    let coord = Coordinator::new(env.clone(), coord.map_err(|error| error.to_string())?);
+    let nodes = Nodes::new(fleet.clone());
+    let driver = Driver {
+        fleet: fleet.clone(),
+        coord,
+        nodes: nodes.clone(),
+    };
+    driver.fill_up().await?;
+    driver.create_table().await?;
+    let clients = Clients::new(fleet.clone(), nodes);
+    let operations = 40 + env.random_below(60);
+    let running = (0..CLIENTS).map(|_| {
+        let client = clients.clone().client(operations);
+        env.spawn_join(Priority::Foreground, "client", client)
+    });
+    let running = futures::future::join_all(running);
+    let (harmed, _) = futures::future::join(driver.harm(), running).await;
+    harmed?;
+    driver.calm().await?;
+    clients.check_everything().await;
+    Ok(())
+}
+
+struct Driver {
+    fleet: Arc<Fleet>,
+    coord: Arc<dyn Coord>,
+    nodes: Arc<Nodes>,
+}
+
+impl Driver {
+    async fn fill_up(&self) -> Result<(), String> {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.nodes.running().len() >= NODES {
+                return Ok(());
+            }
+            match Node::start(&self.fleet, self.coord.clone()).await {
+                Ok(node) => {
+                    self.fleet.sim.note(&format!("server {} has joined", node.number));
+                    self.nodes.add(node);
+                }
+                Err(why) => self.fleet.sim.note(&why),
+            }
+        }
+        Err("no server starts".to_owned())
+    }
+
+    async fn create_table(&self) -> Result<(), String> {
+        let family = |name: &str| NewFamily {
+            name: name.to_owned(),
+            gc_rule: None,
+            value_type: ValueType::Bytes,
+            deletes: Deletes::default(),
+            front_end_data: Vec::new(),
+        };
+        let table = NewTable {
+            name: table_name(),
+            time_unit: TimeUnit::Micros,
+            granularity: 1,
+            delete_rule: DeleteRule::BySequence,
+            durability: None,
+            deletion_protection: false,
+            families: vec![family("v"), family("c")],
+            initial_splits: LETTERS[1..]
+                .iter()
+                .map(|letter| Bytes::from_static(letter.as_bytes()))
+                .collect(),
+            compression: Compression::None,
+            front_end_data: Vec::new(),
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let table = table.clone();
+            let made = self
+                .nodes
+                .administer(|admin| async move { admin.create_table(table).await })
+                .await;
+            self.fleet.sim.note(&format!("create table: {:?}", made.as_ref().err()));
+            match made {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind == stele_types::ErrorKind::AlreadyExists => return Ok(()),
+                Err(_) => self.fleet.env.sleep(PAUSE).await,
+            }
+        }
+        Err("no table can be made".to_owned())
+    }
+
+    async fn harm(&self) -> Result<(), String> {
+        let actions = ACTIONS_MIN + self.fleet.below(ACTIONS_MAX - ACTIONS_MIN);
+        for _ in 0..actions {
+            let pause = Duration::from_millis(self.fleet.below(6_000));
+            self.fleet.env.sleep(pause).await;
+            match self.fleet.below(12) {
+                0..3 => self.kill(),
+                3 => self.pause(),
+                4 => self.cut().await,
+                5 => self.fleet.bucket.set_network(network_faults(&self.fleet.env)),
+                6 => self.disturb(),
+                7 | 8 => self.move_some().await,
+                9 => self.drain_some().await,
+                10 => self.split_some().await,
+                _ => self.alter().await,
+            }
+            self.fill_up().await?;
+        }
+        Ok(())
+    }
+
+    fn kill(&self) {
+        if let Some(node) = self.nodes.any() {
+            self.fleet.sim.note(&format!("server {} is killed", node.number));
+            node.process.kill();
+            self.fleet.verdict.lock().failovers += 1;
+        }
+    }
+
+    fn pause(&self) {
+        if let Some(node) = self.nodes.any() {
+            let still = Duration::from_millis(self.fleet.below(STILL_MS_MAX));
+            self.fleet
+                .sim
+                .note(&format!("server {} stands still for {still:?}", node.number));
+            node.process.stand_still(still);
+            self.fleet.verdict.lock().zombies += 1;
+        }
+    }
+
+    /// Cuts the link between two servers for a while.
+    async fn cut(&self) {
+        let (Some(one), Some(other)) = (self.nodes.any(), self.nodes.any()) else {
+            return;
+        };
+        let (from, to) = (one.process.id(), other.process.id());
+        if from == to {
+            return;
+        }
+        let both = self.fleet.below(2) == 0;
+        self.fleet.sim.note(&format!(
+            "link from {} to {} is cut, both ways {both}",
+            one.number, other.number
+        ));
+        self.fleet.sim.network().cut(from, to);
+        if both {
+            self.fleet.sim.network().cut(to, from);
+        }
+        let time = Duration::from_millis(self.fleet.below(CUT_MS_MAX));
+        self.fleet.env.sleep(time).await;
+        self.fleet.sim.network().heal();
+    }
+
+    fn disturb(&self) {
+        self.fleet.sim.network().set_faults(NetworkFaults {
+            delay_max: Duration::from_millis(self.fleet.below(100)),
+            reset_one_in: self.fleet.below(2) * 200,
+            refuse_one_in: 0,
+        });
+    }
+
+    async fn status(&self) -> ServiceResult<ClusterStatus> {
+        self.nodes
+            .administer(|admin| async move { admin.cluster_status().await })
+            .await
+    }
+
+    async fn administer(&self, what: &str, call: impl AsyncCall) {
+        let done = self.nodes.administer(|admin| call.call(admin)).await;
+        self.fleet.sim.note(&format!("{what}: {done:?}"));
+        if done.is_ok() {
+            self.fleet.verdict.lock().moves += 1;
+        }
+    }
+
+    async fn move_some(&self) {
+        let (Ok(status), Some(to)) = (self.status().await, self.nodes.any()) else {
+            return;
+        };
+        let count = status.tablets.len() as u64;
+        let Some(tablet) = status.tablets.get(self.fleet.below(count.max(1)) as usize) else {
+            return;
+        };
+        let (tablet, to) = (tablet.tablet, to.number);
+        self.administer("move", move |admin: Arc<dyn TableAdmin>| async move {
+            admin.move_tablet(tablet, to).await
+        })
+        .await;
+    }
+
+    async fn drain_some(&self) {
+        let Some(node) = self.nodes.any() else { return };
+        let (server, drains) = (node.number, self.fleet.below(3) > 0);
+        self.administer("drain", move |admin: Arc<dyn TableAdmin>| async move {
+            admin.drain_server(server, drains).await
+        })
+        .await;
+        let pause = Duration::from_millis(self.fleet.below(3_000));
+        self.fleet.env.sleep(pause).await;
+        self.administer("end of drain", move |admin: Arc<dyn TableAdmin>| async move {
+            admin.drain_server(server, false).await
+        })
+        .await;
+    }
+
+    async fn split_some(&self) {
+        let Ok(status) = self.status().await else { return };
+        let count = status.tablets.len() as u64;
+        let Some(tablet) = status.tablets.get(self.fleet.below(count.max(1)) as usize) else {
+            return;
+        };
+        let mut row = if tablet.start.is_empty() {
+            b"a".to_vec()
+        } else {
+            tablet.start.clone()
+        };
+        row.extend_from_slice(b"r1");
+        let (tablet, row) = (tablet.tablet, Bytes::from(row));
+        self.administer("split", move |admin: Arc<dyn TableAdmin>| async move {
+            admin.split(&table_name(), tablet, Some(row)).await.map(drop)
+        })
+        .await;
+    }
+
+    async fn alter(&self) {
+        let name = format!("x{}", self.fleet.below(3));
+        let change = match self.fleet.below(2) {
+            0 => FamilyChange::Drop { name },
+            _ => FamilyChange::Create(NewFamily {
+                name,
+                gc_rule: None,
+                value_type: ValueType::Bytes,
+                deletes: Deletes::default(),
+                front_end_data: Vec::new(),
+            }),
+        };
+        self.administer("alter", move |admin: Arc<dyn TableAdmin>| async move {
+            admin.modify_families(&table_name(), vec![change]).await.map(drop)
+        })
+        .await;
+    }
+
+    /// Ends all faults, and waits until every tablet is served.
+    async fn calm(&self) -> Result<(), String> {
+        self.fleet.bucket.set_network(Network::default());
+        self.fleet.sim.network().set_faults(NetworkFaults::default());
+        self.fleet.sim.network().heal();
+        self.fleet.env.sleep(Duration::from_secs(60)).await;
+        self.fill_up().await?;
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS_MAX {
+            match self.status().await {
+                Ok(status) if status.tablets.iter().all(|tablet| tablet.serves) && !status.tablets.is_empty() => {
+                    return Ok(());
+                }
+                Ok(status) => {
+                    let waiting = status.tablets.iter().find(|tablet| !tablet.serves);
+                    last = format!("{waiting:?}");
+                }
+                Err(error) => last = error.to_string(),
+            }
+            self.fleet.env.sleep(PAUSE).await;
+        }
+        Err(format!("a tablet is not served, although there are no faults: {last}"))
+    }
+}
+
+/// A call without a result, of any administration.
+trait AsyncCall: Send + 'static {
+    fn call(self, admin: Arc<dyn TableAdmin>) -> futures::future::BoxFuture<'static, ServiceResult<()>>;
+}
+
+impl<C, F> AsyncCall for C
+where
+    C: FnOnce(Arc<dyn TableAdmin>) -> F + Send + 'static,
+    F: Future<Output = ServiceResult<()>> + Send + 'static,
+{
+    fn call(self, admin: Arc<dyn TableAdmin>) -> futures::future::BoxFuture<'static, ServiceResult<()>> {
+        Box::pin(self(admin))
+    }
+}

@@ -1,0 +1,88 @@
+//! The coordinator as the processes of servers reach it: it lives in a process of its own.
+//!
+//! A call that has begun is carried out, also when the caller's process ends.
+
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_coord::session::SessionBackend;
+use stele_coord::{Coord, CoordError, Result, Session, SessionId, Txn, TxnOutcome, Versioned, Watch};
+use stele_env::{Env, Priority};
+
+/// The other end.
+pub(super) struct Coordinator {
+    env: Env,
+    coord: Arc<dyn Coord>,
+}
+
+impl Coordinator {
+    /// A coordinator in the process of this environment.
+    pub(super) fn new(env: Env, coord: Arc<dyn Coord>) -> Arc<dyn Coord> {
+        Arc::new(Coordinator { env, coord })
+    }
+
+    async fn call<T, F>(&self, call: impl FnOnce(Arc<dyn Coord>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let call = call(self.coord.clone());
+        let answer = self.env.spawn_join(Priority::Foreground, "coordination", call);
+        answer.await.unwrap_or(Err(CoordError::Closed))
+    }
+}
+
+#[async_trait]
+impl Coord for Coordinator {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>> {
+        let key = key.to_owned();
+        self.call(|coord| async move { coord.get(&key).await }).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Versioned)>> {
+        let prefix = prefix.to_owned();
+        self.call(|coord| async move { coord.list(&prefix).await }).await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome> {
+        self.call(|coord| async move { coord.txn(txn).await }).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch> {
+        let prefix = prefix.to_owned();
+        self.call(|coord| async move { coord.watch(&prefix).await }).await
+    }
+
+    async fn session(&self, ttl: Duration) -> Result<Session> {
+        let session = self.call(|coord| async move { coord.session(ttl).await }).await?;
+        let sessions = Sessions {
+            env: self.env.clone(),
+            session: session.clone(),
+        };
+        Ok(Session::new(session.id(), ttl, Arc::new(sessions)))
+    }
+}
+
+/// One session, renewed in the process of the coordinator.
+struct Sessions {
+    env: Env,
+    session: Session,
+}
+
+#[async_trait]
+impl SessionBackend for Sessions {
+    async fn keep_alive(&self, _: SessionId) -> Result<()> {
+        let session = self.session.clone();
+        let renew = async move { session.keep_alive().await };
+        let renewed = self.env.spawn_join(Priority::Foreground, "session", renew);
+        renewed.await.unwrap_or(Err(CoordError::Closed))
+    }
+
+    fn ends_at(&self, _: SessionId) -> Option<Duration> {
+        self.session.ends_at()
+    }
+
+    async fn revoke(&self, _: SessionId) -> Result<()> {
+        self.session.revoke().await
+    }
+}

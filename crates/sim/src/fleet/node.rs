@@ -1,0 +1,165 @@
+//! One server of a cluster: a process that joins by itself.
+
+use super::{Fleet, ROOT};
+use crate::cluster::{CACHE_BYTES, options_at};
+use crate::runtime::Process;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{TableAdmin, TableService};
+use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
+use stele_coord::Coord;
+use stele_env::metrics::Metrics;
+use stele_env::{Env, Priority};
+use stele_objects::{Client, ObjectStorage};
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::servers::log_root;
+use stele_tabletserver::SealedLogs;
+use stele_types::ServerId;
+
+/// Longest virtual time of a start, and of a call.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A bucket is slower than a disk by this factor.
+const PACE: u32 = 30;
+/// How long a silent server keeps its tablets.
+const SESSION: Duration = Duration::from_secs(10);
+
+/// A server, in a process of its own.
+pub(super) struct Node {
+    pub(super) number: ServerId,
+    pub(super) process: Process,
+    env: Env,
+    pub(super) service: Arc<dyn TableService>,
+    pub(super) admin: Arc<dyn TableAdmin>,
+}
+
+/// The process ended before it responded, or took too long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoAnswer;
+
+impl Node {
+    /// Starts a server. Faults of the network may make it fail.
+    pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        let process = fleet.sim.process();
+        let env = process.env();
+        let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
+        let joining = join(client, process.clone(), coord);
+        let starting = env.spawn_join(Priority::Foreground, "start", joining);
+        match fleet.env.timeout(PATIENCE, starting).await {
+            Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
+            outcome => {
+                process.kill();
+                let why = outcome.map(|outcome| outcome.map(Result::err).ok());
+                Err(format!("a server did not start: {why:?}"))
+            }
+        }
+    }
+
+    /// Runs a request in the process of the server.
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        caller: &Env,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let answer = self.env.spawn_join(Priority::Foreground, "request", request);
+        match caller.timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(NoAnswer),
+        }
+    }
+}
+
+async fn join(client: Arc<dyn Client>, process: Process, coord: Arc<dyn Coord>) -> Result<Node, String> {
+    let env = process.env();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let address = format!("server-{}:7070", process.id());
+    let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;
+    let data = ObjectStorage::shared_client(client.clone(), ROOT, env.clone()).await;
+    let roots = Arc::new(Roots {
+        client,
+        env: env.clone(),
+        own: parking_lot::Mutex::new(None),
+    });
+    let storage = ClusterStorage {
+        data: data.map_err(|error| text(&error))?,
+        roots: roots.clone(),
+    };
+    let options = ClusterOptions {
+        session: SESSION,
+        addresses: Addresses {
+            peer: address,
+            ..Addresses::default()
+        },
+        version: "simulated".to_owned(),
+        lanes: 1,
+    };
+    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
+    let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
+    let joined = joined.map_err(|error| text(&error))?;
+    let (peers, accepting) = (joined.peers, env.clone());
+    env.spawn("peers", async move {
+        loop {
+            match listener.accept().await {
+                Ok(socket) => {
+                    let peers = peers.clone();
+                    accepting.spawn("peer", async move {
+                        let _ = peers.serve(socket, std::future::pending()).await;
+                    });
+                }
+                Err(_) => accepting.sleep(Duration::from_millis(10)).await,
+            }
+        }
+    });
+    let own = roots.own.lock().clone();
+    let (mut given_up, ended) = (joined.given_up, process.clone());
+    env.spawn("until given up", async move {
+        let replaced = async {
+            match own {
+                Some(own) => drop(own.replaced().await),
+                None => std::future::pending().await,
+            }
+        };
+        let given_up = async {
+            let _ = given_up.wait_for(|given_up| *given_up).await;
+        };
+        futures::future::select(Box::pin(replaced), Box::pin(given_up)).await;
+        ended.kill();
+    });
+    Ok(Node {
+        number: joined.number,
+        process,
+        env,
+        service: joined.service,
+        admin: joined.admin,
+    })
+}
+
+/// The log roots in the bucket.
+struct Roots {
+    client: Arc<dyn Client>,
+    env: Env,
+    /// That of this server: the first that was taken over.
+    own: parking_lot::Mutex<Option<Arc<ObjectStorage>>>,
+}
+
+fn root_of(server: ServerId) -> String {
+    format!("{ROOT}/{}", log_root(server))
+}
+
+#[async_trait]
+impl SealedLogs for Roots {
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        let log = ObjectStorage::checked_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
+        Ok(log)
+    }
+}
+
+#[async_trait]
+impl LogRoots for Roots {
+    async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        let log = ObjectStorage::open_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
+        self.own.lock().get_or_insert_with(|| log.clone());
+        Ok(log)
+    }
+}
