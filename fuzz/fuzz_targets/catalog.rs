@@ -4,9 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use stele_catalog::record::access::{access_key, decode_rules, encode_rules, parse_access_key};
 use stele_catalog::record::{
     NamespaceRecord, TabletRecord, decode, decode_table, encode, encode_table, parse_tablet_key, tablet_key,
 };
+use stele_types::{Resource, TableName};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok((schema, tablet_set)) = decode_table(bytes) {
@@ -19,6 +21,15 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(tablet) = decode::<TabletRecord>(bytes) {
         assert_eq!(TabletRecord::new(&tablet.range()), tablet);
         assert_eq!(decode(&encode(&tablet)), Ok(tablet));
+    }
+    let table = Resource::Table(TableName::new("n", "t"));
+    if let Ok(rules) = decode_rules(&table, bytes) {
+        assert_eq!(decode_rules(&table, &encode_rules(&rules)), Ok(rules));
+    }
+    if let Ok(key) = std::str::from_utf8(bytes)
+        && let Some(resource) = parse_access_key(key)
+    {
+        assert_eq!(access_key(&resource), key);
     }
     if let Ok(key) = std::str::from_utf8(bytes)
         && let Some((table, tablet)) = parse_tablet_key(key)

@@ -1,14 +1,21 @@
-//! Messages of administration that the Bigtable API lacks: locality groups, settings, snapshots, clusters.
+//! Messages of administration that the Bigtable API lacks.
+//!
+//! They are about locality groups, settings of tables, snapshots, access rules and clusters.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
 #![forbid(unsafe_code)]
 
+mod access;
 mod cluster;
 mod groups;
 mod settings;
 mod snapshots;
 
+pub use access::{
+    AccessRule, LIST_RULES_PATH, ListRulesRequest, ListRulesResponse, MODIFY_RULES_PATH, ModifyRulesRequest,
+    ResourceRules,
+};
 pub use cluster::{
     ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,
     MOVE_TABLET_PATH, MoveTabletRequest, Server, Tablet,

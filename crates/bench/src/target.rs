@@ -18,6 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub mod bigtable;
+pub mod dial;
 pub mod hbase;
 pub mod lying;
 pub mod memory;

@@ -9,9 +9,10 @@ use crate::status::{status, table_not_found};
 use prost::Message;
 use std::future::Future;
 use std::sync::Arc;
+use stele_access::{Access, Caller, Guard, Rules};
 use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
 use stele_env::{Env, Priority};
-use stele_types::{ErrorKind, TableSchema};
+use stele_types::{ErrorKind, Resource, Rights, TableSchema};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
@@ -22,7 +23,11 @@ pub(crate) struct Context {
     pub env: Env,
     /// Reservations for responses.
     pub response_memory: ResponseMemory,
-    pub operations: OperationLog,
+    pub operations: Arc<OperationLog>,
+    /// Access rules as the caller may use them; `None` where the service has none.
+    pub rules: Option<Rules>,
+    /// The caller's guard, which `service` and `admin` are then, too. `None` if callers are not known.
+    pub guard: Option<Arc<Guard>>,
     /// Serialises changes of instances within this process. A change reads the record, modifies it and writes it back,
     /// so creation and deletion wait as well. If two front ends change the same instance at the same moment, one of the
     /// changes is lost. Always acquired before the lock by which the master serialises its changes.
@@ -33,6 +38,40 @@ pub(crate) struct Context {
 pub(crate) type InstanceTurn = OwnedMutexGuard<()>;
 
 impl Context {
+    /// The same for a caller: all of its calls go through a guard.
+    pub fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>) -> Context {
+        let guard = Guard::new(
+            Arc::clone(access),
+            caller,
+            Arc::clone(&self.service),
+            Arc::clone(&self.admin),
+        );
+        Context {
+            service: Arc::clone(&guard) as Arc<dyn TableService>,
+            admin: Arc::clone(&guard) as Arc<dyn TableAdmin>,
+            env: self.env.clone(),
+            response_memory: self.response_memory.clone(),
+            operations: Arc::clone(&self.operations),
+            rules: self.rules.as_ref().map(|rules| rules.of(Arc::clone(&guard))),
+            guard: Some(guard),
+            instance_changes: Arc::clone(&self.instance_changes),
+        }
+    }
+
+    /// Whether the caller may see an operation, by the name of it. Operations are not in the service interface. They tell about
+    /// tables and instances, so they need the right to view the whole instance.
+    pub fn sees_operation(&self, name: &str) -> bool {
+        let Some(guard) = &self.guard else {
+            return true;
+        };
+        let mut segments = name.split('/').skip_while(|segment| *segment != "instances");
+        let resource = match segments.nth(1) {
+            Some(instance) => Resource::Namespace(instance.to_owned()),
+            None => Resource::Cluster,
+        };
+        guard.rights(&resource).has(Rights::VIEW)
+    }
+
     /// The schema of a table, or NOT_FOUND in the words clients know.
     pub fn schema(&self, table: &TableResource) -> Result<Arc<TableSchema>, Status> {
         self.service

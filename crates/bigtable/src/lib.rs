@@ -12,15 +12,20 @@
 //! `filters`, `mutations`, `rmw`, `families`, `table_protos`, `times`). `response` is the body that the transport
 //! pulls.
 //!
+//! Where callers are known, `callers` finds the caller of each call, and gives the handlers a context whose services check its
+//! rights. `iam` and `access_rules` administer the rules.
+//!
 //! ReadRows, MutateRow and MutateRows are nearly all of the load. They work from the bytes of the request (`messages`,
 //! `protobuf`, `zero_copy`) to the bytes of the response (`chunks`, `outcomes`). `reads` produces rows within
 //! reservations of `response_memory`. Errors get their gRPC code in `status` only.
 #![forbid(unsafe_code)]
 
+mod access_rules;
 mod accounting;
 mod app_profiles;
 mod backup_data;
 mod backups;
+mod callers;
 mod chunks;
 mod cluster;
 mod clusters;
@@ -31,6 +36,7 @@ mod features;
 mod filters;
 pub mod fuzzing;
 mod groups;
+mod iam;
 mod instance_data;
 mod instances;
 mod limits;
@@ -75,10 +81,10 @@ pub use service::BigtableService;
 
 use accounting::CallAccounting;
 use context::Context;
-use operation_log::OperationLog;
 use response_memory::ResponseMemory;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_access::{Access, Rules};
 use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -118,8 +124,9 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves the Bigtable API from a [`TableService`] and a [`TableAdmin`].
 pub struct BigtableFrontEnd {
-    context: Arc<Context>,
+    context: Context,
     accounting: Arc<CallAccounting>,
+    access: Option<Arc<Access>>,
 }
 
 impl BigtableFrontEnd {
@@ -142,15 +149,35 @@ impl BigtableFrontEnd {
             "stele_bigtable_responses_cancelled_total",
             "Responses of reads that were cancelled because their clients read nothing while other requests waited for memory.",
         );
-        let context = Arc::new(Context {
+        let context = Context {
             service,
             admin,
             response_memory: ResponseMemory::new(&pool, env.clone(), given_up),
             env,
-            operations: OperationLog::default(),
+            operations: Arc::default(),
+            rules: None,
+            guard: None,
             instance_changes: Arc::default(),
-        });
-        BigtableFrontEnd { context, accounting }
+        };
+        BigtableFrontEnd {
+            context,
+            accounting,
+            access: None,
+        }
+    }
+
+    /// Serves the calls about access rules.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Rules) -> Self {
+        self.context.rules = Some(rules);
+        self
+    }
+
+    /// Serves known callers only, as far as their rights go.
+    #[must_use]
+    pub fn with_access(mut self, access: Arc<Access>) -> Self {
+        self.access = Some(access);
+        self
     }
 
     /// Returns a function that updates the gauges. It must be called before metrics are shown.
@@ -161,7 +188,7 @@ impl BigtableFrontEnd {
 
     /// All of it as one service, for connections with [`HTTP2_SETTINGS`].
     pub fn into_service(self) -> BigtableService {
-        BigtableService::new(self.context, self.accounting)
+        BigtableService::new(Arc::new(self.context), self.accounting, self.access)
     }
 }
 

@@ -97,7 +97,7 @@ impl OperationLog {
     }
 }
 
-fn not_found(name: &str) -> Status {
+pub(crate) fn not_found(name: &str) -> Status {
     status::not_found(format!("operation {name:?} not found"))
 }
 

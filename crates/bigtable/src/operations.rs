@@ -20,6 +20,9 @@ pub(crate) async fn get_operation(
 
 /// The operation in the log, or else the recorded one.
 async fn found(context: &Context, call: &Call, name: &str) -> Result<Operation, Status> {
+    if !context.sees_operation(name) {
+        return Err(crate::operation_log::not_found(name));
+    }
     match context.operations.get(name, |bytes| call.charge(bytes)) {
         Err(status) if status.code() == Code::NotFound => {
             let recorded = backups::operations::find(context, call, name).await?;
@@ -40,6 +43,7 @@ pub(crate) async fn list_operations(
     let mut recorded = backups::operations::list(context, call, &request.name).await?;
     recorded.retain(|operation| !known.contains(&operation.name));
     operations.append(&mut recorded);
+    operations.retain(|operation| context.sees_operation(&operation.name));
     Ok(ListOperationsResponse {
         operations,
         ..ListOperationsResponse::default()
@@ -60,6 +64,9 @@ pub(crate) async fn delete_operation(
     call: &Call,
     request: DeleteOperationRequest,
 ) -> Result<(), Status> {
+    if !context.sees_operation(&request.name) {
+        return Err(crate::operation_log::not_found(&request.name));
+    }
     let in_log = context.operations.delete(&request.name);
     match backups::operations::delete(context, call, &request.name).await? {
         true => Ok(()),

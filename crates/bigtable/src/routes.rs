@@ -9,11 +9,12 @@ use crate::context::Context;
 use crate::data_plane::{conditional, mutate_rows, read_rows, samples};
 use crate::features::Client;
 use crate::messages::{decode, time_limit};
-use crate::pb::{admin, longrunning, own, v2};
+use crate::pb::{admin, iam as iam_v1, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
-    app_profiles, backups, cluster, clusters, groups, instances, operations, settings, snapshots, tables, wire,
+    access_rules, app_profiles, backups, cluster, clusters, groups, iam, instances, operations, settings, snapshots,
+    tables, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -129,6 +130,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         LOCALITY_GROUPS,
         TABLE_SETTINGS,
         SNAPSHOTS,
+        ACCESS,
         CLUSTER,
     ];
     services.into_iter().flatten().copied()
@@ -164,6 +166,9 @@ const TABLE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableTable
     "ListBackups" => unary backups::list_backups, admin::ListBackupsRequest;
     "CopyBackup" => unary backups::copy_backup, admin::CopyBackupRequest;
     "RestoreTable" => unary backups::restore_table, admin::RestoreTableRequest;
+    "GetIamPolicy" => unary iam::get_policy, iam_v1::GetIamPolicyRequest;
+    "SetIamPolicy" => unary iam::set_policy, iam_v1::SetIamPolicyRequest;
+    "TestIamPermissions" => unary iam::test_permissions, iam_v1::TestIamPermissionsRequest;
 };
 
 const INSTANCE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableInstanceAdmin",
@@ -184,6 +189,9 @@ const INSTANCE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableIn
     "ListAppProfiles" => unary app_profiles::list_app_profiles, admin::ListAppProfilesRequest;
     "UpdateAppProfile" => unary app_profiles::update_app_profile, admin::UpdateAppProfileRequest;
     "DeleteAppProfile" => unary app_profiles::delete_app_profile, admin::DeleteAppProfileRequest;
+    "GetIamPolicy" => unary iam::get_policy, iam_v1::GetIamPolicyRequest;
+    "SetIamPolicy" => unary iam::set_policy, iam_v1::SetIamPolicyRequest;
+    "TestIamPermissions" => unary iam::test_permissions, iam_v1::TestIamPermissionsRequest;
 };
 
 const OPERATIONS: &[Route] = service! { "google.longrunning.Operations",
@@ -210,6 +218,11 @@ const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",
     "ListSnapshots" => unary snapshots::list_snapshots, own::ListSnapshotsRequest;
     "RestoreSnapshot" => unary snapshots::restore_snapshot, own::RestoreSnapshotRequest;
     "DeleteSnapshot" => unary snapshots::delete_snapshot, own::DeleteSnapshotRequest;
+};
+
+const ACCESS: &[Route] = service! { "stele.admin.v1.Access",
+    "ListRules" => unary access_rules::list_rules, own::ListRulesRequest;
+    "ModifyRules" => unary access_rules::modify_rules, own::ModifyRulesRequest;
 };
 
 const TABLE_SETTINGS: &[Route] = service! { "stele.admin.v1.TableSettings",

@@ -7,6 +7,7 @@
 //! 5. The transport pulls the response body; the call ends with it.
 
 use crate::accounting::{Call, CallAccounting, MethodAccount};
+use crate::callers::Callers;
 use crate::context::Context;
 use crate::request_body::read_message;
 use crate::response::{Response, ResponseBody};
@@ -16,6 +17,7 @@ use http_body::Body as HttpBody;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use stele_access::Access;
 use stele_env::Priority;
 use stele_serving::{Http2Service, RequestBody};
 use tonic::Status;
@@ -25,6 +27,8 @@ use tonic::codegen::{StdError, http};
 #[derive(Clone)]
 pub struct BigtableService {
     router: Arc<Router>,
+    /// Finds the callers of this connection; `None` where callers are not known.
+    callers: Option<Callers>,
 }
 
 struct Router {
@@ -36,7 +40,7 @@ struct Router {
 }
 
 impl BigtableService {
-    pub(crate) fn new(context: Arc<Context>, accounting: Arc<CallAccounting>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, accounting: Arc<CallAccounting>, access: Option<Arc<Access>>) -> Self {
         let routes = routes()
             .map(|(path, handler)| (path, (handler, accounting.method(path))))
             .collect();
@@ -48,17 +52,40 @@ impl BigtableService {
         };
         BigtableService {
             router: Arc::new(router),
+            callers: access.map(|access| Callers::new(access, None)),
+        }
+    }
+
+    /// The service for a connection whose client has this name by its certificate.
+    #[must_use]
+    pub fn for_connection(&self, certificate: Option<String>) -> Self {
+        BigtableService {
+            router: Arc::clone(&self.router),
+            callers: self.callers.as_ref().map(|callers| callers.for_connection(certificate)),
         }
     }
 }
 
 impl Router {
-    /// Admits a call, if its method has a handler.
-    fn admit(&self, path: &str) -> Result<(Handler, Call), Status> {
-        let Some((handler, method)) = self.routes.get(path) else {
+    /// Admits a call, if its method has a handler and its caller is known where callers are.
+    fn admit(
+        &self,
+        path: &str,
+        headers: &http::HeaderMap,
+        callers: Option<&Callers>,
+    ) -> Result<(Handler, Call, Arc<Context>), Status> {
+        let Some((path, (handler, method))) = self.routes.get_key_value(path) else {
             return Err(self.accounting.refuse_unimplemented(&self.unimplemented, path));
         };
-        Ok((*handler, self.accounting.admit(method)?))
+        let call = self.accounting.admit(method)?;
+        let context = match callers {
+            None => Arc::clone(&self.context),
+            Some(callers) => {
+                let context = callers.context(&self.context, headers, path);
+                context.inspect_err(|status| call.conclude(status.code()))?
+            }
+        };
+        Ok((*handler, call, context))
     }
 }
 
@@ -71,11 +98,11 @@ impl BigtableService {
     where
         B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin + Send + 'static,
     {
-        let admitted = self.router.admit(request.uri().path());
-        let context = Arc::clone(&self.router.context);
+        let path = request.uri().path();
+        let admitted = self.router.admit(path, request.headers(), self.callers.as_ref());
         async move {
             match admitted {
-                Ok((handler, call)) => serve(handler, context, call, request).await,
+                Ok((handler, call, context)) => serve(handler, context, call, request).await,
                 Err(status) => status.into_http(),
             }
         }

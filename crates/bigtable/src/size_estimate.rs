@@ -15,7 +15,7 @@
 pub(crate) mod decoded;
 
 use crate::limits::{ELEMENTS, Element, NESTING_MAX};
-use crate::pb::{admin, longrunning, own, v2};
+use crate::pb::{admin, iam, longrunning, own, v2};
 use crate::protobuf::{Fields, WireType};
 use crate::status::invalid;
 use crate::wire;
@@ -240,6 +240,11 @@ impl Estimated for admin::ModifyColumnFamiliesRequest {
     const SHAPE: &'static Shape = &Shape(&[each_of(2, Element::FamilyChange, &MODIFICATION)]);
 }
 
+// google/iam/v1/iam_policy.proto.
+impl Estimated for iam::TestIamPermissionsRequest {
+    const SHAPE: &'static Shape = &Shape(&[each(2, Element::MapEntry)]);
+}
+
 // stele.admin.v1. A modification holds the name of one family.
 impl Estimated for own::ModifyLocalityGroupsRequest {
     const SHAPE: &'static Shape = &Shape(&[each(2, Element::FamilyChange)]);
@@ -277,6 +282,8 @@ plain!(
     admin::GetAppProfileRequest,
     admin::ListAppProfilesRequest,
     admin::DeleteAppProfileRequest,
+    iam::GetIamPolicyRequest,
+    own::ListRulesRequest,
     own::GetLocalityGroupsRequest,
     own::GetTableSettingsRequest,
     own::UpdateTableSettingsRequest,
@@ -313,6 +320,8 @@ by_bytes!(
     admin::PartialUpdateClusterRequest: 1 2,
     admin::CreateAppProfileRequest: 3,
     admin::UpdateAppProfileRequest: 1 2,
+    iam::SetIamPolicyRequest: 2 3,
+    own::ModifyRulesRequest: 2 3,
 );
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! The clients call the services in process, over a model of the service interface. One test uses a real connection.
 
+mod access;
 mod backups;
 mod calls;
 mod instances;

@@ -3,6 +3,7 @@
 //! One [`Catalog`] per process; only the master changes it, one change at a time. A change is made in the coordinator first
 //! and in memory when it is durable; one of a schema when tablets know of it as well.
 
+mod access;
 mod shared;
 mod snapshots;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_assignment::Assignment;
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
-use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
+use stele_types::{Resource, RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// Result of a catalog operation.
 pub type Result<T> = std::result::Result<T, CatalogError>;
@@ -94,6 +95,7 @@ impl Catalog {
                 .insert(name, (namespace.front_end_data, namespace.explicit));
         }
         view.snapshots = snapshots::load(&*coord).await?;
+        view.access = Arc::new(access::load(&*coord).await?);
         let catalog = Catalog {
             coord,
             view: RwLock::new(Arc::new(view)),
@@ -208,7 +210,10 @@ impl Catalog {
         let entry = self.table(name)?;
         let key = record::table_key(name);
         let conditions = vec![Condition::version(&key, entry.version)];
-        self.commit(conditions, vec![Write::Delete { key }]).await?;
+        let resource = Resource::Table(name.clone());
+        let writes = [Write::Delete { key }].into_iter().chain(self.rules_go(&resource));
+        self.commit(conditions, writes.collect()).await?;
+        self.rules_gone(&resource);
         self.change(|view| {
             view.tables.remove(name);
         });
@@ -394,13 +399,11 @@ impl Catalog {
             view.tables_of(name).next().is_none(),
             "the caller drops the tables first"
         );
-        self.commit(
-            Vec::new(),
-            vec![Write::Delete {
-                key: record::namespace_key(name),
-            }],
-        )
-        .await?;
+        let resource = Resource::Namespace(name.to_owned());
+        let key = record::namespace_key(name);
+        let writes = [Write::Delete { key }].into_iter().chain(self.rules_go(&resource));
+        self.commit(Vec::new(), writes.collect()).await?;
+        self.rules_gone(&resource);
         self.change(|view| {
             view.namespaces.remove(name);
         });

@@ -8,6 +8,8 @@
 //!   [`view::TableEntry`] checks whenever it is built.
 //! * a snapshot exists when its record does; its files in storage are made before and deleted after.
 //!
+//! * the access rules of a resource are one record, which goes with the resource.
+//!
 //! [`Catalog`] keeps the whole in memory as an immutable [`CatalogView`] that readers share.
 #![forbid(unsafe_code)]
 
@@ -20,4 +22,4 @@ pub mod view;
 pub use catalog::{Catalog, Follower, IDS, Reassignment, block_of};
 pub use error::CatalogError;
 pub use following::{Homes, SchemaListener};
-pub use view::{CatalogView, SnapshotEntry, TableEntry, TabletEntry};
+pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};

@@ -1,6 +1,7 @@
 //! Catalog records as bytes: protocol-buffers messages behind one version byte. Tags are in `docs/formats/catalog.md`
 //! and are never reused. The coordinator checksums its records.
 
+pub mod access;
 #[cfg(test)]
 mod golden;
 mod snapshot;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_assignment::Assignment;
-use stele_types::{RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, Resource, RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// One tablet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,18 @@ pub struct SnapshotEntry {
     pub version: u64,
 }
 
+/// The access rules of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// The rules; at least one.
+    pub rules: Arc<[AccessRule]>,
+    /// Version of their record, for conditional changes.
+    pub version: u64,
+}
+
+/// The access rules of all resources that have some.
+pub type AccessView = BTreeMap<Resource, ResourceRules>;
+
 /// The whole catalog at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogView {
@@ -129,6 +141,8 @@ pub struct CatalogView {
     pub namespaces: BTreeMap<String, (Bytes, bool)>,
     /// Snapshots by namespace and name.
     pub snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
+    /// Access rules. The same pointer as long as no rule changes.
+    pub access: Arc<AccessView>,
 }
 
 impl CatalogView {

@@ -9,8 +9,11 @@ pub mod admin;
 pub mod chunks;
 pub mod read;
 pub mod retry;
+mod security;
 
-use anyhow::{Context, Result, anyhow, bail};
+pub use security::SecurityOptions;
+
+use anyhow::{Context, Result, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin_v2;
@@ -20,7 +23,7 @@ use read::{ReadQuery, RowStream};
 use retry::{Retry, is_retryable};
 use std::str::FromStr;
 use std::time::Duration;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -83,24 +86,34 @@ impl std::fmt::Display for TableRef {
     }
 }
 
-/// States the client's features on every call.
+/// States the client's features and its identity on every call.
 #[derive(Clone)]
-struct Features(MetadataValue<tonic::metadata::Ascii>);
+struct Features {
+    features: MetadataValue<Ascii>,
+    authorization: Option<MetadataValue<Ascii>>,
+}
 
 impl Features {
-    fn new() -> Result<Self> {
+    fn new(authorization: Option<MetadataValue<Ascii>>) -> Result<Self> {
         let flags = v2::FeatureFlags {
             reverse_scans: true,
             last_scanned_row_responses: true,
             ..v2::FeatureFlags::default()
         };
-        Ok(Features(URL_SAFE.encode(flags.encode_to_vec()).parse()?))
+        Ok(Features {
+            features: URL_SAFE.encode(flags.encode_to_vec()).parse()?,
+            authorization,
+        })
     }
 }
 
 impl Interceptor for Features {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("bigtable-features", self.0.clone());
+        let metadata = request.metadata_mut();
+        metadata.insert("bigtable-features", self.features.clone());
+        if let Some(authorization) = &self.authorization {
+            metadata.insert("authorization", authorization.clone());
+        }
         Ok(request)
     }
 }
@@ -109,11 +122,14 @@ impl Client {
     /// Connects to `HOST:PORT`. Fails immediately if no server listens there, since that is mostly a mistyped address.
     /// A connection that is lost later is made again.
     pub async fn connect(address: &str, project: &str) -> Result<Client> {
-        if address.starts_with("https://") {
-            bail!("{address}: TLS is not supported; give HOST:PORT of a plaintext endpoint");
-        }
-        let bare = address.strip_prefix("http://").unwrap_or(address);
-        let endpoint = Endpoint::from_shared(format!("http://{bare}"))
+        Client::connect_with(address, project, &SecurityOptions::default()).await
+    }
+
+    /// The same with TLS and a token, as far as these are given.
+    pub async fn connect_with(address: &str, project: &str, security: &SecurityOptions) -> Result<Client> {
+        let (bare, tls) = security.tls_of(address)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{bare}"))
             .with_context(|| format!("`{address}` is not an address (HOST:PORT)"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
@@ -121,11 +137,16 @@ impl Client {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20));
+        if let Some(tls) = tls {
+            endpoint = endpoint
+                .tls_config(tls)
+                .map_err(|error| anyhow!("TLS: {}", innermost(&error)))?;
+        }
         let channel = endpoint
             .connect()
             .await
             .map_err(|error| anyhow!("cannot connect to {bare}: {}", innermost(&error)))?;
-        let stub = InterceptedService::new(channel, Features::new()?);
+        let stub = InterceptedService::new(channel, Features::new(security.authorization()?)?);
         Ok(Client {
             data: BigtableClient::new(stub.clone())
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -286,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_features_header_decodes() {
-        let header = Features::new().unwrap().0;
+        let header = Features::new(None).unwrap().features;
         let bytes = URL_SAFE.decode(header.as_bytes()).unwrap();
         let flags = v2::FeatureFlags::decode(&bytes[..]).unwrap();
         assert!(flags.reverse_scans && flags.last_scanned_row_responses && !flags.routing_cookie);

@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
+use crate::{access, cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -46,6 +46,12 @@ pub enum Command {
     Top(top::TopArgs),
     /// List the calls on which a server worked for long
     Slow(slow::SlowArgs),
+    /// List access rules
+    Rules(access::RulesArgs),
+    /// Give rights on the cluster, an instance, a table or a part of it
+    Grant(access::RuleArgs),
+    /// Take rights
+    Revoke(access::RuleArgs),
 }
 
 /// Runs one command to its end; must be called within a tokio runtime with time and I/O enabled. An error is one line
@@ -71,6 +77,9 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::MoveFamily(args) => groups::move_family(args).await,
         Command::Top(args) => top::top(args).await,
         Command::Slow(args) => slow::slow(args).await,
+        Command::Rules(args) => access::rules(args).await,
+        Command::Grant(args) => access::grant(args).await,
+        Command::Revoke(args) => access::revoke(args).await,
     }
 }
 

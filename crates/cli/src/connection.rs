@@ -1,15 +1,19 @@
 //! Options that name the server, shared by all subcommands.
 
-use crate::client::Client;
+use crate::client::{Client, SecurityOptions};
 use anyhow::Result;
 use clap::Args;
 
 /// Where the server is.
 #[derive(Args, Clone, Debug)]
 pub struct Connection {
-    /// HOST:PORT of the server [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
+    /// HOST:PORT of the server, with https:// in front if it is under TLS [default: $BIGTABLE_EMULATOR_HOST, else
+    /// 127.0.0.1:8086]
     #[arg(long, value_name = "HOST:PORT", env = "STELE_ADDRESS")]
     pub address: Option<String>,
+    /// TLS and the identity of the caller.
+    #[command(flatten)]
+    pub security: SecurityOptions,
     /// Project, the first part of table names in the API
     #[arg(long, default_value = "stele")]
     pub project: String,
@@ -30,6 +34,6 @@ impl Connection {
 
     /// Connects.
     pub async fn connect(&self) -> Result<Client> {
-        Client::connect(&self.address(), &self.project).await
+        Client::connect_with(&self.address(), &self.project, &self.security).await
     }
 }

@@ -18,6 +18,7 @@
     reason = "a command-line client, outside the server's determinism seam"
 )]
 
+pub mod access;
 pub mod checkpoint;
 pub mod client;
 pub mod cluster;

@@ -6,6 +6,7 @@
 //! leases, for protocols whose scans span requests. The router notes [`slow`] calls.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod assignment;
 pub mod cluster;
 pub mod error;
@@ -18,6 +19,7 @@ pub mod slow;
 pub mod snapshot;
 pub mod tablets;
 
+pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
 pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};

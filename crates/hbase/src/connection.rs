@@ -23,13 +23,14 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::{HBaseFrontEnd, Shared};
 use crate::get::{self, Tried};
 use crate::metrics::Method;
+use crate::permissions;
 use crate::region_cache::RegionCache;
 use crate::services::{self, Service};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use input::{Arrived, Input};
-use opening::{Opened, Opening};
+use opening::{Answer, Opened, Opening};
 use output::Output;
 use progress::Progress;
 use std::future::{Future, poll_fn};
@@ -90,13 +91,17 @@ impl HBaseFrontEnd {
             Ok(opened) => opened?,
             Err(_) => return Err(ConnectionError::NotBegun),
         };
-        let Opened { opening, service } = match opened {
+        let Opened { opening, service, user } = match opened {
             Some(opened) => opened,
             None => return Ok(()),
         };
         let client = match opening {
             Opening::Calls(client) => client,
             Opening::Answered(frame) => return opening::answer(&mut socket, &shared, frame).await,
+        };
+        let shared = match self.shared_of(user.as_deref()) {
+            Ok(shared) => shared,
+            Err(failure) => return opening::answer(&mut socket, &shared, Answer::Failed(failure)).await,
         };
         let mut connection = Connection {
             socket,
@@ -284,7 +289,8 @@ async fn run(mut running: Running, service: Service, tried: Option<Tried>) -> Re
         true => Box::pin(call.unpack_cells(&shared.env)).await,
         false => Ok(()),
     };
-    let mut outcome = match unpacked {
+    let name = call.request.header.method_name.as_deref().unwrap_or_default();
+    let mut outcome = match unpacked.and_then(|()| permissions::check(shared, service, name)) {
         Ok(()) => services::serve(shared, service, *method, call, tried).await,
         Err(failure) => Err(failure),
     };

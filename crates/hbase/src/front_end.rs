@@ -1,28 +1,37 @@
 //! The front end, and the state that all of its connections share.
 
 use crate::context::{Context, Identity};
+use crate::failure::{Failure, Outcome};
 use crate::scanners::{SWEEP_INTERVAL, Scanners};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use stele_access::{Access, Caller, Guard, Shown};
 use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_memory::{Part, Pool, Reclaim};
+use stele_wire::exception;
 
 /// The front end for HBase clients. Cloning shares it.
 #[derive(Clone)]
 pub struct HBaseFrontEnd {
     pub(crate) shared: Arc<Shared>,
+    /// Finds the callers; `None` where callers are not known.
+    access: Option<Arc<Access>>,
+    /// The name in the certificate of the connection's client.
+    certificate: Option<Arc<str>>,
 }
 
 pub(crate) struct Shared {
     pub context: Context,
     pub scanners: Scanners,
-    pub metrics: crate::metrics::CallMetrics,
-    pub procedures: crate::procedures::Procedures,
-    pub switches: crate::switches::Switches,
+    pub metrics: Arc<crate::metrics::CallMetrics>,
+    pub procedures: Arc<crate::procedures::Procedures>,
+    pub switches: Arc<crate::switches::Switches>,
     /// Held by a call while it changes tables or namespaces: such a call reads first, and writes only then.
-    pub changes: futures::lock::Mutex<()>,
+    pub changes: Arc<futures::lock::Mutex<()>>,
+    /// The caller's guard, which the services of the context are then, too.
+    pub guard: Option<Arc<Guard>>,
 }
 
 impl HBaseFrontEnd {
@@ -47,16 +56,79 @@ impl HBaseFrontEnd {
                 env,
             },
             scanners,
-            metrics: crate::metrics::CallMetrics::new(metrics),
-            procedures: crate::procedures::Procedures::default(),
-            switches: crate::switches::Switches::default(),
-            changes: futures::lock::Mutex::new(()),
+            metrics: Arc::new(crate::metrics::CallMetrics::new(metrics)),
+            procedures: Arc::default(),
+            switches: Arc::default(),
+            changes: Arc::default(),
+            guard: None,
         };
         let shared = Arc::new(shared);
         let reclaimer: Weak<Shared> = Arc::downgrade(&shared);
         pool.add_reclaimer(reclaimer);
         close_expired(&shared);
-        HBaseFrontEnd { shared }
+        HBaseFrontEnd {
+            shared,
+            access: None,
+            certificate: None,
+        }
+    }
+
+    /// Serves known callers only, as far as their rights go.
+    #[must_use]
+    pub fn with_access(mut self, access: Arc<Access>) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// The front end for a connection whose client has this name by its certificate.
+    #[must_use]
+    pub fn for_connection(&self, certificate: Option<String>) -> Self {
+        HBaseFrontEnd {
+            certificate: certificate.map(Arc::from),
+            ..self.clone()
+        }
+    }
+
+    /// The state for the calls of a connection whose header names this user. The error is for the whole connection.
+    pub(crate) fn shared_of(&self, user: Option<&str>) -> Outcome<Arc<Shared>> {
+        let Some(access) = &self.access else {
+            return Ok(Arc::clone(&self.shared));
+        };
+        let shown = Shown {
+            certificate: self.certificate.as_deref(),
+            token: None,
+            user,
+        };
+        let caller = access.identify(shown).map_err(|refused| {
+            access.audit_refused(shown, "hbase connection", &refused);
+            Failure::new(exception::ACCESS_DENIED, refused.to_string())
+        })?;
+        Ok(Arc::new(self.shared.of_caller(access, caller)))
+    }
+}
+
+impl Shared {
+    /// The same for a caller: all of its calls go through a guard.
+    fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>) -> Shared {
+        let scanners = self.scanners.of_owner(caller.name());
+        let (service, admin) = (Arc::clone(&self.service), Arc::clone(&self.admin));
+        let guard = Guard::new(Arc::clone(access), caller, service, admin);
+        Shared {
+            context: Context {
+                service: Arc::clone(&guard) as Arc<dyn TableService>,
+                admin: Arc::clone(&guard) as Arc<dyn TableAdmin>,
+                env: self.env.clone(),
+                identity: self.identity.clone(),
+                requests: self.requests.clone(),
+                responses: self.responses.clone(),
+            },
+            scanners,
+            metrics: Arc::clone(&self.metrics),
+            procedures: Arc::clone(&self.procedures),
+            switches: Arc::clone(&self.switches),
+            changes: Arc::clone(&self.changes),
+            guard: Some(guard),
+        }
     }
 }
 

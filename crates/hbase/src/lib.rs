@@ -41,6 +41,7 @@ mod names;
 mod namespace_data;
 mod pace;
 mod packing;
+mod permissions;
 mod procedures;
 mod region_cache;
 mod region_loads;

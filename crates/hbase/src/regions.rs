@@ -8,7 +8,7 @@ use crate::mutations::RowChange;
 use crate::names;
 use bytes::Bytes;
 use stele_client::{RmwOperation, ServerPlace, Step, TableService, TabletPlace};
-use stele_types::{Mutation, RowRange, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, Mutation, RowRange, TableName, TableSchema, TabletId};
 use stele_wire::messages::{RegionInfo, RegionSpecifier, RegionSpecifierType};
 use stele_wire::{exception, region};
 
@@ -85,7 +85,11 @@ pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> O
     let table = names::from_text(parsed.table)?;
     let place = service
         .place_of(&table, parsed.start)
-        .map_err(|_| not_serving(&specifier.value))?;
+        .map_err(|error| match error.kind {
+            // The client would look for the region again.
+            ErrorKind::PermissionDenied => Failure::from(error),
+            _ => not_serving(&specifier.value),
+        })?;
     if region_id(place.id) != parsed.id || place.range.start != parsed.start {
         return Err(not_serving(&specifier.value));
     }

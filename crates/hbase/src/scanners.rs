@@ -11,6 +11,7 @@ use crate::meta_scan::MetaScanner;
 use crate::region_scan::RegionScanner;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_wire::exception;
@@ -34,10 +35,12 @@ pub(crate) enum Scanner {
 /// All open scanners.
 pub(crate) struct Scanners {
     env: Env,
-    open: Mutex<Open>,
-    idle: IdleBytes,
+    open: Arc<Mutex<Open>>,
+    idle: Arc<IdleBytes>,
     /// Bytes that idle scanners may keep.
     idle_max: usize,
+    /// The caller that uses them; `None` where callers are not known.
+    owner: Option<Arc<str>>,
 }
 
 struct Open {
@@ -46,6 +49,8 @@ struct Open {
 }
 
 struct Entry {
+    /// Numbers of scanners can be guessed, and those of others must not be used.
+    owner: Option<Arc<str>>,
     /// Absent while a call uses it: that call has an [`InUse`].
     scanner: Option<Scanner>,
     is_meta: bool,
@@ -61,13 +66,30 @@ impl Scanners {
         let next = env.random_u64() >> 2;
         Scanners {
             env,
-            open: Mutex::new(Open {
+            open: Arc::new(Mutex::new(Open {
                 next,
                 scanners: HashMap::new(),
-            }),
-            idle: IdleBytes::default(),
+            })),
+            idle: Arc::default(),
             idle_max,
+            owner: None,
         }
+    }
+
+    /// The same scanners for a caller, which can use its own only.
+    pub fn of_owner(&self, owner: &str) -> Self {
+        Scanners {
+            env: self.env.clone(),
+            open: Arc::clone(&self.open),
+            idle: Arc::clone(&self.idle),
+            idle_max: self.idle_max,
+            owner: Some(Arc::from(owner)),
+        }
+    }
+
+    /// Whether the caller may use a scanner.
+    fn owns(&self, entry: &Entry) -> bool {
+        entry.owner == self.owner
     }
 
     /// The end of a lease that begins now.
@@ -87,6 +109,7 @@ impl Scanners {
         open.next += 1;
         let number = open.next;
         let entry = Entry {
+            owner: self.owner.clone(),
             scanner: None,
             is_meta,
             next_call: 0,
@@ -100,7 +123,8 @@ impl Scanners {
     pub fn take(&self, number: u64, call: Option<u64>) -> Outcome<(InUse<'_>, Scanner)> {
         let expires = self.expiry();
         let mut open = self.open.lock();
-        let entry = open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?;
+        let entry = open.scanners.get_mut(&number).filter(|entry| self.owns(entry));
+        let entry = entry.ok_or_else(|| unknown(number))?;
         if let Some(call) = call.filter(|call| *call != entry.next_call) {
             let message = format!(
                 "Expected nextCallSeq: {} But the nextCallSeq got from client: {call}; scanner {number}",
@@ -124,13 +148,17 @@ impl Scanners {
     pub fn renew(&self, number: u64) -> Outcome<()> {
         let expires = self.expiry();
         let mut open = self.open.lock();
-        open.scanners.get_mut(&number).ok_or_else(|| unknown(number))?.expires = expires;
+        let entry = open.scanners.get_mut(&number).filter(|entry| self.owns(entry));
+        entry.ok_or_else(|| unknown(number))?.expires = expires;
         Ok(())
     }
 
     /// Closes a scanner; an unknown one is closed already.
     pub fn close(&self, number: u64) {
-        let closed = self.open.lock().scanners.remove(&number);
+        let mut open = self.open.lock();
+        let is_own = open.scanners.get(&number).is_some_and(|entry| self.owns(entry));
+        let closed = is_own.then(|| open.scanners.remove(&number));
+        drop(open);
         drop(closed);
     }
 
@@ -216,6 +244,27 @@ mod tests {
         drop(scanners.take(number, Some(0)).expect("it is there"));
         assert_eq!(open_count(&scanners), 0);
         assert!(scanners.take(number, Some(1)).is_err());
+    }
+
+    #[tokio::test]
+    async fn scanners_are_of_their_callers() {
+        let handle = tokio::runtime::Handle::current();
+        let all = Scanners::new(TokioRuntime::env(handle.clone(), handle), 0);
+        let (alice, bob) = (all.of_owner("alice"), all.of_owner("bob"));
+        let in_use = alice.open(false).expect("none is open");
+        let number = in_use.number();
+        in_use.put_back(scanner());
+        for other in [&bob, &all] {
+            assert!(other.take(number, Some(0)).is_err() && other.renew(number).is_err());
+            other.close(number);
+        }
+        alice.renew(number).expect("her own");
+        drop(
+            all.of_owner("alice")
+                .take(number, Some(0))
+                .expect("on another connection"),
+        );
+        assert_eq!(open_count(&all), 0);
     }
 
     #[tokio::test]

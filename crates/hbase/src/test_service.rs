@@ -395,8 +395,19 @@ pub(crate) type Served = tokio::task::JoinHandle<Result<(), crate::ConnectionErr
 
 impl Client {
     /// Connects through a pipe of this size.
-    #[allow(clippy::disallowed_methods, reason = "a connection is a task of the test's runtime")]
     pub async fn connect(front_end: &HBaseFrontEnd, pipe_bytes: usize, compressor: Option<&str>) -> (Self, Served) {
+        let header = ConnectionHeader {
+            service_name: Some(CLIENT_SERVICE.to_owned()),
+            cell_block_codec_class: Some(KEY_VALUE_CODEC.to_owned()),
+            cell_block_compressor_class: compressor.map(str::to_owned),
+            ..ConnectionHeader::default()
+        };
+        Self::open(front_end, pipe_bytes, &header).await
+    }
+
+    /// Connects with this header.
+    #[allow(clippy::disallowed_methods, reason = "a connection is a task of the test's runtime")]
+    pub async fn open(front_end: &HBaseFrontEnd, pipe_bytes: usize, header: &ConnectionHeader) -> (Self, Served) {
         let (client, server) = tokio::io::duplex(pipe_bytes);
         let front_end = front_end.clone();
         let served = tokio::spawn(async move { front_end.serve(server, std::future::pending()).await });
@@ -405,14 +416,8 @@ impl Client {
             received: BytesMut::new(),
             calls: 0,
         };
-        let header = ConnectionHeader {
-            service_name: Some(CLIENT_SERVICE.to_owned()),
-            cell_block_codec_class: Some(KEY_VALUE_CODEC.to_owned()),
-            cell_block_compressor_class: compressor.map(str::to_owned),
-            ..ConnectionHeader::default()
-        };
         let mut out = BytesMut::new();
-        frame::encode_preamble(&mut out, &header);
+        frame::encode_preamble(&mut out, header);
         client.socket.write_all(&out).await.unwrap();
         (client, served)
     }

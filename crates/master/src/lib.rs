@@ -3,10 +3,11 @@
 //! [`master::Master`] carries out one change after the other. [`admin`] implements the administrative half of the service
 //! interface. Each change is one commit point in the catalog: the manifests of new tablets are written before it, and the
 //! files of dropped ones are deleted after it. `replacement` replaces tablets by others: `split`, `merge`
-//! and `truncation` say which. `snapshots` takes snapshots and makes tables of them. `files` passes on requests for flushes and compactions. The master has no
+//! and `truncation` say which. `snapshots` takes snapshots and makes tables of them. `access` changes access rules. `files` passes on requests for flushes and compactions. The master has no
 //! state of its own that must survive: the catalog and the manifests have all of it.
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod admin;
 mod error;
 mod files;

@@ -110,6 +110,7 @@ pub async fn join(
         node: Node {
             service,
             admin: admin.clone(),
+            rules: None,
             server,
             recovery: RecoveryReport::default(),
             slow,

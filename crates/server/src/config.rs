@@ -4,6 +4,10 @@
 //! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
 //! the file are errors.
 
+mod security;
+
+pub use security::{AccessConfig, SecurityConfig, TlsFiles};
+
 use crate::sizes;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -85,6 +89,8 @@ pub struct StartArgs {
     /// Format of the log: text or json [default: text]
     #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
     log_format: Option<String>,
+    #[command(flatten)]
+    security: security::SecurityArgs,
     /// Configuration file with any of these keys
     #[arg(long, env = "STELE_CONFIG", value_name = "FILE.toml")]
     config: Option<PathBuf>,
@@ -163,7 +169,7 @@ const SETTINGS: [Setting; 21] = [
     },
     Setting {
         key: "bigtable",
-        meaning: "Address of the Bigtable API (gRPC, plain text).",
+        meaning: "Address of the Bigtable API (gRPC).",
         unit: "address:port",
         default: "127.0.0.1:8086",
         range: "any local address; port 0 takes a free one",
@@ -341,13 +347,20 @@ pub struct Config {
     pub log: String,
     /// Log as JSON.
     pub log_json: bool,
+    /// TLS, identities and rights.
+    pub security: SecurityConfig,
+}
+
+/// All settings.
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(&security::SETTINGS)
 }
 
 /// The reference of all settings: a configuration file with every key commented out.
 pub fn describe() -> String {
     let mut out =
         String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
-    for s in &SETTINGS {
+    for s in settings() {
         let flag = s.key.replace('_', "-");
         let variable = s.key.to_uppercase();
         let _ = write!(out, "\n# {}\n", s.meaning);
@@ -381,8 +394,8 @@ pub fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse()?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
-        if !SETTINGS.iter().any(|s| s.key == key) {
-            let known: Vec<&str> = SETTINGS.iter().map(|s| s.key).collect();
+        if !settings().any(|s| s.key == key) {
+            let known: Vec<&str> = settings().map(|s| s.key).collect();
             bail!("unknown key {key:?}; the keys are {}", known.join(", "));
         }
         let text = match value {
@@ -397,13 +410,7 @@ pub fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
 
 fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> anyhow::Result<Config> {
     let text = |key: &str, flag: &Option<String>| -> String {
-        let default = || {
-            SETTINGS
-                .iter()
-                .find(|s| s.key == key)
-                .map_or("", |s| s.default)
-                .to_owned()
-        };
+        let default = || settings().find(|s| s.key == key).map_or("", |s| s.default).to_owned();
         flag.clone().or_else(|| file.get(key).cloned()).unwrap_or_else(default)
     };
     let address = |key: &str, flag: &Option<String>| -> anyhow::Result<SocketAddr> {
@@ -465,8 +472,10 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             "json" => true,
             other => bail!("log_format: {other:?} is none of text, json"),
         },
+        security: args.security.resolve(&text)?,
     };
     check(&config)?;
+    security::check_addresses(&config)?;
     Ok(config)
 }
 

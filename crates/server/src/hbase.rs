@@ -10,6 +10,7 @@
 use crate::config::Config;
 use crate::listen;
 use crate::node::Node;
+use crate::security::Security;
 use anyhow::Context;
 use futures::future::BoxFuture;
 use std::future::pending;
@@ -17,7 +18,7 @@ use std::net::SocketAddr;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hbase::{HBaseFrontEnd, Identity};
-use stele_serving::{Acceptor, EventLoops};
+use stele_serving::{Acceptor, Application, ClientStream, EventLoops};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -146,13 +147,14 @@ pub async fn accept(
     acceptor: &Acceptor,
     listeners: &Listeners,
     front_end: Option<HBaseFrontEnd>,
+    security: &Security,
     loops: &EventLoops,
     stopped: watch::Receiver<bool>,
 ) {
     let facade = accept_on(
         acceptor,
         listeners.facade.as_ref().zip(front_end.clone()),
-        (loops, stopped.clone()),
+        (loops, stopped.clone(), security),
         |front_end, socket, drain| async move {
             if let Err(error) = front_end.serve_zookeeper(socket, drain).await {
                 tracing::debug!(%error, "a connection of the ZooKeeper facade ended early");
@@ -162,7 +164,7 @@ pub async fn accept(
     let api = accept_on(
         acceptor,
         listeners.hbase.as_ref().zip(front_end),
-        (loops, stopped),
+        (loops, stopped, security),
         |front_end, socket, drain| async move {
             if let Err(error) = front_end.serve(socket, drain).await {
                 tracing::debug!(%error, "a connection ended early");
@@ -176,18 +178,23 @@ pub async fn accept(
 async fn accept_on<F: Future<Output = ()> + Send + 'static>(
     acceptor: &Acceptor,
     served: Option<(&TcpListener, HBaseFrontEnd)>,
-    (loops, stopped): (&EventLoops, watch::Receiver<bool>),
-    serve: impl Fn(HBaseFrontEnd, TcpStream, BoxFuture<'static, ()>) -> F + Clone + Send + Sync + 'static,
+    (loops, stopped, security): (&EventLoops, watch::Receiver<bool>, &Security),
+    serve: impl Fn(HBaseFrontEnd, ClientStream, BoxFuture<'static, ()>) -> F + Clone + Send + Sync + 'static,
 ) {
     let Some((listener, front_end)) = served else {
         return pending().await;
     };
+    let port = security.port(Application::Unnamed);
     let serve = move |socket: TcpStream| {
-        let mut stopped = stopped.clone();
-        let drain = async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        };
-        serve(front_end.clone(), socket, Box::pin(drain))
+        let (serve, front_end, port, mut stopped) = (serve.clone(), front_end.clone(), port.clone(), stopped.clone());
+        async move {
+            let Some(socket) = port.begin(socket).await else { return };
+            let drain = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            let front_end = front_end.for_connection(socket.certificate_name());
+            serve(front_end, socket, Box::pin(drain)).await;
+        }
     };
     acceptor.accept(listener, loops, serve).await;
 }

@@ -13,8 +13,10 @@ mod logging;
 mod node;
 mod open_files;
 mod repair;
+mod security;
 mod sizes;
 mod start;
+mod token;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -46,6 +48,8 @@ enum Top {
     Check(check::CheckArgs),
     /// Repairs damaged data so that a server starts on it, and saves intact data
     Repair(repair::RepairArgs),
+    /// Makes bearer tokens
+    Token(token::TokenArgs),
     /// Copies tables of a live HBase into this server, and compares both
     Migrate(Box<stele_migrate::MigrateArgs>),
     #[command(flatten)]
@@ -102,9 +106,16 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
+        Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),
         Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
+}
+
+fn seconds_since_1970() -> std::io::Result<u64> {
+    let runtime = tool_runtime()?;
+    let env = TokioRuntime::env(runtime.handle().clone(), runtime.handle().clone());
+    Ok(u64::try_from(env.wall_micros() / 1_000_000).unwrap_or(0))
 }
 
 /// Runs a command on stopped data and prints its output.

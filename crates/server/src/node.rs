@@ -7,7 +7,7 @@ use crate::{allocator, sizes};
 use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
-use stele_client::{Router, SlowCalls, TableAdmin, TableService};
+use stele_client::{AccessAdmin, Router, SlowCalls, TableAdmin, TableService};
 use stele_cluster::ClusterAdmin;
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
@@ -24,6 +24,8 @@ pub struct Node {
     pub service: Arc<dyn TableService>,
     /// The service for administration: the master, which also splits tablets while this value lives.
     pub admin: Arc<dyn TableAdmin>,
+    /// The access rules; `None` in a cluster, which does not have them yet.
+    pub rules: Option<Arc<dyn AccessAdmin>>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
     /// The report of recovery.
@@ -142,6 +144,7 @@ impl Node {
         let service = Arc::new(Router::noting(env, catalog, server.clone(), slow.clone()));
         Ok(Node {
             service,
+            rules: Some(master.clone()),
             admin: master,
             server,
             recovery,

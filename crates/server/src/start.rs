@@ -14,18 +14,20 @@ use crate::config::Config;
 use crate::data_dir::Data;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
+use crate::security::{Security, callers};
 use crate::{data_dir, hbase, listen, logging, open_files, sizes};
 use anyhow::Context;
+use futures::future::BoxFuture;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use stele_bigtable::{BigtableFrontEnd, CallLimits, HTTP2_SETTINGS};
+use stele_bigtable::{BigtableFrontEnd, BigtableService, CallLimits, HTTP2_SETTINGS};
 use stele_console::{About, Console};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use stele_serving::{Acceptor, EventLoops, connections_max};
-use tokio::net::{TcpListener, TcpStream};
+use stele_serving::{Acceptor, Application, EventLoops, PortSecurity, connections_max};
+use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -61,10 +63,14 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
+    let security = Security::start(&config.security, &env, &metrics)?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
     let router = pages.clone().router(&console);
-    tokio::spawn(serve_pages(http, router));
+    tokio::spawn(serve_pages(
+        PageConnections::new(http, security.port(Application::Http1)),
+        router,
+    ));
     let bound = Bound {
         bigtable: bigtable_at,
         hbase: hbase.address(),
@@ -86,6 +92,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         hbase: hbase_at,
         facade: facade_at,
         http: http_at,
+        scheme: if security.is_tls() { "https" } else { "http" },
     };
     announce(config, &node, &addresses);
 
@@ -100,24 +107,14 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     );
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
+    let access = callers::start(config.security.access.as_ref(), &node, &env, &metrics).await?;
+    let (front_end, hbase_front_end) = callers::secured(&access, &node, front_end, hbase_front_end);
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
     let service = front_end.into_service();
-    let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, loops, stopped.clone());
-    let serve_connection = {
-        let (env, stopped) = (env.clone(), stopped.clone());
-        move |socket: TcpStream| {
-            let (service, env, mut stopped) = (service.clone(), env.clone(), stopped.clone());
-            async move {
-                let drain = async move {
-                    let _ = stopped.wait_for(|stop| *stop).await;
-                };
-                if let Err(error) = stele_serving::serve(socket, service, HTTP2_SETTINGS, env, drain).await {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-            }
-        }
-    };
+    let serve_hbase = hbase::accept(&acceptor, &hbase, hbase_front_end, &security, loops, stopped.clone());
+    let port = security.port(Application::Http2);
+    let serve_connection = bigtable_connections(service, env.clone(), port, stopped.clone());
 
     tokio::select! {
         () = signals.next() => {}
@@ -137,6 +134,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         }
         cluster::leave(&node, &env, config.drain_timeout).await;
         let unflushed = node.server.shut_down().await;
+        access.finish().await;
         // Other servers were answered until now, so that they know that this one is not gone.
         drop(stop_peers);
         // The coordination log stays open to the end, and so do log segments that are being finished.
@@ -151,6 +149,28 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
             tracing::warn!("stopped immediately; the log has all acknowledged writes");
             std::process::exit(130)
         }
+    }
+}
+
+/// Serves connections of the Bigtable API.
+fn bigtable_connections(
+    service: BigtableService,
+    env: Env,
+    port: PortSecurity,
+    stopped: watch::Receiver<bool>,
+) -> impl Fn(TcpStream) -> BoxFuture<'static, ()> + Clone + Send + 'static {
+    move |socket| {
+        let (service, env, port, mut stopped) = (service.clone(), env.clone(), port.clone(), stopped.clone());
+        Box::pin(async move {
+            let Some(socket) = port.begin(socket).await else { return };
+            let service = service.for_connection(socket.certificate_name());
+            let drain = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = stele_serving::serve(socket, service, HTTP2_SETTINGS, env, drain).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        })
     }
 }
 
@@ -211,8 +231,8 @@ fn parts_of(node: &Node) -> stele_console::Parts {
     }
 }
 
-async fn serve_pages(http: TcpListener, router: axum::Router) {
-    if let Err(error) = axum::serve(PageConnections::new(http), router).await {
+async fn serve_pages(connections: PageConnections, router: axum::Router) {
+    if let Err(error) = axum::serve(connections, router).await {
         tracing::error!(%error, "health, metrics and the console are no longer served");
     }
 }
@@ -248,12 +268,14 @@ struct Addresses {
     hbase: Option<SocketAddr>,
     facade: Option<SocketAddr>,
     http: SocketAddr,
+    /// Of pages: `https` if the ports are under TLS.
+    scheme: &'static str,
 }
 
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
 fn announce(config: &Config, node: &Node, addresses: &Addresses) {
     let report = &node.recovery;
-    let (bigtable, http) = (addresses.bigtable, addresses.http);
+    let (bigtable, http, scheme) = (addresses.bigtable, addresses.http, addresses.scheme);
     let hbase = addresses.hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
     let facade = addresses
         .facade
@@ -261,7 +283,7 @@ fn announce(config: &Config, node: &Node, addresses: &Addresses) {
         .unwrap_or_default();
     let banner = format!(
         "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}{facade}\n  health     http://{http}/readyz   metrics http://{http}/metrics\n  console    http://{http}/\nConnect with any Bigtable \
+         {bigtable}\n  HBase      {hbase}{facade}\n  health     {scheme}://{http}/readyz   metrics {scheme}://{http}/metrics\n  console    {scheme}://{http}/\nConnect with any Bigtable \
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),

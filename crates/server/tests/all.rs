@@ -7,12 +7,14 @@
 )]
 
 mod support {
+    pub mod certificates;
     pub mod noise;
     pub mod resident;
     pub mod server;
     pub mod table;
 }
 
+mod access;
 mod console;
 mod families;
 mod full_disk;
@@ -25,4 +27,5 @@ mod migrate;
 mod process;
 mod s3;
 mod table_settings;
+mod tls;
 mod wide_rows;

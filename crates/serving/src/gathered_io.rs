@@ -63,7 +63,8 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
             SPARE.set(buffer);
         }
         self.taken = 0;
-        Poll::Ready(Ok(()))
+        // A stream under TLS may have taken bytes that its socket has not.
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     /// Makes space, which may need the socket. Returns the number of bytes that fit.

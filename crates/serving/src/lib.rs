@@ -5,15 +5,26 @@
 //! loop from decode to the last byte of the response, without a task of its own ([`http2`]). The responses that are
 //! ready when a loop has polled a connection leave it with one write ([`gathered_io`]).
 //!
+//! A connection may begin with a handshake of TLS ([`PortSecurity`]). [`Handshakes`] bounds their time and their number.
+//!
 //! A front end is an [`Http2Service`]: it gets requests and returns response bodies. It knows neither sockets nor
 //! loops, so tests and the simulation run the same code over connections in memory.
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod client_stream;
 mod event_loops;
 pub mod gathered_io;
+mod handshakes;
 pub mod http2;
+#[cfg(any(test, feature = "testing"))]
+#[allow(missing_docs, clippy::unwrap_used, reason = "certificates for tests")]
+pub mod testing;
+mod tls;
 
 pub use acceptor::{Acceptor, connections_max};
+pub use client_stream::{ClientStream, PortSecurity};
 pub use event_loops::EventLoops;
+pub use handshakes::{HANDSHAKE_WAIT, HANDSHAKES_MAX, Handshakes};
 pub use http2::{ConnectionError, Http2Service, Http2Settings, RequestBody, serve};
+pub use tls::{Application, Tls, TlsError, TlsMaterial, name_of_certificate};

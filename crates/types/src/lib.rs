@@ -4,6 +4,7 @@
 //! clock and no async, so everything in it can be tested exhaustively and fuzzed.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod error;
 pub mod gc;
 pub mod ids;
@@ -18,6 +19,7 @@ pub mod token;
 pub mod varint;
 pub mod writes;
 
+pub use access::{AccessRule, Member, Resource, Rights};
 pub use error::ErrorKind;
 pub use gc::{GcRule, GcView};
 pub use ids::{

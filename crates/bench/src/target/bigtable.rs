@@ -1,14 +1,16 @@
-//! `bigtable://host:port/INSTANCE`: driver for the Cloud Bigtable API, plain text over TCP.
+//! `bigtable://host:port/INSTANCE`: driver for the Cloud Bigtable API.
 //!
 //! Messages are Google's own definitions. Calls are made over HTTP/2 directly ([`http2`]), because the client's cost is
 //! part of every figure. Parameters:
 //! * `connections=N`: sockets of each generator thread, used in turn; default 4, as Google's Go client has for a process.
 //! * `project=P`: default `bench`; emulators and Stele take any.
 //! * `app_profile=ID`: the application profile; the instance's default when absent.
+//! * `token=FILE`: a bearer token, sent with each call.
+//! * those of TLS ([`super::dial`]); without them, plain text over TCP.
 //!
 //! The API does not let a client choose compression, block size, or whether a family stays in memory. The server
-//! chooses them. Puts are at the server's time. There is no flush call. TLS and credentials, which the managed service
-//! requires, are not supported: the measured servers are on the user's own machines.
+//! chooses them. Puts are at the server's time. There is no flush call. The credentials that the
+//! managed service requires are not supported: the measured servers are on the user's own machines.
 
 mod assembly;
 mod bulk;
@@ -18,6 +20,7 @@ mod http2;
 mod requests;
 mod retry;
 
+use super::dial::Dial;
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -50,6 +53,8 @@ struct Settings {
     connections: usize,
     /// The features that the client supports.
     features: HeaderValue,
+    /// A bearer token.
+    authorization: Option<HeaderValue>,
 }
 
 /// A server that speaks the Cloud Bigtable API.
@@ -65,9 +70,10 @@ struct BigtableTarget {
 pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     let bad = |why: &str| TargetError::Unsupported(format!("{}: {why}", url.text));
     if url.parameter("tls").is_some_and(|tls| tls != "false") {
-        return Err(bad("TLS is not spoken; give a plain-text address"));
+        return Err(bad("give the authority of a server under TLS: ca=FILE"));
     }
-    url.allow_parameters(&["connections", "project", "app_profile", "tls"])?;
+    let own = ["connections", "project", "app_profile", "tls", "token"];
+    url.allow_parameters(&[&Dial::PARAMETERS[..], &own].concat())?;
     let port = url.port.ok_or_else(|| bad("a port is needed"))?;
     let plain = |part: &str| !part.is_empty() && !part.contains('/');
     let project = url.parameter("project").unwrap_or("bench");
@@ -76,16 +82,28 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     }
     let connections = url.number("connections", 1..=CONNECTIONS_MAX, CONNECTIONS)? as usize;
     let settings = Settings {
-        origin: Origin::new(format!("{}:{port}", url.host)).map_err(|e| bad(&e.to_string()))?,
+        origin: Origin::new(format!("{}:{port}", url.host), Dial::of(url, b"h2")?).map_err(|e| bad(&e.to_string()))?,
         instance: format!("projects/{project}/instances/{}", url.path),
         app_profile: url.parameter("app_profile").unwrap_or_default().to_owned(),
         connections,
+        authorization: authorization(url)?,
         features: features().map_err(|e| bad(&e.to_string()))?,
     };
     Ok(Arc::new(BigtableTarget {
         name: url.name_or("bigtable")?,
         settings: Arc::new(settings),
     }))
+}
+
+fn authorization(url: &TargetUrl) -> Result<Option<HeaderValue>> {
+    let Some(path) = url.parameter("token") else {
+        return Ok(None);
+    };
+    let bad = |why: String| TargetError::Unsupported(format!("`token` file {path}: {why}"));
+    let token = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|e| bad(e.to_string()))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 fn features() -> std::result::Result<HeaderValue, tonic::codegen::http::header::InvalidHeaderValue> {
@@ -108,7 +126,7 @@ impl BigtableTarget {
         let connection = BigtableConnection::new(self.settings.clone(), 1);
         let routing: String = url::form_urlencoded::byte_serialize(self.settings.instance.as_bytes())
             .fold(format!("{routing}="), |text, piece| text + piece);
-        let headers = http2::headers(&self.settings.features, &routing)
+        let headers = http2::headers(&self.settings.features, self.settings.authorization.as_ref(), &routing)
             .map_err(|e| Failure::Protocol(format!("header {routing:?}: {e}")))?;
         connection.unary(method, &headers, request, safety).await
     }

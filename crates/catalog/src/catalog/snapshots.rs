@@ -7,6 +7,7 @@ use crate::view::SnapshotEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_coord::{Condition, Coord, Write};
+use stele_types::Resource;
 
 /// All snapshots.
 pub(super) async fn load(coord: &dyn Coord) -> Result<BTreeMap<(String, String), Arc<SnapshotEntry>>> {
@@ -75,7 +76,13 @@ impl Catalog {
         let entry = self.snapshot(namespace, name)?;
         let key = record::snapshot_key(namespace, name);
         let conditions = vec![Condition::version(&key, entry.version)];
-        self.commit(conditions, vec![Write::Delete { key }]).await?;
+        let resource = Resource::Snapshot {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let writes = [Write::Delete { key }].into_iter().chain(self.rules_go(&resource));
+        self.commit(conditions, writes.collect()).await?;
+        self.rules_gone(&resource);
         self.change(|view| {
             view.snapshots.remove(&entry.name);
         });

@@ -61,6 +61,7 @@ macro_rules! call {
     }};
 }
 
+mod access;
 mod cluster;
 pub mod groups;
 pub(super) mod own;

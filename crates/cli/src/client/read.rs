@@ -166,7 +166,7 @@ mod tests {
     async fn a_read_gets_on_by_what_is_scanned() {
         // The test does not connect to it.
         let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let client = BigtableClient::new(InterceptedService::new(channel, Features::new().unwrap()));
+        let client = BigtableClient::new(InterceptedService::new(channel, Features::new(None).unwrap()));
         let mut stream = RowStream::new(client, "table".to_owned(), ReadQuery::default());
         let scanned = |key: u32| v2::ReadRowsResponse {
             last_scanned_row_key: Bytes::copy_from_slice(&key.to_be_bytes()),

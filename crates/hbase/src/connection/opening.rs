@@ -25,6 +25,8 @@ const CONNECTION_CALL: u32 = u32::MAX;
 pub(super) struct Opened {
     pub opening: Opening,
     pub service: Service,
+    /// The user that the client states.
+    pub user: Option<String>,
 }
 
 /// How it began.
@@ -50,6 +52,7 @@ pub(super) async fn open<T: AsyncRead + Unpin>(
         Ok(Some(Opened {
             opening: Opening::Answered(answer),
             service: Service::Registry,
+            user: None,
         }))
     };
     loop {
@@ -69,6 +72,7 @@ pub(super) async fn open<T: AsyncRead + Unpin>(
                     Ok((client, service)) => Ok(Some(Opened {
                         opening: Opening::Calls(client),
                         service,
+                        user: header.user_info.map(|user| user.effective_user),
                     })),
                     Err(failure) => answered(Answer::Failed(failure)),
                 };

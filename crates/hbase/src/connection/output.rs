@@ -29,6 +29,8 @@ pub(super) struct Output {
     waiting: usize,
     /// Bytes that the socket has taken.
     sent: u64,
+    /// A stream under TLS may have taken bytes that its socket has not.
+    is_unflushed: bool,
 }
 
 #[derive(Default)]
@@ -64,7 +66,7 @@ impl Output {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.waiting == 0 && !self.is_unflushed
     }
 
     /// Bytes that the socket has taken since the connection began.
@@ -100,6 +102,7 @@ impl Output {
                 if written == 0 {
                     return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
+                self.is_unflushed = true;
                 first.bytes.advance(written);
                 self.waiting -= written;
                 self.sent += written as u64;
@@ -107,7 +110,9 @@ impl Output {
             let written = self.buffers.pop_front();
             written.into_iter().for_each(Buffer::recycle);
         }
-        Pin::new(socket).poll_flush(cx)
+        ready!(Pin::new(socket).poll_flush(cx))?;
+        self.is_unflushed = false;
+        Poll::Ready(Ok(()))
     }
 }
 

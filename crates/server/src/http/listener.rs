@@ -17,8 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use stele_serving::{ClientStream, PortSecurity};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -31,18 +32,20 @@ const IDLE_WAIT: Duration = Duration::from_secs(180);
 /// Accepts connections up to the limit.
 pub struct PageConnections {
     listener: TcpListener,
+    security: PortSecurity,
     slots: Arc<Semaphore>,
 }
 
 impl PageConnections {
     /// Accepts from a listening socket.
-    pub fn new(listener: TcpListener) -> Self {
-        Self::with_max(listener, CONNECTIONS_MAX)
+    pub fn new(listener: TcpListener, security: PortSecurity) -> Self {
+        Self::with_max(listener, security, CONNECTIONS_MAX)
     }
 
-    fn with_max(listener: TcpListener, max: usize) -> Self {
+    fn with_max(listener: TcpListener, security: PortSecurity, max: usize) -> Self {
         PageConnections {
             listener,
+            security,
             slots: Arc::new(Semaphore::new(max)),
         }
     }
@@ -59,7 +62,7 @@ impl Listener for PageConnections {
             if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
                 let alarm = Box::pin(sleep(IDLE_WAIT));
                 let connection = PageConnection {
-                    stream,
+                    stream: self.security.begin_later(stream),
                     alarm,
                     _slot: slot,
                 };
@@ -75,7 +78,7 @@ impl Listener for PageConnections {
 
 /// One connection.
 pub struct PageConnection {
-    stream: TcpStream,
+    stream: ClientStream,
     alarm: Pin<Box<Sleep>>,
     _slot: OwnedSemaphorePermit,
 }
@@ -132,11 +135,12 @@ impl AsyncWrite for PageConnection {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     async fn accepting(max: usize) -> (PageConnections, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        (PageConnections::with_max(listener, max), at)
+        (PageConnections::with_max(listener, PortSecurity::plain(), max), at)
     }
 
     #[tokio::test]

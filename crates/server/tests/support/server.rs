@@ -29,6 +29,8 @@ pub struct Server {
     child: Child,
     /// Where it serves the Bigtable API: `host:port`.
     pub bigtable: String,
+    /// Where it serves the HBase API, if it does.
+    pub hbase: Option<String>,
     /// Where it serves health and metrics.
     pub http: String,
 }
@@ -44,16 +46,20 @@ impl Server {
         let command = command.args(FREE_PORTS).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (bigtable, health) = (after(&mut lines, "Bigtable"), after(&mut lines, "health"));
+        let bigtable = after(&mut lines, "Bigtable");
+        let hbase = after(&mut lines, "HBase").and_then(|text| text.split([',', ' ']).next().map(str::to_owned));
+        let health = after(&mut lines, "health");
         // Without addresses the process has ended, and its error output has no reader here; the exit status is all
         // there is.
         let ended = if health.is_none() { child.wait().ok() } else { None };
         assert!(bigtable.is_some() && health.is_some(), "no banner: {ended:?}");
         let (bigtable, health) = (bigtable.unwrap(), health.unwrap());
-        let http = health.strip_prefix("http://").unwrap().split('/').next().unwrap();
+        let http = health.trim_start_matches("https://").trim_start_matches("http://");
+        let http = http.split('/').next().unwrap();
         Server {
             child,
             bigtable,
+            hbase: hbase.filter(|address| address != "off"),
             http: http.to_owned(),
         }
     }

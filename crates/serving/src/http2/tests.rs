@@ -285,3 +285,30 @@ async fn a_client_that_reads_nothing_costs_one_buffer() {
     let taken = model.taken.load(Ordering::Relaxed);
     assert!((1..=8).contains(&taken), "{taken} pieces of 64 KiB");
 }
+
+#[tokio::test]
+async fn a_body_arrives_whole_under_tls() {
+    let authority = crate::testing::Authority::new("ca");
+    let tls = crate::Tls::new(&authority.server()).unwrap();
+    // A small pipe: the stream under TLS takes bytes that its pipe does not, and must be asked to send them later.
+    let (client, server) = duplex(1_000);
+    let accept = tokio_rustls::TlsAcceptor::from(tls.config(crate::Application::Http2)).accept(server);
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let connect = tokio_rustls::TlsConnector::from(authority.client(None)).connect(name, client);
+    let (server, client) = tokio::join!(accept, connect);
+    let (server, env) = (server.unwrap(), TokioRuntime::current());
+    tokio::spawn(async move { serve(server, Model::default(), SETTINGS, env, std::future::pending()).await });
+    let mut builder = h2::client::Builder::new();
+    builder
+        .initial_window_size(8 << 20)
+        .initial_connection_window_size(8 << 20);
+    let (client, connection) = builder.handshake(client.unwrap()).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    let mut client = client.ready().await.unwrap();
+    for (path, bytes) in [("/large", 64 << 16), ("/now", 300)] {
+        let arrived = tokio::time::timeout(Duration::from_secs(30), body(send(&mut client, path))).await;
+        assert_eq!(arrived.unwrap(), bytes, "{path}");
+    }
+}

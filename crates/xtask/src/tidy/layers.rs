@@ -24,6 +24,7 @@ const ORDER: &[&str] = &[
     "tablet",
     "catalog",
     "client",
+    "access",
     "peer",
     "tabletserver",
     "master",

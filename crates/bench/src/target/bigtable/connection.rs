@@ -151,7 +151,7 @@ impl BigtableConnection {
             .append_pair("table_name", &full)
             .append_pair("app_profile_id", app_profile)
             .finish();
-        let headers = headers(&self.settings.features, &routing)
+        let headers = headers(&self.settings.features, self.settings.authorization.as_ref(), &routing)
             .map_err(|e| TargetError::Refused(format!("table {table:?} in a header: {e}")))?;
         let place = Place {
             table: full,

@@ -9,6 +9,7 @@
 //! A connection belongs to the runtime on which it was dialled.
 
 use super::frames::{Deframer, frame};
+use crate::target::dial::Dial;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -16,7 +17,6 @@ use http::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
 use prost::Message;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tonic::codegen::http;
 use tonic::{Code, Status};
 
@@ -79,19 +79,21 @@ impl Method {
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     authority: String,
+    dial: Dial,
     /// Of each [`Method`].
     uris: Vec<Uri>,
 }
 
 impl Origin {
     /// `host:port`, brackets around an IPv6 address.
-    pub(super) fn new(authority: String) -> Result<Self, http::Error> {
+    pub(super) fn new(authority: String, dial: Dial) -> Result<Self, http::Error> {
+        let scheme = if dial.is_tls() { "https" } else { "http" };
         let uri = |path: &&str| {
-            let parts = Uri::builder().scheme("http").authority(authority.as_str());
+            let parts = Uri::builder().scheme(scheme).authority(authority.as_str());
             parts.path_and_query(*path).build()
         };
         let uris = Method::PATHS.iter().map(uri).collect::<Result<_, _>>()?;
-        Ok(Self { authority, uris })
+        Ok(Self { authority, dial, uris })
     }
 }
 
@@ -209,7 +211,7 @@ impl Channel {
             return Ok(live);
         }
         *number += 1;
-        let dial = tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dial(&self.origin.authority));
+        let dial = tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dial(&self.origin));
         let late = |_| {
             Failure::Broken(format!(
                 "{}: not connected within {DIAL_MS_MAX} ms",
@@ -226,10 +228,9 @@ impl Channel {
     }
 }
 
-async fn dial(authority: &str) -> Result<SendRequest<Bytes>, Failure> {
-    let failed = |e: &dyn std::fmt::Display| Failure::Broken(format!("{authority}: {e}"));
-    let socket = TcpStream::connect(authority).await.map_err(|e| failed(&e))?;
-    socket.set_nodelay(true).map_err(|e| failed(&e))?;
+async fn dial(origin: &Origin) -> Result<SendRequest<Bytes>, Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::Broken(format!("{}: {e}", origin.authority));
+    let socket = origin.dial.connect(&origin.authority).await.map_err(|e| failed(&e))?;
     let (sender, connection) = h2::client::Builder::new()
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -353,8 +354,13 @@ fn of_http_status(status: StatusCode) -> Failure {
 
 /// Headers of a call: those that gRPC requires, the client's features, and the call's table, by which Google's front
 /// ends route it.
-pub(super) fn headers(features: &HeaderValue, routing: &str) -> Result<HeaderMap, http::header::InvalidHeaderValue> {
-    let mut headers = HeaderMap::with_capacity(5);
+pub(super) fn headers(
+    features: &HeaderValue,
+    authorization: Option<&HeaderValue>,
+    routing: &str,
+) -> Result<HeaderMap, http::header::InvalidHeaderValue> {
+    let mut headers = HeaderMap::with_capacity(6);
+    headers.extend(authorization.map(|token| (http::header::AUTHORIZATION, token.clone())));
     let fixed = HeaderValue::from_static;
     headers.insert(http::header::TE, fixed("trailers"));
     headers.insert(http::header::CONTENT_TYPE, fixed("application/grpc"));

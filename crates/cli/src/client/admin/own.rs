@@ -7,9 +7,10 @@ use anyhow::anyhow;
 use stele_adminapi::{
     CREATE_SNAPSHOT_PATH, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
     DeleteSnapshotRequest, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH,
-    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_SNAPSHOTS_PATH,
-    ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MOVE_TABLET_PATH,
-    ModifyLocalityGroupsRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Settings, Snapshot,
+    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH,
+    ListRulesRequest, ListRulesResponse, ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse,
+    MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, MOVE_TABLET_PATH, ModifyLocalityGroupsRequest, ModifyRulesRequest,
+    MoveTabletRequest, RESTORE_SNAPSHOT_PATH, ResourceRules, RestoreSnapshotRequest, Settings, Snapshot,
     UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
@@ -66,6 +67,14 @@ impl OwnClient {
 
     pub(super) async fn delete_snapshot(&mut self, request: Request<DeleteSnapshotRequest>) -> Answer<()> {
         self.unary(DELETE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn list_rules(&mut self, request: Request<ListRulesRequest>) -> Answer<ListRulesResponse> {
+        self.unary(LIST_RULES_PATH, request).await
+    }
+
+    pub(super) async fn modify_rules(&mut self, request: Request<ModifyRulesRequest>) -> Answer<ResourceRules> {
+        self.unary(MODIFY_RULES_PATH, request).await
     }
 
     pub(super) async fn cluster_status(&mut self, request: Request<GetClusterStatusRequest>) -> Answer<ClusterStatus> {

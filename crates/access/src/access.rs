@@ -1,0 +1,220 @@
+//! Identities: a client shows its credentials and becomes a caller.
+
+use crate::audit::{Audit, Event, Outcome};
+use crate::caller::{Caller, Source};
+use crate::tokens::{TokenRefused, Tokens};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use stele_client::AccessAdmin;
+use stele_env::Env;
+
+/// Callers that are kept with their grants. When there are more, all are made again.
+const CALLERS_MAX: usize = 4_096;
+
+/// How access is configured.
+#[derive(Default)]
+pub struct AccessOptions {
+    /// Callers that may do everything.
+    pub superusers: HashSet<String>,
+    /// The tokens of callers.
+    pub tokens: Tokens,
+    /// The user name that an HBase client states is believed.
+    pub trusts_users: bool,
+    /// Reads and writes of rows that succeed are in the audit log, too.
+    pub audits_rows: bool,
+}
+
+/// Finds the caller of a call.
+pub struct Access {
+    admin: Arc<dyn AccessAdmin>,
+    superusers: HashSet<String>,
+    tokens: ArcSwap<Tokens>,
+    trusts_users: bool,
+    audits_rows: bool,
+    audit: Option<Audit>,
+    callers: Mutex<HashMap<(String, Source), Arc<Caller>>>,
+    env: Env,
+}
+
+/// The credentials of a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown<'a> {
+    /// The name in its certificate, which the handshake has verified.
+    pub certificate: Option<&'a str>,
+    /// A bearer token.
+    pub token: Option<&'a str>,
+    /// A user name, without any proof.
+    pub user: Option<&'a str>,
+}
+
+/// The reason for which a client is no caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It shows a token that is not accepted.
+    #[error(transparent)]
+    Token(#[from] TokenRefused),
+    /// It shows nothing that counts.
+    #[error("the caller is not known: this server needs {0}")]
+    Nobody(&'static str),
+}
+
+impl Access {
+    /// Over the rules of a cluster.
+    pub fn new(admin: Arc<dyn AccessAdmin>, options: AccessOptions, audit: Option<Audit>, env: Env) -> Arc<Self> {
+        Arc::new(Access {
+            admin,
+            superusers: options.superusers,
+            tokens: ArcSwap::from_pointee(options.tokens),
+            trusts_users: options.trusts_users,
+            audits_rows: options.audits_rows,
+            audit,
+            callers: Mutex::default(),
+            env,
+        })
+    }
+
+    /// Replaces the tokens. Later calls with those that are gone are refused.
+    pub fn set_tokens(&self, tokens: Tokens) {
+        self.tokens.store(Arc::new(tokens));
+    }
+
+    /// The caller. A token counts first: a client that shows one means it. Then its certificate, then its user name.
+    pub fn identify(&self, shown: Shown<'_>) -> Result<Arc<Caller>, Refused> {
+        if let Some(token) = shown.token {
+            let tokens = self.tokens.load();
+            let now = u64::try_from(self.env.wall_micros() / 1_000_000).unwrap_or(0);
+            return Ok(self.caller(tokens.holder(token, now)?, Source::Token));
+        }
+        if let Some(name) = shown.certificate {
+            return Ok(self.caller(name, Source::Certificate));
+        }
+        match shown.user.filter(|name| self.trusts_users && !name.is_empty()) {
+            Some(name) => Ok(self.caller(name, Source::TrustedUser)),
+            None if self.trusts_users => Err(Refused::Nobody("a certificate, a bearer token or an HBase user")),
+            None => Err(Refused::Nobody("a certificate or a bearer token")),
+        }
+    }
+
+    fn caller(&self, name: &str, source: Source) -> Arc<Caller> {
+        let key = (name.to_owned(), source);
+        let mut callers = self.callers.lock();
+        if let Some(caller) = callers.get(&key) {
+            return Arc::clone(caller);
+        }
+        if callers.len() >= CALLERS_MAX {
+            callers.clear();
+        }
+        // A name that anybody can state must not be enough for everything.
+        let is_superuser = source != Source::TrustedUser && self.superusers.contains(name);
+        let caller = Arc::new(Caller::new(name.to_owned(), source, is_superuser));
+        callers.insert(key, Arc::clone(&caller));
+        caller
+    }
+
+    /// Writes a refused identity to the audit log.
+    pub fn audit_refused(&self, shown: Shown<'_>, operation: &'static str, why: &Refused) {
+        let (who, by) = match shown {
+            Shown { token: Some(_), .. } => ("", Source::Token.label()),
+            // The name is not believed, but may be a trace.
+            Shown { user: Some(user), .. } => (user, "unproven user"),
+            _ => ("", "nothing"),
+        };
+        if let Some(audit) = &self.audit {
+            audit.add(Event {
+                who: who.to_owned(),
+                by,
+                operation,
+                on: String::new(),
+                outcome: Outcome::Unauthenticated,
+                why: why.to_string(),
+            });
+        }
+    }
+
+    /// The rules.
+    pub(crate) fn admin(&self) -> &dyn AccessAdmin {
+        &*self.admin
+    }
+
+    pub(crate) fn audit(&self) -> Option<&Audit> {
+        self.audit.as_ref()
+    }
+
+    pub(crate) fn audits_rows(&self) -> bool {
+        self.audits_rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MemoryRules;
+    use crate::tokens;
+    use stele_env::tokio_env::TokioRuntime;
+
+    fn setting(trusts_users: bool) -> (Arc<Access>, String) {
+        let alice = tokens::make("alice", &[7; tokens::RANDOM_BYTES], None).unwrap();
+        let options = AccessOptions {
+            superusers: HashSet::from(["root".to_owned()]),
+            tokens: Tokens::parse(&alice.line).unwrap(),
+            trusts_users,
+            audits_rows: false,
+        };
+        let rules = Arc::new(MemoryRules::default());
+        (Access::new(rules, options, None, TokioRuntime::current()), alice.token)
+    }
+
+    fn name(access: &Access, shown: Shown<'_>) -> Option<(String, Source)> {
+        let caller = access.identify(shown).ok()?;
+        Some((caller.name().to_owned(), caller.source()))
+    }
+
+    #[tokio::test]
+    async fn a_token_counts_before_a_certificate_and_that_before_a_user() {
+        let (access, token) = setting(true);
+        let all = Shown {
+            certificate: Some("bob"),
+            token: Some(&token),
+            user: Some("carol"),
+        };
+        assert_eq!(name(&access, all), Some(("alice".into(), Source::Token)));
+        let wrong = Shown {
+            token: Some("stele_x_y"),
+            ..all
+        };
+        assert_eq!(
+            access.identify(wrong).err(),
+            Some(Refused::Token(TokenRefused::Unknown))
+        );
+        let certificate = Shown { token: None, ..all };
+        assert_eq!(name(&access, certificate), Some(("bob".into(), Source::Certificate)));
+        let user = Shown {
+            certificate: None,
+            ..certificate
+        };
+        assert_eq!(name(&access, user), Some(("carol".into(), Source::TrustedUser)));
+        assert!(access.identify(Shown::default()).is_err());
+        access.set_tokens(Tokens::default());
+        assert!(access.identify(all).is_err(), "withdrawn");
+    }
+
+    #[tokio::test]
+    async fn users_are_believed_only_if_configured() {
+        let (access, _) = setting(false);
+        let user = Shown {
+            user: Some("root"),
+            ..Shown::default()
+        };
+        assert!(access.identify(user).is_err());
+        let (trusting, _) = setting(true);
+        assert!(!trusting.identify(user).unwrap().is_superuser());
+        let root = Shown {
+            certificate: Some("root"),
+            ..Shown::default()
+        };
+        let caller = access.identify(root).unwrap();
+        assert!(caller.is_superuser() && Arc::ptr_eq(&caller, &access.identify(root).unwrap()));
+    }
+}

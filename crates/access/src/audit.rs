@@ -1,0 +1,406 @@
+//! The audit log: callers, their operations, resources and outcomes.
+//!
+//! One JSON object per line, in files `log/audit-NNNNNNNN.jsonl` of a folder of its own. A file is ended when it has
+//! [`FILE_BYTES`], and the oldest are deleted beyond [`FILES_MAX`]. Neither rows nor values are written.
+//!
+//! A call does not wait for the log. Events wait in a bounded queue; those that do not fit are counted, and the next line
+//! that is written tells how many are missing. So a slow disk costs lines, and not calls.
+
+use bytes::Bytes;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stele_env::Env;
+use stele_env::metrics::{IntCounter, Metrics};
+use stele_storage::{AppendFile, Storage, StorageError};
+use tokio::sync::mpsc;
+
+/// Events that wait to be written: some seconds of denied calls, in some megabytes.
+const QUEUE_MAX: usize = 8_192;
+
+/// Events that are written together.
+const BATCH_MAX: usize = 512;
+
+/// A file that has this size is ended.
+pub const FILE_BYTES: u64 = 64 << 20;
+
+/// Files that are kept, with the one that is written.
+pub const FILES_MAX: usize = 16;
+
+/// Pause after a failed write.
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Names in an event longer than this are cut: a client chooses some of them.
+const NAME_BYTES_MAX: usize = 512;
+
+/// The outcome of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeded.
+    Done,
+    /// The caller may not do this.
+    Denied,
+    /// It was allowed and failed.
+    Failed,
+    /// The caller is not known.
+    Unauthenticated,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Outcome::Done => "done",
+            Outcome::Denied => "denied",
+            Outcome::Failed => "failed",
+            Outcome::Unauthenticated => "unauthenticated",
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The caller; empty if it is not known.
+    pub who: String,
+    /// How it has shown that.
+    pub by: &'static str,
+    /// The operation.
+    pub operation: &'static str,
+    /// Where.
+    pub on: String,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The reason of an outcome other than [`Outcome::Done`].
+    pub why: String,
+}
+
+#[derive(Serialize)]
+struct Line<'e> {
+    /// Microseconds since 1970.
+    time_us: i64,
+    who: &'e str,
+    by: &'e str,
+    operation: &'e str,
+    on: &'e str,
+    outcome: &'e str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    why: &'e str,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    time_us: i64,
+    dropped: u64,
+}
+
+/// Takes events. Cloning shares it.
+#[derive(Clone)]
+pub struct Audit {
+    queue: mpsc::Sender<Message>,
+    dropped: Arc<AtomicU64>,
+    counters: Counters,
+    env: Env,
+}
+
+#[derive(Clone)]
+struct Counters {
+    written: IntCounter,
+    dropped: IntCounter,
+}
+
+enum Message {
+    Event(i64, Event),
+    /// All before it is to be durable.
+    Flush(tokio::sync::oneshot::Sender<()>),
+}
+
+impl Audit {
+    /// Starts the task that writes. The storage is the log's alone.
+    pub async fn start(storage: Arc<dyn Storage>, env: Env, metrics: &Metrics) -> Result<Self, StorageError> {
+        Self::with_limits(storage, env, metrics, FILE_BYTES, FILES_MAX).await
+    }
+
+    async fn with_limits(
+        storage: Arc<dyn Storage>,
+        env: Env,
+        metrics: &Metrics,
+        file_bytes: u64,
+        files_max: usize,
+    ) -> Result<Self, StorageError> {
+        let counters = Counters {
+            written: metrics.counter("stele_audit_events_total", "Events written to the audit log."),
+            dropped: metrics.counter(
+                "stele_audit_events_dropped_total",
+                "Events that the audit log lacks, because it could not be written fast enough.",
+            ),
+        };
+        let (queue, events) = mpsc::channel(QUEUE_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let mut files = Files {
+            storage,
+            file: None,
+            file_bytes,
+            files_max,
+        };
+        files.next().await?;
+        let writer = Writer {
+            files,
+            events,
+            dropped: Arc::clone(&dropped),
+            counters: counters.clone(),
+            env: env.clone(),
+        };
+        env.spawn_background("audit log", writer.run());
+        Ok(Audit {
+            queue,
+            dropped,
+            counters,
+            env,
+        })
+    }
+
+    /// Adds an event. Never waits.
+    pub fn add(&self, mut event: Event) {
+        for text in [&mut event.who, &mut event.on, &mut event.why] {
+            if text.len() > NAME_BYTES_MAX {
+                text.truncate(text.floor_char_boundary(NAME_BYTES_MAX));
+                text.push('…');
+            }
+        }
+        let message = Message::Event(self.env.wall_micros(), event);
+        if self.queue.try_send(message).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.dropped.inc();
+        }
+    }
+
+    /// Returns when the events so far are durable, or could not be written.
+    pub async fn flush(&self) {
+        let (done, written) = tokio::sync::oneshot::channel();
+        if self.queue.send(Message::Flush(done)).await.is_ok() {
+            let _ = written.await;
+        }
+    }
+}
+
+/// The files of the log.
+struct Files {
+    storage: Arc<dyn Storage>,
+    file: Option<Box<dyn AppendFile>>,
+    file_bytes: u64,
+    files_max: usize,
+}
+
+/// Folder whose files may be synced more than once.
+const FOLDER: &str = "log/";
+
+fn path_of(number: u64) -> String {
+    format!("{FOLDER}audit-{number:08}.jsonl")
+}
+
+fn number_of(path: &str) -> Option<u64> {
+    let digits = path
+        .strip_prefix(FOLDER)?
+        .strip_prefix("audit-")?
+        .strip_suffix(".jsonl")?;
+    digits.parse().ok()
+}
+
+impl Files {
+    /// Begins the next file, and deletes the oldest of too many.
+    async fn next(&mut self) -> Result<(), StorageError> {
+        self.file = None;
+        let listed = self.storage.list(FOLDER).await?;
+        let mut numbers: Vec<u64> = listed.iter().filter_map(|found| number_of(&found.path)).collect();
+        numbers.sort_unstable();
+        let number = numbers.last().map_or(1, |last| last + 1);
+        let excess = (numbers.len() + 1).saturating_sub(self.files_max);
+        for old in numbers.into_iter().take(excess) {
+            self.storage.delete(&path_of(old)).await?;
+        }
+        self.file = Some(self.storage.create(&path_of(number)).await?);
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: Bytes) -> Result<(), StorageError> {
+        if self.file.as_ref().is_none_or(|file| file.len() >= self.file_bytes) {
+            self.next().await?;
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let written = match file.append(&[bytes]).await {
+            Ok(()) => file.sync().await,
+            Err(error) => Err(error),
+        };
+        if written.is_err() {
+            // Nothing is known about the file; the next line begins another.
+            self.file = None;
+        }
+        written
+    }
+}
+
+/// The task that writes.
+struct Writer {
+    files: Files,
+    events: mpsc::Receiver<Message>,
+    dropped: Arc<AtomicU64>,
+    counters: Counters,
+    env: Env,
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let mut batch = Vec::new();
+        let mut is_failing = false;
+        while self.events.recv_many(&mut batch, BATCH_MAX).await > 0 {
+            let (mut lines, mut count, mut waiting) = (Vec::new(), 0, Vec::new());
+            for message in batch.drain(..) {
+                match message {
+                    Message::Event(time_us, event) => {
+                        count += 1;
+                        encode(&mut lines, time_us, &event);
+                    }
+                    Message::Flush(done) => waiting.push(done),
+                }
+            }
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                let time_us = self.env.wall_micros();
+                push_line(&mut lines, &Missing { time_us, dropped });
+            }
+            let outcome = match lines.is_empty() {
+                true => Ok(()),
+                false => self.files.write(lines.into()).await,
+            };
+            match outcome {
+                Ok(()) => {
+                    self.counters.written.inc_by(count);
+                    is_failing = false;
+                }
+                Err(error) => {
+                    self.counters.dropped.inc_by(count);
+                    self.dropped.fetch_add(count + dropped, Ordering::Relaxed);
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::error!(%error, "the audit log cannot be written");
+                    }
+                    self.env.sleep(FAILURE_PAUSE).await;
+                }
+            }
+            waiting.into_iter().for_each(|done: tokio::sync::oneshot::Sender<()>| {
+                let _ = done.send(());
+            });
+        }
+    }
+}
+
+fn encode(lines: &mut Vec<u8>, time_us: i64, event: &Event) {
+    let line = Line {
+        time_us,
+        who: &event.who,
+        by: event.by,
+        operation: event.operation,
+        on: &event.on,
+        outcome: event.outcome.label(),
+        why: &event.why,
+    };
+    push_line(lines, &line);
+}
+
+fn push_line(lines: &mut Vec<u8>, line: &impl Serialize) {
+    // Text and numbers always have a JSON form.
+    if serde_json::to_writer(&mut *lines, line).is_ok() {
+        lines.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::memory::MemoryStorage;
+
+    fn event(who: &str) -> Event {
+        Event {
+            who: who.to_owned(),
+            by: "token",
+            operation: "delete_table",
+            on: "table n/t".to_owned(),
+            outcome: Outcome::Denied,
+            why: "because\n\"so\"".to_owned(),
+        }
+    }
+
+    async fn lines(storage: &Arc<dyn Storage>) -> Vec<serde_json::Value> {
+        let mut listed = storage.list(FOLDER).await.unwrap();
+        listed.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut lines = Vec::new();
+        for file in listed {
+            let bytes = storage.read_all(&file.path).await.unwrap();
+            let text = std::str::from_utf8(&bytes).unwrap().to_owned();
+            lines.extend(text.lines().map(|line| serde_json::from_str(line).unwrap()));
+        }
+        lines
+    }
+
+    #[tokio::test]
+    async fn events_are_lines_of_json() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let metrics = Metrics::new();
+        let audit = Audit::start(Arc::clone(&storage), TokioRuntime::current(), &metrics)
+            .await
+            .unwrap();
+        audit.add(event("alice"));
+        audit.add(event(&"n".repeat(10_000)));
+        audit.flush().await;
+        let lines = lines(&storage).await;
+        assert_eq!(lines[0]["who"], "alice");
+        assert_eq!(lines[0]["why"], "because\n\"so\"");
+        assert_eq!(
+            (&lines[0]["outcome"], &lines[0]["operation"]),
+            (&"denied".into(), &"delete_table".into())
+        );
+        assert!(lines[1]["who"].as_str().unwrap().len() < 600);
+        assert!(metrics.render().contains("stele_audit_events_total 2"));
+    }
+
+    #[tokio::test]
+    async fn files_are_ended_and_deleted() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let env = TokioRuntime::current();
+        for _ in 0..2 {
+            let metrics = Metrics::new();
+            let audit = Audit::with_limits(Arc::clone(&storage), env.clone(), &metrics, 400, 3)
+                .await
+                .unwrap();
+            for n in 0..20 {
+                audit.add(event(&format!("user{n}")));
+                audit.flush().await;
+            }
+        }
+        let files = storage.list(FOLDER).await.unwrap();
+        assert!((2..=3).contains(&files.len()), "{files:?}");
+        let last = lines(&storage).await.pop().unwrap();
+        assert_eq!(last["who"], "user19");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_beyond_the_queue_are_counted() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let metrics = Metrics::new();
+        let audit = Audit::start(Arc::clone(&storage), TokioRuntime::current(), &metrics)
+            .await
+            .unwrap();
+        // The task does not run meanwhile.
+        for _ in 0..QUEUE_MAX + 10 {
+            audit.add(event("mallory"));
+        }
+        assert!(metrics.render().contains("stele_audit_events_dropped_total 10"));
+        audit.flush().await;
+        let lines = lines(&storage).await;
+        assert_eq!(lines.len(), QUEUE_MAX + 1);
+        assert_eq!(lines.iter().find_map(|line| line.get("dropped")).unwrap(), 10);
+    }
+}

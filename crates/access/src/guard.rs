@@ -1,0 +1,154 @@
+//! The service interface as one caller has it.
+//!
+//! Every method of the two traits is here, and names the right that it needs: rows in [`rows`], administration in [`admin`].
+//! A method of the traits that had a default would go around the checks, so those are here, too.
+//!
+//! A right is checked before existence: a caller without rights cannot find out which resources exist.
+
+mod admin;
+mod narrow;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use crate::access::Access;
+use crate::audit::{Event, Outcome};
+use crate::caller::Caller;
+use crate::grants::Grants;
+use std::fmt::Display;
+use std::sync::Arc;
+use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
+use stele_types::{ErrorKind, Resource, Rights, TableName};
+
+/// The service interface for one caller.
+pub struct Guard {
+    access: Arc<Access>,
+    caller: Arc<Caller>,
+    service: Arc<dyn TableService>,
+    tables: Arc<dyn TableAdmin>,
+}
+
+impl Guard {
+    /// The services for a caller.
+    pub fn new(
+        access: Arc<Access>,
+        caller: Arc<Caller>,
+        service: Arc<dyn TableService>,
+        tables: Arc<dyn TableAdmin>,
+    ) -> Arc<Self> {
+        Arc::new(Guard {
+            access,
+            caller,
+            service,
+            tables,
+        })
+    }
+
+    /// The caller.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The rights on a whole resource.
+    pub fn rights(&self, resource: &Resource) -> Rights {
+        self.grants().on(resource)
+    }
+
+    /// Whether any part of a table may be seen.
+    pub fn sees_table(&self, table: &TableName) -> bool {
+        self.grants().table(table).is_seen()
+    }
+
+    /// Refuses an operation on the whole cluster that the service interface does not have, and writes it to the audit log.
+    pub fn check_cluster(&self, operation: &'static str, right: Rights) -> ServiceResult<()> {
+        let checked = self.allow(self.grants().on_cluster(right), operation, &Resource::Cluster, right);
+        if checked.is_ok() && right.has(Rights::ADMIN) {
+            self.note(operation, &Resource::Cluster, Outcome::Done, "");
+        }
+        checked
+    }
+
+    fn grants(&self) -> Arc<Grants> {
+        self.caller.grants(self.access.admin())
+    }
+
+    /// The result of a check; a denial is written to the audit log.
+    fn allow(&self, is_allowed: bool, operation: &'static str, on: &dyn Display, right: Rights) -> ServiceResult<()> {
+        if is_allowed {
+            return Ok(());
+        }
+        let message = format!("{} lacks the right {right} on {on}", self.caller.name());
+        self.note(operation, on, Outcome::Denied, &message);
+        Err(ServiceError::new(ErrorKind::PermissionDenied, message))
+    }
+
+    /// Checks a right on a whole resource.
+    fn check(&self, operation: &'static str, resource: &Resource, right: Rights) -> ServiceResult<()> {
+        self.allow(self.grants().on(resource).has(right), operation, resource, right)
+    }
+
+    /// Checks that any part of a table may be seen.
+    fn check_seen(&self, operation: &'static str, table: &TableName) -> ServiceResult<()> {
+        match self.sees_table(table) {
+            true => Ok(()),
+            false => self.check(operation, &Resource::Table(table.clone()), Rights::VIEW),
+        }
+    }
+
+    /// Checks the right to read or change the rules of a resource.
+    pub(crate) fn check_rules(&self, operation: &'static str, resource: &Resource) -> ServiceResult<()> {
+        self.check(operation, resource, Rights::ADMIN)
+    }
+
+    /// Changes rules, if that is allowed.
+    pub(crate) async fn audited_rules<T>(
+        &self,
+        operation: &'static str,
+        resource: &Resource,
+        call: impl Future<Output = ServiceResult<T>>,
+    ) -> ServiceResult<T> {
+        self.check_rules(operation, resource)?;
+        self.audited(operation, resource, call).await
+    }
+
+    /// Makes an administrative call, and writes it to the audit log with its outcome.
+    async fn audited<T>(
+        &self,
+        operation: &'static str,
+        on: &Resource,
+        call: impl Future<Output = ServiceResult<T>>,
+    ) -> ServiceResult<T> {
+        let outcome = call.await;
+        match &outcome {
+            Ok(_) => self.note(operation, on, Outcome::Done, ""),
+            Err(error) => self.note(operation, on, Outcome::Failed, &error.message),
+        }
+        outcome
+    }
+
+    /// Writes a call on rows to the audit log, if those are written.
+    fn note_rows(&self, operation: &'static str, table: &TableName, error: Option<&ServiceError>) {
+        if self.access.audits_rows() {
+            let outcome = if error.is_some() {
+                Outcome::Failed
+            } else {
+                Outcome::Done
+            };
+            let why = error.map_or("", |error| &error.message);
+            self.note(operation, &Resource::Table(table.clone()), outcome, why);
+        }
+    }
+
+    fn note(&self, operation: &'static str, on: &dyn Display, outcome: Outcome, why: &str) {
+        if let Some(audit) = self.access.audit() {
+            audit.add(Event {
+                who: self.caller.name().to_owned(),
+                by: self.caller.source().label(),
+                operation,
+                on: on.to_string(),
+                outcome,
+                why: why.to_owned(),
+            });
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Rows as a caller may read and write them.
+
+use super::Guard;
+use super::narrow::narrowed;
+use crate::grants::{Families, TableRights};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::{
+    BatchReservation, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServerPlace,
+    ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
+};
+use stele_types::{
+    ErrorKind, FamilyId, Mutation, Resource, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName,
+    TableSchema,
+};
+
+impl Guard {
+    /// The families that a read may see; an error if there are none.
+    fn readable(&self, operation: &'static str, table: &TableName, rows: &RowSet) -> ServiceResult<Families> {
+        let grants = self.grants();
+        let families = grants.table(table).families_of_rows(Rights::READ, rows);
+        match families.is_none() {
+            false => Ok(families),
+            true => Err(self.denied(operation, table, Rights::READ)),
+        }
+    }
+
+    /// The denial of a call on rows.
+    fn denied(&self, operation: &'static str, table: &TableName, right: Rights) -> ServiceError {
+        let on = format!("these rows or families of table {table}");
+        let whole = Resource::Table(table.clone());
+        let grants = self.grants();
+        let is_narrowed = grants.table(table).is_seen();
+        let denied = match is_narrowed {
+            true => self.allow(false, operation, &on, right),
+            false => self.allow(false, operation, &whole, right),
+        };
+        denied
+            .err()
+            .unwrap_or_else(|| ServiceError::new(ErrorKind::PermissionDenied, on))
+    }
+
+    /// Checks the right to write rows. For narrowed rights it binds the request to the table whose families it has
+    /// checked.
+    fn check_writes(&self, operation: &'static str, request: &mut MutateRows) -> ServiceResult<()> {
+        let grants = self.grants();
+        let rights = grants.table(&request.table);
+        if rights.has(Rights::WRITE) {
+            return Ok(());
+        }
+        if !rights.is_seen() {
+            return Err(self.denied(operation, &request.table, Rights::WRITE));
+        }
+        let schema = self.service.schema(&request.table)?;
+        request.id.get_or_insert(schema.id);
+        if may_write(&rights, &schema, &request.rows) {
+            return Ok(());
+        }
+        Err(self.denied(operation, &request.table, Rights::WRITE))
+    }
+
+    /// Checks the rights for a row operation, and narrows its condition.
+    fn check_operation(&self, request: &mut RowOperation) -> ServiceResult<()> {
+        const OPERATION: &str = "row_operation";
+        let grants = self.grants();
+        let rights = grants.table(&request.table);
+        let has_both = rights.has(Rights::READ.and(Rights::WRITE));
+        if has_both {
+            return Ok(());
+        }
+        if !rights.is_seen() {
+            return Err(self.denied(OPERATION, &request.table, Rights::READ.and(Rights::WRITE)));
+        }
+        let schema = self.service.schema(&request.table)?;
+        request.id.get_or_insert(schema.id);
+        if let Some(condition) = &mut request.condition {
+            let families = rights.families_of(Rights::READ, &RowRange::single(&request.row));
+            if families.is_none() {
+                return Err(self.denied(OPERATION, &request.table, Rights::READ));
+            }
+            condition.reads = narrowed(&families, condition.reads.take());
+        }
+        let may = |right: Rights, family: Option<FamilyId>| allows(&rights, &schema, right, &request.row, family);
+        for step in request.steps.iter().chain(&request.otherwise) {
+            let (family, reads) = match step {
+                Step::Mutate(mutation) | Step::MutateNow(mutation) => (mutation.family(), false),
+                Step::DeleteNewest { family, .. } => (Some(*family), false),
+                // The new value comes back, and tells the former one.
+                Step::Modify(rule) => (Some(rule.family), true),
+            };
+            if !may(Rights::WRITE, family) {
+                return Err(self.denied(OPERATION, &request.table, Rights::WRITE));
+            }
+            if reads && !may(Rights::READ, family) {
+                return Err(self.denied(OPERATION, &request.table, Rights::READ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Guard {
+    /// Checks the rights for an operation on several rows: each of them as an operation of its own.
+    fn check_rows_operation(&self, request: &mut RowsOperation) -> ServiceResult<()> {
+        let schema = self.service.schema(&request.table);
+        let of_row = |row: &Bytes, id: Option<TableId>| RowOperation {
+            table: request.table.clone(),
+            id,
+            row: row.clone(),
+            condition: None,
+            steps: Vec::new(),
+            otherwise: Vec::new(),
+            durability: None,
+            token: None,
+        };
+        let mut checked = Vec::new();
+        for (row, condition) in &request.conditions {
+            let mut operation = of_row(row, request.id);
+            operation.condition = Some(condition.clone());
+            self.check_operation(&mut operation)?;
+            checked.push((row.clone(), operation.condition.unwrap_or_else(|| condition.clone())));
+        }
+        for (row, steps) in &request.rows {
+            let mut operation = of_row(row, request.id);
+            operation.steps.clone_from(steps);
+            self.check_operation(&mut operation)?;
+        }
+        request.conditions = checked;
+        // After the checks, which come before existence.
+        request.id.get_or_insert(schema?.id);
+        Ok(())
+    }
+}
+
+/// Whether all changes of some rows are allowed.
+fn may_write(rights: &TableRights<'_>, schema: &TableSchema, rows: &RowWrites) -> bool {
+    rows.iter().all(|row| {
+        let mut may = true;
+        row.for_each(|mutation: Mutation<&[u8]>| {
+            may = may && allows(rights, schema, Rights::WRITE, row.row, mutation.family());
+        });
+        may
+    })
+}
+
+/// Whether a right holds for a family in a row. One that the schema lacks is an error of the layers below, but narrowed rights
+/// have no such family.
+fn allows(rights: &TableRights<'_>, schema: &TableSchema, right: Rights, row: &[u8], family: Option<FamilyId>) -> bool {
+    let name = match family {
+        None => None,
+        Some(id) => match schema.families.get(&id) {
+            Some(family) => Some(family.name.as_str()),
+            None => return rights.has(right),
+        },
+    };
+    rights.allows(right, row, name)
+}
+
+#[async_trait]
+impl TableService for Guard {
+    fn version(&self) -> Option<u64> {
+        self.service.version()
+    }
+
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        self.check_seen("schema", table)?;
+        self.service.schema(table)
+    }
+
+    async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        let families = self.readable("read_rows", &request.table, &request.rows)?;
+        request.filter = narrowed(&families, request.filter.take());
+        let (table, rows) = (request.table.clone(), request.rows.clone());
+        let stream = self.service.read_rows(request).await;
+        self.note_rows("read_rows", &table, stream.as_ref().err());
+        let inner = stream?;
+        Ok(Box::new(Checked {
+            guard: self.again(),
+            version: self.access.admin().version(),
+            inner,
+            table,
+            rows,
+            families,
+        }))
+    }
+
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        let read = match self.readable("read_rows", &request.table, &request.rows)? {
+            Families::All => self.service.try_read_row(request),
+            families => {
+                let mut request = request.clone();
+                request.filter = narrowed(&families, request.filter.take());
+                self.service.try_read_row(&request)
+            }
+        };
+        // A read that would have to wait is written when it is made.
+        if !matches!(read, Ok(None)) {
+            self.note_rows("read_rows", &request.table, read.as_ref().err());
+        }
+        read
+    }
+
+    async fn mutate_rows(&self, mut request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        self.check_writes("mutate_rows", &mut request)?;
+        let table = request.table.clone();
+        let written = self.service.mutate_rows(request).await;
+        self.note_rows("mutate_rows", &table, written.as_ref().err());
+        written
+    }
+
+    async fn mutate_rows_together(&self, mut request: MutateRows) -> ServiceResult<()> {
+        self.check_writes("mutate_rows_together", &mut request)?;
+        let table = request.table.clone();
+        let written = self.service.mutate_rows_together(request).await;
+        self.note_rows("mutate_rows_together", &table, written.as_ref().err());
+        written
+    }
+
+    async fn row_operation(&self, mut request: RowOperation) -> ServiceResult<RowOutcome> {
+        self.check_operation(&mut request)?;
+        let table = request.table.clone();
+        let outcome = self.service.row_operation(request).await;
+        self.note_rows("row_operation", &table, outcome.as_ref().err());
+        outcome
+    }
+
+    async fn rows_operation(&self, mut request: RowsOperation) -> ServiceResult<bool> {
+        self.check_rows_operation(&mut request)?;
+        let table = request.table.clone();
+        let outcome = self.service.rows_operation(request).await;
+        self.note_rows("rows_operation", &table, outcome.as_ref().err());
+        outcome
+    }
+
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
+        self.readable("sample_row_keys", table, &RowSet::new(vec![range.clone()]))?;
+        self.service.sample_row_keys(table, range).await
+    }
+
+    fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
+        self.check_seen("place_of", table)?;
+        self.service.place_of(table, row)
+    }
+
+    fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
+        self.check_seen("places", table)?;
+        self.service.places(table)
+    }
+
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        // Addresses of servers are told to every known caller.
+        self.service.other_servers()
+    }
+
+    async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
+        self.check_seen("tablets", table)?;
+        self.service.tablets(table).await
+    }
+}
+
+impl Guard {
+    /// The same guard, for a stream that outlives the call.
+    fn again(&self) -> Guard {
+        Guard {
+            access: Arc::clone(&self.access),
+            caller: Arc::clone(&self.caller),
+            service: Arc::clone(&self.service),
+            tables: Arc::clone(&self.tables),
+        }
+    }
+}
+
+/// A read that ends with an error if the caller loses its right meanwhile.
+struct Checked {
+    guard: Guard,
+    inner: Box<dyn RowStream>,
+    table: TableName,
+    rows: RowSet,
+    /// As the read began.
+    families: Families,
+    /// Version of the rules that were checked last.
+    version: u64,
+}
+
+impl Checked {
+    fn check(&mut self) -> ServiceResult<()> {
+        let version = self.guard.access.admin().version();
+        if version == self.version {
+            return Ok(());
+        }
+        let now = self.guard.readable("read_rows", &self.table, &self.rows)?;
+        if now != self.families {
+            let message = "the rights of the caller changed during the read: begin it again";
+            return Err(ServiceError::new(ErrorKind::PermissionDenied, message));
+        }
+        self.version = version;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl RowStream for Checked {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        self.check()?;
+        self.inner.next().await
+    }
+
+    async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
+        self.check()?;
+        self.inner.next_within(room).await
+    }
+}

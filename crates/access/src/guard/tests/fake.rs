@@ -1,0 +1,269 @@
+//! A service that tells that a call has reached it.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stele_client::{
+    CompactionState, FamilyChange, GroupChange, MutateRows, NewSnapshot, NewTable, ReadRows, RowOperation, RowOutcome,
+    RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName,
+    SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
+};
+use stele_filter::Filter;
+use stele_types::{
+    Compression, DeleteRule, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, TableId,
+    TableName, TableSchema, TabletId, TimeUnit, ValueType,
+};
+
+/// The error of a call that was allowed.
+pub const REACHED: &str = "reached";
+
+#[derive(Default)]
+pub struct Fake {
+    filter: Mutex<Option<Arc<Filter>>>,
+    write_was_bound: AtomicBool,
+    serves_streams: AtomicBool,
+}
+
+impl Fake {
+    pub fn last_filter(&self) -> Option<Filter> {
+        self.filter.lock().as_deref().cloned()
+    }
+
+    pub fn last_write_was_bound(&self) -> bool {
+        self.write_was_bound.load(Ordering::Relaxed)
+    }
+
+    pub fn serve_streams(&self) {
+        self.serves_streams.store(true, Ordering::Relaxed);
+    }
+
+    fn note(&self, filter: Option<&Arc<Filter>>) {
+        *self.filter.lock() = filter.cloned();
+    }
+
+    fn note_write(&self, request: &MutateRows) {
+        self.write_was_bound.store(request.id.is_some(), Ordering::Relaxed);
+    }
+}
+
+fn reached<T>() -> ServiceResult<T> {
+    Err(ServiceError::new(ErrorKind::Internal, REACHED))
+}
+
+/// Families `f`, which is 1, and `g`, which is 2.
+fn schema(name: &TableName) -> Arc<TableSchema> {
+    let family = |name: &str| Family {
+        name: name.to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        deletes: Default::default(),
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    Arc::new(TableSchema {
+        id: TableId(7),
+        name: name.clone(),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        enabled: true,
+        read_only: false,
+        families: BTreeMap::from([(FamilyId(1), family("f")), (FamilyId(2), family("g"))]),
+        next_family: FamilyId(3),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    })
+}
+
+struct Endless;
+
+#[async_trait]
+impl RowStream for Endless {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        Ok(Some(RowBatch::default()))
+    }
+}
+
+#[async_trait]
+impl TableService for Fake {
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        Ok(schema(table))
+    }
+
+    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        self.note(request.filter.as_ref());
+        match self.serves_streams.load(Ordering::Relaxed) {
+            true => Ok(Box::new(Endless)),
+            false => reached(),
+        }
+    }
+
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        self.note(request.filter.as_ref());
+        reached()
+    }
+
+    async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        self.note_write(&request);
+        reached()
+    }
+
+    async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()> {
+        self.note_write(&request);
+        reached()
+    }
+
+    async fn row_operation(&self, request: RowOperation) -> ServiceResult<RowOutcome> {
+        self.note(
+            request
+                .condition
+                .as_ref()
+                .and_then(|condition| condition.reads.as_ref()),
+        );
+        reached()
+    }
+
+    async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        reached()
+    }
+
+    async fn sample_row_keys(&self, _: &TableName, _: RowRange) -> ServiceResult<Vec<RowSample>> {
+        reached()
+    }
+
+    fn place_of(&self, _: &TableName, _: &[u8]) -> ServiceResult<TabletPlace> {
+        reached()
+    }
+
+    fn places(&self, _: &TableName) -> ServiceResult<Vec<TabletPlace>> {
+        reached()
+    }
+
+    async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
+        reached()
+    }
+}
+
+#[async_trait]
+impl TableAdmin for Fake {
+    async fn create_table(&self, _: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        reached()
+    }
+
+    async fn delete_table(&self, _: &TableName) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn update_table(&self, _: &TableName, _: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
+        reached()
+    }
+
+    async fn modify_families(&self, _: &TableName, _: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
+        reached()
+    }
+
+    async fn groups(&self, _: &TableName) -> ServiceResult<TableGroups> {
+        reached()
+    }
+
+    async fn modify_groups(&self, _: &TableName, _: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        reached()
+    }
+
+    async fn drop_row_range(&self, _: &TableName, _: RowRange) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn flush(&self, _: &TableName, _: Option<TabletId>) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn compact(&self, _: &TableName, _: Option<TabletId>, _: bool) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn compactions(&self, _: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
+        reached()
+    }
+
+    async fn split(&self, _: &TableName, _: TabletId, _: Option<Bytes>) -> ServiceResult<(TabletId, TabletId)> {
+        reached()
+    }
+
+    async fn merge(&self, _: &TableName, _: Vec<TabletId>) -> ServiceResult<TabletId> {
+        reached()
+    }
+
+    async fn truncate(&self, _: &TableName, _: bool) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn create_snapshot(&self, _: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        reached()
+    }
+
+    async fn copy_snapshot(&self, _: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
+        reached()
+    }
+
+    async fn list_snapshots(&self, _: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        Ok(Vec::new())
+    }
+
+    async fn snapshot(&self, _: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
+        reached()
+    }
+
+    async fn update_snapshot(&self, _: &SnapshotName, _: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
+        reached()
+    }
+
+    async fn delete_snapshot(&self, _: &SnapshotName) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn clone_snapshot(
+        &self,
+        _: &SnapshotName,
+        _: &TableName,
+        _: Option<Vec<u8>>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        reached()
+    }
+
+    async fn restore_snapshot(&self, _: &SnapshotName, _: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        reached()
+    }
+
+    async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
+        Ok(["t", "u"].map(|name| schema(&TableName::new(namespace, name))).into())
+    }
+
+    async fn create_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn update_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn delete_namespace(&self, _: &str) -> ServiceResult<()> {
+        reached()
+    }
+
+    async fn namespace(&self, _: &str) -> ServiceResult<Option<Bytes>> {
+        reached()
+    }
+
+    async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
+        Ok(["m", "n"].map(|name| (name.to_owned(), Bytes::new())).into())
+    }
+}

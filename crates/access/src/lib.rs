@@ -1,0 +1,25 @@
+//! Callers, their rights, and the audit log.
+//!
+//! A *caller* has shown its identity: by a certificate, a bearer token, or a user name where that is trusted ([`Access`]). Its
+//! *grants* are the rights that the access rules of the catalog give it. A [`Guard`] is the service interface as that caller has it: each
+//! call is checked against the grants before it reaches the service. Both front ends work on a guard, so no call of either
+//! can go around the checks. Without access rules there is no guard, and calls cost nothing more.
+//!
+//! A denied call, a refused identity and every administrative call are written to the audit log ([`audit`]). Values and rows
+//! are never written there.
+#![forbid(unsafe_code)]
+
+mod access;
+pub mod audit;
+mod caller;
+mod grants;
+mod guard;
+mod rules;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod tokens;
+
+pub use access::{Access, AccessOptions, Refused, Shown};
+pub use caller::{Caller, Source};
+pub use guard::Guard;
+pub use rules::Rules;

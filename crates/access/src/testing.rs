@@ -1,0 +1,47 @@
+//! Rules in memory, for tests.
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stele_client::access::{AccessAdmin, AccessView, ResourceRules};
+use stele_client::{ServiceError, ServiceResult};
+use stele_types::access::check_rules;
+use stele_types::{AccessRule, ErrorKind, Resource};
+
+/// Rules of resources, all of which exist.
+#[derive(Default)]
+pub struct MemoryRules(Mutex<(u64, Arc<AccessView>)>);
+
+#[async_trait]
+impl AccessAdmin for MemoryRules {
+    fn version(&self) -> u64 {
+        self.0.lock().0
+    }
+
+    fn rules(&self) -> Arc<AccessView> {
+        Arc::clone(&self.0.lock().1)
+    }
+
+    async fn set_rules(&self, resource: &Resource, rules: Vec<AccessRule>, former: Option<u64>) -> ServiceResult<u64> {
+        check_rules(resource, &rules).map_err(ServiceError::invalid)?;
+        let mut state = self.0.lock();
+        let now = state.1.get(resource).map_or(0, |found| found.version);
+        if former.is_some_and(|former| former != now) {
+            return Err(ServiceError::new(ErrorKind::Aborted, "the rules have changed"));
+        }
+        let version = state.0 + 1;
+        let mut all = AccessView::clone(&state.1);
+        match rules.is_empty() {
+            true => all.remove(resource),
+            false => all.insert(
+                resource.clone(),
+                ResourceRules {
+                    rules: rules.into(),
+                    version,
+                },
+            ),
+        };
+        *state = (version, Arc::new(all));
+        Ok(version)
+    }
+}

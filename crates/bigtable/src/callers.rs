@@ -1,0 +1,107 @@
+//! The callers of a connection.
+//!
+//! A call shows a token in its `authorization` header, or else counts as that of the connection's certificate. The context of
+//! the last caller is kept, because a connection has hardly ever more than one.
+
+use crate::context::Context;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stele_access::{Access, Caller, Shown};
+use tonic::Status;
+use tonic::codegen::http;
+
+/// Finds the caller of each call.
+pub(crate) struct Callers {
+    access: Arc<Access>,
+    certificate: Option<Arc<str>>,
+    last: Arc<Mutex<Option<Known>>>,
+}
+
+struct Known {
+    caller: Arc<Caller>,
+    context: Arc<Context>,
+}
+
+impl Clone for Callers {
+    fn clone(&self) -> Self {
+        Callers {
+            access: Arc::clone(&self.access),
+            certificate: self.certificate.clone(),
+            last: Arc::clone(&self.last),
+        }
+    }
+}
+
+impl Callers {
+    pub fn new(access: Arc<Access>, certificate: Option<String>) -> Self {
+        Callers {
+            access,
+            certificate: certificate.map(Arc::from),
+            last: Arc::default(),
+        }
+    }
+
+    /// Those of a connection whose client has this name by its certificate.
+    pub fn for_connection(&self, certificate: Option<String>) -> Self {
+        Callers::new(Arc::clone(&self.access), certificate)
+    }
+
+    /// The context of the caller of a call; UNAUTHENTICATED if it is not known.
+    pub fn context(
+        &self,
+        base: &Context,
+        headers: &http::HeaderMap,
+        method: &'static str,
+    ) -> Result<Arc<Context>, Status> {
+        let shown = Shown {
+            certificate: self.certificate.as_deref(),
+            token: token(headers),
+            user: None,
+        };
+        let caller = self.access.identify(shown).map_err(|refused| {
+            self.access.audit_refused(shown, method, &refused);
+            Status::unauthenticated(refused.to_string())
+        })?;
+        let mut last = self.last.lock();
+        if let Some(known) = last.as_ref().filter(|known| Arc::ptr_eq(&known.caller, &caller)) {
+            return Ok(Arc::clone(&known.context));
+        }
+        let context = Arc::new(base.of_caller(&self.access, Arc::clone(&caller)));
+        *last = Some(Known {
+            caller,
+            context: Arc::clone(&context),
+        });
+        Ok(context)
+    }
+}
+
+/// The bearer token of a call. A header that is none is a token that nobody has.
+fn token(headers: &http::HeaderMap) -> Option<&str> {
+    let text = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
+    let (scheme, token) = text.split_once(' ').unwrap_or_default();
+    Some(match scheme.eq_ignore_ascii_case("bearer") {
+        true => token.trim(),
+        false => "",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bearer_tokens_count() {
+        let of = |text: &str| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(AUTHORIZATION, text.parse().unwrap());
+            token(&headers).map(str::to_owned)
+        };
+        assert_eq!(of("Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(of("bearer  abc ").as_deref(), Some("abc"));
+        for other in ["Basic abc", "abc", "Bearer", ""] {
+            assert_eq!(of(other).as_deref(), Some(""), "{other}");
+        }
+        assert_eq!(token(&http::HeaderMap::new()), None);
+    }
+}
