@@ -66,7 +66,9 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let security = Security::start(&config.security, &env, &metrics)?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
-    let router = pages.clone().router(&console);
+    // It knows no callers, and shows names and keys.
+    let shown = config.security.access.is_none().then_some(&console);
+    let router = pages.clone().router(shown);
     tokio::spawn(serve_pages(
         PageConnections::new(http, security.port(Application::Http1)),
         router,

@@ -9,6 +9,10 @@ use stele_coord::session::SessionBackend;
 use stele_coord::{Coord, CoordError, Result, Session, SessionId, Txn, TxnOutcome, Versioned, Watch};
 use stele_env::{Env, Priority};
 
+/// Longest delay of most calls, and of some.
+const QUICK_MS_MAX: u64 = 20;
+const SLOW_MS_MAX: u64 = 2_000;
+
 /// The other end.
 pub(super) struct Coordinator {
     env: Env,
@@ -26,7 +30,17 @@ impl Coordinator {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let call = call(self.coord.clone());
+        let (call, env) = (call(self.coord.clone()), self.env.clone());
+        let call = async move {
+            // Most answers are quick; some are slower than a write to storage.
+            let longest = if env.random_below(8) == 0 {
+                SLOW_MS_MAX
+            } else {
+                QUICK_MS_MAX
+            };
+            env.sleep(Duration::from_millis(env.random_below(longest))).await;
+            call.await
+        };
         let answer = self.env.spawn_join(Priority::Foreground, "coordination", call);
         answer.await.unwrap_or(Err(CoordError::Closed))
     }
@@ -72,8 +86,11 @@ struct Sessions {
 #[async_trait]
 impl SessionBackend for Sessions {
     async fn keep_alive(&self, _: SessionId) -> Result<()> {
-        let session = self.session.clone();
-        let renew = async move { session.keep_alive().await };
+        let (session, env) = (self.session.clone(), self.env.clone());
+        let renew = async move {
+            env.sleep(Duration::from_millis(env.random_below(SLOW_MS_MAX))).await;
+            session.keep_alive().await
+        };
         let renewed = self.env.spawn_join(Priority::Foreground, "session", renew);
         renewed.await.unwrap_or(Err(CoordError::Closed))
     }
