@@ -80,7 +80,7 @@ pub fn run(plan: ClusterPlan) -> FleetVerdict {
 async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     let env = fleet.env.clone();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
-    let coord = Coordinator::new(env.clone(), coord.map_err(|error| error.to_string())?);
+    let coord = Coordinator::in_process_of(env.clone(), coord.map_err(|error| error.to_string())?);
     let nodes = Nodes::new(fleet.clone());
     let driver = Driver {
         fleet: fleet.clone(),

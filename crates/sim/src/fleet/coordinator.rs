@@ -21,7 +21,7 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     /// A coordinator in the process of this environment.
-    pub(super) fn new(env: Env, coord: Arc<dyn Coord>) -> Arc<dyn Coord> {
+    pub(super) fn in_process_of(env: Env, coord: Arc<dyn Coord>) -> Arc<dyn Coord> {
         Arc::new(Coordinator { env, coord })
     }
 
