@@ -7,7 +7,6 @@
 //! faults are over, every tablet must be served and every row be as the clients know it.
 
 use super::clients::Clients;
-use super::coordinator::Coordinator;
 use super::node::Node;
 use super::nodes::Nodes;
 use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, STEPS_MAX, table_name};
@@ -32,6 +31,8 @@ const ACTIONS_MIN: u64 = 6;
 const ACTIONS_MAX: u64 = 14;
 /// Longest pause of a process: twice as long as a session.
 const STILL_MS_MAX: u64 = 20_000;
+/// Longest time without the coordinator: three sessions.
+const ISOLATED_MS_MAX: u64 = 30_000;
 /// Longest time for which a link is cut.
 const CUT_MS_MAX: u64 = 15_000;
 /// Attempts at something that succeeds once the faults are over.
@@ -80,7 +81,7 @@ pub fn run(plan: ClusterPlan) -> FleetVerdict {
 async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     let env = fleet.env.clone();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
-    let coord = Coordinator::in_process_of(env.clone(), coord.map_err(|error| error.to_string())?);
+    let coord = coord.map_err(|error| error.to_string())?;
     let nodes = Nodes::new(fleet.clone());
     let driver = Driver {
         fleet: fleet.clone(),
@@ -171,7 +172,8 @@ impl Driver {
             let pause = Duration::from_millis(self.fleet.below(6_000));
             self.fleet.env.sleep(pause).await;
             match self.fleet.below(12) {
-                0..3 => self.kill(),
+                0..2 => self.kill(),
+                2 => self.isolate(),
                 3 => self.pause(),
                 4 => self.cut().await,
                 5 => self.fleet.bucket.set_network(network_faults(&self.fleet.env)),
@@ -202,6 +204,23 @@ impl Driver {
                 .note(&format!("server {} stands still for {still:?}", node.number));
             node.process.stand_still(still);
             self.fleet.verdict.lock().zombies += 1;
+        }
+    }
+
+    /// Cuts a server off the coordinator for a while, while the others and the clients reach it.
+    fn isolate(&self) {
+        if let Some(node) = self.nodes.any() {
+            let time = Duration::from_millis(self.fleet.below(ISOLATED_MS_MAX));
+            self.fleet
+                .sim
+                .note(&format!("server {} is without a coordinator for {time:?}", node.number));
+            node.link.set_cut(true);
+            self.fleet.verdict.lock().zombies += 1;
+            let (link, env) = (node.link.clone(), self.fleet.env.clone());
+            self.fleet.env.spawn("end of isolation", async move {
+                env.sleep(time).await;
+                link.set_cut(false);
+            });
         }
     }
 

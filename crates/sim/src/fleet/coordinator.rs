@@ -1,28 +1,58 @@
 //! A coordinator in a process of its own, for the processes of servers.
 //!
-//! A call that has begun is carried out, also when the caller's process ends.
+//! A call that has begun is carried out, also when the caller's process ends. Each server has a link of its own, which can be
+//! cut: calls fail then, and events arrive when it is healed.
 
 use async_trait::async_trait;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_coord::session::SessionBackend;
+use stele_coord::watch::Watchers;
 use stele_coord::{Coord, CoordError, Result, Session, SessionId, Txn, TxnOutcome, Versioned, Watch};
 use stele_env::{Env, Priority};
 
 /// Longest delay of most calls, and of some.
 const QUICK_MS_MAX: u64 = 20;
 const SLOW_MS_MAX: u64 = 2_000;
+/// Time after which a call over a cut link fails.
+const CUT_WAIT: Duration = Duration::from_secs(2);
+/// Pause between two checks of a cut link.
+const CUT_POLL: Duration = Duration::from_millis(50);
+
+/// The way of one server to the coordinator.
+#[derive(Clone, Default)]
+pub(super) struct Link(Arc<AtomicBool>);
+
+impl Link {
+    /// Cuts it, or heals it.
+    pub(super) fn set_cut(&self, is_cut: bool) {
+        self.0.store(is_cut, Ordering::Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is healed.
+    async fn healed(&self, env: &Env) {
+        while self.is_cut() {
+            env.sleep(CUT_POLL).await;
+        }
+    }
+}
 
 /// The other end.
 pub(super) struct Coordinator {
     env: Env,
     coord: Arc<dyn Coord>,
+    link: Link,
 }
 
 impl Coordinator {
     /// A coordinator in the process of this environment.
-    pub(super) fn in_process_of(env: Env, coord: Arc<dyn Coord>) -> Arc<dyn Coord> {
-        Arc::new(Coordinator { env, coord })
+    pub(super) fn over(link: Link, env: Env, coord: Arc<dyn Coord>) -> Arc<dyn Coord> {
+        Arc::new(Coordinator { env, coord, link })
     }
 
     async fn call<T, F>(&self, call: impl FnOnce(Arc<dyn Coord>) -> F) -> Result<T>
@@ -30,6 +60,12 @@ impl Coordinator {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        if self.link.is_cut() {
+            self.env.sleep(CUT_WAIT).await;
+            if self.link.is_cut() {
+                return Err(unreachable_now());
+            }
+        }
         let (call, env) = (call(self.coord.clone()), self.env.clone());
         let call = async move {
             // Most answers are quick; some are slower than a write to storage.
@@ -64,7 +100,17 @@ impl Coord for Coordinator {
 
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         let prefix = prefix.to_owned();
-        self.call(|coord| async move { coord.watch(&prefix).await }).await
+        let mut events = self.call(|coord| async move { coord.watch(&prefix).await }).await?;
+        let mut watchers = Watchers::default();
+        let watch = watchers.watch("")?;
+        let (link, env) = (self.link.clone(), self.env.clone());
+        self.env.spawn("watch over a link", async move {
+            while let Some(event) = events.next().await {
+                link.healed(&env).await;
+                watchers.send(&event);
+            }
+        });
+        Ok(watch)
     }
 
     async fn session(&self, ttl: Duration) -> Result<Session> {
@@ -72,8 +118,15 @@ impl Coord for Coordinator {
         let sessions = Sessions {
             env: self.env.clone(),
             session: session.clone(),
+            link: self.link.clone(),
         };
         Ok(Session::new(session.id(), ttl, Arc::new(sessions)))
+    }
+}
+
+fn unreachable_now() -> CoordError {
+    CoordError::Unavailable {
+        message: "the link is cut".to_owned(),
     }
 }
 
@@ -81,11 +134,16 @@ impl Coord for Coordinator {
 struct Sessions {
     env: Env,
     session: Session,
+    link: Link,
 }
 
 #[async_trait]
 impl SessionBackend for Sessions {
     async fn keep_alive(&self, _: SessionId) -> Result<()> {
+        if self.link.is_cut() {
+            self.env.sleep(CUT_WAIT).await;
+            return Err(unreachable_now());
+        }
         let (session, env) = (self.session.clone(), self.env.clone());
         let renew = async move {
             env.sleep(Duration::from_millis(env.random_below(SLOW_MS_MAX))).await;

@@ -1,5 +1,6 @@
 //! One server of a cluster: a process that joins by itself.
 
+use super::coordinator::{Coordinator, Link};
 use super::{Fleet, ROOT};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
@@ -30,6 +31,8 @@ pub(super) struct Node {
     pub(super) number: ServerId,
     pub(super) process: Process,
     env: Env,
+    /// To the coordinator.
+    pub(super) link: Link,
     pub(super) service: Arc<dyn TableService>,
     pub(super) admin: Arc<dyn TableAdmin>,
 }
@@ -47,7 +50,9 @@ impl Node {
             None => process.env(),
         };
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
-        let joining = join(client, (process.clone(), env.clone()), coord);
+        let link = Link::default();
+        let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
+        let joining = join(client, (process.clone(), env.clone()), (coord, link));
         let starting = env.spawn_join(Priority::Foreground, "start", joining);
         match fleet.env.timeout(PATIENCE, starting).await {
             Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
@@ -73,7 +78,11 @@ impl Node {
     }
 }
 
-async fn join(client: Arc<dyn Client>, (process, env): (Process, Env), coord: Arc<dyn Coord>) -> Result<Node, String> {
+async fn join(
+    client: Arc<dyn Client>,
+    (process, env): (Process, Env),
+    (coord, link): (Arc<dyn Coord>, Link),
+) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
     let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;
@@ -133,6 +142,7 @@ async fn join(client: Arc<dyn Client>, (process, env): (Process, Env), coord: Ar
         number: joined.number,
         process,
         env,
+        link,
         service: joined.service,
         admin: joined.admin,
     })

@@ -23,11 +23,11 @@ fn owner(server: u32, epoch: u32) -> Owner {
     }
 }
 
-/// Notes the families that it is told of, and those that the view had then.
+/// Notes the versions that it is told of, and those that the view had then.
 #[derive(Default)]
 struct Noting {
     catalog: Mutex<Option<Arc<Catalog>>>,
-    told: Mutex<Vec<(usize, usize)>>,
+    told: Mutex<Vec<(u64, u64)>>,
 }
 
 #[async_trait]
@@ -35,8 +35,8 @@ impl SchemaListener for Noting {
     async fn changed(&self, schema: Arc<TableSchema>) {
         let catalog = self.catalog.lock().clone();
         let shown = catalog.and_then(|catalog| catalog.table(&schema.name).ok());
-        let shown = shown.map_or(0, |table| table.schema.families.len());
-        self.told.lock().push((schema.families.len(), shown));
+        let shown = shown.map_or(0, |table| table.schema.version);
+        self.told.lock().push((schema.version, shown));
     }
 }
 
@@ -49,7 +49,8 @@ async fn process(coord: &Arc<dyn Coord>) -> Process {
     let (catalog, follower) = Catalog::follow(coord.clone()).await.expect("followed");
     let listener = Arc::new(Noting::default());
     *listener.catalog.lock() = Some(catalog.clone());
-    tokio::spawn(follower.run(TokioRuntime::current(), listener.clone()));
+    let env = TokioRuntime::current();
+    env.spawn("follower", follower.run(env.clone(), listener.clone()));
     Process { catalog, listener }
 }
 
@@ -130,15 +131,11 @@ async fn tablets_learn_of_a_schema_before_the_view_has_it() {
     let (leader, other) = (process(&coord).await, process(&coord).await);
     leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
     leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
-    let wider = TableSchema {
-        version: 2,
-        ..schema(1, 2)
-    };
-    leader.catalog.update_schema(wider, |_| async {}).await.unwrap();
+    leader.catalog.update_schema(schema(1, 2), |_| async {}).await.unwrap();
     other.catalog.wait_applied(leader.catalog.applied()).await;
     for process in [&leader, &other] {
-        let families = process.catalog.table(&name()).unwrap().schema.families.len();
-        assert_eq!(*process.listener.told.lock(), vec![(families, families - 1)]);
+        assert_eq!(process.catalog.table(&name()).unwrap().schema.version, 2);
+        assert_eq!(*process.listener.told.lock(), vec![(2, 1)]);
     }
 }
 
