@@ -16,7 +16,7 @@ pub(crate) async fn find(shared: &Shared, specifier: &RegionSpecifier) -> Outcom
         r#type: RegionSpecifierType::RegionName as i32,
         value: specifier.value.clone(),
     };
-    if let Ok(found) = regions::find(&*shared.service, &full) {
+    if let Ok(found) = regions::find_anywhere(&*shared.service, &full) {
         return Ok(found);
     }
     let is_hash = specifier.value.len() == 32 && specifier.value.iter().all(u8::is_ascii_hexdigit);

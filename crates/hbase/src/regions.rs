@@ -76,8 +76,21 @@ pub(crate) fn is_meta(region: &RegionSpecifier) -> bool {
     names.contains(&&region.value[..])
 }
 
-/// The region that a call names, if it is still there.
+/// The region that a call names, if it is still on this server.
 pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> Outcome<Region> {
+    let (region, place) = locate(service, specifier)?;
+    match &place.server {
+        Some(server) => Err(moved(server, place.generation)),
+        None => Ok(region),
+    }
+}
+
+/// The region that an administrative call names, on any server: such calls go to the leader of a cluster.
+pub(crate) fn find_anywhere(service: &dyn TableService, specifier: &RegionSpecifier) -> Outcome<Region> {
+    locate(service, specifier).map(|(region, _)| region)
+}
+
+fn locate(service: &dyn TableService, specifier: &RegionSpecifier) -> Outcome<(Region, TabletPlace)> {
     if specifier.r#type == RegionSpecifierType::EncodedRegionName as i32 {
         return Err(not_serving(&specifier.value));
     }
@@ -93,15 +106,13 @@ pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> O
     if region_id(place.id) != parsed.id || place.range.start != parsed.start {
         return Err(not_serving(&specifier.value));
     }
-    if let Some(server) = &place.server {
-        return Err(moved(server, place.generation));
-    }
-    Ok(Region {
+    let region = Region {
         table,
         tablet: place.id,
-        range: place.range,
+        range: place.range.clone(),
         cell_bytes_max: None,
-    })
+    };
+    Ok((region, place))
 }
 
 /// The region is not there, or no longer.

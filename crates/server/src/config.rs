@@ -497,6 +497,12 @@ fn check(config: &Config) -> anyhow::Result<()> {
         if !(2..=600).contains(&cluster.session.as_secs()) {
             bail!("session: {:?} is not within 2s and 600s", cluster.session);
         }
+        let told = [Some(cluster.peer), Some(config.bigtable), config.hbase];
+        if cluster.advertise.is_empty() && told.into_iter().flatten().any(|address| address.ip().is_unspecified()) {
+            bail!(
+                "advertise: other servers cannot be told to connect to 0.0.0.0 or [::]; give the host of this server"
+            );
+        }
         if !matches!(config.data, Place::Objects(_)) {
             bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az://");
         }
@@ -635,6 +641,9 @@ mod tests {
         assert!(load_text(facade, &none).unwrap_err().contains("which is off"));
         for (text, named) in [
             ("data = \"ftp://x\"", "ftp://x"),
+            ("cluster = \"etcd://e/c\"", "share an object store"),
+            ("cluster = \"etcd://e/c\"\npeer = \"0.0.0.0:7070\"", "advertise"),
+            ("cluster = \"etcd://e\"", "etcd://e"),
             ("free_space_min = \"10%\"", "free_space_min"),
             ("cache_size = \"50%\"", "cache_size"),
             ("data_option = \"endpoint=x\"", "endpoint"),
