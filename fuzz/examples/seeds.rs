@@ -341,7 +341,7 @@ fn catalog(seeds: &mut Seeds) {
         start: Bytes::from_static(b"a"),
         end: Some(Bytes::from_static(b"m")),
     };
-    add(seeds, "catalog", record::encode(&record::TabletRecord::new(&range)));
+    add(seeds, "catalog", record::encode_tablet(&range, &Default::default()));
     let namespace = record::NamespaceRecord {
         front_end_data: Bytes::from_static(b"data"),
         explicit: true,

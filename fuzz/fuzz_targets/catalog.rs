@@ -6,7 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use stele_catalog::record::access::{access_key, decode_rules, encode_rules, parse_access_key};
 use stele_catalog::record::{
-    NamespaceRecord, TabletRecord, decode, decode_table, encode, encode_table, parse_tablet_key, tablet_key,
+    NamespaceRecord, decode, decode_table, decode_tablet, encode, encode_table, encode_tablet, parse_tablet_key,
+    tablet_key,
 };
 use stele_types::{Resource, TableName};
 
@@ -18,9 +19,11 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(namespace) = decode::<NamespaceRecord>(bytes) {
         assert_eq!(decode(&encode(&namespace)), Ok(namespace));
     }
-    if let Ok(tablet) = decode::<TabletRecord>(bytes) {
-        assert_eq!(TabletRecord::new(&tablet.range()), tablet);
-        assert_eq!(decode(&encode(&tablet)), Ok(tablet));
+    if let Ok((range, assignment)) = decode_tablet(bytes) {
+        assert_eq!(
+            decode_tablet(&encode_tablet(&range, &assignment)),
+            Ok((range, assignment))
+        );
     }
     let table = Resource::Table(TableName::new("n", "t"));
     if let Ok(rules) = decode_rules(&table, bytes) {

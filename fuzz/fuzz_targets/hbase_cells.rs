@@ -21,7 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
     let mut tagged = CellReader::new(block.clone());
     for cell in &cells {
         // A block without tags reads the same with them.
-        assert!(tagged.read_with_tags().is_ok_and(|(again, tags)| again == *cell && tags.is_empty()));
+        assert!(
+            tagged
+                .read_with_tags()
+                .is_ok_and(|(again, tags)| again == *cell && tags.is_empty())
+        );
     }
     while tagged.read_with_tags().is_ok() {}
     assert_eq!(tagged.remaining(), 0);
