@@ -178,16 +178,28 @@ impl Fleet {
 
 /// Runs one seed.
 pub fn run(plan: FleetPlan) -> FleetVerdict {
-    let sim = Sim::new(plan.seed, STEPS_MAX);
-    if plan.prints {
+    simulate((plan.seed, plan.prints), (plan.bug, None), live)
+}
+
+/// Runs a fleet with these bugs to its end.
+fn simulate<F>(
+    (seed, prints): (u64, bool),
+    (bug, planted): (Option<FleetBug>, Option<PlantedBug>),
+    live: impl FnOnce(Arc<Fleet>) -> F,
+) -> FleetVerdict
+where
+    F: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let sim = Sim::new(seed, STEPS_MAX);
+    if prints {
         sim.print_trace();
     }
     let env = sim.process().env();
     let fleet = Arc::new(Fleet {
         bucket: Bucket::new(sim.process().env()),
         env,
-        bug: plan.bug,
-        planted: None,
+        bug,
+        planted,
         schema: Arc::new(schema()),
         table: Mutex::default(),
         verdict: Mutex::default(),

@@ -9,13 +9,11 @@
 use super::clients::Clients;
 use super::node::Node;
 use super::nodes::Nodes;
-use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, STEPS_MAX, table_name};
+use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, table_name};
 use crate::backend::network_faults;
-use crate::bucket::{Bucket, Network};
+use crate::bucket::Network;
 use crate::network::NetworkFaults;
-use crate::runtime::Sim;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ClusterStatus, FamilyChange, NewFamily, NewTable, ServiceResult, TableAdmin};
@@ -31,8 +29,8 @@ const ACTIONS_MIN: u64 = 6;
 const ACTIONS_MAX: u64 = 14;
 /// Longest pause of a process: twice as long as a session.
 const STILL_MS_MAX: u64 = 20_000;
-/// Longest time without the coordinator: three sessions.
-const ISOLATED_MS_MAX: u64 = 30_000;
+/// Time without the coordinator: longer than a session, so that others take the tablets.
+const ISOLATED_MS: std::ops::Range<u64> = 12_000..30_000;
 /// Longest time for which a link is cut.
 const CUT_MS_MAX: u64 = 15_000;
 /// Attempts at something that succeeds once the faults are over.
@@ -53,29 +51,7 @@ pub struct ClusterPlan {
 
 /// Runs one seed.
 pub fn run(plan: ClusterPlan) -> FleetVerdict {
-    let sim = Sim::new(plan.seed, STEPS_MAX);
-    if plan.prints {
-        sim.print_trace();
-    }
-    let env = sim.process().env();
-    let fleet = Arc::new(Fleet {
-        bucket: Bucket::new(sim.process().env()),
-        env,
-        bug: None,
-        planted: plan.planted,
-        schema: Arc::new(super::schema()),
-        table: Mutex::default(),
-        verdict: Mutex::default(),
-        sim: sim.clone(),
-    });
-    match sim.run(live(fleet.clone())) {
-        Ok(Ok(())) => {}
-        Ok(Err(why)) => fleet.violate(why),
-        Err(stalled) => fleet.violate(stalled.to_string()),
-    }
-    let mut verdict = fleet.verdict.lock().clone();
-    verdict.trace = sim.trace_hash();
-    verdict
+    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
 }
 
 async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
@@ -91,7 +67,7 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     driver.fill_up().await?;
     driver.create_table().await?;
     let clients = Clients::new(fleet.clone(), nodes);
-    let operations = 40 + env.random_below(60);
+    let operations = 100 + env.random_below(60);
     let running = (0..CLIENTS).map(|_| {
         let client = clients.clone().client(operations);
         env.spawn_join(Priority::Foreground, "client", client)
@@ -171,16 +147,16 @@ impl Driver {
         for _ in 0..actions {
             let pause = Duration::from_millis(self.fleet.below(6_000));
             self.fleet.env.sleep(pause).await;
-            match self.fleet.below(12) {
+            match self.fleet.below(13) {
                 0..2 => self.kill(),
-                2 => self.isolate(),
-                3 => self.pause(),
-                4 => self.cut().await,
-                5 => self.fleet.bucket.set_network(network_faults(&self.fleet.env)),
-                6 => self.disturb(),
-                7 | 8 => self.move_some().await,
-                9 => self.drain_some().await,
-                10 => self.split_some().await,
+                2..4 => self.isolate(),
+                4 => self.pause(),
+                5 => self.cut().await,
+                6 => self.fleet.bucket.set_network(network_faults(&self.fleet.env)),
+                7 => self.disturb(),
+                8 | 9 => self.move_some().await,
+                10 => self.drain_some().await,
+                11 => self.split_some().await,
                 _ => self.alter().await,
             }
             self.fill_up().await?;
@@ -210,7 +186,8 @@ impl Driver {
     /// Cuts a server off the coordinator for a while, while the others and the clients reach it.
     fn isolate(&self) {
         if let Some(node) = self.nodes.any() {
-            let time = Duration::from_millis(self.fleet.below(ISOLATED_MS_MAX));
+            let longer = self.fleet.below(ISOLATED_MS.end - ISOLATED_MS.start);
+            let time = Duration::from_millis(ISOLATED_MS.start + longer);
             self.fleet
                 .sim
                 .note(&format!("server {} is without a coordinator for {time:?}", node.number));
