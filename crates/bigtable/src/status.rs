@@ -101,22 +101,7 @@ mod tests {
 
     #[test]
     fn only_retryable_kinds_are_unavailable() {
-        let kinds = [
-            ErrorKind::InvalidArgument,
-            ErrorKind::NotFound,
-            ErrorKind::AlreadyExists,
-            ErrorKind::FailedPrecondition,
-            ErrorKind::PermissionDenied,
-            ErrorKind::ResourceExhausted,
-            ErrorKind::Busy,
-            ErrorKind::Unavailable,
-            ErrorKind::Aborted,
-            ErrorKind::Corruption,
-            ErrorKind::Unimplemented,
-            ErrorKind::Cancelled,
-            ErrorKind::Internal,
-        ];
-        for kind in kinds {
+        for kind in ErrorKind::ALL {
             assert_eq!(code(kind) == Code::Unavailable, kind.is_retryable(), "{kind:?}");
         }
     }

@@ -25,34 +25,12 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> ServiceResult<T> {
     })
 }
 
-const KINDS: [ErrorKind; 13] = [
-    ErrorKind::InvalidArgument,
-    ErrorKind::NotFound,
-    ErrorKind::AlreadyExists,
-    ErrorKind::FailedPrecondition,
-    ErrorKind::PermissionDenied,
-    ErrorKind::ResourceExhausted,
-    ErrorKind::Busy,
-    ErrorKind::Unavailable,
-    ErrorKind::Aborted,
-    ErrorKind::Corruption,
-    ErrorKind::Unimplemented,
-    ErrorKind::Cancelled,
-    ErrorKind::Internal,
-];
-
 /// An outcome for the wire.
 pub(crate) fn outcome(result: ServiceResult<()>) -> Outcome {
-    result.map_err(|error| {
-        let number = KINDS.iter().position(|kind| *kind == error.kind);
-        (number.map_or(13, |at| at as u16 + 1), error.message)
-    })
+    result.map_err(|error| (error.kind.number(), error.message))
 }
 
 /// An outcome from the wire.
 pub(crate) fn result(outcome: Outcome) -> ServiceResult<()> {
-    outcome.map_err(|(number, message)| {
-        let kind = usize::from(number).checked_sub(1).and_then(|at| KINDS.get(at));
-        ServiceError::new(kind.copied().unwrap_or(ErrorKind::Internal), message)
-    })
+    outcome.map_err(|(number, message)| ServiceError::new(ErrorKind::of_number(number), message))
 }

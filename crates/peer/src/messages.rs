@@ -341,43 +341,22 @@ pub(crate) fn decode_sample(body: Bytes) -> Decoded<TabletSample> {
     Ok(TabletSample { bytes, rows })
 }
 
-const KINDS: [ErrorKind; 13] = [
-    ErrorKind::InvalidArgument,
-    ErrorKind::NotFound,
-    ErrorKind::AlreadyExists,
-    ErrorKind::FailedPrecondition,
-    ErrorKind::PermissionDenied,
-    ErrorKind::ResourceExhausted,
-    ErrorKind::Busy,
-    ErrorKind::Unavailable,
-    ErrorKind::Aborted,
-    ErrorKind::Corruption,
-    ErrorKind::Unimplemented,
-    ErrorKind::Cancelled,
-    ErrorKind::Internal,
-];
-
 /// Header and body of an error.
 pub(crate) fn encode_error(error: &ServiceError) -> ([u8; 2], Segments) {
-    let number = KINDS
-        .iter()
-        .position(|kind| *kind == error.kind)
-        .map_or(13, |at| at + 1);
     let mut out = Segments::default();
     let end = error.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     out.slice(&error.message.as_bytes()[..end]);
-    ((number as u16).to_le_bytes(), out)
+    (error.kind.number().to_le_bytes(), out)
 }
 
 pub(crate) fn decode_error(header: Bytes, body: Bytes) -> Decoded<ServiceError> {
     let number = Cursor::new("error", header).u16()?;
-    let kind = usize::from(number).checked_sub(1).and_then(|at| KINDS.get(at));
     let mut fields = Cursor::new("error", body);
     if fields.left() > MESSAGE_BYTES_MAX {
         return Err(fields.malformed("its message is too long"));
     }
     let message = fields.text(fields.left())?;
-    Ok(ServiceError::new(kind.copied().unwrap_or(ErrorKind::Internal), message))
+    Ok(ServiceError::new(ErrorKind::of_number(number), message))
 }
 
 #[cfg(test)]

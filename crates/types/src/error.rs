@@ -34,6 +34,36 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All of them. The place of a kind, from 1 on, is its number in the protocol between servers: new ones come at the end.
+    pub const ALL: [ErrorKind; 13] = [
+        ErrorKind::InvalidArgument,
+        ErrorKind::NotFound,
+        ErrorKind::AlreadyExists,
+        ErrorKind::FailedPrecondition,
+        ErrorKind::PermissionDenied,
+        ErrorKind::ResourceExhausted,
+        ErrorKind::Busy,
+        ErrorKind::Unavailable,
+        ErrorKind::Aborted,
+        ErrorKind::Corruption,
+        ErrorKind::Unimplemented,
+        ErrorKind::Cancelled,
+        ErrorKind::Internal,
+    ];
+
+    /// Its number in the protocol between servers.
+    pub fn number(self) -> u16 {
+        let place = ErrorKind::ALL.iter().position(|kind| *kind == self);
+        place.map_or(0, |place| place as u16 + 1)
+    }
+
+    /// The kind of a number; [`ErrorKind::Internal`] for one that this version does not know.
+    pub fn of_number(number: u16) -> ErrorKind {
+        let place = usize::from(number).checked_sub(1);
+        let kind = place.and_then(|place| ErrorKind::ALL.get(place));
+        kind.copied().unwrap_or(ErrorKind::Internal)
+    }
+
     /// Whether the same request may succeed later without an intervention.
     pub fn is_retryable(self) -> bool {
         matches!(self, ErrorKind::Busy | ErrorKind::Unavailable)

@@ -56,7 +56,7 @@ fn a_condition_that_a_function_decides_stays_where_it_is() {
 
 #[test]
 fn errors_keep_their_kind_and_their_message_its_beginning() {
-    for kind in KINDS {
+    for kind in ErrorKind::ALL {
         let error = ServiceError::new(kind, "é".repeat(4_000));
         let (header, body) = encode_error(&error);
         let decoded = decode_error(Bytes::copy_from_slice(&header), body.into_bytes()).unwrap();
