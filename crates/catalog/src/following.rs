@@ -30,9 +30,6 @@ pub trait Homes: Send + Sync + 'static {
     fn home_of(&self, tablet: TabletId) -> Option<Owner>;
 }
 
-/// The set of a tablet's record, and the owner in it.
-pub(crate) type Placed = (TableId, Option<Owner>);
-
 /// The right to change records.
 #[derive(Clone)]
 pub(crate) struct Leading {
@@ -44,8 +41,8 @@ pub(crate) struct Leading {
 /// The shared state of a catalog that follows records.
 pub(crate) struct Following {
     pub(crate) leading: RwLock<Option<Leading>>,
-    /// By tablet: the set of its record, and its owner.
-    pub(crate) owners: RwLock<HashMap<TabletId, Placed>>,
+    /// The owner of each tablet that has one.
+    pub(crate) owners: RwLock<HashMap<TabletId, Owner>>,
     /// The revision up to which the view is complete.
     pub(crate) applied: watch::Sender<u64>,
 }
@@ -205,24 +202,18 @@ impl Records {
         }
     }
 
-    /// Tablets with their sets and owners.
-    pub(crate) fn owners(&self) -> HashMap<TabletId, Placed> {
-        let mut owners = HashMap::new();
-        for (set, tablets) in &self.tablets {
-            owners.extend(
-                tablets
-                    .values()
-                    .map(|tablet| (tablet.id, (*set, tablet.assignment.owner))),
-            );
-        }
-        owners
+    /// The owners of all tablets.
+    pub(crate) fn owners(&self) -> HashMap<TabletId, Owner> {
+        let tablets = self.tablets.values().flat_map(BTreeMap::values);
+        let owned = tablets.filter_map(|tablet| Some((tablet.id, tablet.assignment.owner?)));
+        owned.collect()
     }
 
-    /// The owner of a tablet of a key that an event named.
-    pub(crate) fn owner_at(&self, key: &str) -> Option<(TabletId, Option<Placed>)> {
+    /// The tablet of a key that an event named, and its owner.
+    pub(crate) fn owner_at(&self, key: &str) -> Option<(TabletId, Option<Owner>)> {
         let (set, id) = record::parse_tablet_key(key)?;
         let found = self.tablets.get(&set).and_then(|tablets| tablets.get(&id));
-        Some((id, found.map(|tablet| (set, tablet.assignment.owner))))
+        Some((id, found.and_then(|tablet| tablet.assignment.owner)))
     }
 
     /// Everything is to be built again.

@@ -213,12 +213,6 @@ impl Members {
         self.places.read().get(&server).cloned()
     }
 
-    /// Whether a caller of the protocol between servers is a member.
-    pub fn is_member(&self, caller: &Identity) -> bool {
-        let server = u32::try_from(caller.server).map(ServerId);
-        server.is_ok_and(|server| self.view.read().servers.contains_key(&server))
-    }
-
     fn replace(&self, view: View) {
         *self.places.write() = places_of(&view);
         *self.view.write() = Arc::new(view);

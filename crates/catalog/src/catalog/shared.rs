@@ -141,7 +141,7 @@ impl Catalog {
     /// The owner of a tablet, as far as it is known here.
     pub fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
         let following = self.following.as_ref()?;
-        following.owners.read().get(&tablet).and_then(|(_, owner)| *owner)
+        following.owners.read().get(&tablet).copied()
     }
 
     /// Replaces the assignments of tablets. Those whose assignment is not the expected one are left out. Returns the number of
