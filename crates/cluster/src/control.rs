@@ -3,7 +3,7 @@
 use crate::codec::{Outcome, result};
 use crate::local::Local;
 use crate::members;
-use crate::messages::{Request, ServerReport};
+use crate::messages::Request;
 use crate::tablet_calls::TabletCall;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -103,8 +103,8 @@ impl ClusterControl {
         self.call(self.owner(tablet)?.server, call).await
     }
 
-    /// Servers that may get tablets, those with the fewest first.
-    fn targets(&self) -> Vec<(usize, ServerId)> {
+    /// Servers that may get tablets, with the number that each has.
+    fn targets(&self) -> BTreeSet<(usize, ServerId)> {
         let view = self.local.members.view();
         let mut counts: BTreeMap<ServerId, usize> = view
             .servers
@@ -119,9 +119,7 @@ impl ClusterControl {
                 }
             }
         }
-        let mut targets: Vec<(usize, ServerId)> = counts.into_iter().map(|(server, count)| (count, server)).collect();
-        targets.sort_unstable();
-        targets
+        counts.into_iter().map(|(server, count)| (count, server)).collect()
     }
 
     /// Divides new tablets over the servers.
@@ -129,7 +127,7 @@ impl ClusterControl {
         &self,
         tablets: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<BTreeMap<ServerId, Vec<(TabletId, RowRange)>>> {
-        let mut targets: BTreeSet<(usize, ServerId)> = self.targets().into_iter().collect();
+        let mut targets = self.targets();
         let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
         for tablet in tablets {
             let (count, server) = targets
@@ -255,7 +253,7 @@ impl ClusterControl {
 
     /// Tells a server the outcome of a replacement until it knows, or is no member any more: then its tablets get other owners,
     /// by the catalog.
-    pub(crate) async fn tell_outcome(&self, server: ServerId, first: TabletId, committed: bool) {
+    async fn tell_outcome(&self, server: ServerId, first: TabletId, committed: bool) {
         loop {
             let call = TabletCall::FinishReplacement { first, committed };
             match self.done(server, call).await {
@@ -346,10 +344,8 @@ impl TabletControl for ClusterControl {
     async fn split_candidates(&self) -> Vec<TabletId> {
         let view = self.local.members.view();
         let asked = view.servers.keys().map(|server| async move {
-            let report = self.local.order(self.term, *server, Request::Report, CALL_WAIT).await;
-            report
-                .map(|report: ServerReport| report.split_candidates)
-                .unwrap_or_default()
+            let candidates: ServiceResult<Vec<TabletId>> = self.call(*server, TabletCall::SplitCandidates).await;
+            candidates.unwrap_or_default()
         });
         futures::future::join_all(asked).await.concat()
     }

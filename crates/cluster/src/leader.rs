@@ -121,7 +121,7 @@ impl Leader {
             self.orders.begin(self, order, &view);
         }
         self.orders.commit(self).await;
-        self.undo_abandoned(&reports).await;
+        self.undo_abandoned(&reports);
     }
 
     /// Asks every server for its report; searches for evidence about those that do not answer.
@@ -163,17 +163,26 @@ impl Leader {
 
     /// Tells servers the outcome of replacements that a former leader began, or whose preparation got no answer. Only this
     /// leader changes the catalog, so the catalog knows.
-    async fn undo_abandoned(self: &Arc<Self>, reports: &BTreeMap<ServerId, ServerReport>) {
+    fn undo_abandoned(self: &Arc<Self>, reports: &BTreeMap<ServerId, ServerReport>) {
         for (server, report) in reports {
-            for first in &report.prepared {
+            for (first, number) in &report.prepared {
                 if self.control.is_replacing(*server, *first) {
                     continue;
                 }
                 let committed = self.local.catalog.owner_of(*first).is_none();
                 tracing::info!(%server, tablet = %first, committed, "a replacement of a former leader ends");
-                let (control, server, first) = (self.control.clone(), *server, *first);
-                let tell = async move { control.tell_outcome(server, first, committed).await };
-                self.orders.run_once(self, orders::Task::Tell(server, first), tell);
+                let (leader, server) = (self.clone(), *server);
+                let end = Request::EndPreparation {
+                    first: *first,
+                    number: *number,
+                    committed,
+                };
+                // Should it fail, the next report has the preparation again.
+                let tell = async move {
+                    let told: ServiceResult<bool> = leader.local.order(leader.term, server, end, REPORT_WAIT).await;
+                    leader.note("ending a replacement", server, told.map(drop));
+                };
+                self.orders.run_once(self, orders::Task::Tell(server, *first), tell);
             }
         }
     }

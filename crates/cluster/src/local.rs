@@ -227,7 +227,6 @@ impl Local {
             memtable_bytes: load.memtable_bytes,
             log_bytes: load.log_bytes,
             prepared: self.server.prepared_replacements(),
-            split_candidates: self.server.split_candidates().await,
         })
     }
 
@@ -249,6 +248,14 @@ impl Local {
             Request::Open(assignments) => codec::encode(&self.open(assignments).await),
             Request::Close { tablet, epoch, closing } => {
                 self.close(tablet, epoch, closing).await?;
+                codec::encode(&true)
+            }
+            Request::EndPreparation {
+                first,
+                number,
+                committed,
+            } => {
+                self.server.end_preparation(first, number, committed).await;
                 codec::encode(&true)
             }
             Request::CatchUp(revision) => {

@@ -32,6 +32,15 @@ pub(crate) enum Request {
         /// How.
         closing: Closing,
     },
+    /// To a member: the outcome of a replacement that it has prepared, for another leader or without an answer.
+    EndPreparation {
+        /// The first of the old tablets.
+        first: TabletId,
+        /// Of the preparation, as in its report.
+        number: u64,
+        /// Whether the catalog names the new tablets.
+        committed: bool,
+    },
     /// To a member: answer once the catalog is followed up to this revision.
     CatchUp(u64),
     /// To a member: the files that it uses.
@@ -76,10 +85,8 @@ pub(crate) struct ServerReport {
     pub memtable_bytes: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
-    /// The first tablet of each replacement whose outcome it has not been told.
-    pub prepared: Vec<TabletId>,
-    /// Tablets past their split size.
-    pub split_candidates: Vec<TabletId>,
+    /// The first tablet of each replacement whose outcome it has not been told, with the number of the preparation.
+    pub prepared: Vec<(TabletId, u64)>,
 }
 
 /// A server's word on one tablet.

@@ -26,6 +26,7 @@ pub(crate) enum TabletCall {
         major: bool,
     },
     Compaction(TabletId),
+    SplitCandidates,
     PrepareSplit {
         tablet: TabletId,
         halves: (TabletId, TabletId),
@@ -59,6 +60,7 @@ pub(crate) async fn answer(tablets: &dyn TabletControl, call: TabletCall) -> Ser
         TabletCall::Flush(tablet) => done(tablets.flush(tablet).await),
         TabletCall::Compact { tablet, major } => done(tablets.compact(tablet, major).await),
         TabletCall::Compaction(tablet) => codec::encode(&tablets.compaction(tablet).await?),
+        TabletCall::SplitCandidates => codec::encode(&tablets.split_candidates().await),
         TabletCall::PrepareSplit { tablet, halves, at } => {
             codec::encode(&tablets.prepare_split(tablet, halves, at).await?)
         }

@@ -16,7 +16,9 @@ use crate::tablets::{Served, Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_client::ServiceResult;
 use stele_env::metrics::IntCounter;
 use stele_tablet::Tablet;
@@ -44,8 +46,9 @@ pub(crate) struct Replacements {
     flushes: Arc<FlushDemand>,
     compactions: Arc<Compactions>,
     merges: IntCounter,
-    /// By the first of the old tablets.
-    prepared: Mutex<BTreeMap<TabletId, Prepared>>,
+    /// By the first of the old tablets, with a number that no other preparation here has.
+    prepared: Mutex<BTreeMap<TabletId, (u64, Prepared)>>,
+    preparations: AtomicU64,
     /// The new tablets of replacements, from the preparation until they are served or gone.
     coming: Mutex<BTreeMap<TabletId, Epoch>>,
 }
@@ -61,6 +64,7 @@ impl Replacements {
             compactions: parts.compactions.clone(),
             merges: parts.metrics.merges.clone(),
             prepared: Mutex::default(),
+            preparations: AtomicU64::new(0),
             coming: Mutex::default(),
         }
     }
@@ -70,16 +74,18 @@ impl Replacements {
         let first = *prepared.old.first().expect("a replacement replaces a tablet at least");
         let coming = prepared.new.iter().map(|tablet| (tablet.id(), tablet.epoch()));
         self.coming.lock().extend(coming);
-        let former = self.prepared.lock().insert(first, prepared);
+        let number = self.preparations.fetch_add(1, Ordering::Relaxed);
+        let former = self.prepared.lock().insert(first, (number, prepared));
         assert!(
             former.is_none(),
             "a tablet has one replacement at a time: its gate is shut until that is finished"
         );
     }
 
-    /// The first tablet of each replacement whose outcome is not known here.
-    pub(crate) fn prepared(&self) -> Vec<TabletId> {
-        self.prepared.lock().keys().copied().collect()
+    /// The first tablet of each replacement whose outcome is not known here, with the number of the preparation.
+    pub(crate) fn prepared(&self) -> Vec<(TabletId, u64)> {
+        let prepared = self.prepared.lock();
+        prepared.iter().map(|(first, (number, _))| (*first, *number)).collect()
     }
 
     /// The new tablets of replacements whose outcome is not carried out yet, with their epochs.
@@ -153,9 +159,22 @@ impl Replacements {
     /// Serves the new tablets of a replacement that is `committed`, and the old ones otherwise; removes the others.
     pub(crate) async fn finish(&self, first: TabletId, committed: bool) {
         // The master may ask again after an answer was lost.
-        let Some(prepared) = self.prepared.lock().remove(&first) else {
-            return;
+        let prepared = self.prepared.lock().remove(&first);
+        if let Some((_, prepared)) = prepared {
+            self.end(prepared, committed).await;
+        }
+    }
+
+    /// The same of one preparation: its tablets may be prepared once more meanwhile.
+    pub(crate) async fn finish_preparation(&self, first: TabletId, number: u64, committed: bool) {
+        let prepared = match self.prepared.lock().entry(first) {
+            Entry::Occupied(found) if found.get().0 == number => found.remove().1,
+            _ => return,
         };
+        self.end(prepared, committed).await;
+    }
+
+    async fn end(&self, prepared: Prepared, committed: bool) {
         let Prepared {
             old,
             new,

@@ -325,9 +325,15 @@ impl TabletServer {
         self.writer.write(tablet, rows, durability).await
     }
 
-    /// The first tablet of each prepared replacement whose outcome the server has not been told.
-    pub fn prepared_replacements(&self) -> Vec<TabletId> {
+    /// The first tablet of each prepared replacement whose outcome the server has not been told, with the number of the
+    /// preparation.
+    pub fn prepared_replacements(&self) -> Vec<(TabletId, u64)> {
         self.replacements.prepared()
+    }
+
+    /// Ends one preparation of a replacement by the outcome in the catalog. Nothing happens if it has ended.
+    pub async fn end_preparation(&self, first: TabletId, number: u64, committed: bool) {
+        self.replacements.finish_preparation(first, number, committed).await;
     }
 
     /// Tablets that prepared replacements made and that are not served yet, with their epochs.

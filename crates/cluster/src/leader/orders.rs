@@ -189,7 +189,7 @@ impl Orders {
 }
 
 impl Leader {
-    fn note(&self, what: &'static str, server: ServerId, outcome: ServiceResult<()>) {
+    pub(super) fn note(&self, what: &'static str, server: ServerId, outcome: ServiceResult<()>) {
         if let Err(error) = outcome {
             tracing::warn!(%server, %error, "{what} failed; it is tried again");
         }

@@ -550,6 +550,31 @@ async fn catalog_of_halves(row: Bytes, halves: [TabletId; 2]) -> Catalog {
     catalog
 }
 
+/// A leader may learn late of a preparation that has ended: it must not undo the next one of the same tablet.
+#[tokio::test]
+async fn a_late_end_of_a_preparation_leaves_the_next_one_alone() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    for row in ["a", "b", "c", "d"] {
+        put(&server, row, None).await;
+    }
+    let prepare = |halves: [u64; 2]| {
+        let [left, right] = halves.map(TabletId);
+        server.splitter.prepare(TABLETS[0], (left, right), None)
+    };
+    prepare([11, 12]).await.unwrap().unwrap();
+    let [(tablet, early)] = server.prepared_replacements()[..] else {
+        unreachable!("one replacement is prepared");
+    };
+    assert_eq!(tablet, TABLETS[0]);
+    server.end_preparation(TABLETS[0], early, false).await;
+    assert!(server.prepared_replacements().is_empty());
+    prepare([13, 14]).await.unwrap().unwrap();
+    server.end_preparation(TABLETS[0], early, false).await;
+    assert_eq!(server.prepared_replacements().len(), 1);
+    server.replacements.finish(TABLETS[0], true).await;
+    assert!(server.served(TabletId(13)).is_ok() && server.served(TABLETS[0]).is_err());
+}
+
 /// The new owner has split the tablet and deleted its manifests, so that the former one finds its next number free.
 #[tokio::test]
 async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
