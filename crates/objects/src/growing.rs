@@ -29,7 +29,7 @@ const PARTS_CONCURRENT: usize = 32;
 
 /// Bytes of a large part that take as long as a small part. Of [`PARTS_CONCURRENT`] concurrent requests each takes some 30
 /// ms, and together they could transfer 70 MB/s.
-const PART_COST_BYTES: u64 = 64 << 10;
+pub(crate) const PART_COST_BYTES: u64 = 64 << 10;
 
 pub(crate) fn part_key(path: &str, number: u32) -> String {
     format!("{path}/@{number:08x}")
@@ -297,7 +297,7 @@ impl AppendFile for GrowingAppend {
 
     fn reading_cost(&self) -> u64 {
         let parts = self.next.map_or(0, |next| u64::from(next) - 1);
-        self.len.max(parts * PART_COST_BYTES)
+        self.len.max(parts * self.shared.part_cost())
     }
 }
 
@@ -398,7 +398,7 @@ impl ReadFile for GrowingRead {
     }
 
     fn reading_cost(&self) -> u64 {
-        self.len().max(self.ends.len() as u64 * PART_COST_BYTES)
+        self.len().max(self.ends.len() as u64 * self.shared.part_cost())
     }
 
     fn path(&self) -> &str {

@@ -39,6 +39,7 @@ use shared::{Access, Shared};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_env::Env;
 pub use stele_storage::remote::cache::CacheOptions;
 use stele_storage::remote::cache::ChunkCache;
@@ -126,10 +127,18 @@ impl ObjectStorage {
             cache,
             pieces: Arc::new(Semaphore::new(whole::PIECES_IN_ALL)),
             access,
+            part_cost: AtomicU64::new(growing::PART_COST_BYTES),
         };
         Arc::new(ObjectStorage {
             shared: Arc::new(shared),
         })
+    }
+
+    /// Counts each part of a growing file like as many bytes, or more, where others wait for the end of a reading. A log
+    /// that is written in small parts is then flushed sooner.
+    pub fn set_part_cost(&self, bytes: u64) {
+        let cost = bytes.max(growing::PART_COST_BYTES);
+        self.shared.part_cost.store(cost, Ordering::Relaxed);
     }
 
     /// The content of a file without becoming the owner; `None` when it does not exist. For a check before

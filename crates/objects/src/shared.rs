@@ -2,6 +2,7 @@
 
 use crate::store::Store;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_env::Env;
 use stele_storage::remote::cache::ChunkCache;
 use stele_storage::remote::{Fence, owner};
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     /// A permit for each piece of an upload that may be under way.
     pub(crate) pieces: Arc<Semaphore>,
     pub(crate) access: Access,
+    /// Bytes that count as much as a part of a growing file.
+    pub(crate) part_cost: AtomicU64,
 }
 
 /// The rights of this process on the prefix.
@@ -33,6 +36,10 @@ pub(crate) enum Access {
 }
 
 impl Shared {
+    pub(crate) fn part_cost(&self) -> u64 {
+        self.part_cost.load(Ordering::Relaxed)
+    }
+
     /// Refuses a change to which this process has no right, or of a prefix that another process owns.
     pub(crate) fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
         self.fence.check(path)?;

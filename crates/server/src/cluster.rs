@@ -32,6 +32,10 @@ use tokio::sync::watch;
 /// Connections of other servers: each has as many as it has cores, and one for control.
 const PEER_CONNECTIONS_MAX: usize = 16_384;
 
+/// Bytes of a log that count as much as one of its parts. After a failure rows wait until the log is read, so a log of 256 MiB
+/// has at most a thousand parts, which take about a second.
+const LOG_PART_COST: u64 = 256 << 10;
+
 /// Pause between two checks that all tablets have moved.
 const LEAVE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -210,6 +214,7 @@ impl LogRoots for ObjectRoots {
     async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
         let root = self.address.below(&log_root(server));
         let log = ObjectStorage::open(&root, self.env.clone(), None, ObjectMetrics::default()).await?;
+        log.set_part_cost(LOG_PART_COST);
         let _ = self.own.set(log.clone());
         Ok(log)
     }
