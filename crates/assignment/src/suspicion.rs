@@ -5,7 +5,7 @@
 //! write. Silence is no evidence: a silent server may still serve others, and its lease decides.
 //!
 //! A network that lies looks like many deaths at one time. So evidence condemns no server if the dead would be more than half of
-//! all. A session that ends counts as a death. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
+//! all. A session that ends counts as a death after [`RETURN_WAIT`]. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
 //! the servers mostly come back sooner than fewer than half of them could replay all logs.
 
 use crate::view::{Session, View};
@@ -18,6 +18,10 @@ const EVIDENCE_AGE: Duration = Duration::from_secs(2);
 
 /// Servers that must have been refused, if there are as many others. One alone may sit behind a broken link.
 const WITNESSES: usize = 2;
+
+/// How long a server may be without a session. When the coordinator was away, the sessions of all servers have ended, and each
+/// takes a new one in a moment: some sooner than others.
+pub(crate) const RETURN_WAIT: Duration = Duration::from_secs(2);
 
 /// How long more than half of the servers may be without a session before their tablets are divided over the rest.
 pub(crate) const MASS_FAILURE_WAIT: Duration = Duration::from_secs(60);
@@ -84,7 +88,7 @@ impl Suspicions {
         let mut held_back = BTreeSet::new();
         let at_most_half = |count: usize| count * 2 <= known;
         if at_most_half(gone.len()) {
-            dead.extend(&gone);
+            dead.extend(ended(RETURN_WAIT).filter(|id| gone.contains(id)));
             match at_most_half(gone.len() + suspected.len()) {
                 true => dead.extend(&suspected),
                 false => held_back.extend(&suspected),
@@ -193,8 +197,14 @@ mod tests {
     #[test]
     fn ended_sessions_count_unless_they_are_most_of_all() {
         let (mut view, suspicions) = (servers(4), Suspicions::default());
-        end(&mut view, 1, Duration::ZERO);
-        end(&mut view, 2, Duration::ZERO);
+        end(&mut view, 1, RETURN_WAIT);
+        end(&mut view, 2, RETURN_WAIT / 2);
+        assert_eq!(
+            suspicions.condemned(&view, NOW).dead,
+            set(&[1]),
+            "the other may come back"
+        );
+        end(&mut view, 2, RETURN_WAIT);
         assert_eq!(suspicions.condemned(&view, NOW).dead, set(&[1, 2]));
         end(&mut view, 3, MASS_FAILURE_WAIT);
         let condemned = suspicions.condemned(&view, NOW);
