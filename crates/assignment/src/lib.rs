@@ -30,6 +30,6 @@ mod view;
 
 pub use decide::decide;
 pub use order::Order;
-pub use sizes::{MergeCandidate, merges, split_bytes, splits_for_load};
+pub use sizes::{MergeCandidate, limit_divisor, merges, splits_for_load};
 pub use suspicion::{Condemned, Suspicions};
 pub use view::{Assignment, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};

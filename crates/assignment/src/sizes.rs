@@ -13,6 +13,8 @@ const SOFT_DIVISOR_MAX: u64 = 64;
 const HOT_PART: u64 = 4;
 /// Requests per second below which no tablet is hot. A core serves some ten thousands.
 const HOT_REQUESTS_MIN: u64 = 5_000;
+/// Bytes below which a tablet is not split for its load: a few of its rows have it, and a split does not divide them.
+const HOT_BYTES_MIN: u64 = 1 << 20;
 /// Neighbours are merged if together they have less than this part of the limit, so that the result is not split again soon.
 const SMALL_PART: u64 = 4;
 /// Requests per second above which a small tablet stays: it was split for its load.
@@ -20,22 +22,21 @@ const IDLE_REQUESTS_MAX: u64 = 100;
 /// How long neighbours must have been unchanged. Tablets that were made for a load to come stay at least this long.
 const QUIET: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes from which on a tablet of a table is split: `limit` is the table's own, of which more `tablets` use more.
-pub fn split_bytes(limit: u64, servers: usize, tablets: usize) -> u64 {
+/// The part of a table's limit at which its tablets are split: the limit is divided by this. More `tablets` divide it less.
+pub fn limit_divisor(servers: usize, tablets: usize) -> u64 {
     if servers < 2 {
-        return limit;
+        return 1;
     }
     let divisor = (2 * servers as u64).min(SOFT_DIVISOR_MAX);
     let doublings = tablets.max(1).ilog2();
-    (limit / divisor)
-        .max(1)
-        .saturating_mul(1_u64.checked_shl(doublings).unwrap_or(u64::MAX))
-        .min(limit)
+    divisor.checked_shr(doublings).unwrap_or(0).max(1)
 }
 
-/// Whether a tablet is split for its load. `requests_of_server` are those of all tablets of its server, this one included.
-pub fn splits_for_load(tablet: &TabletView, requests_of_server: u64, servers: usize) -> bool {
-    servers > 1 && tablet.requests >= HOT_REQUESTS_MIN && tablet.requests >= requests_of_server / HOT_PART
+/// Whether a tablet is split for its load, with its bytes and its requests per second. `requests_of_server` are those of all
+/// tablets of its server, this one included.
+pub fn splits_for_load(bytes: u64, requests: u64, requests_of_server: u64, servers: usize) -> bool {
+    let is_hot = requests >= HOT_REQUESTS_MIN && requests >= requests_of_server / HOT_PART;
+    servers > 1 && bytes >= HOT_BYTES_MIN && is_hot
 }
 
 /// Two neighbours that are worth merging.
@@ -87,25 +88,21 @@ mod tests {
 
     #[test]
     fn the_soft_limit_doubles_up_to_the_limit() {
-        assert_eq!(split_bytes(1 << 30, 1, 1), 1 << 30);
-        let with_four = |tablets| split_bytes(1 << 30, 4, tablets);
-        assert_eq!(with_four(0), 1 << 27);
-        assert_eq!(with_four(1), 1 << 27);
-        assert_eq!(with_four(2), 1 << 28);
-        assert_eq!(with_four(7), 1 << 29);
-        assert_eq!(with_four(8), 1 << 30);
-        assert_eq!(with_four(1 << 40), 1 << 30);
-        assert_eq!(split_bytes(1 << 30, 1000, 1), 1 << 24);
-        assert_eq!(split_bytes(1, 1000, usize::MAX), 1);
+        assert_eq!(limit_divisor(1, 1), 1);
+        let with_four = [0, 1, 2, 7, 8, 1 << 40].map(|tablets| limit_divisor(4, tablets));
+        assert_eq!(with_four, [8, 8, 4, 2, 1, 1]);
+        assert_eq!(limit_divisor(1000, 1), SOFT_DIVISOR_MAX);
+        assert_eq!(limit_divisor(1000, usize::MAX), 1);
     }
 
     #[test]
     fn a_hot_tablet_is_split_where_another_server_can_help() {
-        let hot = tablet(1, 0, 8_000, QUIET);
-        assert!(splits_for_load(&hot, 20_000, 2));
-        assert!(!splits_for_load(&hot, 20_000, 1));
-        assert!(!splits_for_load(&hot, 40_000, 2));
-        assert!(!splits_for_load(&tablet(1, 0, 4_000, QUIET), 4_000, 2));
+        let large = 1 << 30;
+        assert!(splits_for_load(large, 8_000, 20_000, 2));
+        assert!(!splits_for_load(large, 8_000, 20_000, 1));
+        assert!(!splits_for_load(large, 8_000, 40_000, 2));
+        assert!(!splits_for_load(large, 4_000, 4_000, 2));
+        assert!(!splits_for_load(1000, 8_000, 20_000, 2));
     }
 
     #[test]

@@ -52,8 +52,8 @@ pub struct TabletLoad {
     pub bytes: u64,
     /// Bytes of its memtables.
     pub memtable_bytes: u64,
-    /// Mutations since the tablet was opened.
-    pub mutations: u64,
+    /// Rows read and written in a second.
+    pub requests: u64,
     /// Bytes that compactions have to read until nothing is due any more.
     pub compaction_debt_bytes: u64,
     /// Logs of other servers that the tablet was opened with and still needs: not everything of them is in its files.

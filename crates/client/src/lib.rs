@@ -35,4 +35,6 @@ pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use slow::{CallKind, SlowCall, SlowCalls};
 pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
-pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService};
+pub use tablets::{
+    SplitPolicy, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
+};

@@ -7,12 +7,13 @@ use crate::service::RowStream;
 use crate::snapshot::SnapshotFiles;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Durability, ErrorKind, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, SnapshotId, TableSchema,
-    TabletId,
+    Durability, ErrorKind, FamilyId, RequestToken, RowBatch, RowRange, RowSet, RowWrites, SnapshotId, TableId,
+    TableSchema, TabletId,
 };
 
 /// A read of rows of one tablet.
@@ -107,6 +108,15 @@ pub struct TabletSample {
     pub rows: Vec<(Bytes, u64)>,
 }
 
+/// When tablets are split, as far as the number of servers decides it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitPolicy {
+    /// Servers that may have tablets.
+    pub servers: usize,
+    /// Tables with few tablets for so many servers: their limit is divided by this.
+    pub divisors: BTreeMap<TableId, u64>,
+}
+
 /// Control of tablets, by the master.
 #[async_trait]
 pub trait TabletControl: Send + Sync + 'static {
@@ -136,8 +146,13 @@ pub trait TabletControl: Send + Sync + 'static {
     /// The compactions of a tablet that run or were requested.
     async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
 
-    /// Tablets past their split size.
-    async fn split_candidates(&self) -> Vec<TabletId>;
+    /// Servers that may have tablets; 1 where there is no cluster.
+    fn servers(&self) -> usize {
+        1
+    }
+
+    /// Tablets past their split size, or too busy.
+    async fn split_candidates(&self, policy: &SplitPolicy) -> Vec<TabletId>;
 
     /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files, `left` and
     /// `right`, that are not served yet. They meet at the row `at`, which is inside of the tablet, or in its middle. Returns

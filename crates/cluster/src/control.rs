@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
 use stele_catalog::{Homes, Reassignment};
-use stele_client::{CompactionState, ServiceError, ServiceResult, SnapshotFiles, TabletControl};
+use stele_client::{CompactionState, ServiceError, ServiceResult, SnapshotFiles, SplitPolicy, TabletControl};
 use stele_coord::Coord;
 use stele_types::{Epoch, ErrorKind, FamilyId, RowRange, ServerId, SnapshotId, TableSchema, TabletId};
 
@@ -341,10 +341,15 @@ impl TabletControl for ClusterControl {
         self.call_owner(tablet, TabletCall::Compaction(tablet)).await
     }
 
-    async fn split_candidates(&self) -> Vec<TabletId> {
+    fn servers(&self) -> usize {
+        self.targets().len()
+    }
+
+    async fn split_candidates(&self, policy: &SplitPolicy) -> Vec<TabletId> {
         let view = self.local.members.view();
         let asked = view.servers.keys().map(|server| async move {
-            let candidates: ServiceResult<Vec<TabletId>> = self.call(*server, TabletCall::SplitCandidates).await;
+            let call = TabletCall::SplitCandidates(policy.clone());
+            let candidates: ServiceResult<Vec<TabletId>> = self.call(*server, call).await;
             candidates.unwrap_or_default()
         });
         futures::future::join_all(asked).await.concat()

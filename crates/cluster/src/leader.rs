@@ -16,16 +16,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{Suspicions, decide};
-use stele_client::ServiceResult;
+use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord};
 use stele_peer::Probe;
 use stele_storage::Storage;
-use stele_types::ServerId;
+use stele_types::{ErrorKind, ServerId};
 use tokio::sync::watch;
 use view::Observed;
 
 /// Pause between two rounds, if nothing changes meanwhile.
 const ROUND: Duration = Duration::from_millis(200);
+/// Longest time between two decisions. Between them a round decides nothing if nothing has changed since the last one.
+const DECISION_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for a report. A server that takes longer has none in this round.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
@@ -44,8 +46,19 @@ pub(crate) struct Leader {
     /// Facts that were observed over time.
     observed: Mutex<Observed>,
     suspicions: Mutex<Suspicions>,
-    /// The newest reports, for status pages.
-    reports: Mutex<BTreeMap<ServerId, ServerReport>>,
+    /// The newest reports, with all tablets.
+    reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
+    decided: Mutex<Decided>,
+}
+
+/// The state at the last decision.
+#[derive(Default)]
+struct Decided {
+    at: Duration,
+    /// The revision of the catalog, and the counts of changes that servers report.
+    from: (u64, BTreeMap<ServerId, u64>),
+    /// Whether there was nothing to do, and no server was silent.
+    is_calm: bool,
 }
 
 impl Leader {
@@ -68,47 +81,48 @@ impl Leader {
             observed: Mutex::default(),
             suspicions: Mutex::default(),
             reports: Mutex::default(),
+            decided: Mutex::default(),
         })
     }
 
-    /// The newest reports of servers.
-    pub(crate) fn reports(&self) -> BTreeMap<ServerId, ServerReport> {
+    /// The newest reports of servers, with all tablets.
+    pub(crate) fn reports(&self) -> BTreeMap<ServerId, Arc<ServerReport>> {
         self.reports.lock().clone()
     }
 
     /// Leads until `ended` says that the term is over.
     pub(crate) async fn lead(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         let mut changes = self.local.members.changes();
+        let mut members_changed = true;
         loop {
             if *ended.borrow() {
                 return;
             }
-            self.round().await;
-            changes.mark_unchanged();
+            self.round(members_changed).await;
             tokio::select! {
                 biased;
-                () = self.local.env.sleep(ROUND) => {}
-                _ = changes.changed() => {}
+                () = self.local.env.sleep(ROUND) => members_changed = false,
+                _ = changes.changed() => members_changed = true,
                 _ = ended.changed() => {}
             }
         }
     }
 
-    async fn round(self: &Arc<Self>) {
+    async fn round(self: &Arc<Self>, members_changed: bool) {
         // Reports first: the catalog must be at least as new.
-        let mut reports = self.gather().await;
+        let reports = self.gather().await;
         let now = self.local.env.now();
+        if !members_changed && self.is_calm(&reports, now) {
+            return;
+        }
         // Before the catalog, too: a tablet that is not coming any more has its record.
         let coming = self.control.coming();
-        for report in reports.values_mut() {
-            report.tablets.retain(|report| !coming.contains(&report.tablet));
-        }
+        let revision = self.local.catalog.applied();
         let view = {
             let members = self.local.members.view();
             let catalog = self.local.catalog.view();
-            self.observed.lock().view(&members, &catalog, &reports, now)
+            self.observed.lock().view((&members, &catalog), &reports, &coming, now)
         };
-        *self.reports.lock() = reports.clone();
         let condemned = {
             let mut suspicions = self.suspicions.lock();
             suspicions.expire(&view, now);
@@ -117,32 +131,68 @@ impl Leader {
         for server in &condemned.held_back {
             tracing::warn!(%server, "the server looks dead, but so do more than half of all: its tablets stay");
         }
-        for order in decide(&view, &condemned.dead) {
+        let orders = decide(&view, &condemned.dead);
+        let prepared = reports.values().any(|report| !report.prepared.is_empty());
+        let everybody = reports.len() == view.servers.len();
+        *self.decided.lock() = Decided {
+            at: now,
+            from: (revision, changes(&reports)),
+            is_calm: orders.is_empty() && !prepared && everybody && coming.is_empty(),
+        };
+        for order in orders {
             self.orders.begin(self, order, &view);
         }
         self.orders.commit(self).await;
         self.undo_abandoned(&reports);
     }
 
+    /// Whether the last decision stands: it had no orders, it is not old, and is from the same state.
+    fn is_calm(&self, reports: &BTreeMap<ServerId, Arc<ServerReport>>, now: Duration) -> bool {
+        let prepared = reports.values().any(|report| !report.prepared.is_empty());
+        let decided = self.decided.lock();
+        decided.is_calm
+            && !prepared
+            && now.saturating_sub(decided.at) < DECISION_INTERVAL
+            && decided.from == (self.local.catalog.applied(), changes(reports))
+    }
+
     /// Asks every server for its report; searches for evidence about those that do not answer.
-    async fn gather(self: &Arc<Self>) -> BTreeMap<ServerId, ServerReport> {
+    async fn gather(self: &Arc<Self>) -> BTreeMap<ServerId, Arc<ServerReport>> {
         let members = self.local.members.view();
-        let asked = members.servers.keys().map(|server| async move {
-            let report: ServiceResult<ServerReport> =
-                self.local.order(self.term, *server, Request::Report, REPORT_WAIT).await;
-            match report {
-                Ok(report) => {
-                    self.suspicions.lock().answered(*server);
-                    Some((*server, report))
-                }
-                Err(error) => {
-                    tracing::debug!(%server, %error, "no report of a server");
-                    self.investigate(*server).await;
-                    None
+        let known = self.reports();
+        let asked = members.servers.keys().map(|server| {
+            let known = known.get(server).cloned();
+            async move {
+                match self.report_of(*server, known).await {
+                    Ok(report) => {
+                        self.suspicions.lock().answered(*server);
+                        Some((*server, report))
+                    }
+                    Err(error) => {
+                        tracing::debug!(%server, %error, "no report of a server");
+                        self.investigate(*server).await;
+                        None
+                    }
                 }
             }
         });
-        futures::future::join_all(asked).await.into_iter().flatten().collect()
+        let reports: BTreeMap<_, _> = futures::future::join_all(asked).await.into_iter().flatten().collect();
+        *self.reports.lock() = reports.clone();
+        reports
+    }
+
+    /// The report of a server with all tablets, of which `known` is the one before.
+    async fn report_of(&self, server: ServerId, known: Option<Arc<ServerReport>>) -> ServiceResult<Arc<ServerReport>> {
+        let request = Request::Report(known.as_ref().map_or(0, |known| known.version));
+        let mut report: ServerReport = self.local.order(self.term, server, request, REPORT_WAIT).await?;
+        if report.tablets.is_none() {
+            let known = known.filter(|known| known.version == report.version).ok_or_else(|| {
+                let message = format!("the report of server {server} has no tablets");
+                ServiceError::new(ErrorKind::Internal, message)
+            })?;
+            report.tablets.clone_from(&known.tablets);
+        }
+        Ok(Arc::new(report))
     }
 
     async fn investigate(&self, suspect: ServerId) {
@@ -163,7 +213,7 @@ impl Leader {
 
     /// Tells servers the outcome of replacements that a former leader began, or whose preparation got no answer. Only this
     /// leader changes the catalog, so the catalog knows.
-    fn undo_abandoned(self: &Arc<Self>, reports: &BTreeMap<ServerId, ServerReport>) {
+    fn undo_abandoned(self: &Arc<Self>, reports: &BTreeMap<ServerId, Arc<ServerReport>>) {
         for (server, report) in reports {
             for (first, number) in &report.prepared {
                 if self.control.is_replacing(*server, *first) {
@@ -186,4 +236,11 @@ impl Leader {
             }
         }
     }
+}
+
+fn changes(reports: &BTreeMap<ServerId, Arc<ServerReport>>) -> BTreeMap<ServerId, u64> {
+    reports
+        .iter()
+        .map(|(server, report)| (*server, report.changes))
+        .collect()
 }

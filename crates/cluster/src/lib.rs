@@ -32,6 +32,7 @@ mod messages;
 mod node;
 mod peers;
 mod records;
+mod reporting;
 mod roots;
 mod session;
 mod status;

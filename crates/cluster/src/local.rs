@@ -4,6 +4,7 @@ use crate::codec::{self, Outcome, outcome};
 use crate::members::Members;
 use crate::messages::{Call, Request, ServerReport, TabletReport, TabletState};
 use crate::peers::Peers;
+use crate::reporting::Reporting;
 use crate::tablet_calls;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,6 +39,7 @@ pub(crate) struct Local {
     pub(crate) members: Arc<Members>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) server: Arc<TabletServer>,
+    reporting: Reporting,
     /// Tablets that are being opened.
     opening: Mutex<BTreeMap<TabletId, Epoch>>,
     /// Tablets that were closed here, under the newest such epoch, and whether all is in their files. They are not opened again
@@ -61,6 +63,7 @@ impl Local {
             members,
             peers,
             server,
+            reporting: Reporting::default(),
             opening: Mutex::default(),
             closed: Mutex::default(),
             leader: Mutex::new(None),
@@ -203,7 +206,7 @@ impl Local {
                     epoch,
                     state,
                     bytes: 0,
-                    mutations: 0,
+                    requests: 0,
                 };
                 tablets.insert(tablet, report);
             }
@@ -218,12 +221,14 @@ impl Local {
                 epoch: of_tablet.epoch,
                 state,
                 bytes: of_tablet.bytes + of_tablet.memtable_bytes,
-                mutations: of_tablet.mutations,
+                requests: of_tablet.requests,
             };
             tablets.insert(of_tablet.tablet, report);
         }
         Ok(ServerReport {
-            tablets: tablets.into_values().collect(),
+            version: 0,
+            changes: 0,
+            tablets: Some(tablets.into_values().collect()),
             memtable_bytes: load.memtable_bytes,
             log_bytes: load.log_bytes,
             prepared: self.server.prepared_replacements(),
@@ -244,7 +249,10 @@ impl Local {
     pub(crate) async fn answer(self: &Arc<Self>, call: Call) -> ServiceResult<Bytes> {
         self.check_term(call.term)?;
         match call.request {
-            Request::Report => codec::encode(&self.report().await?),
+            Request::Report(known) => {
+                let report = self.report().await?;
+                codec::encode(&self.reporting.shorten(report, known, self.env.now()))
+            }
             Request::Open(assignments) => codec::encode(&self.open(assignments).await),
             Request::Close { tablet, epoch, closing } => {
                 self.close(tablet, epoch, closing).await?;

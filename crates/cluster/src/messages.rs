@@ -19,8 +19,8 @@ pub(crate) struct Call {
 /// The request of a control call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// To a member: its tablets. The answer is a [`ServerReport`].
-    Report,
+    /// To a member: its tablets, unless the caller knows its list of this version. The answer is a [`ServerReport`].
+    Report(u64),
     /// To a member: open these. The answer is an outcome for each.
     Open(Vec<Assignment>),
     /// To a member: close a tablet.
@@ -79,8 +79,12 @@ pub(crate) enum ClusterCall {
 /// A server's word on its tablets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerReport {
-    /// The tablets that it serves, opens, or has closed for a move.
-    pub tablets: Vec<TabletReport>,
+    /// Of the list of tablets, from 1 on. It grows with each change of the list.
+    pub version: u64,
+    /// Changes of the list so far, without those of sizes and loads.
+    pub changes: u64,
+    /// The tablets that it serves, opens, or has closed for a move. Absent if the caller knows this version of the list.
+    pub tablets: Option<Vec<TabletReport>>,
     /// Bytes of its memtables.
     pub memtable_bytes: u64,
     /// Bytes of its log.
@@ -100,8 +104,8 @@ pub(crate) struct TabletReport {
     pub state: TabletState,
     /// Bytes of files and memtables.
     pub bytes: u64,
-    /// Mutations since it was opened.
-    pub mutations: u64,
+    /// Rows read and written in a second.
+    pub requests: u64,
 }
 
 /// The state of a tablet on a server; as in [`stele_assignment::ServedState`].

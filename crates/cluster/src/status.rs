@@ -2,7 +2,7 @@
 
 use crate::leader::Leader;
 use crate::messages::TabletState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use stele_client::{ClusterStatus, ServerStatus, TabletStatus};
 use stele_types::ServerId;
 
@@ -10,17 +10,18 @@ use stele_types::ServerId;
 pub(crate) fn status(leader: &Leader) -> ClusterStatus {
     let (members, catalog) = (leader.local.members.view(), leader.local.catalog.view());
     let reports = leader.reports();
+    let listed = reports.iter().flat_map(|(server, report)| {
+        let tablets = report.tablets.iter().flatten();
+        tablets.map(|tablet| ((*server, tablet.tablet, tablet.epoch), tablet))
+    });
+    let listed: HashMap<_, _> = listed.collect();
     let mut counts: BTreeMap<ServerId, usize> = BTreeMap::new();
     let mut tablets = Vec::new();
     for (name, table) in &catalog.tables {
         for tablet in table.tablets() {
             let assignment = &tablet.assignment;
             let owner = assignment.owner;
-            let report = owner.and_then(|owner| {
-                let report = reports.get(&owner.server)?;
-                let found = report.tablets.iter().find(|found| found.tablet == tablet.id);
-                found.filter(|found| found.epoch == owner.epoch)
-            });
+            let report = owner.and_then(|owner| listed.get(&(owner.server, tablet.id, owner.epoch)));
             if let Some(owner) = owner {
                 *counts.entry(owner.server).or_default() += 1;
             }

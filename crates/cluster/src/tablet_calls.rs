@@ -4,7 +4,7 @@ use crate::codec::{self, Outcome, outcome};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use stele_client::{ServiceResult, TabletControl};
+use stele_client::{ServiceResult, SplitPolicy, TabletControl};
 use stele_types::{RowRange, TableSchema, TabletId};
 
 /// One call; the answer is the result of the method.
@@ -26,7 +26,7 @@ pub(crate) enum TabletCall {
         major: bool,
     },
     Compaction(TabletId),
-    SplitCandidates,
+    SplitCandidates(SplitPolicy),
     PrepareSplit {
         tablet: TabletId,
         halves: (TabletId, TabletId),
@@ -60,7 +60,7 @@ pub(crate) async fn answer(tablets: &dyn TabletControl, call: TabletCall) -> Ser
         TabletCall::Flush(tablet) => done(tablets.flush(tablet).await),
         TabletCall::Compact { tablet, major } => done(tablets.compact(tablet, major).await),
         TabletCall::Compaction(tablet) => codec::encode(&tablets.compaction(tablet).await?),
-        TabletCall::SplitCandidates => codec::encode(&tablets.split_candidates().await),
+        TabletCall::SplitCandidates(policy) => codec::encode(&tablets.split_candidates(&policy).await),
         TabletCall::PrepareSplit { tablet, halves, at } => {
             codec::encode(&tablets.prepare_split(tablet, halves, at).await?)
         }

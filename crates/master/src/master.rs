@@ -6,11 +6,13 @@
 
 use crate::error::from_catalog;
 use crate::replacement::Replacements;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use stele_assignment::limit_divisor;
 use stele_catalog::{Catalog, CatalogError, SnapshotEntry, TableEntry};
-use stele_client::{ServiceError, ServiceResult, TabletControl};
+use stele_client::{ServiceError, ServiceResult, SplitPolicy, TabletControl};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
 use tokio::sync::Mutex;
@@ -134,7 +136,7 @@ impl Master {
             usize::from(self.replacements.decide().await?)
         };
         let mut failure = None;
-        for tablet in self.tablets.split_candidates().await {
+        for tablet in self.tablets.split_candidates(&self.split_policy()).await {
             let _changing = self.changing.lock().await;
             match self.replacements.split(tablet, None).await {
                 Ok(done) => split += usize::from(done.is_some()),
@@ -143,6 +145,21 @@ impl Master {
             }
         }
         failure.map_or(Ok(split), Err)
+    }
+}
+
+impl Master {
+    /// Tables begin with small tablets, so that all servers soon have a part of them.
+    fn split_policy(&self) -> SplitPolicy {
+        let servers = self.tablets.servers();
+        let mut divisors = BTreeMap::new();
+        if servers > 1 {
+            let view = self.catalog.view();
+            let tables = view.tables.values();
+            let all = tables.map(|table| (table.schema.id, limit_divisor(servers, table.tablets().len())));
+            divisors.extend(all.filter(|(_, divisor)| *divisor > 1));
+        }
+        SplitPolicy { servers, divisors }
     }
 }
 

@@ -183,6 +183,12 @@ impl Traffic {
     pub fn per_second(&self) -> (f32, f32) {
         (self.reads.per_second(), self.writes.per_second())
     }
+
+    /// Reads and writes in a second together.
+    pub(crate) fn requests_per_second(&self) -> u64 {
+        let (reads, writes) = self.per_second();
+        (reads + writes) as u64
+    }
 }
 
 impl Heat {

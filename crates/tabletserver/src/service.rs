@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
     Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult,
-    SnapshotFiles, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample,
-    TabletService,
+    SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation,
+    TabletSample, TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
@@ -98,8 +98,8 @@ impl TabletControl for TabletServer {
         self.upkeep.compactor.state(tablet)
     }
 
-    async fn split_candidates(&self) -> Vec<TabletId> {
-        self.splitter.candidates()
+    async fn split_candidates(&self, policy: &SplitPolicy) -> Vec<TabletId> {
+        self.splitter.candidates(policy)
     }
 
     async fn prepare_split(

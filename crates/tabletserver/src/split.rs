@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ServiceError, ServiceResult};
+use stele_assignment::splits_for_load;
+use stele_client::{ServiceError, ServiceResult, SplitPolicy};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
 use stele_tablet::{Tablet, TabletError, TabletMetrics};
@@ -34,21 +35,27 @@ struct SplitCheck {
     tablets: usize,
     /// Whether none was too large, tried or not.
     is_idle: bool,
+    /// The policy of the check.
+    policy: SplitPolicy,
     /// Probes skipped since.
     left_out: u32,
 }
 
 impl SplitCheck {
     /// Whether another check would find nothing, as the last one did.
-    fn may_leave_out(&mut self, made_bytes: u64, tablets: usize) -> bool {
-        let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
-        let may = is_same && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
+    fn may_leave_out(&mut self, made_bytes: u64, tablets: usize, policy: &SplitPolicy) -> bool {
+        let is_same = self.made_bytes == made_bytes && self.tablets == tablets && self.policy == *policy;
+        // Several servers divide loads, too, and loads change without a file.
+        let may = is_same && policy.servers < 2 && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
         self.left_out = if may { self.left_out + 1 } else { 0 };
         assert!(
             self.left_out <= PROBES_SKIPPED_MAX,
             "a bounded number of checks is left out"
         );
         (self.made_bytes, self.tablets) = (made_bytes, tablets);
+        if !is_same {
+            self.policy.clone_from(policy);
+        }
         may
     }
 }
@@ -91,13 +98,13 @@ impl Splitter {
         }
     }
 
-    /// Tablets past their table's split size, or the server's. One that could not be divided is tried again when it has
-    /// doubled, one of which a split failed otherwise, after a while.
-    pub(crate) fn candidates(&self) -> Vec<TabletId> {
+    /// Tablets past their table's split size, or the server's, and those that have much of its load. One that could not be
+    /// divided is tried again when it has doubled, one of which a split failed otherwise, after a while.
+    pub(crate) fn candidates(&self, policy: &SplitPolicy) -> Vec<TabletId> {
         let mut candidates = Vec::new();
         let made_bytes = self.made.flush_bytes.get() + self.made.compaction_written_bytes.get();
         let mut looked = self.looked.lock();
-        if looked.may_leave_out(made_bytes, self.tablets.count()) {
+        if looked.may_leave_out(made_bytes, self.tablets.count(), policy) {
             return candidates;
         }
         looked.is_idle = true;
@@ -105,22 +112,29 @@ impl Splitter {
         let mut failed = self.failed.lock();
         failed.retain(|tablet, until| now < *until && self.tablets.is_served(*tablet));
         let mut indivisible = self.indivisible.lock();
-        for served in self.tablets.all() {
+        let all = self.tablets.all();
+        let requests: u64 = all.iter().map(|served| served.traffic.requests_per_second()).sum();
+        for served in all {
+            let id = served.tablet.id();
             let bytes = served.tablet.state().lasting_bytes();
-            let own = served.tablet.schema().tablet_bytes_max;
-            let most = if own == 0 { self.tablet_bytes_max } else { own };
-            let grown = indivisible
-                .get(&served.tablet.id())
-                .is_none_or(|tried| bytes > tried * 2);
-            if bytes > most && grown {
+            let is_hot = splits_for_load(bytes, served.traffic.requests_per_second(), requests, policy.servers);
+            let grown = indivisible.get(&id).is_none_or(|tried| bytes > tried * 2);
+            if (is_hot || bytes > self.split_bytes(&served, policy)) && grown {
                 looked.is_idle = false;
-                if !failed.contains_key(&served.tablet.id()) {
-                    candidates.push(served.tablet.id());
+                if !failed.contains_key(&id) {
+                    candidates.push(id);
                 }
             }
         }
         indivisible.retain(|tablet, _| self.tablets.is_served(*tablet));
         candidates
+    }
+
+    /// Bytes above which a tablet is split.
+    fn split_bytes(&self, served: &Served, policy: &SplitPolicy) -> u64 {
+        let (table, own) = served.tablet.with_schema(|schema| (schema.id, schema.tablet_bytes_max));
+        let limit = if own == 0 { self.tablet_bytes_max } else { own };
+        limit / policy.divisors.get(&table).copied().unwrap_or(1).max(1)
     }
 
     /// Ends the time for which a tablet is left alone after a split of it failed.
@@ -238,20 +252,32 @@ impl Splitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_types::TableId;
 
     #[test]
     fn looks_are_left_out_only_while_nothing_changes() {
         let mut look = SplitCheck::default();
-        assert!(!look.may_leave_out(0, 2), "nobody has looked yet");
+        let policy = SplitPolicy::default();
+        assert!(!look.may_leave_out(0, 2, &policy), "nobody has looked yet");
         look.is_idle = true;
         for _ in 0..PROBES_SKIPPED_MAX {
-            assert!(look.may_leave_out(0, 2));
+            assert!(look.may_leave_out(0, 2, &policy));
         }
-        assert!(!look.may_leave_out(0, 2), "now and then all the same");
-        assert!(look.may_leave_out(0, 2));
-        assert!(!look.may_leave_out(10, 2), "a file was made");
-        assert!(!look.may_leave_out(10, 3), "a tablet is there");
+        assert!(!look.may_leave_out(0, 2, &policy), "now and then all the same");
+        assert!(look.may_leave_out(0, 2, &policy));
+        assert!(!look.may_leave_out(10, 2, &policy), "a file was made");
+        assert!(!look.may_leave_out(10, 3, &policy), "a tablet is there");
+        let more = SplitPolicy {
+            divisors: [(TableId(1), 2)].into(),
+            ..policy.clone()
+        };
+        assert!(!look.may_leave_out(10, 3, &more), "a limit is lower");
+        assert!(look.may_leave_out(10, 3, &more));
+        let servers = SplitPolicy { servers: 2, ..policy };
+        for _ in 0..2 {
+            assert!(!look.may_leave_out(10, 3, &servers), "loads change");
+        }
         look.is_idle = false;
-        assert!(!look.may_leave_out(10, 3), "one is to be split");
+        assert!(!look.may_leave_out(10, 3, &more), "one is to be split");
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::members;
 use crate::messages::{ServerReport, TabletState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
 use stele_catalog::{CatalogView, TabletEntry};
-use stele_types::{Epoch, ServerId, TabletId};
+use stele_types::{ServerId, TabletId};
 
 /// Observations of one term of leadership.
 #[derive(Default)]
@@ -22,21 +23,16 @@ struct Observation {
     /// Since when it has this owner.
     since: Duration,
     bytes: u64,
-    /// Its counter of mutations, and when it was read.
-    counted: (Epoch, u64, Duration),
     requests: u64,
 }
 
-/// Time over which a rate is measured at least.
-const RATE_INTERVAL: Duration = Duration::from_secs(1);
-
 impl Observed {
-    /// The view now.
+    /// The view now, without tablets that are coming: nothing is decided about them.
     pub(crate) fn view(
         &mut self,
-        members: &members::View,
-        catalog: &CatalogView,
-        reports: &BTreeMap<ServerId, ServerReport>,
+        (members, catalog): (&members::View, &CatalogView),
+        reports: &BTreeMap<ServerId, Arc<ServerReport>>,
+        coming: &BTreeSet<TabletId>,
         now: Duration,
     ) -> View {
         self.ended.retain(|server, _| !members.servers.contains_key(server));
@@ -50,12 +46,15 @@ impl Observed {
                 session,
                 log: if log.sealed { LogState::Sealed } else { LogState::Open },
                 draining: members.draining.contains(server),
-                report: reports.get(server).map(report_of).unwrap_or_default(),
+                report: reports
+                    .get(server)
+                    .map(|report| report_of(report, coming))
+                    .unwrap_or_default(),
             };
             servers.insert(*server, view);
         }
         self.ended.retain(|server, _| members.logs.contains_key(server));
-        self.note(reports, now);
+        self.note(reports);
         let mut tables = Vec::with_capacity(catalog.tables.len());
         let mut seen = 0;
         for table in catalog.tables.values() {
@@ -68,7 +67,7 @@ impl Observed {
             });
         }
         if self.tablets.len() > 2 * seen + 1024 {
-            let known: std::collections::BTreeSet<TabletId> = tables
+            let known: BTreeSet<TabletId> = tables
                 .iter()
                 .flat_map(|table| &table.tablets)
                 .map(|tablet| tablet.id)
@@ -78,23 +77,13 @@ impl Observed {
         View { servers, tables }
     }
 
-    fn note(&mut self, reports: &BTreeMap<ServerId, ServerReport>, now: Duration) {
-        for report in reports.values().flat_map(|report| &report.tablets) {
+    fn note(&mut self, reports: &BTreeMap<ServerId, Arc<ServerReport>>) {
+        for report in reports.values().flat_map(|report| report.tablets.iter().flatten()) {
             let Some(known) = self.tablets.get_mut(&report.tablet) else {
                 continue;
             };
-            if known.owner.is_none_or(|owner| owner.epoch != report.epoch) {
-                continue;
-            }
-            known.bytes = report.bytes;
-            let (epoch, mutations, at) = known.counted;
-            let passed = now.saturating_sub(at);
-            if epoch != report.epoch || report.mutations < mutations {
-                known.counted = (report.epoch, report.mutations, now);
-            } else if passed >= RATE_INTERVAL {
-                let per_second = (report.mutations - mutations) as f64 / passed.as_secs_f64();
-                known.requests = per_second as u64;
-                known.counted = (report.epoch, report.mutations, now);
+            if known.owner.is_some_and(|owner| owner.epoch == report.epoch) {
+                (known.bytes, known.requests) = (report.bytes, report.requests);
             }
         }
     }
@@ -105,7 +94,6 @@ impl Observed {
             owner,
             since: now,
             bytes: 0,
-            counted: (Epoch::default(), 0, now),
             requests: 0,
         });
         if known.owner != owner {
@@ -121,14 +109,15 @@ impl Observed {
     }
 }
 
-fn report_of(report: &ServerReport) -> BTreeMap<TabletId, Report> {
+fn report_of(report: &ServerReport, coming: &BTreeSet<TabletId>) -> BTreeMap<TabletId, Report> {
     let state = |state| match state {
         TabletState::Opening => ServedState::Opening,
         TabletState::Replayed => ServedState::Replayed,
         TabletState::Serving => ServedState::Serving,
         TabletState::Closed => ServedState::Closed,
     };
-    let tablets = report.tablets.iter().map(|tablet| {
+    let known = report.tablets.iter().flatten();
+    let tablets = known.filter(|tablet| !coming.contains(&tablet.tablet)).map(|tablet| {
         let report = Report {
             epoch: tablet.epoch,
             state: state(tablet.state),

@@ -7,10 +7,10 @@
 mod snapshots;
 
 use super::*;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{GroupUpdate, NewFamily, SnapshotFiles, TabletControl};
+use stele_client::{GroupUpdate, NewFamily, SnapshotFiles, SplitPolicy, TabletControl};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
@@ -37,6 +37,9 @@ struct Noting {
     catalog: parking_lot::Mutex<Option<Arc<Catalog>>>,
     /// Families that were told of, and those that the catalog showed by then.
     told: parking_lot::Mutex<Vec<(usize, usize)>>,
+    servers: AtomicUsize,
+    /// Of the last search for tablets to split.
+    policy: parking_lot::Mutex<SplitPolicy>,
 }
 
 #[async_trait]
@@ -81,7 +84,12 @@ impl TabletControl for Noting {
         Ok(CompactionState::None)
     }
 
-    async fn split_candidates(&self) -> Vec<TabletId> {
+    fn servers(&self) -> usize {
+        self.servers.load(Ordering::Relaxed).max(1)
+    }
+
+    async fn split_candidates(&self, policy: &SplitPolicy) -> Vec<TabletId> {
+        *self.policy.lock() = policy.clone();
         self.large.lock().iter().copied().collect()
     }
 
@@ -306,6 +314,29 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
         let records = coord.list("catalog/tablet/").await.unwrap().len();
         assert_eq!(records, if is_dropped { 1 } else { 3 });
     }
+}
+
+/// A table of one tablet is on one server. Of four servers each would have a part of it soon.
+#[tokio::test]
+async fn tables_with_few_tablets_are_divided_sooner_among_several_servers() {
+    let (_, _, tablets, master) = unsure(false).await;
+    master.create_table(new_table(&TableName::new("n", "t"))).await.unwrap();
+    let large = tablets.made.lock()[0];
+    *tablets.large.lock() = Some(large);
+    assert_eq!(master.split_due().await.unwrap(), 1);
+    assert_eq!(
+        *tablets.policy.lock(),
+        SplitPolicy {
+            servers: 1,
+            ..SplitPolicy::default()
+        }
+    );
+    *tablets.large.lock() = None;
+    tablets.servers.store(4, Ordering::Relaxed);
+    master.split_due().await.unwrap();
+    let policy = tablets.policy.lock().clone();
+    assert_eq!(policy.servers, 4);
+    assert_eq!(policy.divisors.values().copied().collect::<Vec<_>>(), [4]);
 }
 
 /// Moved back while a half still has its oldest cells where they were, a family would have them taken for its newest.

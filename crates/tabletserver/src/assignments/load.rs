@@ -23,7 +23,7 @@ impl Assignments {
                 epoch: tablet.epoch(),
                 bytes: tablet.state().lasting_bytes(),
                 memtable_bytes: served.memtable_bytes(),
-                mutations: tablet.next_sequence().counter().saturating_sub(1),
+                requests: served.traffic.requests_per_second(),
                 compaction_debt_bytes: tablet.compaction_debt(),
                 logs: self.logs_of(tablet),
             });

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stele_client::SplitPolicy;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_coord::EmbeddedCoord;
 use stele_env::Env;
@@ -625,7 +626,7 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
         put(&server, row, None).await;
     }
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    assert_eq!(server.splitter.candidates(), [TABLETS[0]]);
+    assert_eq!(server.splitter.candidates(&SplitPolicy::default()), [TABLETS[0]]);
     put(&server, "e", None).await;
     device.refuses_manifests.store(true, Ordering::Relaxed);
     let halves = [TabletId(11), TabletId(12)];
@@ -634,11 +635,32 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
         .prepare(TABLETS[0], halves.into(), None)
         .await
         .unwrap_err();
-    assert!(server.splitter.candidates().is_empty());
+    assert!(server.splitter.candidates(&SplitPolicy::default()).is_empty());
     device.refuses_manifests.store(false, Ordering::Relaxed);
     // Its time is over.
     server.splitter.end_pause(TABLETS[0]);
-    assert_eq!(server.splitter.candidates(), [TABLETS[0]]);
+    assert_eq!(server.splitter.candidates(&SplitPolicy::default()), [TABLETS[0]]);
+    server.shut_down().await;
+}
+
+/// A table with few tablets for its servers is divided sooner; the check is repeated although no file was made.
+#[tokio::test]
+async fn a_divided_limit_makes_a_small_tablet_a_candidate() {
+    let device = Watched::over(MemoryStorage::new());
+    let options = ServerOptions {
+        tablet_bytes_max: 1 << 20,
+        ..options()
+    };
+    let server = first_with(&device, None, options).await;
+    put(&server, "a", None).await;
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    let policy = |divisor| SplitPolicy {
+        servers: 1,
+        divisors: [(TableId(1), divisor)].into(),
+    };
+    assert!(server.splitter.candidates(&policy(1)).is_empty());
+    assert_eq!(server.splitter.candidates(&policy(1 << 20)), [TABLETS[0]]);
+    assert!(server.splitter.candidates(&policy(2)).is_empty());
     server.shut_down().await;
 }
 
