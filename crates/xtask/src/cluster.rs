@@ -1,25 +1,35 @@
 //! Runs a cluster on this machine.
 //!
-//! It has an etcd of three members, an S3 server, and nodes of Stele, all on loopback.
+//! It has an etcd of three members, an S3 server, and nodes of Stele, all on loopback or in network namespaces.
 //!
 //! * Without options it runs until it is interrupted.
 //! * `--kills N`: kills a node in each of N rounds while Google's client writes through the others. No acknowledged write may
 //!   be missing afterwards.
+//! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
+//! * `--moves N`: moves tablets and restarts all nodes under load; no client may see an error.
+//! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
+mod chaos;
+mod failover;
 mod failures;
+mod fault;
 mod members;
+mod moves;
+mod node;
+mod registers;
 
-use crate::server::{self, Process, Scratch, free_address, http_get};
-use crate::shell::Run;
+use crate::hosts::{self, Host, Network};
+use crate::server::{self, Scratch};
 use crate::stores::{self, Store};
+use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
 use members::Members;
+use node::{Node, Status};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Memory of each node, unless the command line says otherwise.
-const MEMORY: &str = "512MiB";
-/// A node joins in seconds.
-const READY_WAIT: Duration = Duration::from_secs(60);
+/// Tablets have owners again seconds after any fault.
+const SETTLE_WAIT: Duration = Duration::from_secs(90);
 
 /// The options of `cargo xtask cluster`.
 #[derive(clap::Args)]
@@ -28,8 +38,26 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3)]
     nodes: usize,
     /// Rounds in each of which a node is killed under load, and another one takes its place.
-    #[arg(long, value_name = "ROUNDS")]
+    #[arg(long, value_name = "ROUNDS", group = "task")]
     kills: Option<u32>,
+    /// Rounds in each of which a node is killed whose log holds as much as `--log-mib` says.
+    #[arg(long, value_name = "ROUNDS", group = "task")]
+    failovers: Option<u32>,
+    /// The log of a node that is killed, in MiB.
+    #[arg(long, default_value_t = 256)]
+    log_mib: u64,
+    /// Moves of tablets under load, then a restart of each node.
+    #[arg(long, value_name = "MOVES", group = "task")]
+    moves: Option<u32>,
+    /// Minutes of random faults.
+    #[arg(long, value_name = "MINUTES", group = "task")]
+    chaos: Option<u64>,
+    /// Makes the choices of `--chaos` repeatable.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Shows the checker wrong answers, so that `--chaos` must fail.
+    #[arg(long)]
+    planted_stale_reads: bool,
     /// Further arguments of `stele start`.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -38,33 +66,39 @@ pub struct Arguments {
 /// Everything that runs; killed when dropped.
 pub struct Cluster {
     scratch: Scratch,
+    network: Option<Network>,
     etcd: Members,
     store: Store,
+    store_host: Host,
     nodes: Vec<Node>,
     arguments: Vec<String>,
     started: usize,
 }
 
-/// One node.
-pub struct Node {
-    name: String,
-    process: Process,
-    bigtable: String,
-    hbase: String,
-    http: String,
-}
-
 /// Runs a cluster; whether everything was in order.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     ensure!(arguments.nodes > 0, "a cluster has a node at least");
-    let mut cluster = Cluster::start(arguments.nodes, &arguments.arguments)?;
-    let passed = match arguments.kills {
-        Some(rounds) => failures::kills(&mut cluster, rounds)?,
-        None => {
-            cluster.show();
-            cluster.wait()?;
-            false
-        }
+    if arguments.chaos.is_some() && !hosts::entered() {
+        // Inside there is no network to build anything from.
+        build()?;
+        return hosts::enter();
+    }
+    if !hosts::entered() {
+        build()?;
+    }
+    let mut cluster = Cluster::start(arguments)?;
+    let passed = if let Some(rounds) = arguments.kills {
+        failures::kills(&mut cluster, rounds)?
+    } else if let Some(rounds) = arguments.failovers {
+        failover::measure(&mut cluster, rounds, arguments.log_mib)?
+    } else if let Some(moves) = arguments.moves {
+        moves::run(&mut cluster, moves)?
+    } else if let Some(minutes) = arguments.chaos {
+        chaos::run(&mut cluster, arguments, Duration::from_secs(60 * minutes))?
+    } else {
+        cluster.show();
+        cluster.wait()?;
+        false
     };
     if passed {
         cluster.scratch.passed();
@@ -72,22 +106,38 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     Ok(passed)
 }
 
+/// Builds and installs everything that a cluster and its clients need.
+fn build() -> Result<()> {
+    server::build()?;
+    let programs: [fn() -> Result<PathBuf>; 4] = [
+        tools::etcd,
+        tools::versitygw,
+        || tools::go_program("crashload"),
+        || tools::go_program("registers"),
+    ];
+    programs.into_iter().try_for_each(|program| program().map(drop))
+}
+
 impl Cluster {
     /// Starts etcd, the S3 server and the nodes.
-    fn start(nodes: usize, arguments: &[String]) -> Result<Cluster> {
-        server::build()?;
+    fn start(arguments: &Arguments) -> Result<Cluster> {
         let scratch = Scratch::new("cluster")?;
-        let etcd = Members::start(&scratch)?;
-        let store = stores::start_s3(&scratch)?;
+        let mut network = hosts::entered().then(Network::new).transpose()?;
+        let mut host = || network.as_mut().map_or_else(|| Ok(Host::local()), Network::host);
+        let etcd = Members::start(&scratch, &mut host)?;
+        let store_host = host()?;
+        let store = stores::start_s3(&scratch, &store_host)?;
         let mut cluster = Cluster {
             scratch,
+            network,
             etcd,
             store,
+            store_host,
             nodes: Vec::new(),
-            arguments: arguments.to_vec(),
+            arguments: arguments.arguments.clone(),
             started: 0,
         };
-        for _ in 0..nodes {
+        for _ in 0..arguments.nodes {
             cluster.add_node()?;
         }
         Ok(cluster)
@@ -95,40 +145,54 @@ impl Cluster {
 
     /// Starts one more node, and waits until it serves.
     fn add_node(&mut self) -> Result<()> {
+        let host = self.network.as_mut().map_or_else(|| Ok(Host::local()), Network::host)?;
         self.started += 1;
         let name = format!("node-{}", self.started);
-        let [bigtable, hbase, http, peer] = [free_address()?, free_address()?, free_address()?, free_address()?];
         let log = self.scratch.join(&format!("{name}.log"));
-        let file = std::fs::File::create(&log).with_context(|| format!("making {}", log.display()))?;
-        let child = Run::new(server::stele())
-            .args(["start", "--cluster", &self.etcd.url("test"), "--peer", &peer])
-            .args(["--bigtable", &bigtable, "--hbase", &hbase, "--http", &http])
-            .args(["--data", &format!("{}/cluster", self.store.url()), "--memory", MEMORY])
-            .args(["--data-option", self.store.options()])
-            .args(&self.arguments)
-            .into_command()
-            .stdin(std::process::Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()
-            .context("starting a node")?;
-        let mut process = Process::new(child);
-        let deadline = Instant::now() + READY_WAIT;
-        while !http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")) {
-            if let Some(status) = process.ended()? {
-                bail!("{name} ended at start: {status}; see {}", log.display());
-            }
-            ensure!(Instant::now() < deadline, "{name} is not ready; see {}", log.display());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.nodes.push(Node {
-            name,
-            process,
-            bigtable,
-            hbase,
-            http,
-        });
+        let data = format!("{}/cluster", self.store.url());
+        let mut arguments = vec!["--cluster".to_owned(), self.etcd.url("test")];
+        arguments.extend(["--data".to_owned(), data]);
+        arguments.extend(["--data-option".to_owned(), self.store.options().to_owned()]);
+        arguments.extend(self.arguments.iter().cloned());
+        self.nodes.push(Node::start(name, host, &arguments, &log)?);
         Ok(())
+    }
+
+    /// What a node says of the cluster. Asks the next one when a node does not answer.
+    fn status(&self) -> Result<Status> {
+        let answers = self.nodes.iter().rev().map(Node::status);
+        let mut last = None;
+        for answer in answers {
+            match answer {
+                Ok(status) => return Ok(status),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("no node")?)
+    }
+
+    /// Waits until every tablet is served and none moves.
+    fn settle(&self) -> Result<()> {
+        let deadline = Instant::now() + SETTLE_WAIT;
+        loop {
+            let status = self.status();
+            if matches!(&status, Ok(status) if status.unsettled == 0) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let status = status.context("no node tells the state of the cluster")?;
+                bail!(
+                    "{} tablets are not served or move after {SETTLE_WAIT:?}",
+                    status.unsettled
+                );
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The addresses of all nodes for clients of Bigtable's API.
+    fn addresses(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.bigtable.as_str()).collect()
     }
 
     fn show(&self) {

@@ -29,6 +29,7 @@ mod etcd;
 mod fuzz;
 mod hbase;
 mod hdfs;
+mod hosts;
 mod jobs;
 mod launch;
 mod measure;
@@ -46,6 +47,7 @@ mod tablets;
 mod tally;
 mod tidy;
 mod tools;
+mod writers;
 mod zombie;
 
 use anyhow::Result;

@@ -5,6 +5,7 @@
 use crate::proc_stat::ProcStat;
 use crate::shell::{Run, cargo, target_dir};
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -51,12 +52,23 @@ impl Process {
 
     /// SIGTERM, and waits until it has ended.
     pub fn terminate(&mut self) -> Result<()> {
-        rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.child),
-            rustix::process::Signal::TERM,
-        )?;
+        self.signal(Signal::TERM)?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// SIGSTOP: it does nothing until it is resumed.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// The resident set now, in bytes.

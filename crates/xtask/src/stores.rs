@@ -17,6 +17,7 @@ mod gcs;
 mod s3;
 
 use crate::cargo_tests;
+use crate::hosts::Host;
 use crate::remote::{self, Remote};
 use crate::server::{Process, Scratch};
 use crate::tally::Tally;
@@ -57,7 +58,7 @@ impl Service {
 
     fn start(self, scratch: &Scratch) -> Result<Store> {
         match self {
-            Service::S3 => s3::start(scratch),
+            Service::S3 => s3::start(scratch, &Host::local()),
             Service::Gcs => gcs::start(scratch),
             Service::Azure => azure::start(scratch),
         }
@@ -87,9 +88,9 @@ impl Store {
     }
 }
 
-/// An empty S3 server.
-pub fn start_s3(scratch: &Scratch) -> Result<Store> {
-    Service::S3.start(scratch)
+/// An empty S3 server on this host.
+pub fn start_s3(scratch: &Scratch, host: &Host) -> Result<Store> {
+    s3::start(scratch, host)
 }
 
 impl Remote for Store {

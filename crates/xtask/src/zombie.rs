@@ -11,15 +11,10 @@
 //! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one.
 //! The data of all rounds is kept.
 
-use crate::crash::{acknowledged_in, is_proof};
 use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
-use crate::shell::Run;
-use crate::tools;
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::Stdio;
+use crate::writers::{Proof, is_proof};
+use anyhow::{Result, bail};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Small, so that flushes and compactions happen between takeovers.
@@ -62,19 +57,18 @@ impl Old {
 struct Setting<'a> {
     scratch: &'a Scratch,
     remote: &'a dyn Remote,
-    crashload: &'a Path,
+    proof: Proof,
 }
 
 /// Whether no acknowledged write was lost in any round.
 pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> {
     server::build()?;
-    let crashload = tools::go_program("crashload")?;
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     println!("zombie: {rounds} rounds, seed {seed}");
     let setting = Setting {
         scratch,
         remote,
-        crashload: &crashload,
+        proof: Proof::new(scratch.join("state"))?,
     };
     let mut owner = setting.start(0)?;
     let mut acknowledged = 0;
@@ -110,25 +104,13 @@ impl Setting<'_> {
 
     /// The new owner and the writes acknowledged by the old one, or `None` when something was wrong.
     fn round(&self, round: u32, seed: u64, mut old: Server) -> Result<Option<(Server, u64)>> {
-        let state = self.scratch.join("state");
-        let mut writer = Process::new(
-            Run::new(self.crashload)
-                .args(["write", "-address", old.address(), "-seed", &seed.to_string(), "-state"])
-                .args([&state])
-                .into_command()
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?,
-        );
-        let mut output = BufReader::new(writer.child().stdout.take().context("no standard output")?);
-        if output.read_line(&mut String::new())? == 0 {
-            eprintln!("round {round}: the writers did not start");
+        let Some(writers) = self.proof.write(old.address(), seed)? else {
             return Ok(None);
-        }
+        };
         std::thread::sleep(Duration::from_millis(100 + seed * 7_919 % 900));
         let how = Old::in_round(round);
         if how != Old::Awake {
-            signal("-STOP", old.process())?;
+            old.process().pause()?;
         }
         let takeover = Instant::now();
         let mut new = self.start(round)?;
@@ -137,27 +119,17 @@ impl Setting<'_> {
             new = self.replace_flushed(round, new)?;
         }
         if how != Old::Awake {
-            signal("-CONT", old.process())?;
+            old.process().resume()?;
         }
         std::thread::sleep(AFTERWARDS);
-        drop(writer.child().stdin.take());
-        let mut said = String::new();
-        output.read_to_string(&mut said)?;
-        let status = writer.child().wait().context("waiting for the writers")?;
-        if !status.success() {
-            eprintln!("round {round}: the writers failed: {status}");
+        let Some(acknowledged) = writers.stop()? else {
             return Ok(None);
-        }
-        let acknowledged = acknowledged_in(&said)?;
+        };
         let Some(ended_ms) = wait_for_end(old.process())? else {
             eprintln!("round {round}: the replaced server did not end by itself");
             return Ok(None);
         };
-        let mut report = String::new();
-        let passed = Run::new(self.crashload)
-            .args(["verify", "-address", new.address(), "-state"])
-            .args([&state])
-            .lines(|line| report.push_str(line))?;
+        let (passed, report) = self.proof.verify(new.address())?;
         println!(
             "round {round}: {acknowledged} acknowledged, {}taken over in {} ms, the old one ended {ended_ms} ms after the writers, {report}",
             how.describe(),
@@ -195,9 +167,4 @@ fn wait_for_end(process: &mut Process) -> Result<Option<u128>> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(None)
-}
-
-fn signal(signal: &str, process: &mut Process) -> Result<()> {
-    let id = process.child().id().to_string();
-    Run::new("kill").args([signal, &id]).check()
 }

@@ -1,66 +1,131 @@
 //! An etcd of three members.
 
+use crate::hosts::Host;
 use crate::launch;
-use crate::server::{Process, Scratch, free_address};
-use crate::shell::Run;
+use crate::server::{Process, Scratch};
 use crate::tools;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use std::path::PathBuf;
 
 /// As many as tolerate the failure of one.
 const MEMBERS: usize = 3;
 
 /// Its members; killed when dropped.
 pub struct Members {
-    clients: Vec<String>,
-    _processes: Vec<Process>,
+    members: Vec<Member>,
+    /// `--initial-cluster`.
+    all: String,
+}
+
+struct Member {
+    name: String,
+    host: Host,
+    client: String,
+    peer: String,
+    data: PathBuf,
+    log: PathBuf,
+    process: Option<Process>,
 }
 
 impl Members {
     /// Starts them with empty data.
-    pub fn start(scratch: &Scratch) -> Result<Members> {
-        let program = tools::etcd()?;
-        let addresses = || (0..MEMBERS).map(|_| free_address()).collect::<Result<Vec<String>>>();
-        let (clients, peers) = (addresses()?, addresses()?);
-        let all: Vec<String> = peers
+    pub fn start(scratch: &Scratch, host: &mut dyn FnMut() -> Result<Host>) -> Result<Members> {
+        let mut members = Vec::new();
+        for at in 0..MEMBERS {
+            let host = host()?;
+            let [client, peer] = host.addresses()?;
+            members.push(Member {
+                name: format!("m{at}"),
+                host,
+                client,
+                peer,
+                data: scratch.join(&format!("etcd-{at}")),
+                log: scratch.join(&format!("etcd-{at}.log")),
+                process: None,
+            });
+        }
+        let all: Vec<String> = members
             .iter()
-            .enumerate()
-            .map(|(at, peer)| format!("m{at}=http://{peer}"))
+            .map(|member| format!("{}=http://{}", member.name, member.peer))
             .collect();
-        let mut processes = Vec::new();
-        for (at, (client, peer)) in clients.iter().zip(&peers).enumerate() {
-            let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
-            let command = Run::new(&program)
-                .args(["--name", &format!("m{at}"), "--data-dir"])
-                .args([scratch.join(&format!("etcd-{at}"))])
-                .args([
-                    "--listen-client-urls",
-                    &client_url,
-                    "--advertise-client-urls",
-                    &client_url,
-                ])
-                .args([
-                    "--listen-peer-urls",
-                    &peer_url,
-                    "--initial-advertise-peer-urls",
-                    &peer_url,
-                ])
-                .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"]);
-            let log = scratch.join(&format!("etcd-{at}.log"));
-            processes.push(launch::spawned("a member of etcd", command, &log)?);
+        let mut members = Members {
+            members,
+            all: all.join(","),
+        };
+        for member in &mut members.members {
+            member.start(&members.all)?;
         }
-        for (process, client) in processes.iter_mut().zip(&clients) {
-            launch::wait("a member of etcd", process, || {
-                std::net::TcpStream::connect(client).is_ok()
-            })?;
+        for member in &mut members.members {
+            member.wait()?;
         }
-        Ok(Members {
-            clients,
-            _processes: processes,
-        })
+        Ok(members)
     }
 
     /// The address of a coordinator of this name.
     pub fn url(&self, name: &str) -> String {
-        format!("etcd://{}/{name}", self.clients.join(","))
+        let clients: Vec<&str> = self.members.iter().map(|member| member.client.as_str()).collect();
+        format!("etcd://{}/{name}", clients.join(","))
+    }
+
+    /// The hosts of the members.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.members.iter().map(|member| &member.host)
+    }
+
+    /// Kills one of them, counted around.
+    pub fn kill(&mut self, number: usize) -> Result<()> {
+        let member = self.members.get_mut(number % MEMBERS).context("no member")?;
+        member.process.take().context("it runs")?.kill()
+    }
+
+    /// Starts those again that were killed.
+    pub fn restart(&mut self) -> Result<()> {
+        for member in self.members.iter_mut().filter(|member| member.process.is_none()) {
+            member.start(&self.all)?;
+            member.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Stops all of them for a while, or lets them go on.
+    pub fn pause(&self, pause: bool) -> Result<()> {
+        let processes = self.members.iter().filter_map(|member| member.process.as_ref());
+        for process in processes {
+            if pause { process.pause()? } else { process.resume()? }
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    fn start(&mut self, all: &str) -> Result<()> {
+        let (client_url, peer_url) = (format!("http://{}", self.client), format!("http://{}", self.peer));
+        let command = self
+            .host
+            .program(tools::etcd()?)
+            .args(["--name", &self.name, "--data-dir"])
+            .args([&self.data])
+            .args([
+                "--listen-client-urls",
+                &client_url,
+                "--advertise-client-urls",
+                &client_url,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer_url,
+                "--initial-advertise-peer-urls",
+                &peer_url,
+            ])
+            .args(["--initial-cluster", all, "--initial-cluster-state", "new"]);
+        self.process = Some(launch::spawned("a member of etcd", command, &self.log)?);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let process = self.process.as_mut().context("it was started")?;
+        launch::wait("a member of etcd", process, || {
+            std::net::TcpStream::connect(&self.client).is_ok()
+        })
     }
 }

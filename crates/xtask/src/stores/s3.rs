@@ -2,9 +2,9 @@
 //! attributes.
 
 use super::{BUCKET, Store};
+use crate::hosts::Host;
 use crate::launch;
-use crate::server::{Scratch, free_address};
-use crate::shell::Run;
+use crate::server::Scratch;
 use crate::tools;
 use anyhow::Result;
 use std::fs;
@@ -12,13 +12,14 @@ use std::fs;
 const ACCESS: &str = "stele";
 const SECRET: &str = "stele-secret";
 
-pub fn start(scratch: &Scratch) -> Result<Store> {
+pub fn start(scratch: &Scratch, host: &Host) -> Result<Store> {
     let program = tools::versitygw()?;
     let root = scratch.join("s3");
     let folder = root.join(BUCKET);
     fs::create_dir_all(&folder)?;
-    let address = free_address()?;
-    let command = Run::new(program)
+    let [address] = host.addresses()?;
+    let command = host
+        .program(program)
         .args(["--port", &address, "--keep-alive", "--quiet", "posix"])
         .args([&root])
         .env("ROOT_ACCESS_KEY_ID", ACCESS)

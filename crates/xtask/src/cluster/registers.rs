@@ -1,0 +1,126 @@
+//! Rows that are written and read through all nodes by Google's client, each checked as a linearizable register.
+//!
+//! `tests/clients/go/cmd/registers` has the rules.
+
+use super::Cluster;
+use crate::server::Process;
+use crate::shell::Run;
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+
+/// The program at work; it ends when dropped.
+pub struct Registers {
+    _process: Process,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+/// Observations between two moments.
+pub struct Window {
+    pub requests: u64,
+    /// Requests that the client gave up, with their codes.
+    pub errors: String,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    /// The longest time for which a row was not written and read: of the median row, and of the worst.
+    pub pause_p50_ms: f64,
+    pub pause_max_ms: f64,
+    /// Answers that no linearizable register gives, since the start.
+    pub violations: Vec<String>,
+}
+
+impl Registers {
+    /// Makes the table and starts writers and readers.
+    pub fn start(cluster: &Cluster, options: &[&str]) -> Result<Registers> {
+        let mut process = Process::new(
+            Run::new(tools::tools_dir()?.join("registers"))
+                .args(["-addresses", &cluster.addresses().join(",")])
+                .args(options)
+                .into_command()
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?,
+        );
+        let input = process.child().stdin.take().context("no standard input")?;
+        let output = BufReader::new(process.child().stdout.take().context("no standard output")?);
+        let mut registers = Registers {
+            _process: process,
+            input,
+            output,
+        };
+        registers.answer()?;
+        Ok(registers)
+    }
+
+    /// Sends the requests that begin from now on to these addresses.
+    pub fn use_only(&mut self, addresses: &[&str]) -> Result<()> {
+        self.ask(&format!("use {}", addresses.join(","))).map(drop)
+    }
+
+    /// Ends the requests that run on this address, whose server is dead; they are tried on another one.
+    pub fn give_up(&mut self, address: &str) -> Result<()> {
+        self.ask(&format!("give up {address}")).map(drop)
+    }
+
+    /// Writes as many MiB of other rows, evenly over all tablets.
+    pub fn fill(&mut self, mebibytes: u64) -> Result<()> {
+        self.ask(&format!("fill {mebibytes}")).map(drop)
+    }
+
+    /// Begins to observe.
+    pub fn begin(&mut self) -> Result<()> {
+        self.ask("begin").map(drop)
+    }
+
+    /// The observations since the beginning.
+    pub fn end(&mut self) -> Result<Window> {
+        let answer = self.ask("end")?;
+        let number = |name: &str| {
+            answer
+                .get(name)
+                .and_then(Value::as_f64)
+                .with_context(|| format!("no {name}"))
+        };
+        let violations = answer
+            .get("violations")
+            .and_then(Value::as_array)
+            .context("no violations")?;
+        let errors = answer.get("errors").and_then(Value::as_object).context("no errors")?;
+        let errors: Vec<String> = errors.iter().map(|(code, count)| format!("{count} × {code}")).collect();
+        Ok(Window {
+            requests: number("requests")? as u64,
+            errors: errors.join(", "),
+            p999_ms: number("p999_ms")?,
+            max_ms: number("max_ms")?,
+            pause_p50_ms: number("pause_p50_ms")?,
+            pause_max_ms: number("pause_max_ms")?,
+            violations: violations.iter().map(Value::to_string).collect(),
+        })
+    }
+
+    fn ask(&mut self, line: &str) -> Result<Value> {
+        writeln!(self.input, "{line}").context("the program of the registers has ended")?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("the program of the registers has ended");
+        }
+        serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}"))
+    }
+}
+
+impl Window {
+    /// Whether every row behaved like a register; shows it where one did not.
+    pub fn is_linearizable(&self) -> bool {
+        for violation in &self.violations {
+            eprintln!("VIOLATION {violation}");
+        }
+        self.violations.is_empty()
+    }
+}
