@@ -29,7 +29,8 @@ pub use request::{
 };
 pub use router::{Router, Servers};
 pub use row_operation::{
-    CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation, Step,
+    CellsTest, Condition, ConditionTest, EncodedTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation,
+    Step, TestDecoder,
 };
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};

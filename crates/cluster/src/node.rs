@@ -14,7 +14,7 @@ use crate::term;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, CatalogError};
-use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService};
+use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -38,6 +38,8 @@ pub struct ClusterOptions {
     pub lanes: usize,
     /// Notes calls that are slow.
     pub slow: Arc<SlowCalls>,
+    /// Decodes conditions of front ends of other servers.
+    pub tests: Arc<dyn TestDecoder>,
 }
 
 /// The storage of a server.
@@ -157,7 +159,7 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let node = assemble(&env, &member, &local, (leased, options.lanes, options.slow));
+    let node = assemble(&env, &member, &local, leased, &options);
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
     let places = (storage.roots, storage.data);
@@ -222,7 +224,8 @@ fn assemble(
     env: &Env,
     member: &Member,
     local: &Arc<Local>,
-    (leased, lanes, slow): (Arc<dyn TabletService>, usize, Arc<SlowCalls>),
+    leased: Arc<dyn TabletService>,
+    options: &ClusterOptions,
 ) -> (Arc<dyn TableService>, PeerServer) {
     let owners = CatalogOwners {
         own: member.server,
@@ -231,7 +234,7 @@ fn assemble(
     };
     let pool = local.server.pool().clone();
     let remote = RemoteOptions {
-        lanes,
+        lanes: options.lanes,
         ..RemoteOptions::default()
     };
     let dispatcher = Dispatcher::new(
@@ -249,11 +252,12 @@ fn assemble(
         (env.clone(), local.catalog.clone()),
         Arc::new(dispatcher),
         servers,
-        slow,
+        options.slow.clone(),
     );
     let gate = Gate {
         tablets: leased,
         server: local.server.clone(),
+        tests: options.tests.clone(),
     };
     let peers = PeerServer::new(env.clone(), &pool, member.identity(), Arc::new(gate));
     (Arc::new(router), peers.with_control(Arc::new(Control(local.clone()))))

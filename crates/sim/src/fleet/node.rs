@@ -7,7 +7,9 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{SlowCalls, TableAdmin, TableService};
+use stele_client::{
+    CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
+};
 use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
@@ -17,7 +19,7 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
 use stele_tabletserver::SealedLogs;
-use stele_types::ServerId;
+use stele_types::{ErrorKind, ServerId, TableSchema};
 
 /// Longest virtual time of a start, and of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,6 +107,7 @@ async fn join(
         version: "simulated".to_owned(),
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
+        tests: Arc::new(NoTests),
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -147,6 +150,15 @@ async fn join(
         service: joined.service,
         admin: joined.admin,
     })
+}
+
+/// The clients have no conditions in the language of a front end.
+struct NoTests;
+
+impl TestDecoder for NoTests {
+    fn decode(&self, _: &Arc<TableSchema>, _: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>> {
+        Err(ServiceError::new(ErrorKind::Unimplemented, "no front end is simulated"))
+    }
 }
 
 /// The log roots in the bucket.
