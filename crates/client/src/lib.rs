@@ -35,5 +35,7 @@ pub use row_operation::{
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use slow::{CallKind, SlowCall, SlowCalls};
-pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
+pub use snapshot::{
+    NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotTablet, SnapshotUpdate,
+};
 pub use tablets::{TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService};

@@ -10,7 +10,8 @@ use crate::peers::Peers;
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
 use crate::session::{self, CurrentSession};
-use crate::term;
+use crate::sweeping::SweepPace;
+use crate::term::{self, Places};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, CatalogError};
@@ -40,6 +41,8 @@ pub struct ClusterOptions {
     pub slow: Arc<SlowCalls>,
     /// Decodes conditions of front ends of other servers.
     pub tests: Arc<dyn TestDecoder>,
+    /// How the leader deletes files that nothing needs.
+    pub sweep: SweepPace,
 }
 
 /// The storage of a server.
@@ -162,7 +165,11 @@ pub async fn join(
     let node = assemble(&env, &member, &local, leased, &options);
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
-    let places = (storage.roots, storage.data);
+    let places = Places {
+        roots: storage.roots,
+        data: storage.data,
+        sweep: options.sweep,
+    };
     env.spawn(
         "election",
         term::lead_when_elected(local.clone(), coord.clone(), places, session),

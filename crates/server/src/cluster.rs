@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots};
+use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
@@ -92,6 +92,7 @@ pub async fn join(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
+        sweep: SweepPace::default(),
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stele_client::{
     CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
 };
-use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
+use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
 use stele_env::{Env, Priority};
@@ -25,6 +25,11 @@ use stele_types::{ErrorKind, ServerId, TableSchema};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A bucket is slower than a disk by this factor.
 const PACE: u32 = 30;
+/// Often enough for many rounds in a run. Servers that were given up run on for less than the grace period.
+pub(super) const SWEEP: SweepPace = SweepPace {
+    interval: Duration::from_secs(5),
+    grace: Duration::from_secs(60),
+};
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
 
@@ -108,6 +113,7 @@ async fn join(
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
+        sweep: SWEEP,
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
