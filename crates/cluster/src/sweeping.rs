@@ -1,4 +1,4 @@
-//! Deletes files that no tablet and no snapshot needs, for as long as this server leads.
+//! Deletes files that no tablet or snapshot needs, while this server leads.
 
 use crate::leader::Leader;
 use crate::messages::Request;

@@ -164,6 +164,10 @@ impl Sweep {
             files.iter().all(|file| !marks.needed.contains(file)),
             "a file that a manifest names is never swept"
         );
+        assert!(
+            files.iter().all(|file| !self.snapshots.holds(*file)),
+            "a file that a snapshot names is never swept"
+        );
         let unnamed = parts.into_iter().map(|info| info.path).filter(|path| {
             let part = snapshot::parse_path(path);
             part.is_some_and(|(snapshot, _)| !named.contains_key(&snapshot))

@@ -99,7 +99,13 @@ impl Replacements {
 
     /// The number of the preparation that begins with a tablet.
     pub(crate) fn number_of(&self, first: TabletId) -> Option<u64> {
-        self.prepared.lock().get(&first).map(|(number, _)| *number)
+        let number = self.prepared.lock().get(&first).map(|(number, _)| *number);
+        let next = self.preparations.load(Ordering::Relaxed);
+        assert!(
+            number.is_none_or(|number| number < next),
+            "numbers of preparations ascend"
+        );
+        number
     }
 
     /// The new tablets of replacements whose outcome is not carried out yet, with their epochs.

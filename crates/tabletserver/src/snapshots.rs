@@ -280,10 +280,10 @@ impl Snapshots {
     ) -> ServiceResult<Vec<Arc<Tablet>>> {
         let mut by_part: BTreeMap<u32, BTreeMap<u32, TabletId>> = BTreeMap::new();
         for wanted in tablets {
-            by_part
-                .entry(wanted.part)
-                .or_default()
-                .insert(wanted.place, wanted.tablet);
+            let places = by_part.entry(wanted.part).or_default();
+            if places.insert(wanted.place, wanted.tablet).is_some() {
+                return Err(ServiceError::invalid("two tablets over one of a snapshot"));
+            }
         }
         let (mut made, mut outcome) = (Vec::with_capacity(tablets.len()), Ok(()));
         for (number, mut places) in by_part {
@@ -303,6 +303,10 @@ impl Snapshots {
                 break;
             }
         }
+        assert!(
+            outcome.is_err() || made.len() == tablets.len(),
+            "each wanted tablet is made once"
+        );
         self.all_or_none(made, outcome).await
     }
 

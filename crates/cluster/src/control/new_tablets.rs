@@ -1,4 +1,4 @@
-//! Tablets that were made for a change of the catalog, and whose records may not exist yet.
+//! Tablets of a change of the catalog whose records may not exist yet.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -52,9 +52,13 @@ impl HeldFiles {
                 self.counted.insert(*snapshot, *parts);
             }
         }
-        debug_assert!(
+        assert!(
             self.counted.keys().eq(named.keys()),
             "the counted snapshots are those of the catalog"
+        );
+        assert!(
+            !self.counted.is_empty() || self.references.is_empty(),
+            "without snapshots no file is held"
         );
         Ok(())
     }
