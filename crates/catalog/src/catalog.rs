@@ -10,7 +10,7 @@ mod snapshots;
 pub use shared::{Follower, Reassignment};
 
 use crate::error::CatalogError;
-use crate::following::Following;
+use crate::following::{Following, Leading};
 use crate::record::{self, NamespaceRecord};
 use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
@@ -41,16 +41,33 @@ pub fn block_of(id: u64) -> u64 {
     id >> BLOCK_BITS
 }
 
-/// The catalog.
+/// The catalog. In a cluster each term of a leader has one of its own ([`Catalog::lead`]), with the same view.
 pub struct Catalog {
     coord: Arc<dyn Coord>,
+    shown: Arc<Shown>,
+    /// A transaction failed in a way that leaves its outcome open until another one succeeds.
+    unsettled: AtomicBool,
+    /// In a cluster the right to change records, for one term.
+    leading: Option<Leading>,
+}
+
+/// The records in memory.
+struct Shown {
     view: RwLock<Arc<CatalogView>>,
     /// Number of the view. Written under its lock.
     version: AtomicU64,
-    /// A transaction failed in a way that leaves its outcome open until another one succeeds.
-    unsettled: AtomicBool,
     /// In a cluster; otherwise this process alone changes the records, and its view with them.
     following: Option<Following>,
+}
+
+impl Shown {
+    fn new(view: CatalogView, following: Option<Following>) -> Arc<Shown> {
+        Arc::new(Shown {
+            view: RwLock::new(Arc::new(view)),
+            version: AtomicU64::new(1),
+            following,
+        })
+    }
 }
 
 impl Catalog {
@@ -98,10 +115,9 @@ impl Catalog {
         view.access = Arc::new(access::load(&*coord).await?);
         let catalog = Catalog {
             coord,
-            view: RwLock::new(Arc::new(view)),
-            version: AtomicU64::new(1),
+            shown: Shown::new(view, None),
             unsettled: AtomicBool::new(false),
-            following: None,
+            leading: None,
         };
         for (table, leftover) in tablets {
             catalog
@@ -114,17 +130,18 @@ impl Catalog {
     /// The number of the view. Anything that was found in a view after its number was read holds as long as the number
     /// stays.
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.shown.version.load(Ordering::Acquire)
     }
 
     /// The catalog now.
     pub fn view(&self) -> Arc<CatalogView> {
-        self.view.read().clone()
+        self.shown.view.read().clone()
     }
 
     /// The table of this name.
     pub fn table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
-        self.view
+        self.shown
+            .view
             .read()
             .table(name)
             .cloned()
@@ -422,14 +439,14 @@ impl Catalog {
     /// The assignment of a new tablet: none, unless the process is one of a cluster.
     fn assignment_of(&self, tablet: TabletId) -> Assignment {
         Assignment {
-            owner: self.following.as_ref().and_then(|following| following.home_of(tablet)),
+            owner: self.leading.as_ref().and_then(|leading| leading.homes.home_of(tablet)),
             ..Assignment::default()
         }
     }
 
     fn put_tablet(&self, set: TableId, tablet: TabletId, range: &RowRange) -> Result<Write> {
         let assignment = self.assignment_of(tablet);
-        if self.following.is_some() && assignment.owner.is_none() {
+        if self.shown.following.is_some() && assignment.owner.is_none() {
             return Err(CatalogError::NotLeader);
         }
         Ok(Write::Put {
@@ -448,15 +465,14 @@ impl Catalog {
     }
 
     async fn commit(&self, mut conditions: Vec<Condition>, mut writes: Vec<Write>) -> Result<u64> {
-        if let Some(following) = &self.following {
-            following.add_fence(&mut conditions, &mut writes)?;
-        }
+        self.add_fence(&mut conditions, &mut writes)?;
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { revision }) => {
                 self.unsettled.store(false, Ordering::Release);
                 self.wait_applied(revision).await;
                 Ok(revision)
             }
+            Ok(TxnOutcome::Conflict { key }) if self.is_fence(&key) => Err(CatalogError::NotLeader),
             Ok(TxnOutcome::Conflict { key }) => Err(CatalogError::Conflict { key }),
             Err(error) => {
                 if error.is_ambiguous() {
@@ -521,18 +537,18 @@ impl Catalog {
 
     /// Changes the view after a change of records. A view that follows the records has it already.
     fn change(&self, change: impl FnOnce(&mut CatalogView)) {
-        if self.following.is_none() {
+        if self.shown.following.is_none() {
             self.change_view(change);
         }
     }
 
     fn change_view(&self, change: impl FnOnce(&mut CatalogView)) {
-        let mut view = self.view.write();
+        let mut view = self.shown.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
         *view = Arc::new(next);
         // Behind the view: a reader of the old number may find the new view, but not the reverse.
-        self.version.fetch_add(1, Ordering::Release);
+        self.shown.version.fetch_add(1, Ordering::Release);
     }
 }
 

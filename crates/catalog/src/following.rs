@@ -31,7 +31,6 @@ pub trait Homes: Send + Sync + 'static {
 }
 
 /// The right to change records.
-#[derive(Clone)]
 pub(crate) struct Leading {
     /// Fails once another server leads.
     pub(crate) fence: Condition,
@@ -40,7 +39,6 @@ pub(crate) struct Leading {
 
 /// The shared state of a catalog that follows records.
 pub(crate) struct Following {
-    pub(crate) leading: RwLock<Option<Leading>>,
     /// The owner of each tablet that has one.
     pub(crate) owners: RwLock<HashMap<TabletId, Owner>>,
     /// The revision up to which the view is complete.
@@ -50,7 +48,6 @@ pub(crate) struct Following {
 impl Default for Following {
     fn default() -> Self {
         Following {
-            leading: RwLock::default(),
             owners: RwLock::default(),
             applied: watch::Sender::new(0),
         }

@@ -29,12 +29,15 @@ pub use request::{
 };
 pub use router::{Router, Servers};
 pub use row_operation::{
-    CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation, Step,
+    CellsTest, Condition, ConditionTest, EncodedTest, RmwOperation, RmwRule, RowOperation, RowOutcome, RowsOperation,
+    Step, TestDecoder,
 };
 pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use slow::{CallKind, SlowCall, SlowCalls};
-pub use snapshot::{NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate};
+pub use snapshot::{
+    NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotTablet, SnapshotUpdate,
+};
 pub use tablets::{
     SplitPolicy, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, FamilyId, Mutation, RequestToken, TableId, TableName, Timestamp};
+use stele_types::{Cell, Durability, FamilyId, Mutation, RequestToken, TableId, TableName, TableSchema, Timestamp};
 
 /// An operation on one row, atomic over its reads and its writes.
 #[derive(Clone, Debug)]
@@ -74,18 +74,56 @@ pub enum ConditionTest {
     /// Decides over all cells that `reads` yields, of which the row may have none. It is called under the row's latch, and more
     /// than once if the operation has to wait for memory. Its error ends the operation, which writes nothing then. Cells that
     /// take more memory than one write may read are `ResourceExhausted`.
-    Cells(Arc<CellsTest>),
+    Cells(Arc<dyn CellsTest>),
+    /// Such a decision from another server, which the server of the row decodes first ([`TestDecoder`]).
+    Encoded(EncodedTest),
 }
 
 /// A decision over the cells of one row.
-pub type CellsTest = dyn Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync;
+pub trait CellsTest: Send + Sync {
+    /// Whether the condition holds.
+    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool>;
+
+    /// The test for the server of the row, if that is another one. `None` for a test that stays on this server.
+    fn encoded(&self) -> Option<EncodedTest> {
+        None
+    }
+}
+
+impl<F: Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync> CellsTest for F {
+    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
+        self(cells)
+    }
+}
+
+/// A test in the language of a front end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedTest {
+    /// Which front end: 1 is HBase. The number is part of the protocol between servers.
+    pub language: u8,
+    /// The test, as that front end writes it.
+    pub test: Bytes,
+}
+
+impl EncodedTest {
+    /// HBase: a message `Condition` of its protocol.
+    pub const HBASE: u8 = 1;
+}
+
+/// Decodes tests of conditions that came from another server.
+pub trait TestDecoder: Send + Sync + 'static {
+    /// The test, for a row of a table. `Unimplemented` for an unknown language, `InvalidArgument` for a test that cannot be
+    /// decoded, or that does not fit the table.
+    fn decode(&self, schema: &Arc<TableSchema>, encoded: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>>;
+}
 
 impl fmt::Debug for ConditionTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConditionTest::AnyCell => "AnyCell",
-            ConditionTest::Cells(_) => "Cells(..)",
-        })
+        match self {
+            ConditionTest::AnyCell => f.write_str("AnyCell"),
+            ConditionTest::Cells(_) => f.write_str("Cells(..)"),
+            ConditionTest::Encoded(encoded) => f.debug_tuple("Encoded").field(encoded).finish(),
+        }
     }
 }
 

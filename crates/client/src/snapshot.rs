@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
-use stele_types::{SnapshotId, TableName, TableSchema};
+use stele_types::{SnapshotId, TableName, TableSchema, TabletId};
 
 /// The name of a snapshot within a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -93,6 +93,17 @@ pub struct SnapshotCopy {
     pub expires_micros: Option<i64>,
     /// Data of the front end for the copy.
     pub front_end_data: Vec<u8>,
+}
+
+/// A tablet that is to be made over the files of one of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotTablet {
+    /// The part of the snapshot that has the manifest.
+    pub part: u32,
+    /// The place of the manifest in the part.
+    pub place: u32,
+    /// The new tablet.
+    pub tablet: TabletId,
 }
 
 /// The extent of the files of a snapshot, as a tablet server has written their list.

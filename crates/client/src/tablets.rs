@@ -88,10 +88,10 @@ pub trait TabletService: Send + Sync + 'static {
     /// Reads and writes one row, atomically.
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome>;
 
-    /// Reads and writes rows, atomically; whether all conditions held. The protocol between servers has no such call.
+    /// Reads and writes rows, atomically; whether all conditions held.
     async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
         let _ = (tablet, request);
-        let message = "operations on several rows of a tablet of another server are not supported";
+        let message = "operations on several rows of a tablet are not supported here";
         Err(ServiceError::new(ErrorKind::Unimplemented, message))
     }
 

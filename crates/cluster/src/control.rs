@@ -1,5 +1,11 @@
 //! Control of tablets on all servers, for the master of the leader.
 
+mod new_tablets;
+mod replacing;
+mod snapshots;
+
+pub(crate) use new_tablets::NewTablets;
+
 use crate::codec::{Outcome, result};
 use crate::local::Local;
 use crate::members;
@@ -9,14 +15,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use replacing::Replacing;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
-use stele_catalog::{Homes, Reassignment};
+use stele_catalog::{Catalog, Homes, Reassignment};
 use stele_client::{CompactionState, ServiceError, ServiceResult, SnapshotFiles, SplitPolicy, TabletControl};
 use stele_coord::Coord;
+use stele_storage::Storage;
 use stele_types::{Epoch, ErrorKind, FamilyId, RowRange, ServerId, SnapshotId, TableSchema, TabletId};
 
 /// Longest time of a call: flushes and compactions that it waits for.
@@ -36,49 +44,40 @@ const CONCURRENT_CALLS: usize = 64;
 pub(crate) struct ClusterControl {
     local: Arc<Local>,
     coord: Arc<dyn Coord>,
+    /// The shared data root.
+    data: Arc<dyn Storage>,
+    /// Of the term.
+    catalog: Arc<Catalog>,
     /// Of the leader.
     term: u64,
-    /// Owners of tablets that were made, and whose records may not exist yet.
-    homes: Mutex<BTreeMap<TabletId, Owner>>,
-    /// Prepared replacements by their first tablet: the servers that take part, each with its own first tablet.
-    replacing: Mutex<BTreeMap<TabletId, Vec<(ServerId, TabletId)>>>,
-}
-
-impl Homes for ClusterControl {
-    fn home_of(&self, tablet: TabletId) -> Option<Owner> {
-        self.homes.lock().get(&tablet).copied()
-    }
+    homes: Arc<NewTablets>,
+    replacing: Replacing,
+    /// Snapshots that are being taken, until the catalog names them or never will.
+    taking: Mutex<BTreeSet<SnapshotId>>,
 }
 
 impl ClusterControl {
-    pub(crate) fn new(local: Arc<Local>, coord: Arc<dyn Coord>, term: u64) -> Arc<Self> {
+    pub(crate) fn new(
+        local: Arc<Local>,
+        coord: Arc<dyn Coord>,
+        data: Arc<dyn Storage>,
+        (catalog, homes, term): (Arc<Catalog>, Arc<NewTablets>, u64),
+    ) -> Arc<Self> {
         Arc::new(ClusterControl {
             local,
             coord,
+            data,
+            catalog,
             term,
-            homes: Mutex::default(),
-            replacing: Mutex::default(),
+            homes,
+            replacing: Replacing::default(),
+            taking: Mutex::default(),
         })
-    }
-
-    /// Whether a replacement was prepared for this leader, which will tell its outcome.
-    pub(crate) fn is_replacing(&self, server: ServerId, first: TabletId) -> bool {
-        let replacing = self.replacing.lock();
-        replacing.values().flatten().any(|part| *part == (server, first))
     }
 
     /// Tablets that a change under way may come to name.
     pub(crate) fn coming(&self) -> BTreeSet<TabletId> {
-        let mut homes = self.homes.lock();
-        if !homes.is_empty() {
-            // Their records may exist before that of their table.
-            let view = self.local.catalog.view();
-            let named = view.tables.values().flat_map(|table| table.tablets());
-            for tablet in named {
-                homes.remove(&tablet.id);
-            }
-        }
-        homes.keys().copied().collect()
+        self.homes.coming(&self.catalog)
     }
 
     async fn call<T: DeserializeOwned>(&self, server: ServerId, call: TabletCall) -> ServiceResult<T> {
@@ -92,7 +91,11 @@ impl ClusterControl {
     }
 
     fn owner(&self, tablet: TabletId) -> ServiceResult<Owner> {
-        let owner = self.local.catalog.owner_of(tablet).or_else(|| self.home_of(tablet));
+        let owner = self
+            .local
+            .catalog
+            .owner_of(tablet)
+            .or_else(|| self.homes.home_of(tablet));
         owner.ok_or_else(|| {
             let message = format!("tablet {tablet} has no server now");
             ServiceError::new(ErrorKind::Unavailable, message)
@@ -123,12 +126,9 @@ impl ClusterControl {
     }
 
     /// Divides new tablets over the servers.
-    fn divide(
-        &self,
-        tablets: Vec<(TabletId, RowRange)>,
-    ) -> ServiceResult<BTreeMap<ServerId, Vec<(TabletId, RowRange)>>> {
+    fn divide<T>(&self, tablets: Vec<T>) -> ServiceResult<BTreeMap<ServerId, Vec<T>>> {
         let mut targets = self.targets();
-        let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
+        let mut shares: BTreeMap<ServerId, Vec<T>> = BTreeMap::new();
         for tablet in tablets {
             let (count, server) = targets
                 .pop_first()
@@ -137,11 +137,6 @@ impl ClusterControl {
             targets.insert((count + 1, server));
         }
         Ok(shares)
-    }
-
-    fn note_homes(&self, server: ServerId, epoch: Epoch, tablets: impl Iterator<Item = TabletId>) {
-        let mut homes = self.homes.lock();
-        homes.extend(tablets.map(|tablet| (tablet, Owner { server, epoch })));
     }
 
     /// The tablets by the server that owns each.
@@ -208,7 +203,7 @@ impl ClusterControl {
                 most.map_or(self.local.peers.own(), |(server, _)| *server)
             });
             let moves = self.moves_to(tablets, to);
-            self.local.catalog.reassign(&moves).await.map_err(from_catalog)?;
+            self.catalog.reassign(&moves).await.map_err(from_catalog)?;
             if env.now() >= deadline {
                 let message = "the tablets are on several servers, and cannot be moved to one now";
                 return Err(ServiceError::new(ErrorKind::Busy, message));
@@ -238,35 +233,51 @@ impl ClusterControl {
         moves.collect()
     }
 
-    /// Noted before a server prepares it: a prepared replacement of which the leader does not know is undone.
-    fn keep_replacement(&self, first: Option<&TabletId>, parts: Vec<(ServerId, TabletId)>) {
-        if let Some(first) = first {
-            self.replacing.lock().insert(*first, parts);
+    /// The calls that prepare a truncation, each for the owner of some of the tablets. New tablets stay with the owners of the
+    /// old ones, or with the first if their number is another.
+    fn truncations(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<TabletId>,
+        empty: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<Vec<(ServerId, TabletId, TabletCall)>> {
+        let by_owner = self.by_owner(&tablets)?;
+        let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
+        if empty.len() == tablets.len() {
+            for (old, new) in tablets.iter().zip(empty) {
+                shares.entry(self.owner(*old)?.server).or_default().push(new);
+            }
+        } else if let Some((first, _)) = by_owner.first_key_value() {
+            shares.insert(*first, empty);
         }
+        let calls = by_owner.into_iter().filter_map(|(server, old)| {
+            let first = *old.first()?;
+            let empty = shares.remove(&server).unwrap_or_default();
+            let made = empty.iter().map(|(tablet, _)| *tablet);
+            self.homes.note(server, Epoch(server.0), made);
+            let call = TabletCall::PrepareTruncation {
+                schema: schema.clone(),
+                tablets: old,
+                empty,
+            };
+            Some((server, first, call))
+        });
+        Ok(calls.collect())
     }
 
-    fn forget_replacement(&self, first: Option<&TabletId>) {
-        if let Some(first) = first {
-            self.replacing.lock().remove(first);
-        }
-    }
-
-    /// Tells a server the outcome of a replacement until it knows, or is no member any more: then its tablets get other owners,
-    /// by the catalog.
-    async fn tell_outcome(&self, server: ServerId, first: TabletId, committed: bool) {
-        loop {
-            let call = TabletCall::FinishReplacement { first, committed };
-            match self.done(server, call).await {
-                Ok(()) => return,
-                Err(error) => {
-                    tracing::warn!(%server, tablet = %first, %error, "the outcome of a replacement is not told yet")
-                }
+    /// Has every server drop tablets. One that is not reached is told to abandon them later.
+    async fn drop_everywhere(&self, tablets: Vec<TabletId>) {
+        let view = self.local.members.view();
+        let calls = view.servers.keys().map(|server| {
+            let tablets = tablets.clone();
+            async move { (*server, self.done(*server, TabletCall::Drop(tablets)).await) }
+        });
+        for (server, outcome) in futures::future::join_all(calls).await {
+            if let Err(error) = outcome {
+                tracing::warn!(%server, %error, "dropped tablets are left for the next round");
             }
-            if !self.local.members.view().servers.contains_key(&server) {
-                return;
-            }
-            self.local.env.sleep(PAUSE).await;
         }
+        self.homes.forget(&tablets);
     }
 }
 
@@ -274,19 +285,13 @@ fn from_catalog(error: stele_catalog::CatalogError) -> ServiceError {
     ServiceError::new(error.kind(), error.to_string())
 }
 
-fn no_snapshots<T>() -> ServiceResult<T> {
-    Err(ServiceError::new(
-        ErrorKind::Unimplemented,
-        "snapshots and backups are not available in a cluster yet",
-    ))
-}
-
 #[async_trait]
 impl TabletControl for ClusterControl {
     async fn create_tablets(&self, schema: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
         let shares = self.divide(tablets)?;
         for (server, share) in &shares {
-            self.note_homes(*server, Epoch(server.0), share.iter().map(|(tablet, _)| *tablet));
+            let made = share.iter().map(|(tablet, _)| *tablet);
+            self.homes.note(*server, Epoch(server.0), made);
         }
         let calls = shares.into_iter().map(|(server, tablets)| {
             let schema = schema.clone();
@@ -298,19 +303,7 @@ impl TabletControl for ClusterControl {
     }
 
     async fn drop_tablets(&self, tablets: Vec<TabletId>) {
-        // The catalog has forgotten their owners. A server that is not reached is told to abandon them later.
-        let view = self.local.members.view();
-        let calls = view.servers.keys().map(|server| {
-            let tablets = tablets.clone();
-            async move { (*server, self.done(*server, TabletCall::Drop(tablets)).await) }
-        });
-        for (server, outcome) in futures::future::join_all(calls).await {
-            if let Err(error) = outcome {
-                tracing::warn!(%server, %error, "dropped tablets are left for the next round");
-            }
-        }
-        let mut homes = self.homes.lock();
-        homes.retain(|tablet, _| !tablets.contains(tablet));
+        self.drop_everywhere(tablets).await;
     }
 
     async fn set_schema(&self, schema: Arc<TableSchema>) {
@@ -363,14 +356,21 @@ impl TabletControl for ClusterControl {
     ) -> ServiceResult<Option<Bytes>> {
         let owner = self.owner(tablet)?;
         // Halves have the files of their tablet, so their sequence numbers go on in its epoch.
-        self.note_homes(owner.server, owner.epoch, [halves.0, halves.1].into_iter());
+        let new = vec![halves.0, halves.1];
+        self.homes.note(owner.server, owner.epoch, new.iter().copied());
+        self.note_preparing(tablet, owner.server, new);
         let call = TabletCall::PrepareSplit { tablet, halves, at };
-        self.keep_replacement(Some(&tablet), vec![(owner.server, tablet)]);
-        let row: ServiceResult<Option<Bytes>> = self.call(owner.server, call).await;
-        if !matches!(row, Ok(Some(_))) {
-            self.forget_replacement(Some(&tablet));
+        let prepared: ServiceResult<(Option<Bytes>, Option<u64>)> = self.call(owner.server, call).await;
+        match prepared {
+            Ok((Some(row), Some(number))) => {
+                self.note_prepared(tablet, owner.server, number);
+                Ok(Some(row))
+            }
+            other => {
+                self.end_replacement(tablet, false).await;
+                other.map(|_| None)
+            }
         }
-        row
     }
 
     async fn prepare_merge(&self, tablets: Vec<TabletId>, merged: TabletId) -> ServiceResult<()> {
@@ -379,14 +379,12 @@ impl TabletControl for ClusterControl {
             .iter()
             .map(|tablet| self.owner(*tablet).map(|owner| owner.epoch));
         let epoch = epochs.collect::<ServiceResult<Vec<_>>>()?.into_iter().max();
-        self.note_homes(server, epoch.unwrap_or_default(), [merged].into_iter());
-        let first = tablets.first().copied();
-        self.keep_replacement(first.as_ref(), first.iter().map(|first| (server, *first)).collect());
-        let prepared = self.done(server, TabletCall::PrepareMerge { tablets, merged }).await;
-        if prepared.is_err() {
-            self.forget_replacement(first.as_ref());
-        }
-        prepared
+        self.homes.note(server, epoch.unwrap_or_default(), [merged].into_iter());
+        let Some(first) = tablets.first().copied() else {
+            return Err(ServiceError::invalid("no tablets are merged"));
+        };
+        let call = TabletCall::PrepareMerge { tablets, merged };
+        self.prepare(first, vec![(server, first, call)], vec![merged]).await
     }
 
     async fn prepare_truncation(
@@ -395,80 +393,58 @@ impl TabletControl for ClusterControl {
         tablets: Vec<TabletId>,
         empty: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
-        let by_owner = self.by_owner(&tablets)?;
-        let mut shares = match empty.len() == tablets.len() {
-            true => {
-                let mut shares: BTreeMap<ServerId, Vec<(TabletId, RowRange)>> = BTreeMap::new();
-                for (old, new) in tablets.iter().zip(empty) {
-                    shares.entry(self.owner(*old)?.server).or_default().push(new);
-                }
-                shares
-            }
-            false => {
-                let first = by_owner.first_key_value().map(|(server, _)| *server);
-                first.map(|server| (server, empty)).into_iter().collect()
-            }
+        let Some(first) = tablets.first().copied() else {
+            return Err(ServiceError::invalid("a table without tablets cannot be truncated"));
         };
-        let parts = by_owner
-            .iter()
-            .filter_map(|(server, tablets)| Some((*server, *tablets.first()?)));
-        self.keep_replacement(tablets.first(), parts.collect());
-        let mut prepared = Vec::new();
-        for (server, old) in by_owner {
-            let empty = shares.remove(&server).unwrap_or_default();
-            self.note_homes(server, Epoch(server.0), empty.iter().map(|(tablet, _)| *tablet));
-            let first = old.first().copied();
-            let call = TabletCall::PrepareTruncation {
-                schema: schema.clone(),
-                tablets: old,
-                empty,
-            };
-            if let Err(error) = self.done(server, call).await {
-                for (server, first) in prepared {
-                    self.tell_outcome(server, first, false).await;
-                }
-                self.forget_replacement(tablets.first());
-                return Err(error);
+        let new = empty.iter().map(|(tablet, _)| *tablet).collect();
+        self.keep_owners(&tablets).await;
+        match self.truncations(schema, tablets, empty) {
+            Ok(calls) => self.prepare(first, calls, new).await,
+            Err(error) => {
+                self.end_replacement(first, false).await;
+                Err(error)
             }
-            prepared.extend(first.map(|first| (server, first)));
         }
-        Ok(())
     }
 
-    async fn take_snapshot(&self, _: SnapshotId, _: Vec<TabletId>, _: bool) -> ServiceResult<SnapshotFiles> {
-        no_snapshots()
+    async fn take_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        tablets: Vec<TabletId>,
+        flush: bool,
+    ) -> ServiceResult<SnapshotFiles> {
+        self.take(snapshot, tablets, flush).await
     }
 
-    async fn copy_snapshot(&self, _: (SnapshotId, u32), _: SnapshotId) -> ServiceResult<SnapshotFiles> {
-        no_snapshots()
+    async fn copy_snapshot(&self, from: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles> {
+        self.copy(from, to).await
     }
 
-    async fn drop_snapshot(&self, _: SnapshotId, _: u32) {}
+    async fn drop_snapshot(&self, snapshot: SnapshotId, _: u32) {
+        // The sweep deletes its parts, and files that nothing else names.
+        self.taking.lock().remove(&snapshot);
+    }
 
     async fn clone_snapshot(
         &self,
-        _: Arc<TableSchema>,
-        _: (SnapshotId, u32),
-        _: Vec<TabletId>,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        tablets: Vec<TabletId>,
     ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
-        no_snapshots()
+        self.clone_tablets(schema, snapshot, tablets).await
     }
 
     async fn prepare_restore(
         &self,
-        _: Arc<TableSchema>,
-        _: (SnapshotId, u32),
-        _: Vec<TabletId>,
-        _: Vec<TabletId>,
+        schema: Arc<TableSchema>,
+        snapshot: (SnapshotId, u32),
+        old: Vec<TabletId>,
+        new: Vec<TabletId>,
     ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
-        no_snapshots()
+        self.prepare_restored(schema, snapshot, old, new).await
     }
 
     async fn finish_replacement(&self, first: TabletId, committed: bool) {
-        let parts = self.replacing.lock().get(&first).cloned().unwrap_or_default();
-        for (server, first) in parts {
-            self.tell_outcome(server, first, committed).await;
-        }
-        self.replacing.lock().remove(&first);
+        self.end_replacement(first, committed).await;
     }
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{Suspicions, decide};
+use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord};
 use stele_peer::Probe;
@@ -35,6 +36,8 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Leader {
     pub(crate) local: Arc<Local>,
     pub(crate) coord: Arc<dyn Coord>,
+    /// Of the term.
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) control: Arc<ClusterControl>,
     pub(crate) roots: Arc<dyn LogRoots>,
     /// The shared data root.
@@ -64,7 +67,7 @@ struct Decided {
 impl Leader {
     pub(crate) fn new(
         local: Arc<Local>,
-        coord: Arc<dyn Coord>,
+        (coord, catalog): (Arc<dyn Coord>, Arc<Catalog>),
         control: Arc<ClusterControl>,
         (roots, data): (Arc<dyn LogRoots>, Arc<dyn Storage>),
         (fence, term): (Condition, u64),
@@ -72,6 +75,7 @@ impl Leader {
         Arc::new(Leader {
             local,
             coord,
+            catalog,
             control,
             roots,
             data,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_client::{
-    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
-    TabletService,
+    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation,
+    TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
@@ -135,6 +135,13 @@ impl TabletService for Leased {
         // Its condition may have failed: then it was a read.
         self.lease.confirm().await.map_err(unknown)?;
         Ok(outcome)
+    }
+
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        let held = self.tablets.rows_operation(tablet, request).await?;
+        // As above.
+        self.lease.confirm().await.map_err(unknown)?;
+        Ok(held)
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

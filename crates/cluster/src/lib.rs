@@ -44,3 +44,4 @@ pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
 pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
 pub use roots::LogRoots;
+pub use sweeping::SweepPace;

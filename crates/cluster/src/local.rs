@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, SchemaListener};
@@ -42,6 +42,8 @@ pub(crate) struct Local {
     reporting: Reporting,
     /// Tablets that are being opened.
     opening: Mutex<BTreeMap<TabletId, Epoch>>,
+    /// Tablets of which a replacement is being prepared. Locked after `opening`.
+    replacing: Mutex<BTreeSet<TabletId>>,
     /// Tablets that were closed here, under the newest such epoch, and whether all is in their files. They are not opened again
     /// under that epoch: sequence numbers would begin again.
     closed: Mutex<BTreeMap<TabletId, (Epoch, bool)>>,
@@ -65,6 +67,7 @@ impl Local {
             server,
             reporting: Reporting::default(),
             opening: Mutex::default(),
+            replacing: Mutex::default(),
             closed: Mutex::default(),
             leader: Mutex::new(None),
             term: Mutex::new(0),
@@ -150,8 +153,26 @@ impl Local {
         if opening.contains_key(tablet) || self.server.coming_tablets().contains_key(tablet) {
             return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
         }
+        if self.replacing.lock().contains(tablet) || self.server.is_being_replaced(*tablet) {
+            return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being replaced"));
+        }
         opening.insert(*tablet, *epoch);
         Ok(())
+    }
+
+    /// Keeps tablets that are not open from being opened until their replacement is prepared: writes to one that is opened
+    /// meanwhile would not be kept out. Once it is prepared, [`TabletServer::is_being_replaced`] says so.
+    pub(crate) fn keep_closed(&self, tablets: &[TabletId]) -> ServiceResult<KeptClosed<'_>> {
+        let opening = self.opening.lock();
+        if let Some(tablet) = tablets.iter().find(|tablet| opening.contains_key(tablet)) {
+            let message = format!("tablet {tablet} is being opened");
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        self.replacing.lock().extend(tablets);
+        Ok(KeptClosed {
+            local: self,
+            tablets: tablets.to_vec(),
+        })
     }
 
     /// Stops serving a tablet.
@@ -275,7 +296,7 @@ impl Local {
                 let probe = self.peers.probe(suspect).await;
                 codec::encode(&(probe == Probe::Gone))
             }
-            Request::Tablets(call) => tablet_calls::answer(&*self.server, call).await,
+            Request::Tablets(call) => tablet_calls::answer(self, call).await,
             request @ (Request::Admin(_) | Request::Cluster(_)) => match self.leader() {
                 Some(leader) => leader.answer(request).await,
                 None => Err(ServiceError::new(
@@ -283,6 +304,21 @@ impl Local {
                     "this server does not lead the cluster",
                 )),
             },
+        }
+    }
+}
+
+/// Tablets that are not opened while this lives.
+pub(crate) struct KeptClosed<'a> {
+    local: &'a Local,
+    tablets: Vec<TabletId>,
+}
+
+impl Drop for KeptClosed<'_> {
+    fn drop(&mut self) {
+        let mut replacing = self.local.replacing.lock();
+        for tablet in &self.tablets {
+            replacing.remove(tablet);
         }
     }
 }

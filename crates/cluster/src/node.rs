@@ -10,11 +10,12 @@ use crate::peers::Peers;
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
 use crate::session::{self, CurrentSession};
-use crate::term;
+use crate::sweeping::SweepPace;
+use crate::term::{self, Places};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, CatalogError};
-use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService};
+use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -38,6 +39,10 @@ pub struct ClusterOptions {
     pub lanes: usize,
     /// Notes calls that are slow.
     pub slow: Arc<SlowCalls>,
+    /// Decodes conditions of front ends of other servers.
+    pub tests: Arc<dyn TestDecoder>,
+    /// How the leader deletes files that nothing needs.
+    pub sweep: SweepPace,
 }
 
 /// The storage of a server.
@@ -157,10 +162,14 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let node = assemble(&env, &member, &local, (leased, options.lanes, options.slow));
+    let node = assemble(&env, &member, &local, leased, &options);
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
-    let places = (storage.roots, storage.data);
+    let places = Places {
+        roots: storage.roots,
+        data: storage.data,
+        sweep: options.sweep,
+    };
     env.spawn(
         "election",
         term::lead_when_elected(local.clone(), coord.clone(), places, session),
@@ -222,7 +231,8 @@ fn assemble(
     env: &Env,
     member: &Member,
     local: &Arc<Local>,
-    (leased, lanes, slow): (Arc<dyn TabletService>, usize, Arc<SlowCalls>),
+    leased: Arc<dyn TabletService>,
+    options: &ClusterOptions,
 ) -> (Arc<dyn TableService>, PeerServer) {
     let owners = CatalogOwners {
         own: member.server,
@@ -231,7 +241,7 @@ fn assemble(
     };
     let pool = local.server.pool().clone();
     let remote = RemoteOptions {
-        lanes,
+        lanes: options.lanes,
         ..RemoteOptions::default()
     };
     let dispatcher = Dispatcher::new(
@@ -249,11 +259,12 @@ fn assemble(
         (env.clone(), local.catalog.clone()),
         Arc::new(dispatcher),
         servers,
-        slow,
+        options.slow.clone(),
     );
     let gate = Gate {
         tablets: leased,
         server: local.server.clone(),
+        tests: options.tests.clone(),
     };
     let peers = PeerServer::new(env.clone(), &pool, member.identity(), Arc::new(gate));
     (Arc::new(router), peers.with_control(Arc::new(Control(local.clone()))))

@@ -1,71 +1,137 @@
-//! Deletes files that no tablet needs, for as long as this server leads.
+//! Deletes files that no tablet or snapshot needs, while this server leads.
 
 use crate::leader::Leader;
 use crate::messages::Request;
-use crate::records::NUMBERS;
+use crate::records::{ELECTION, NUMBERS};
+use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_coord::election::election_key;
 use stele_coord::next_epoch;
+use stele_env::PlantedBug;
 use stele_tablet::TabletError;
 use stele_tablet::sweep::{self, Knowledge, Round, Sweep};
-use stele_types::{Epoch, FilesInUse, ServerId};
+use stele_types::{Epoch, ErrorKind, FilesInUse, ServerId, SnapshotId};
 use tokio::sync::watch;
 
-/// Pause between two rounds.
-const INTERVAL: Duration = Duration::from_secs(60);
-/// Time for which a file must be unneeded: readers of servers that were given up have ended by then.
-const GRACE: Duration = Duration::from_secs(300);
 /// Time for an answer of a server.
 const CALL_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait until no snapshot is being taken.
+const SNAPSHOTS_WAIT: Duration = Duration::from_secs(30);
+/// Pause between two checks of that: shorter than the time in which a snapshot is taken.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often files are swept, and which.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepPace {
+    /// Pause between two rounds. A round reads the newest manifests of all tablets.
+    pub interval: Duration,
+    /// Time for which a file must be unneeded: readers of servers that were given up have ended by then.
+    pub grace: Duration,
+}
+
+impl Default for SweepPace {
+    fn default() -> Self {
+        SweepPace {
+            interval: Duration::from_secs(60),
+            grace: Duration::from_secs(300),
+        }
+    }
+}
 
 /// Sweeps until the term ends.
-pub(crate) async fn run(leader: Arc<Leader>, mut ended: watch::Receiver<bool>) {
-    let mut sweep = Sweep::new(GRACE);
+pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, mut ended: watch::Receiver<bool>) {
+    let mut sweep = Sweep::new(pace.grace);
     let env = leader.local.env.clone();
+    if env.planted(PlantedBug::SweepSnapshots) {
+        sweep.forget_snapshots();
+    }
     loop {
         tokio::select! {
             biased;
-            () = env.sleep(INTERVAL) => {}
+            () = env.sleep(pace.interval) => {}
             _ = ended.wait_for(|ended| *ended) => return,
         }
-        match sweep.round(&leader.data, env.now(), knowledge(&leader)).await {
-            Ok(Round::Swept { files: 0, manifests: 0 }) => {}
-            Ok(Round::Swept { files, manifests }) => tracing::info!(files, manifests, "unneeded files are deleted"),
+        match sweep.round(&leader.data, env.now(), &*leader).await {
+            Ok(Round::Swept {
+                files: 0,
+                manifests: 0,
+                parts: 0,
+            }) => {}
+            Ok(Round::Swept {
+                files,
+                manifests,
+                parts,
+            }) => {
+                tracing::info!(files, manifests, parts, "unneeded files are deleted");
+            }
             Ok(void) => tracing::debug!(?void, "no file was deleted in this round"),
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                tracing::error!(%error, "no file is deleted as long as this one cannot be read: it may name any file");
+            }
             Err(error) => tracing::debug!(%error, "no file was deleted in this round"),
         }
     }
 }
 
-async fn knowledge(leader: &Leader) -> sweep::Result<Knowledge> {
-    let unknown = |detail: &'static str| TabletError::Busy { detail };
-    let next = next_epoch(&*leader.coord, NUMBERS).await;
-    let next = next.map_err(|_| unknown("the coordinator does not answer"))?;
-    let members = leader.local.members.view();
-    let mut servers: BTreeMap<ServerId, FilesInUse> = BTreeMap::new();
-    for (server, log) in &members.logs {
-        let files = leader
-            .local
-            .order(leader.term, *server, Request::FilesInUse, CALL_WAIT)
-            .await;
-        match files {
-            Ok(files) => drop(servers.insert(*server, files)),
-            // Its tablets are claimed by others, or the round is void for one that is not.
-            Err(_) if log.sealed => {}
-            Err(_) => return Err(unknown("a server does not answer")),
+fn unknown(detail: &'static str) -> TabletError {
+    TabletError::Busy { detail }
+}
+
+#[async_trait]
+impl sweep::Leader for Leader {
+    async fn knowledge(&self) -> sweep::Result<Knowledge> {
+        let next = next_epoch(&*self.coord, NUMBERS).await;
+        let next = next.map_err(|_| unknown("the coordinator does not answer"))?;
+        let members = self.local.members.view();
+        let mut servers: BTreeMap<ServerId, FilesInUse> = BTreeMap::new();
+        for (server, log) in &members.logs {
+            let files = self
+                .local
+                .order(self.term, *server, Request::FilesInUse, CALL_WAIT)
+                .await;
+            match files {
+                Ok(files) => drop(servers.insert(*server, files)),
+                // Its tablets are claimed by others, or the round is void for one that is not.
+                Err(_) if log.sealed => {}
+                Err(_) => return Err(unknown("a server does not answer")),
+            }
+        }
+        let view = self.catalog.view();
+        let tablets = view.tables.values().flat_map(|table| table.tablets());
+        let tablets = tablets.map(|tablet| {
+            let owner = tablet.assignment.owner;
+            (tablet.id, owner.map(|owner| owner.epoch).unwrap_or(Epoch::default()))
+        });
+        Ok(Knowledge {
+            servers,
+            next_server: ServerId(u32::try_from(next).unwrap_or(u32::MAX)),
+            tablets: tablets.collect(),
+            coming: self.control.coming(),
+        })
+    }
+
+    async fn snapshots(&self) -> sweep::Result<BTreeMap<SnapshotId, u32>> {
+        let env = &self.local.env;
+        let deadline = env.now() + SNAPSHOTS_WAIT;
+        while self.control.is_taking() {
+            if env.now() >= deadline {
+                return Err(unknown("a snapshot is being taken"));
+            }
+            env.sleep(PAUSE).await;
+        }
+        // Behind the check: a snapshot that was complete by then is in the view, one that begins now is read by the next round.
+        let view = self.catalog.view();
+        Ok(view.snapshots.values().map(|entry| (entry.id, entry.parts)).collect())
+    }
+
+    async fn confirm(&self) -> sweep::Result<()> {
+        // The term is the version of the record of the leader, which is changed by each election.
+        match self.coord.get(&election_key(ELECTION)).await {
+            Ok(Some(record)) if record.version == self.term => Ok(()),
+            Ok(_) => Err(unknown("another server leads")),
+            Err(_) => Err(unknown("the coordinator does not answer")),
         }
     }
-    let view = leader.local.catalog.view();
-    let tablets = view.tables.values().flat_map(|table| table.tablets());
-    let tablets = tablets.map(|tablet| {
-        let owner = tablet.assignment.owner;
-        (tablet.id, owner.map(|owner| owner.epoch).unwrap_or(Epoch::default()))
-    });
-    Ok(Knowledge {
-        servers,
-        next_server: ServerId(u32::try_from(next).unwrap_or(u32::MAX)),
-        tablets: tablets.collect(),
-        coming: leader.control.coming(),
-    })
 }

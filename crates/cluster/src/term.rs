@@ -2,7 +2,7 @@
 
 use crate::admin_calls;
 use crate::codec;
-use crate::control::ClusterControl;
+use crate::control::{ClusterControl, NewTablets};
 use crate::election;
 use crate::leader::Leader;
 use crate::local::{LeaderCalls, Local};
@@ -11,7 +11,7 @@ use crate::records::{self, DRAINING, ELECTION};
 use crate::roots::LogRoots;
 use crate::session::CurrentSession;
 use crate::status::status;
-use crate::sweeping;
+use crate::sweeping::{self, SweepPace};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -29,8 +29,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Pause between two checks that the term goes on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The log roots, and the shared data root.
-pub(crate) type Places = (Arc<dyn LogRoots>, Arc<dyn Storage>);
+/// The storage of a cluster, and how it is swept.
+pub(crate) struct Places {
+    pub(crate) roots: Arc<dyn LogRoots>,
+    /// The shared data root.
+    pub(crate) data: Arc<dyn Storage>,
+    pub(crate) sweep: SweepPace,
+}
 
 /// The calls to the leader during one term.
 struct Term {
@@ -59,7 +64,7 @@ impl LeaderCalls for Term {
                 if catalog.owner_of(tablet).is_none() {
                     return Err(ServiceError::not_found(format!("there is no tablet {tablet}")));
                 }
-                let moved = catalog.reassign(&moves).await;
+                let moved = self.leader.catalog.reassign(&moves).await;
                 moved.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
                 codec::encode(&())
             }
@@ -105,7 +110,6 @@ pub(crate) async fn lead_when_elected(
                 let outcome = lead(&local, &coord, &places, &leadership).await;
                 tracing::info!(?outcome, "the term of this leader is over");
                 local.set_leader(None);
-                local.catalog.step_down();
             }
             Err(CoordError::Closed) => return,
             Err(error) => tracing::debug!(%error, "no election"),
@@ -120,26 +124,32 @@ async fn lead(
     places: &Places,
     leadership: &Leadership,
 ) -> Result<(), String> {
-    let control = ClusterControl::new(local.clone(), coord.clone(), leadership.version());
-    let fence = leadership.fence();
-    let began = local.catalog.lead(fence.clone(), control.clone()).await;
-    began.map_err(|error| error.to_string())?;
+    let (fence, homes) = (leadership.fence(), Arc::new(NewTablets::default()));
+    let catalog = local.catalog.lead(fence.clone(), homes.clone()).await;
+    let catalog = catalog.map_err(|error| error.to_string())?;
+    let control = ClusterControl::new(
+        local.clone(),
+        coord.clone(),
+        places.data.clone(),
+        (catalog.clone(), homes, leadership.version()),
+    );
     tracing::info!(server = %local.peers.own(), term = leadership.version(), "this server leads the cluster");
-    let master = Master::new(local.env.clone(), local.catalog.clone(), control.clone());
+    let master = Master::new(local.env.clone(), catalog.clone(), control.clone());
     master.start_splitting();
     let leader = Leader::new(
         local.clone(),
-        coord.clone(),
+        (coord.clone(), catalog),
         control.clone(),
-        places.clone(),
+        (places.roots.clone(), places.data.clone()),
         (fence, leadership.version()),
     );
     let (end, ended) = watch::channel(false);
     let rounds = leader.clone().lead(ended.clone());
     local.env.spawn("leader", rounds);
-    local
-        .env
-        .spawn_background("sweep of shared files", sweeping::run(leader.clone(), ended));
+    local.env.spawn_background(
+        "sweep of shared files",
+        sweeping::run(leader.clone(), places.sweep, ended),
+    );
     local.set_leader(Some(Arc::new(Term {
         master,
         control,

@@ -36,6 +36,8 @@ pub enum PlantedBug {
     ReuseEpochs,
     /// The leader of a cluster records that a log is sealed, and does not seal it.
     SealNothing,
+    /// The leader of a cluster deletes files that no tablet needs although a snapshot names them.
+    SweepSnapshots,
 }
 
 impl PlantedBug {
@@ -57,10 +59,11 @@ impl PlantedBug {
     ];
 
     /// Those that only a cluster has.
-    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 3] = [
+    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 4] = [
         ("skip-lease", PlantedBug::SkipLease),
         ("reuse-epochs", PlantedBug::ReuseEpochs),
         ("seal-nothing", PlantedBug::SealNothing),
+        ("sweep-snapshots", PlantedBug::SweepSnapshots),
     ];
 
     /// Whether it has an effect only on a bucket.

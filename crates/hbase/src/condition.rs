@@ -1,32 +1,104 @@
 //! Conditions of mutations: CheckAndMutate.
+//!
+//! A condition is decoded by the server that the client calls. If the row is on another server by then, the message of the client
+//! travels there, and that server decodes it again ([`ConditionTests`]).
 
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filtering::RowFilter;
 use crate::filters::Comparator;
-use crate::front_end::Shared;
 use crate::selection::{Selection, Wanted};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prost::Message;
 use std::sync::Arc;
-use stele_client::{Condition, ConditionTest, ServiceError, ServiceResult};
+use stele_client::{CellsTest, Condition, ConditionTest, EncodedTest, ServiceError, ServiceResult, TestDecoder};
+use stele_env::Env;
+use stele_memory::{Consumer, Part, Pool};
 use stele_types::{Cell, ErrorKind, TableSchema};
 use stele_wire::messages::{self, Column, CompareType};
 
 /// The condition of a row operation for one of the protocol.
 pub(crate) fn condition(
-    shared: &Arc<Shared>,
+    shared: &Context,
+    schema: &Arc<TableSchema>,
+    given: &messages::Condition,
+) -> Outcome<Condition> {
+    decode((&shared.env, &shared.responses), schema, given)
+}
+
+fn decode(
+    (env, memory): (&Env, &Consumer),
     schema: &Arc<TableSchema>,
     given: &messages::Condition,
 ) -> Outcome<Condition> {
     match &given.filter {
-        Some(filter) => by_filter(shared, schema, given, filter),
-        None => by_value(shared, schema, given),
+        Some(filter) => by_filter((env, memory), schema, given, filter),
+        None => by_value(memory, schema, given),
+    }
+}
+
+/// Decodes the tests of conditions of HBase clients that have called another server.
+pub struct ConditionTests {
+    env: Env,
+    memory: Consumer,
+}
+
+impl ConditionTests {
+    /// With the memory of a server.
+    pub fn new(env: Env, pool: &Pool) -> Self {
+        ConditionTests {
+            env,
+            memory: pool.of(Part::Responses),
+        }
+    }
+}
+
+impl TestDecoder for ConditionTests {
+    fn decode(&self, schema: &Arc<TableSchema>, encoded: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>> {
+        if encoded.language != EncodedTest::HBASE {
+            let message = format!("conditions in language {} are unknown here", encoded.language);
+            return Err(ServiceError::new(ErrorKind::Unimplemented, message));
+        }
+        let given = messages::Condition::decode(encoded.test.clone());
+        let given = given.map_err(|error| ServiceError::invalid(format!("a condition: {error}")))?;
+        let decoded = decode((&self.env, &self.memory), schema, &given).map_err(refused)?;
+        match decoded.test {
+            ConditionTest::Cells(test) => Ok(test),
+            _ => Err(ServiceError::invalid("a condition without a test")),
+        }
+    }
+}
+
+fn refused(failure: Failure) -> ServiceError {
+    match failure.is_overload() {
+        true => ServiceError::new(ErrorKind::Busy, failure.message),
+        false => ServiceError::invalid(failure.message),
+    }
+}
+
+/// A test with the message that it was made of.
+struct Test<F> {
+    holds: F,
+    given: messages::Condition,
+}
+
+impl<F: Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync> CellsTest for Test<F> {
+    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
+        (self.holds)(cells)
+    }
+
+    fn encoded(&self) -> Option<EncodedTest> {
+        Some(EncodedTest {
+            language: EncodedTest::HBASE,
+            test: self.given.encode_to_vec().into(),
+        })
     }
 }
 
 /// Holds when the filter lets any cell of the row through.
 fn by_filter(
-    shared: &Arc<Shared>,
+    (env, memory): (&Env, &Consumer),
     schema: &Arc<TableSchema>,
     given: &messages::Condition,
     filter: &messages::Filter,
@@ -42,9 +114,10 @@ fn by_filter(
     let shape = selection.shape(schema, false, false);
     // Refused here if it cannot be decoded. It has a state, so each test begins with a new one; nearly all operations have
     // one test, and that uses this one.
-    let decoded = Mutex::new(Some(RowFilter::decode(filter, schema, &shape, shared)?));
-    let memory = shared.responses.clone();
-    let (env, row, filter) = (shared.env.clone(), given.row.clone(), filter.clone());
+    let first = RowFilter::decode_within(filter, schema, &shape, env, memory)?;
+    let decoded = Mutex::new(Some(first));
+    let memory = memory.clone();
+    let (env, row, filter) = (env.clone(), given.row.clone(), filter.clone());
     let (reads, schema) = (selection.pushdown(schema), Arc::clone(schema));
     let test = move |cells: &[Cell]| {
         let mut cells = cells.to_vec();
@@ -55,19 +128,19 @@ fn by_filter(
             filter.apply(&schema, &row, &mut cells)?;
             Ok(!cells.is_empty())
         });
-        passes.map_err(|failure| match failure.is_overload() {
-            true => ServiceError::new(ErrorKind::Busy, failure.message),
-            false => ServiceError::invalid(failure.message),
-        })
+        passes.map_err(refused)
     };
     Ok(Condition {
         reads,
-        test: ConditionTest::Cells(Arc::new(test)),
+        test: ConditionTest::Cells(Arc::new(Test {
+            holds: test,
+            given: given.clone(),
+        })),
     })
 }
 
 /// Compares the newest value of a column.
-fn by_value(shared: &Shared, schema: &Arc<TableSchema>, given: &messages::Condition) -> Outcome<Condition> {
+fn by_value(memory: &Consumer, schema: &Arc<TableSchema>, given: &messages::Condition) -> Outcome<Condition> {
     let missing = || Failure::do_not_retry("a condition without a column, a comparator or a filter");
     let family = given.family.clone().ok_or_else(missing)?;
     let column = [Column {
@@ -83,7 +156,7 @@ fn by_value(shared: &Shared, schema: &Arc<TableSchema>, given: &messages::Condit
             ..Wanted::whole_row()
         },
     )?;
-    let memory = shared.responses.empty();
+    let memory = memory.empty();
     let mut charge = |bytes| memory.try_grow(bytes).is_ok();
     let comparator = Comparator::decode(given.comparator.as_ref().ok_or_else(missing)?, &mut charge)?;
     let operator = given.compare_type.and_then(|number| CompareType::try_from(number).ok());
@@ -94,7 +167,10 @@ fn by_value(shared: &Shared, schema: &Arc<TableSchema>, given: &messages::Condit
     };
     Ok(Condition {
         reads: selection.pushdown(schema),
-        test: ConditionTest::Cells(Arc::new(test)),
+        test: ConditionTest::Cells(Arc::new(Test {
+            holds: test,
+            given: given.clone(),
+        })),
     })
 }
 
@@ -120,3 +196,6 @@ fn holds(operator: CompareType, comparator: &Comparator, stored: Option<&Bytes>)
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

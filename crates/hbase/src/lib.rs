@@ -62,6 +62,7 @@ mod times;
 mod waiting;
 
 pub use cluster_id::{cluster_id, uuid_of};
+pub use condition::ConditionTests;
 pub use connection::ConnectionError;
 pub use context::Identity;
 pub use front_end::HBaseFrontEnd;

@@ -8,6 +8,7 @@ mod cluster;
 mod groups;
 mod listing;
 mod modify;
+mod moves;
 mod namespaces;
 mod patterns;
 mod positions;
@@ -62,8 +63,8 @@ pub(crate) async fn master(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> 
         b"SplitRegion" => region_calls::split(shared, call).await,
         b"MergeTableRegions" => region_calls::merge(shared, call).await,
         b"TruncateRegion" => region_calls::truncate(shared, call).await,
-        b"MoveRegion" => region_calls::move_to(shared, call).await,
-        b"AssignRegion" | b"UnassignRegion" => region_calls::assign(shared, call).await,
+        b"MoveRegion" => moves::move_to(shared, call).await,
+        b"AssignRegion" | b"UnassignRegion" => moves::assign(shared, call).await,
         b"getLastMajorCompactionTimestamp" | b"getLastMajorCompactionTimestampForRegion" => {
             region_calls::last_major_compaction(shared, call, method).await
         }

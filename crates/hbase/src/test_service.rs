@@ -237,7 +237,7 @@ impl TableService for Model {
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
         let matched = match operation.condition.map(|condition| condition.test) {
-            Some(ConditionTest::Cells(test)) => test(&cells)?,
+            Some(ConditionTest::Cells(test)) => test.holds(&cells)?,
             _ => true,
         };
         Ok(RowOutcome {

@@ -2,6 +2,7 @@
 //!
 //! Any bytes are refused or decoded, and decode to the same again once encoded. The checks are here, because encodings are no interface of the crate.
 
+use crate::messages::CallKind;
 use crate::segments::Segments;
 use crate::{messages, rows};
 use bytes::Bytes;
@@ -26,8 +27,20 @@ pub fn requests(body: &Bytes) {
         );
     }
     if let Ok(operation) = messages::decode_row_operation(body.clone()) {
-        let again = messages::encode_row_operation(&operation).expect("a decoded condition can travel");
+        let (kind, again) = messages::encode_row_operation(&operation).expect("a decoded condition can travel");
+        assert_eq!(kind, CallKind::RowOperation);
         let same = messages::decode_row_operation(again.into_bytes()).expect("an encoded operation");
+        assert_eq!(format!("{same:?}"), format!("{operation:?}"));
+    }
+    if let Ok(operation) = messages::decode_tested_row_operation(body.clone()) {
+        let (kind, again) = messages::encode_row_operation(&operation).expect("a decoded test can travel");
+        assert_eq!(kind, CallKind::TestedRowOperation);
+        let same = messages::decode_tested_row_operation(again.into_bytes()).expect("an encoded operation");
+        assert_eq!(format!("{same:?}"), format!("{operation:?}"));
+    }
+    if let Ok(operation) = messages::decode_rows_operation(body.clone()) {
+        let again = messages::encode_rows_operation(&operation).expect("decoded tests can travel");
+        let same = messages::decode_rows_operation(again.into_bytes()).expect("an encoded operation");
         assert_eq!(format!("{same:?}"), format!("{operation:?}"));
     }
     same(body, messages::decode_sample_request, |every| {
@@ -40,11 +53,14 @@ pub fn answers(body: &Bytes) {
     same(body, rows::decode, rows::encode);
     same(body, messages::decode_outcome, messages::encode_outcome);
     same(body, messages::decode_sample, messages::encode_sample);
+    same(body, messages::decode_held, |held| messages::encode_held(*held));
 }
 
 /// Valid bodies from which fuzzing starts: of requests and of answers.
 pub fn seeds() -> (Vec<Bytes>, Vec<Bytes>) {
-    crate::messages::samples::bodies()
+    let (mut requests, answers) = crate::messages::samples::bodies();
+    requests.extend(crate::messages::samples::tested());
+    (requests, answers)
 }
 
 /// A valid frame around a body, as every kind that has one.

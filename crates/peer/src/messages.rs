@@ -1,6 +1,10 @@
 //! Requests and responses of the calls.
 
+mod conditions;
 pub(crate) mod samples;
+mod together;
+
+pub(crate) use together::{decode_held, decode_rows_operation, encode_held, encode_rows_operation};
 
 use crate::cells;
 use crate::cursor::{Cursor, Decoded};
@@ -25,6 +29,8 @@ pub(crate) enum CallKind {
     Mutate = 2,
     RowOperation = 3,
     Sample = 4,
+    TestedRowOperation = 5,
+    RowsOperation = 6,
     Control = 256,
 }
 
@@ -36,6 +42,8 @@ impl CallKind {
             CallKind::Mutate,
             CallKind::RowOperation,
             CallKind::Sample,
+            CallKind::TestedRowOperation,
+            CallKind::RowsOperation,
             CallKind::Control,
         ]
         .into_iter()
@@ -45,7 +53,14 @@ impl CallKind {
 
     /// Whether the call may change something, so that a lost answer leaves its outcome unknown.
     pub fn writes(self) -> bool {
-        matches!(self, CallKind::Mutate | CallKind::RowOperation | CallKind::Control)
+        match self {
+            CallKind::Mutate
+            | CallKind::RowOperation
+            | CallKind::TestedRowOperation
+            | CallKind::RowsOperation
+            | CallKind::Control => true,
+            CallKind::Read | CallKind::Sample => false,
+        }
     }
 }
 
@@ -198,22 +213,32 @@ const CONDITION_FILTERED: u8 = 2;
 const NONCE: u8 = 4;
 const DATED: u8 = 8;
 
-/// The request of a row operation. A condition that a function decides is `Unimplemented`: it cannot travel.
-pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResult<Segments> {
+/// The request of a row operation and its kind, which depends on its condition. A condition of which the test cannot travel is
+/// `Unimplemented`.
+pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResult<(CallKind, Segments)> {
     let mut out = Segments::default();
-    encode_durability(request.durability, &mut out);
-    let reads = match &request.condition {
-        Some(Condition {
-            test: ConditionTest::Cells(_),
-            ..
-        }) => {
-            let message = "the row is on another server, where its cells cannot be compared for this condition: call the server \
-                           of the row";
-            return Err(ServiceError::new(ErrorKind::Unimplemented, message));
-        }
-        Some(condition) => condition.reads.as_deref(),
+    let test = match &request.condition {
+        Some(condition) => conditions::test_of(condition)?,
         None => None,
     };
+    let kind = match &test {
+        None => CallKind::RowOperation,
+        Some(test) => {
+            conditions::encode_test(test, &mut out);
+            CallKind::TestedRowOperation
+        }
+    };
+    encode_operation(request, &mut out)?;
+    Ok((kind, out))
+}
+
+/// Appends a row operation without the test of its condition.
+fn encode_operation(request: &TabletRowOperation, out: &mut Segments) -> ServiceResult<()> {
+    encode_durability(request.durability, out);
+    let reads = request
+        .condition
+        .as_ref()
+        .and_then(|condition| condition.reads.as_deref());
     let conditional = if request.condition.is_some() { CONDITIONAL } else { 0 };
     let token = match &request.token {
         None => 0,
@@ -234,15 +259,29 @@ pub(crate) fn encode_row_operation(request: &TabletRowOperation) -> ServiceResul
         }
     }
     if let Some(filter) = reads {
-        filter_tree::encode(filter, &mut out)?;
+        filter_tree::encode(filter, out)?;
     }
-    steps::encode(&request.steps, &mut out);
-    steps::encode(&request.otherwise, &mut out);
-    Ok(out)
+    steps::encode(&request.steps, out);
+    steps::encode(&request.otherwise, out);
+    Ok(())
 }
 
 pub(crate) fn decode_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
-    let mut fields = Cursor::new("row operation", body);
+    decode_operation(Cursor::new("row operation", body))
+}
+
+/// The same of one whose condition has a test.
+pub(crate) fn decode_tested_row_operation(body: Bytes) -> Decoded<TabletRowOperation> {
+    let mut fields = Cursor::new("row operation with a test", body);
+    let test = conditions::decode_test(&mut fields)?;
+    let without = fields.malformed("a test without a condition");
+    let mut request = decode_operation(fields)?;
+    let condition = request.condition.as_mut().ok_or(without)?;
+    condition.test = ConditionTest::Encoded(test);
+    Ok(request)
+}
+
+fn decode_operation(mut fields: Cursor) -> Decoded<TabletRowOperation> {
     let durability = decode_durability(&mut fields)?;
     let flags = fields.flags(CONDITIONAL | CONDITION_FILTERED | NONCE | DATED)?;
     let row = fields.bytes()?;

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_client::{
-    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample, TabletService,
+    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletRowsOperation,
+    TabletSample, TabletService,
 };
 use stele_env::Env;
 use stele_memory::{Consumer, Part, Pool, Reservation};
@@ -199,9 +200,15 @@ impl TabletService for RemoteTablets {
     }
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
-        let body = messages::encode_row_operation(&request)?;
-        let answer = self.call(CallKind::RowOperation, tablet, body).await?;
+        let (kind, body) = messages::encode_row_operation(&request)?;
+        let answer = self.call(kind, tablet, body).await?;
         messages::decode_outcome(answer).map_err(|e| ServiceError::new(ErrorKind::Aborted, e.to_string()))
+    }
+
+    async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
+        let body = messages::encode_rows_operation(&request)?;
+        let answer = self.call(CallKind::RowsOperation, tablet, body).await?;
+        messages::decode_held(answer).map_err(|e| ServiceError::new(ErrorKind::Aborted, e.to_string()))
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

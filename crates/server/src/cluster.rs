@@ -15,10 +15,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots};
+use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
+use stele_hbase::ConditionTests;
 use stele_objects::{Address, ObjectMetrics, ObjectStorage};
 use stele_peer::PeerServer;
 use stele_serving::{Acceptor, EventLoops};
@@ -85,6 +86,7 @@ pub async fn join(
         data: objects,
         roots: roots.clone(),
     };
+    let parts = node::server_parts(config);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let slow = Arc::new(SlowCalls::new(config.slow_call));
     let options = ClusterOptions {
@@ -93,8 +95,9 @@ pub async fn join(
         addresses: addresses(cluster, listener.local_addr()?, bound),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
+        tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
+        sweep: SweepPace::default(),
     };
-    let parts = node::server_parts(config);
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {
         service,

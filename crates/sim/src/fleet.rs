@@ -17,6 +17,7 @@ mod member;
 mod node;
 mod nodes;
 mod service;
+mod snapshots;
 
 use crate::bucket::Bucket;
 use crate::runtime::Sim;
@@ -106,6 +107,8 @@ pub struct FleetVerdict {
     pub swept: u64,
     /// Logs deleted.
     pub logs_deleted: u64,
+    /// Tables made of snapshots of which every row was compared.
+    pub copies: u64,
 }
 
 /// Where a tablet is.

@@ -65,7 +65,7 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-lease, reuse-epochs or seal-nothing.
+        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing or sweep-snapshots.
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
     },
@@ -174,8 +174,8 @@ fn run_fleet(seeds: std::ops::Range<u64>, command: &str, run: impl Fn(u64) -> Fl
     for seed in seeds {
         let verdict = run(seed);
         println!(
-            "seed {seed}: {} writes acknowledged, {} moves, {} failures, {} files swept",
-            verdict.acknowledged, verdict.moves, verdict.failovers, verdict.swept
+            "seed {seed}: {} writes acknowledged, {} moves, {} failures, {} files swept, {} tables of snapshots",
+            verdict.acknowledged, verdict.moves, verdict.failovers, verdict.swept, verdict.copies
         );
         if let Some(violation) = verdict.violations.first() {
             println!("  {violation}\n  again: stele-sim {command} --seed {seed} --trace");

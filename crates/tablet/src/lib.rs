@@ -53,7 +53,7 @@ pub use error::{Result, TabletError};
 pub use files::{FileRegistry, Ownership};
 pub use holders::Holder;
 pub use maintenance::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
-pub use manifest::{FileRef, Manifest, StoredFile};
+pub use manifest::{FileRef, Manifest, ManifestLog, StoredFile};
 pub use metrics::TabletMetrics;
 pub use progress::{Moved, MovedBytes};
 pub use scan::{PointRead, Sampled, ScanSpec, TabletScanner};

@@ -75,6 +75,12 @@ pub fn stored(manifest: &Manifest) -> impl Iterator<Item = (StoredFile, u64)> + 
     manifest.all_files().flat_map(of_file)
 }
 
+/// Bytes of rows that a manifest refers to, roughly.
+pub fn referenced_bytes(manifest: &Manifest) -> u64 {
+    let files = manifest.all_files();
+    files.map(|file| file.referenced + file.value_bytes()).sum()
+}
+
 /// The directory of the parts of a snapshot.
 pub fn directory(snapshot: SnapshotId) -> String {
     format!("{DIRECTORY}{:016x}/", snapshot.0)

@@ -3,38 +3,51 @@
 //! No server knows all references to a file, because the halves of a split may be served by different ones. So one process
 //! *marks* the files that manifests name, and *sweeps* the others. It is the only one that deletes committed files.
 //!
-//! A round has four steps, in this order:
+//! A round has these steps, in this order:
 //!
-//! 1. It lists the files.
+//! 1. It lists the files, and the parts of snapshots.
 //! 2. It asks for [`Knowledge`]: the files that live servers use or may still commit, and the tablets of the catalog.
-//! 3. It reads the newest manifest of every tablet in storage. Afterwards it lists the tablets again. Another set of
-//!    tablets makes the round void, and so does a tablet that its assigned owner has not claimed.
-//! 4. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed.
+//! 3. It reads the newest manifest of every tablet in storage.
+//! 4. It asks for the snapshots of the catalog, at a moment at which none is being taken, and reads the files that they name.
+//! 5. It lists the tablets again. Another set of tablets than in step 3 makes the round void, and so does a tablet that its
+//!    assigned owner has not claimed. It makes sure that nobody else has taken snapshots since step 4.
+//! 6. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed. It deletes
+//!    the parts of step 1 whose snapshots the catalog does not name.
 //!
 //! Why a deleted file is never needed again:
 //! * A file gets its first reference by a commit of the job that made it. In step 2 the job of a live server had ended: its
 //!   reference exists by then, or never will. A server that is not alive has no tablet whose manifest it may still commit,
 //!   because step 3 finds each claimed under the epoch of its present owner.
-//! * A referenced file gets another reference only by a new tablet: a half, or one merged of several. A tablet that has the
-//!   reference at the end of step 3 existed in step 3, or the round is void. It had the reference all the time, so the
-//!   manifest that was read names the file.
+//! * A referenced file gets another reference by a new tablet: a half, or one merged of several. A tablet that has the
+//!   reference in step 5 existed in step 3, or the round is void. It had the reference all the time, so the manifest that was
+//!   read names the file.
+//! * Or by a snapshot. It is *being taken* from before the first of its manifests is read until the catalog names it, or never
+//!   will. A snapshot that the catalog names in step 4 is read. Any other one begins later, so it names files that a manifest
+//!   or an earlier snapshot names after step 4. By the first two points step 3 has found these, or step 4 has.
+//! * Or by a new tablet over a snapshot. If it exists in step 5, it existed in step 3, or the round is void. If it is made
+//!   later, its snapshot exists later than step 4, because none is deleted while a tablet is made of it. So step 4 has read
+//!   the snapshot, or it began later.
 //!
-//! Snapshots are not part of the knowledge yet, so tables of a shared root must have none. A round will also have to be void
-//! when snapshots are taken during it: one may name files that a manifest no longer names in step 3.
+//! Why a deleted part is never needed: it was there in step 1, and in step 4 its snapshot was neither taken nor named. Numbers
+//! of snapshots are not used again.
 //!
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
 
+mod held;
+
 pub use crate::error::Result;
 use crate::error::TabletError;
 use crate::manifest::{self, ManifestLog, StoredFile};
+use crate::snapshot;
+use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
+use held::HeldFiles;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_storage::{Storage, StorageError};
-use stele_types::{Epoch, FilesInUse, ServerId, TabletId};
+use stele_types::{Epoch, FilesInUse, ServerId, SnapshotId, TabletId};
 
 /// Manifests read concurrently.
 const READ_CONCURRENTLY: usize = 32;
@@ -57,6 +70,19 @@ pub struct Knowledge {
     pub coming: BTreeSet<TabletId>,
 }
 
+/// The leader, who knows servers, tablets and snapshots. A round asks in the order of the methods.
+#[async_trait]
+pub trait Leader: Sync {
+    /// Files in use, and the tablets of the catalog.
+    async fn knowledge(&self) -> Result<Knowledge>;
+
+    /// The snapshots of the catalog, each with the number of its parts, at a moment at which none is being taken.
+    async fn snapshots(&self) -> Result<BTreeMap<SnapshotId, u32>>;
+
+    /// Fails unless the leader has been one since it was asked for snapshots: nobody else has taken any.
+    async fn confirm(&self) -> Result<()>;
+}
+
 /// The outcome of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
@@ -66,6 +92,8 @@ pub enum Round {
         files: usize,
         /// Manifests of tablets that the catalog does not name.
         manifests: usize,
+        /// Parts of snapshots that the catalog does not name.
+        parts: usize,
     },
     /// Tablets were created or removed meanwhile, so nothing was deleted.
     TabletsChanged,
@@ -81,10 +109,12 @@ pub struct Sweep {
     files: BTreeMap<StoredFile, Duration>,
     /// The same of tablets that the catalog does not name.
     tablets: BTreeMap<TabletId, Duration>,
+    snapshots: HeldFiles,
 }
 
-/// The newest manifests of all tablets in storage.
+/// The newest manifests of all tablets that a listing showed; of one that is gone by then there is none.
 struct Marks {
+    listed: BTreeSet<TabletId>,
     needed: BTreeSet<StoredFile>,
     epochs: BTreeMap<TabletId, Epoch>,
 }
@@ -96,28 +126,35 @@ impl Sweep {
             grace,
             files: BTreeMap::new(),
             tablets: BTreeMap::new(),
+            snapshots: HeldFiles::default(),
         }
     }
 
-    /// Runs a round at the time `now`. `knowledge` is polled only after the files have been listed. An unreadable manifest is
-    /// an error: nobody knows the files that it names.
-    pub async fn round(
-        &mut self,
-        storage: &Arc<dyn Storage>,
-        now: Duration,
-        knowledge: impl Future<Output = Result<Knowledge>>,
-    ) -> Result<Round> {
+    /// For a simulation: deletes files although a snapshot names them.
+    pub fn forget_snapshots(&mut self) {
+        self.snapshots.forget_all();
+    }
+
+    /// Runs a round at the time `now`. An unreadable manifest or part of a snapshot is an error: nobody knows the files that
+    /// it names.
+    pub async fn round(&mut self, storage: &Arc<dyn Storage>, now: Duration, leader: &dyn Leader) -> Result<Round> {
         let listed = storage.list("sst/").await?;
         let listed = listed.iter().filter_map(|info| StoredFile::parse_path(&info.path));
         let listed: BTreeSet<StoredFile> = listed.collect();
-        let knowledge = knowledge.await?;
-        let Some(marks) = mark(storage).await? else {
+        let parts = storage.list(snapshot::DIRECTORY).await?;
+        let knowledge = leader.knowledge().await?;
+        let marks = mark(storage).await?;
+        let named = leader.snapshots().await?;
+        self.snapshots.follow(&**storage, &named).await?;
+        if !marks.are_of_all(storage).await? {
             return Ok(Round::TabletsChanged);
-        };
+        }
         if let Some(unclaimed) = unclaimed(&knowledge, &marks) {
             return Ok(Round::Unclaimed(unclaimed));
         }
-        let unneeded = listed.iter().filter(|file| is_unneeded(**file, &knowledge, &marks));
+        leader.confirm().await?;
+        let is_unneeded = |file: &&StoredFile| !self.snapshots.holds(**file) && is_unneeded(**file, &knowledge, &marks);
+        let unneeded = listed.iter().filter(is_unneeded);
         let files = due(&mut self.files, unneeded.copied().collect(), now, self.grace);
         let is_orphan =
             |tablet: &&TabletId| !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet);
@@ -127,9 +164,22 @@ impl Sweep {
             files.iter().all(|file| !marks.needed.contains(file)),
             "a file that a manifest names is never swept"
         );
+        assert!(
+            files.iter().all(|file| !self.snapshots.holds(*file)),
+            "a file that a snapshot names is never swept"
+        );
+        let unnamed = parts.into_iter().map(|info| info.path).filter(|path| {
+            let part = snapshot::parse_path(path);
+            part.is_some_and(|(snapshot, _)| !named.contains_key(&snapshot))
+        });
+        let parts = delete_parts(&**storage, unnamed.collect()).await?;
         let manifests = self.delete_tablets(&**storage, tablets).await?;
         let files = self.delete_files(&**storage, files).await?;
-        Ok(Round::Swept { files, manifests })
+        Ok(Round::Swept {
+            files,
+            manifests,
+            parts,
+        })
     }
 
     async fn delete_files(&mut self, storage: &dyn Storage, files: Vec<StoredFile>) -> Result<usize> {
@@ -156,6 +206,14 @@ impl Sweep {
         }
         Ok(deleted)
     }
+}
+
+/// Deletes parts of snapshots that are no more, and of those that were not finished.
+async fn delete_parts(storage: &dyn Storage, parts: Vec<String>) -> Result<usize> {
+    for some in parts.chunks(DELETED_TOGETHER) {
+        storage.delete_all(some).await?;
+    }
+    Ok(parts.len())
 }
 
 /// Notes the entries that are unneeded now, and forgets all others. Returns those that have been so for the grace period.
@@ -196,10 +254,10 @@ fn unclaimed(knowledge: &Knowledge, marks: &Marks) -> Option<TabletId> {
     unclaimed.next().map(|(tablet, _)| *tablet)
 }
 
-/// Reads the newest manifest of each tablet; `None` when other tablets exist afterwards than before.
-async fn mark(storage: &Arc<dyn Storage>) -> Result<Option<Marks>> {
-    let before: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
-    let reading = before.iter().map(|tablet| async move {
+/// Reads the newest manifest of each tablet.
+async fn mark(storage: &Arc<dyn Storage>) -> Result<Marks> {
+    let listed: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
+    let reading = listed.iter().map(|tablet| async move {
         let read = newest(storage, *tablet).await?;
         Ok::<_, TabletError>((*tablet, read))
     });
@@ -214,9 +272,15 @@ async fn mark(storage: &Arc<dyn Storage>) -> Result<Option<Marks>> {
         }
     }
     drop(reading);
-    let after: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
-    let is_same = before == after && epochs.len() == before.len();
-    Ok(is_same.then_some(Marks { needed, epochs }))
+    Ok(Marks { listed, needed, epochs })
+}
+
+impl Marks {
+    /// Whether the same tablets exist now as were listed, so that these are the manifests of all.
+    async fn are_of_all(&self, storage: &Arc<dyn Storage>) -> Result<bool> {
+        let now: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
+        Ok(self.listed == now && self.epochs.len() == now.len())
+    }
 }
 
 /// The newest manifest of a tablet; `None` when it has none any more.

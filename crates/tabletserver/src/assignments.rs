@@ -20,6 +20,7 @@ use crate::parts::Parts;
 use crate::recovery::{Claimed, ReplayLimit};
 use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
+use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
 use parking_lot::Mutex;
@@ -29,12 +30,10 @@ use std::time::Duration;
 use stele_client::{Assignment, Closing, ServiceError, ServiceResult};
 use stele_storage::Storage;
 use stele_tablet::{Tablet, TabletContext};
-use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableId, TableSchema, TabletId};
+use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
 /// Tablets that left this server and may come back with other rows, as far as they are remembered.
 const LEFT_MAX: usize = 1 << 16;
-/// Changed schemas that are remembered for tablets being opened: more than tables are changed in the time of an opening.
-const SCHEMAS_MAX: usize = 1 << 12;
 
 /// Opens and closes tablets.
 pub(crate) struct Assignments {
@@ -59,8 +58,8 @@ pub(crate) struct Assignments {
     replayed: Mutex<BTreeMap<TabletId, FromLogs>>,
     /// Tablets that were served here once, and of whose rows the row cache may have results.
     left: Mutex<BTreeSet<TabletId>>,
-    /// The newest changed schemas. An assignment may have an older one.
-    schemas: Mutex<BTreeMap<TableId, Arc<TableSchema>>>,
+    /// An assignment may have an older schema than the newest.
+    schemas: Arc<ChangedSchemas>,
 }
 
 /// The origin of replayed records.
@@ -108,24 +107,15 @@ impl Assignments {
             replaying: tokio::sync::Mutex::default(),
             replayed: Mutex::default(),
             left: Mutex::default(),
-            schemas: Mutex::default(),
+            schemas: parts.schemas.clone(),
         }
     }
 
     /// Notes a changed schema before the tablets that are served are told of it: tablets that are being opened get it, too.
     pub(crate) fn note_schema(&self, schema: &Arc<TableSchema>) {
-        if self.sealed.is_none() {
-            return;
+        if self.sealed.is_some() {
+            self.schemas.note(schema);
         }
-        let mut schemas = self.schemas.lock();
-        schemas.insert(schema.id, schema.clone());
-        if schemas.len() > SCHEMAS_MAX {
-            schemas.pop_first();
-        }
-        assert!(
-            schemas.len() <= SCHEMAS_MAX,
-            "a bounded number of schemas is remembered"
-        );
     }
 
     fn sealed(&self) -> ServiceResult<&Arc<dyn SealedLogs>> {
@@ -271,8 +261,7 @@ impl Assignments {
         tracing::info!(tablet = %id, epoch = %tablet.epoch(), has_replayed, "the tablet is served here");
         self.unread.note_unopened(&tablet);
         self.tablets.serve(tablet.clone());
-        let newest = self.schemas.lock().get(&tablet.schema().id).cloned();
-        let newer = newest.filter(|newest| newest.version > tablet.schema().version);
+        let newer = self.schemas.newer_than(&tablet.schema());
         let is_frozen = newer.is_some_and(|newer| tablet.set_schema(newer));
         if has_replayed || is_frozen {
             // Its records are in no log of this server.

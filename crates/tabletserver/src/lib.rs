@@ -36,6 +36,7 @@ mod replacement;
 pub mod roots;
 pub mod row_cache;
 pub mod row_operation;
+mod schemas;
 pub mod server;
 pub mod service;
 pub mod snapshots;

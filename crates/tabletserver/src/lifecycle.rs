@@ -100,7 +100,8 @@ impl Lifecycle {
         Ok(tablet)
     }
 
-    /// Makes a tablet over the files of a manifest of another one. It is not served yet.
+    /// Makes a tablet over the files of a manifest of another one, under the later epoch of the server's and its own: sequence
+    /// numbers go on behind those of its files. It is not served yet.
     pub(crate) async fn create_over(
         &self,
         schema: Arc<TableSchema>,
@@ -110,7 +111,7 @@ impl Lifecycle {
         let manifest = Manifest {
             tablet: tablet.0,
             table: schema.id.0,
-            epoch: self.epoch.0,
+            epoch: self.epoch.0.max(other.epoch),
             written_micros: self.context.env.wall_micros(),
             ..other
         };

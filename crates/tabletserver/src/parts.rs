@@ -9,6 +9,7 @@ use crate::log::CommitLog;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
+use crate::schemas::ChangedSchemas;
 use crate::stopping::Stopping;
 use crate::tablets::Tablets;
 use crate::work::{Compactions, FlushDemand};
@@ -35,6 +36,7 @@ pub(crate) struct Parts {
     pub(crate) admission: Arc<Admission>,
     pub(crate) flushes: Arc<FlushDemand>,
     pub(crate) compactions: Arc<Compactions>,
+    pub(crate) schemas: Arc<ChangedSchemas>,
     pub(crate) metrics: ServerMetrics,
     pub(crate) heat: Arc<Heat>,
     pub(crate) stopping: Stopping,

@@ -12,6 +12,7 @@ use crate::error::from_tablet;
 use crate::lifecycle::Lifecycle;
 use crate::maintenance::UnreadFiles;
 use crate::parts::Parts;
+use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
 use parking_lot::Mutex;
@@ -45,6 +46,7 @@ pub(crate) struct Replacements {
     unread: Arc<UnreadFiles>,
     flushes: Arc<FlushDemand>,
     compactions: Arc<Compactions>,
+    schemas: Arc<ChangedSchemas>,
     merges: IntCounter,
     /// By the first of the old tablets, with a number that no other preparation here has.
     prepared: Mutex<BTreeMap<TabletId, (u64, Prepared)>>,
@@ -62,6 +64,7 @@ impl Replacements {
             unread,
             flushes: parts.flushes.clone(),
             compactions: parts.compactions.clone(),
+            schemas: parts.schemas.clone(),
             merges: parts.metrics.merges.clone(),
             prepared: Mutex::default(),
             preparations: AtomicU64::new(0),
@@ -86,6 +89,23 @@ impl Replacements {
     pub(crate) fn prepared(&self) -> Vec<(TabletId, u64)> {
         let prepared = self.prepared.lock();
         prepared.iter().map(|(first, (number, _))| (*first, *number)).collect()
+    }
+
+    /// Whether a replacement of a tablet is prepared.
+    pub(crate) fn replaces(&self, tablet: TabletId) -> bool {
+        let prepared = self.prepared.lock();
+        prepared.values().any(|(_, prepared)| prepared.old.contains(&tablet))
+    }
+
+    /// The number of the preparation that begins with a tablet.
+    pub(crate) fn number_of(&self, first: TabletId) -> Option<u64> {
+        let number = self.prepared.lock().get(&first).map(|(number, _)| *number);
+        let next = self.preparations.load(Ordering::Relaxed);
+        assert!(
+            number.is_none_or(|number| number < next),
+            "numbers of preparations ascend"
+        );
+        number
     }
 
     /// The new tablets of replacements whose outcome is not carried out yet, with their epochs.
@@ -192,6 +212,10 @@ impl Replacements {
                     tablet.set_schema(schema.clone());
                 }
                 self.tablets.serve(tablet.clone());
+                // One that came while nobody had told this server of the outcome.
+                if let Some(newer) = self.schemas.newer_than(&tablet.schema()) {
+                    tablet.set_schema(newer);
+                }
                 self.unread.note_unopened(tablet);
             }
             self.lifecycle.drop_all(old).await;

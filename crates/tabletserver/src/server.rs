@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::ServiceResult;
+use stele_client::{ServiceResult, SnapshotTablet};
 use stele_commitlog::{LogMetrics, ReplayReport};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug};
@@ -40,7 +40,7 @@ use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::{FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory};
-use stele_types::{Durability, Epoch, RowWrites, ServerId, TabletId};
+use stele_types::{Durability, Epoch, RowWrites, ServerId, SnapshotId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
@@ -114,6 +114,7 @@ impl Foundation {
             heat,
             log: Arc::new(log),
             compactions,
+            schemas: Arc::default(),
             metrics: server_metrics,
             stopping: Stopping::default(),
         }
@@ -329,6 +330,37 @@ impl TabletServer {
     /// preparation.
     pub fn prepared_replacements(&self) -> Vec<(TabletId, u64)> {
         self.replacements.prepared()
+    }
+
+    /// The number of the prepared replacement that begins with a tablet.
+    pub fn preparation_of(&self, first: TabletId) -> Option<u64> {
+        self.replacements.number_of(first)
+    }
+
+    /// Whether a prepared replacement keeps writers out of a tablet: it must not be opened here until that has ended.
+    pub fn is_being_replaced(&self, tablet: TabletId) -> bool {
+        self.replacements.replaces(tablet)
+    }
+
+    /// Makes tablets over the files of a snapshot, and serves them. Nothing refers to them yet. After an error none is left.
+    pub async fn clone_some(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: SnapshotId,
+        tablets: &[SnapshotTablet],
+    ) -> ServiceResult<()> {
+        self.snapshots.clone_some(schema, snapshot, tablets).await
+    }
+
+    /// First half of a restore: makes such tablets that are not served yet, and stops writes to the old ones.
+    pub async fn prepare_restore_of(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: SnapshotId,
+        old: Vec<TabletId>,
+        new: &[SnapshotTablet],
+    ) -> ServiceResult<()> {
+        self.snapshots.prepare_some(schema, snapshot, old, new).await
     }
 
     /// Ends one preparation of a replacement by the outcome in the catalog. Nothing happens if it has ended.

@@ -14,8 +14,9 @@ use crate::replacement::{Prepared, Replacements};
 use crate::tablets::{Shut, Tablets};
 use futures::StreamExt;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_client::{ServiceError, ServiceResult, SnapshotFiles};
+use stele_client::{ServiceError, ServiceResult, SnapshotFiles, SnapshotTablet};
 use stele_tablet::snapshot::{self, SnapshotPart, SnapshotWriter};
 use stele_tablet::{Manifest, StoredFile, Tablet, TabletContext, TabletError};
 use stele_types::{ErrorKind, RowRange, SnapshotId, TableSchema, TabletId};
@@ -65,7 +66,7 @@ impl Snapshots {
             outcome = match (outcome, manifest) {
                 (Err(error), _) | (Ok(()), Err(error)) => Err(error),
                 (Ok(()), Ok(manifest)) => {
-                    bytes += referenced_bytes(&manifest);
+                    bytes += snapshot::referenced_bytes(&manifest);
                     writer.add(manifest).await.map_err(from_tablet)
                 }
             };
@@ -109,7 +110,7 @@ impl Snapshots {
         self.context.files.hold(part.stored().map(|(file, _)| file));
         held.extend(part.stored());
         for manifest in part.tablets {
-            *bytes += referenced_bytes(&manifest);
+            *bytes += snapshot::referenced_bytes(&manifest);
             writer.add(manifest).await?;
         }
         Ok(())
@@ -184,6 +185,18 @@ impl Snapshots {
         Ok(rows)
     }
 
+    /// The same of some tablets of a snapshot.
+    pub(crate) async fn clone_some(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: SnapshotId,
+        tablets: &[SnapshotTablet],
+    ) -> ServiceResult<()> {
+        let made = self.make_some(schema, snapshot, tablets).await?;
+        made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
+        Ok(())
+    }
+
     /// Makes tablets over the files of a snapshot that are to replace others, and stops writes to those.
     pub(crate) async fn prepare_restore(
         &self,
@@ -192,13 +205,32 @@ impl Snapshots {
         old: Vec<TabletId>,
         new: Vec<TabletId>,
     ) -> ServiceResult<Vec<(TabletId, RowRange)>> {
-        assert!(!old.is_empty(), "a restore replaces a tablet at least");
-        assert!(
-            old.iter().all(|tablet| !new.contains(tablet)),
-            "the tablets of a restore are new ones: the old ones are dropped"
-        );
         let made = self.make(schema, from, &new).await?;
         let rows = rows(&made);
+        self.prepare(old, made).await;
+        Ok(rows)
+    }
+
+    /// The same of some tablets of a snapshot. Here they may be none: others make those.
+    pub(crate) async fn prepare_some(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: SnapshotId,
+        old: Vec<TabletId>,
+        new: &[SnapshotTablet],
+    ) -> ServiceResult<()> {
+        let made = self.make_some(schema, snapshot, new).await?;
+        self.prepare(old, made).await;
+        Ok(())
+    }
+
+    /// Stops writes to tablets that are to be replaced.
+    async fn prepare(&self, old: Vec<TabletId>, made: Vec<Arc<Tablet>>) {
+        assert!(!old.is_empty(), "a restore replaces a tablet at least");
+        assert!(
+            made.iter().all(|tablet| !old.contains(&tablet.id())),
+            "the tablets of a restore are new ones: the old ones are dropped"
+        );
         let mut gates = Vec::with_capacity(old.len());
         for served in old.iter().filter_map(|id| self.tablets.served(*id).ok()) {
             gates.push(Shut::shut(&served).await);
@@ -210,7 +242,6 @@ impl Snapshots {
             counter: None,
             is_restore: true,
         });
-        Ok(rows)
     }
 
     /// Makes tablets over the files of a snapshot, in row order; all or none.
@@ -223,9 +254,12 @@ impl Snapshots {
         let (mut made, mut ids) = (Vec::with_capacity(tablets.len()), tablets.iter().copied());
         let mut outcome = Ok(());
         for part in 0..parts {
-            outcome = match snapshot::read(&*self.context.storage, snapshot, part).await {
-                Ok(part) => self.make_part(&schema, part, &mut ids, &mut made).await,
-                Err(error) => Err(from_tablet(error)),
+            outcome = match self.read(snapshot, part).await {
+                Ok(part) => match numbered(part, &mut ids) {
+                    Some(wanted) => self.make_all(&schema, wanted, &mut made).await,
+                    None => Err(other_count(snapshot)),
+                },
+                Err(error) => Err(error),
             };
             if outcome.is_err() {
                 break;
@@ -234,6 +268,58 @@ impl Snapshots {
         if outcome.is_ok() && made.len() != tablets.len() {
             outcome = Err(other_count(snapshot));
         }
+        self.all_or_none(made, outcome).await
+    }
+
+    /// Makes tablets over the files of some tablets of a snapshot; all or none.
+    async fn make_some(
+        &self,
+        schema: Arc<TableSchema>,
+        snapshot: SnapshotId,
+        tablets: &[SnapshotTablet],
+    ) -> ServiceResult<Vec<Arc<Tablet>>> {
+        let mut by_part: BTreeMap<u32, BTreeMap<u32, TabletId>> = BTreeMap::new();
+        for wanted in tablets {
+            let places = by_part.entry(wanted.part).or_default();
+            if places.insert(wanted.place, wanted.tablet).is_some() {
+                return Err(ServiceError::invalid("two tablets over one of a snapshot"));
+            }
+        }
+        let (mut made, mut outcome) = (Vec::with_capacity(tablets.len()), Ok(()));
+        for (number, mut places) in by_part {
+            outcome = match self.read(snapshot, number).await {
+                Ok(part) => {
+                    let with_places = (0..).zip(part.tablets);
+                    let wanted = with_places.filter_map(|(place, manifest)| Some((manifest, places.remove(&place)?)));
+                    let wanted: Vec<_> = wanted.collect();
+                    match places.is_empty() {
+                        true => self.make_all(&schema, wanted, &mut made).await,
+                        false => Err(other_count(snapshot)),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            if outcome.is_err() {
+                break;
+            }
+        }
+        assert!(
+            outcome.is_err() || made.len() == tablets.len(),
+            "each wanted tablet is made once"
+        );
+        self.all_or_none(made, outcome).await
+    }
+
+    async fn read(&self, snapshot: SnapshotId, part: u32) -> ServiceResult<SnapshotPart> {
+        let part = snapshot::read(&*self.context.storage, snapshot, part).await;
+        part.map_err(from_tablet)
+    }
+
+    async fn all_or_none(
+        &self,
+        mut made: Vec<Arc<Tablet>>,
+        outcome: ServiceResult<()>,
+    ) -> ServiceResult<Vec<Arc<Tablet>>> {
         match outcome {
             Ok(()) => {
                 made.sort_by(|a, b| a.range().start.cmp(&b.range().start));
@@ -246,19 +332,13 @@ impl Snapshots {
         }
     }
 
-    async fn make_part(
+    async fn make_all(
         &self,
         schema: &Arc<TableSchema>,
-        part: SnapshotPart,
-        ids: &mut impl Iterator<Item = TabletId>,
+        wanted: Vec<(Manifest, TabletId)>,
         made: &mut Vec<Arc<Tablet>>,
     ) -> ServiceResult<()> {
-        let wanted = part.tablets.len();
-        let ids: Vec<TabletId> = ids.take(wanted).collect();
-        if ids.len() != wanted {
-            return Err(other_count(SnapshotId(part.snapshot)));
-        }
-        let making = part.tablets.into_iter().zip(ids);
+        let making = wanted.into_iter();
         let making = making.map(|(manifest, id)| self.lifecycle.create_over(schema.clone(), manifest, id));
         let mut making = futures::stream::iter(making).buffer_unordered(MADE_CONCURRENTLY);
         let mut outcome = Ok(());
@@ -272,6 +352,13 @@ impl Snapshots {
     }
 }
 
+/// The manifests of a part with the next identifiers; `None` if there are too few of these.
+fn numbered(part: SnapshotPart, ids: &mut impl Iterator<Item = TabletId>) -> Option<Vec<(Manifest, TabletId)>> {
+    let wanted = part.tablets.len();
+    let ids: Vec<TabletId> = ids.take(wanted).collect();
+    (ids.len() == wanted).then(|| part.tablets.into_iter().zip(ids).collect())
+}
+
 /// The rows of tablets.
 fn rows(tablets: &[Arc<Tablet>]) -> Vec<(TabletId, RowRange)> {
     let rows = tablets.iter().map(|tablet| (tablet.id(), tablet.range().clone()));
@@ -281,10 +368,4 @@ fn rows(tablets: &[Arc<Tablet>]) -> Vec<(TabletId, RowRange)> {
 fn other_count(snapshot: SnapshotId) -> ServiceError {
     let message = format!("snapshot {snapshot}: the catalog names another number of tablets than its files");
     ServiceError::new(ErrorKind::Corruption, message)
-}
-
-/// Bytes of rows that a manifest refers to, roughly.
-fn referenced_bytes(manifest: &Manifest) -> u64 {
-    let files = manifest.all_files();
-    files.map(|file| file.referenced + file.value_bytes()).sum()
 }

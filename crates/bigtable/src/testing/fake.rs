@@ -151,7 +151,8 @@ impl FakeTable {
         let cells = self.filtered(key, condition.reads.as_deref())?;
         match &condition.test {
             ConditionTest::AnyCell => Ok(!cells.is_empty()),
-            ConditionTest::Cells(test) => test(&cells),
+            ConditionTest::Cells(test) => test.holds(&cells),
+            ConditionTest::Encoded(_) => Err(ServiceError::invalid("not made by this front end")),
         }
     }
 

@@ -1,15 +1,14 @@
 //! A catalog that several processes share: all follow its records, the leader changes them.
 
-use super::{Catalog, RECORDS_TOGETHER, Result};
+use super::{Catalog, RECORDS_TOGETHER, Result, Shown};
 use crate::error::CatalogError;
 use crate::following::{Following, Homes, Leading, Records, SchemaListener};
 use crate::record;
 use crate::view::{CatalogView, TabletEntry};
 use bytes::Bytes;
-use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
 use stele_coord::{Condition, Coord, Versioned, Watch, WatchEvent, Write};
@@ -41,26 +40,6 @@ pub struct Follower {
     records: Records,
 }
 
-impl Following {
-    /// Adds the condition under which the leader may change records.
-    pub(super) fn add_fence(&self, conditions: &mut Vec<Condition>, writes: &mut Vec<Write>) -> Result<()> {
-        let leading = self.leading.read();
-        let leading = leading.as_ref().ok_or(CatalogError::NotLeader)?;
-        conditions.push(leading.fence.clone());
-        writes.push(Write::Put {
-            key: CHANGED.to_owned(),
-            value: Bytes::new(),
-        });
-        Ok(())
-    }
-
-    /// The owner of a tablet whose record is to be written.
-    pub(super) fn home_of(&self, tablet: TabletId) -> Option<Owner> {
-        let leading = self.leading.read().clone();
-        leading.and_then(|leading| leading.homes.home_of(tablet))
-    }
-}
-
 impl Catalog {
     /// A catalog that follows the records of a cluster. Nothing can be changed before [`Catalog::lead`].
     pub async fn follow(coord: Arc<dyn Coord>) -> Result<(Arc<Catalog>, Follower)> {
@@ -76,10 +55,9 @@ impl Catalog {
         following.applied.send_replace(revision);
         let catalog = Arc::new(Catalog {
             coord,
-            view: RwLock::new(Arc::new(view)),
-            version: AtomicU64::new(1),
+            shown: Shown::new(view, Some(following)),
             unsettled: AtomicBool::new(false),
-            following: Some(following),
+            leading: None,
         });
         let follower = Follower {
             catalog: catalog.clone(),
@@ -89,12 +67,39 @@ impl Catalog {
         Ok((catalog, follower))
     }
 
-    /// From now on this process changes records, under the fence of its leadership. Removes tablet records that belong to no
-    /// table.
-    pub async fn lead(&self, fence: Condition, homes: Arc<dyn Homes>) -> Result<()> {
-        if let Some(following) = &self.following {
-            *following.leading.write() = Some(Leading { fence, homes });
+    /// Adds the condition under which the leader of a cluster may change records.
+    pub(super) fn add_fence(&self, conditions: &mut Vec<Condition>, writes: &mut Vec<Write>) -> Result<()> {
+        if self.shown.following.is_some() {
+            let leading = self.leading.as_ref().ok_or(CatalogError::NotLeader)?;
+            conditions.push(leading.fence.clone());
+            writes.push(Write::Put {
+                key: CHANGED.to_owned(),
+                value: Bytes::new(),
+            });
         }
+        Ok(())
+    }
+
+    /// Whether a key is that of the leader.
+    pub(super) fn is_fence(&self, key: &str) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.fence.key == key)
+    }
+
+    /// A catalog with which this process changes records, under the fence of its leadership. Removes tablet records that belong
+    /// to no table. A change of one term is never made in another one, also if the same process leads again: a server may
+    /// have been told meanwhile that it has failed.
+    pub async fn lead(&self, fence: Condition, homes: Arc<dyn Homes>) -> Result<Arc<Catalog>> {
+        let leader = Catalog {
+            coord: self.coord.clone(),
+            shown: self.shown.clone(),
+            unsettled: AtomicBool::new(false),
+            leading: Some(Leading { fence, homes }),
+        };
+        leader.begin_term().await?;
+        Ok(Arc::new(leader))
+    }
+
+    async fn begin_term(&self) -> Result<()> {
         let mut named = BTreeSet::new();
         for (key, table) in self.coord.list(record::TABLES).await? {
             let (_, set) =
@@ -116,22 +121,15 @@ impl Catalog {
         self.commit(Vec::new(), Vec::new()).await.map(drop)
     }
 
-    /// This process leads no longer.
-    pub fn step_down(&self) {
-        if let Some(following) = &self.following {
-            *following.leading.write() = None;
-        }
-    }
-
     /// The revision up to which the view has all changes.
     pub fn applied(&self) -> u64 {
-        let following = self.following.as_ref();
+        let following = self.shown.following.as_ref();
         following.map_or(0, |following| *following.applied.borrow())
     }
 
     /// Waits until the view has all changes up to a revision.
     pub async fn wait_applied(&self, revision: u64) {
-        if let Some(following) = &self.following {
+        if let Some(following) = &self.shown.following {
             let mut applied = following.applied.subscribe();
             // The sender lives as long as this catalog.
             let _ = applied.wait_for(|applied| *applied >= revision).await;
@@ -140,7 +138,7 @@ impl Catalog {
 
     /// The owner of a tablet, as far as it is known here.
     pub fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
-        let following = self.following.as_ref()?;
+        let following = self.shown.following.as_ref()?;
         following.owners.read().get(&tablet).copied()
     }
 
@@ -198,7 +196,7 @@ impl Follower {
             }
             drop(view);
             self.catalog.change_view(|view| self.records.update(view));
-            if let Some(following) = &self.catalog.following {
+            if let Some(following) = &self.catalog.shown.following {
                 following.applied.send_if_modified(|applied| {
                     let is_newer = through > *applied;
                     *applied = through.max(*applied);
@@ -215,7 +213,7 @@ impl Follower {
                 tracing::error!(%error, "a catalog record cannot be read; the former one stays in force");
             }
         }
-        if let Some(following) = &self.catalog.following {
+        if let Some(following) = &self.catalog.shown.following {
             let mut owners = following.owners.write();
             for (tablet, owner) in events.iter().filter_map(|event| self.records.owner_at(event.key()?)) {
                 match owner {
@@ -236,7 +234,7 @@ impl Follower {
             match listed {
                 Ok((revision, mut records)) => {
                     records.touch_all(&self.catalog.view());
-                    if let Some(following) = &self.catalog.following {
+                    if let Some(following) = &self.catalog.shown.following {
                         *following.owners.write() = records.owners();
                     }
                     self.records = records;

@@ -147,7 +147,7 @@ impl Orders {
             mut open,
         } = std::mem::take(&mut *self.pending.lock());
         if !change.is_empty() {
-            let changed = leader.local.catalog.reassign(&change).await;
+            let changed = leader.catalog.reassign(&change).await;
             leader.note_catalog("changing assignments", changed);
         }
         if !assign.is_empty() {
@@ -287,7 +287,13 @@ impl Leader {
                 },
             })
             .collect();
-        let assigned = self.local.catalog.reassign(&changes).await;
+        let turn = self.control.assigning().await;
+        let changes: Vec<Reassignment> = changes
+            .into_iter()
+            .filter(|change| !self.control.keeps_owner(change.tablet))
+            .collect();
+        let assigned = self.catalog.reassign(&changes).await;
+        drop(turn);
         assigned.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         let mut open: BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>> = BTreeMap::new();
         for change in changes {

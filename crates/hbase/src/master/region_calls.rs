@@ -1,6 +1,7 @@
-//! Calls about regions: splits, merges, places.
+//! Calls about regions: splits, merges, truncations.
 
 use super::changes::{change, existing, failure};
+use super::moves;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -10,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_types::{ErrorKind, TabletId};
 use stele_wire::messages::{
-    Empty, MajorCompactionTimestampResponse, MergeTableRegionsRequest, MoveRegionRequest, OneRegion, OneTable,
-    RegionSpecifier, SplitRegionRequest, TruncateRegionRequest,
+    MajorCompactionTimestampResponse, MergeTableRegionsRequest, OneRegion, OneTable, RegionSpecifier,
+    SplitRegionRequest, TruncateRegionRequest,
 };
 use stele_wire::{exception, region};
 
@@ -136,37 +137,6 @@ async fn merge_regions(shared: &Shared, request: MergeTableRegionsRequest) -> Ou
     Ok(())
 }
 
-/// Serves `MoveRegion`. All regions are on this server, and stay.
-pub(super) async fn move_to(shared: &Shared, call: &Call) -> Outcome<Reply> {
-    let request: MoveRegionRequest = call.message("MoveRegionRequest")?;
-    known(shared, &request.region).await?;
-    let own = shared.server_name();
-    match request.dest_server_name {
-        Some(server) if server != own => {
-            let port = server.port.unwrap_or(0);
-            let start_code = server.start_code.unwrap_or(0);
-            let message = format!("Server {},{port},{start_code} is not online", server.host_name);
-            Err(Failure::do_not_retry(message))
-        }
-        _ => call.reply(&Empty {}),
-    }
-}
-
-/// Serves `AssignRegion` and `UnassignRegion`. A region that is taken off its server is given to a server again, which is
-/// the same.
-pub(super) async fn assign(shared: &Shared, call: &Call) -> Outcome<Reply> {
-    let request: OneRegion = call.message("AssignRegionRequest")?;
-    known(shared, &request.region).await?;
-    call.reply(&Empty {})
-}
-
-async fn known(shared: &Shared, region: &RegionSpecifier) -> Outcome<()> {
-    if crate::regions::is_meta(region) {
-        return Ok(());
-    }
-    region_search::find_known(shared, region).await.map(drop)
-}
-
 /// Serves the calls for the time of the last major compaction. It is not recorded, and unknown is 0.
 pub(super) async fn last_major_compaction(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
     if method == b"getLastMajorCompactionTimestamp" {
@@ -174,7 +144,7 @@ pub(super) async fn last_major_compaction(shared: &Shared, call: &Call, method: 
         existing(shared, &request.table_name)?;
     } else {
         let request: OneRegion = call.message("MajorCompactionTimestampForRegionRequest")?;
-        known(shared, &request.region).await?;
+        moves::known(shared, &request.region).await?;
     }
     call.reply(&MajorCompactionTimestampResponse {
         compaction_timestamp: 0,

@@ -1,11 +1,17 @@
 //! Samples of every body, for golden files and as seeds.
 
-use super::{encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_sample, encode_sample_request};
+use super::{
+    encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_rows_operation, encode_sample,
+    encode_sample_request,
+};
 use crate::rows;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
-use stele_client::{Condition, RmwOperation, RmwRule, RowOutcome, Step, TabletRead, TabletRowOperation, TabletSample};
+use stele_client::{
+    Condition, ConditionTest, EncodedTest, RmwOperation, RmwRule, RowOutcome, Step, TabletRead, TabletRowOperation,
+    TabletRowsOperation, TabletSample,
+};
 use stele_filter::Filter;
 use stele_types::{
     Cell, CellKind, Durability, FamilyId, Labels, Mutation, ReadCounts, RowBatch, RowMutation, RowRange, RowSet,
@@ -17,7 +23,7 @@ pub(crate) fn bodies() -> (Vec<Bytes>, Vec<Bytes>) {
     let requests = [
         encode_read(&read()).expect("a small filter"),
         encode_mutate(&RowWrites::from(writes()), Some(Durability::Sync)),
-        encode_row_operation(&operation()).expect("a condition on any cell"),
+        encode_row_operation(&operation()).expect("a condition on any cell").1,
         encode_sample_request(1 << 20),
     ];
     let answers = [
@@ -30,6 +36,32 @@ pub(crate) fn bodies() -> (Vec<Bytes>, Vec<Bytes>) {
         requests.into_iter().map(bytes).collect(),
         answers.into_iter().map(bytes).collect(),
     )
+}
+
+/// Bodies of the requests that were added to version 1 later: operations whose conditions have tests.
+pub(crate) fn tested() -> Vec<Bytes> {
+    let test = EncodedTest {
+        language: EncodedTest::HBASE,
+        test: text("test"),
+    };
+    let of_cells = Condition {
+        reads: Some(Arc::new(filter())),
+        test: ConditionTest::Encoded(test),
+    };
+    let one = TabletRowOperation {
+        condition: Some(of_cells.clone()),
+        ..operation()
+    };
+    let several = TabletRowsOperation {
+        conditions: vec![(text("row"), of_cells), (text("s"), Condition::any_cell(None))],
+        rows: vec![(text("row"), operation().steps), (text("t"), operation().otherwise)],
+        durability: Some(Durability::Sync),
+    };
+    let bodies = [
+        encode_row_operation(&one).expect("an encoded test").1,
+        encode_rows_operation(&several).expect("an encoded test"),
+    ];
+    bodies.into_iter().map(|body| body.into_bytes()).collect()
 }
 
 fn text(text: &'static str) -> Bytes {

@@ -1,14 +1,15 @@
 use super::*;
 use proptest::prelude::*;
-use stele_client::CellsTest;
+use stele_client::{CellsTest, EncodedTest};
 
 /// Golden bytes of version 1: a change of these is a new version of the protocol.
 const GOLDEN: &[u8] = include_bytes!("../../testdata/v1.bodies");
+/// The same of calls that were added to version 1 later.
+const GOLDEN_TESTED: &[u8] = include_bytes!("../../testdata/v1-tested.bodies");
 
-fn golden() -> Vec<u8> {
-    let (requests, answers) = samples::bodies();
+fn golden(bodies: &[Bytes]) -> Vec<u8> {
     let mut all = Vec::new();
-    for body in requests.iter().chain(&answers) {
+    for body in bodies {
         all.extend_from_slice(&(body.len() as u32).to_le_bytes());
         all.extend_from_slice(body);
     }
@@ -17,7 +18,9 @@ fn golden() -> Vec<u8> {
 
 #[test]
 fn bodies_are_those_of_version_1() {
-    assert_eq!(golden(), GOLDEN);
+    let (requests, answers) = samples::bodies();
+    assert_eq!(golden(&[requests, answers].concat()), GOLDEN);
+    assert_eq!(golden(&samples::tested()), GOLDEN_TESTED);
 }
 
 #[test]
@@ -32,12 +35,15 @@ fn bodies_round_trip() {
     assert!(crate::rows::decode(answers[0].clone()).is_ok());
     assert!(decode_outcome(answers[1].clone()).is_ok());
     assert!(decode_sample(answers[2].clone()).is_ok());
+    let tested = samples::tested();
+    tested.iter().for_each(crate::fuzzing::requests);
+    assert!(decode_tested_row_operation(tested[0].clone()).is_ok());
+    assert!(decode_rows_operation(tested[1].clone()).is_ok());
+    assert_eq!(decode_held(encode_held(true).into_bytes()), Ok(true));
 }
 
-#[test]
-fn a_condition_that_a_function_decides_stays_where_it_is() {
-    let test: Arc<CellsTest> = Arc::new(|_| Ok(true));
-    let request = TabletRowOperation {
+fn tested_by(test: Arc<dyn CellsTest>) -> TabletRowOperation {
+    TabletRowOperation {
         row: Bytes::from_static(b"r"),
         condition: Some(Condition {
             reads: None,
@@ -47,11 +53,42 @@ fn a_condition_that_a_function_decides_stays_where_it_is() {
         otherwise: Vec::new(),
         durability: None,
         token: None,
-    };
-    assert_eq!(
-        encode_row_operation(&request).unwrap_err().kind,
-        ErrorKind::Unimplemented
-    );
+    }
+}
+
+/// A test with an encoding.
+struct Travels;
+
+impl CellsTest for Travels {
+    fn holds(&self, _: &[stele_types::Cell]) -> ServiceResult<bool> {
+        Ok(true)
+    }
+
+    fn encoded(&self) -> Option<EncodedTest> {
+        Some(EncodedTest {
+            language: 9,
+            test: Bytes::from_static(b"t"),
+        })
+    }
+}
+
+#[test]
+fn a_test_travels_in_its_language_or_stays_where_it_is() {
+    let stays = tested_by(Arc::new(|_: &[stele_types::Cell]| Ok(true)));
+    let refused = encode_row_operation(&stays).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unimplemented);
+    let (kind, body) = encode_row_operation(&tested_by(Arc::new(Travels))).unwrap();
+    assert_eq!(kind, CallKind::TestedRowOperation);
+    let body = body.into_bytes();
+    let decoded = decode_tested_row_operation(body.clone()).unwrap();
+    match decoded.condition.map(|condition| condition.test) {
+        Some(ConditionTest::Encoded(test)) => assert_eq!(Some(test), Travels.encoded()),
+        other => unreachable!("another test: {other:?}"),
+    }
+    // The same without the flag of a condition, which is behind the test and the durability.
+    let mut without = body.to_vec();
+    without[7] = 0;
+    assert!(decode_tested_row_operation(without.into()).is_err());
 }
 
 #[test]
@@ -85,10 +122,11 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_decoded(which in 0usize..7, at in any::<prop::sample::Index>(), to in any::<u8>(),
+    fn any_bytes_are_refused_or_decoded(which in 0usize..9, at in any::<prop::sample::Index>(), to in any::<u8>(),
                                         cut in any::<prop::sample::Index>()) {
         let (requests, answers) = samples::bodies();
-        let mut body = requests.iter().chain(&answers).nth(which).unwrap().to_vec();
+        let tested = samples::tested();
+        let mut body = requests.iter().chain(&answers).chain(&tested).nth(which).unwrap().to_vec();
         let at = at.index(body.len());
         body[at] = to;
         let whole = Bytes::from(body);

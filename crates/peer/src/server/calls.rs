@@ -80,11 +80,22 @@ pub(super) fn start(
             };
             unary(shared, call, &header, answer, memory)
         }
-        CallKind::RowOperation => {
-            let request = messages::decode_row_operation(body)?;
+        CallKind::RowOperation | CallKind::TestedRowOperation => {
+            let request = match kind {
+                CallKind::RowOperation => messages::decode_row_operation(body)?,
+                _ => messages::decode_tested_row_operation(body)?,
+            };
             let answer = async move {
                 let outcome = tablets.row_operation(tablet, request).await?;
                 Ok(messages::encode_outcome(&outcome))
+            };
+            unary(shared, call, &header, answer, memory)
+        }
+        CallKind::RowsOperation => {
+            let request = messages::decode_rows_operation(body)?;
+            let answer = async move {
+                let held = tablets.rows_operation(tablet, request).await?;
+                Ok(messages::encode_held(held))
             };
             unary(shared, call, &header, answer, memory)
         }

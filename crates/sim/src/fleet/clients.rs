@@ -16,7 +16,7 @@ use stele_client::{
     MutateRows, ReadRows, RmwOperation, RmwRule, RowOperation, ServiceError, ServiceResult, Step, TableService,
     TabletService,
 };
-use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, RowWrites, TabletId, Timestamp};
+use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, RowWrites, TableName, TabletId, Timestamp};
 
 /// Rows of values in a tablet.
 const ROWS: u64 = 3;
@@ -150,7 +150,7 @@ impl Clients {
         }
     }
 
-    fn tick(&self) -> Moment {
+    pub(super) fn tick(&self) -> Moment {
         let mut now = self.now.lock();
         *now += 1;
         *now
@@ -218,16 +218,38 @@ impl Clients {
 
     /// Whether the row was read.
     async fn read(&self, row: &Bytes) -> bool {
-        let request = ReadRows::new(table_name(), RowSet::new(vec![RowRange::single(row)]));
+        self.read_in(&table_name(), row, None).await
+    }
+
+    /// Checks a table that was made of a snapshot: each row must be as it was at some moment between the two. Whether all rows
+    /// were read.
+    pub(super) async fn check_copy(&self, table: &TableName, moments: (Moment, Moment)) -> bool {
+        let mut all = true;
+        for letter in 0..LETTERS.len() {
+            let registers = (0..ROWS).map(|number| of_register(letter, number));
+            for row in registers.chain([of_counter(letter)]) {
+                all &= self.read_in(table, &row, Some(moments)).await;
+            }
+        }
+        if all {
+            self.fleet.verdict.lock().copies += 1;
+        }
+        all
+    }
+
+    /// Reads a row of a table. It is as it was during the read, or between other moments.
+    async fn read_in(&self, table: &TableName, row: &Bytes, moments: Option<(Moment, Moment)>) -> bool {
+        let request = ReadRows::new(table.clone(), RowSet::new(vec![RowRange::single(row)]));
         let began = self.tick();
         let found = self.cells(request).await;
-        let ended = self.tick();
+        let (began, ended) = moments.unwrap_or((began, self.tick()));
         let cells = match found {
             Ok(cells) => cells,
             Err(error) => {
-                self.fleet.sim.note(&format!("read {row:?} failed: {error}"));
+                self.fleet.sim.note(&format!("read {row:?} of {table} failed: {error}"));
                 if error.kind == stele_types::ErrorKind::Corruption {
-                    self.fleet.violate(format!("a read of {row:?} met corruption: {error}"));
+                    self.fleet
+                        .violate(format!("a read of {row:?} of {table} met corruption: {error}"));
                 }
                 return false;
             }
@@ -236,13 +258,13 @@ impl Clients {
         let value = cells.first().and_then(number);
         self.fleet
             .sim
-            .note(&format!("read {row:?} in {began}..{ended}: {value:?}"));
+            .note(&format!("read {row:?} of {table} in {began}..{ended}: {value:?}"));
         let checked = match row.ends_with(b"n") {
             true => self.of_counter(row, |known| known.check(value.unwrap_or(0) as i64, began, ended)),
             false => self.of_register(row, |known| known.check(&value, began, ended)),
         };
         if let Err(why) = checked {
-            self.fleet.violate(format!("{row:?}: {why}"));
+            self.fleet.violate(format!("{row:?} of {table}: {why}"));
         }
         true
     }

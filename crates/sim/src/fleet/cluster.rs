@@ -3,12 +3,14 @@
 //! They share a coordinator and a bucket, and have a network between them.
 //!
 //! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, and
-//! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. At the end, when all
-//! faults are over, every tablet must be served and every row be as the clients know it.
+//! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. A keeper takes snapshots
+//! meanwhile, and makes tables of them. At the end, when all faults are over, every tablet must be served and every row be as
+//! the clients know it.
 
 use super::clients::Clients;
-use super::node::Node;
+use super::node::{Node, SWEEP};
 use super::nodes::Nodes;
+use super::snapshots::Keeper;
 use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, table_name};
 use crate::backend::network_faults;
 use crate::bucket::Network;
@@ -66,17 +68,23 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     };
     driver.fill_up().await?;
     driver.create_table().await?;
-    let clients = Clients::new(fleet.clone(), nodes);
+    let clients = Clients::new(fleet.clone(), nodes.clone());
+    let keeper = Arc::new(Keeper::new(fleet.clone(), nodes, clients.clone()));
     let operations = 100 + env.random_below(60);
     let running = (0..CLIENTS).map(|_| {
         let client = clients.clone().client(operations);
         env.spawn_join(Priority::Foreground, "client", client)
     });
     let running = futures::future::join_all(running);
-    let (harmed, _) = futures::future::join(driver.harm(), running).await;
+    let keeping = keeper.clone();
+    let keeping = env.spawn_join(Priority::Foreground, "keeper", async move { keeping.keep().await });
+    let (harmed, _, _) = futures::future::join3(driver.harm(), running, keeping).await;
     harmed?;
     driver.calm().await?;
     clients.check_everything().await;
+    // Files that no tablet needs go, and those of snapshots stay.
+    env.sleep(SWEEP.grace + 4 * SWEEP.interval).await;
+    keeper.check_everything().await;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use super::member::{Member, root_of};
 use super::{Fleet, FleetBug, LETTERS, Place, ROOT, ranges};
 use crate::backend::network_faults;
 use crate::bucket::Network;
+use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use stele_tablet::manifest::{self, ManifestLog, StoredFile};
 use stele_tablet::sweep::{Knowledge, Round, Sweep};
 use stele_tablet::{TabletError, sweep};
 use stele_tabletserver::{LogSummary, delete_log, settle_log};
-use stele_types::{Epoch, FileId, FilesInUse, ServerId, TabletId};
+use stele_types::{Epoch, FileId, FilesInUse, ServerId, SnapshotId, TabletId};
 
 /// Servers that the driver keeps alive.
 const MEMBERS: usize = 3;
@@ -400,7 +401,7 @@ impl Driver {
         let data = self.data().await?;
         let fleet = self.fleet.clone();
         let now = fleet.env.now();
-        self.sweep.round(&data, now, knowledge(&fleet)).await
+        self.sweep.round(&data, now, &Leading(fleet)).await
     }
 
     /// Every file that a manifest names exists, and only files that a server uses exist besides.
@@ -420,6 +421,24 @@ impl Driver {
             true => Ok(()),
             false => Err(format!("manifests name files that are not there: {missing:?}")),
         }
+    }
+}
+
+/// A driver, which takes no snapshots.
+struct Leading(Arc<Fleet>);
+
+#[async_trait]
+impl sweep::Leader for Leading {
+    async fn knowledge(&self) -> sweep::Result<Knowledge> {
+        knowledge(&self.0).await
+    }
+
+    async fn snapshots(&self) -> sweep::Result<BTreeMap<SnapshotId, u32>> {
+        Ok(BTreeMap::new())
+    }
+
+    async fn confirm(&self) -> sweep::Result<()> {
+        Ok(())
     }
 }
 

@@ -7,8 +7,10 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{SlowCalls, TableAdmin, TableService};
-use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
+use stele_client::{
+    CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
+};
+use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
 use stele_env::{Env, Priority};
@@ -17,12 +19,17 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
 use stele_tabletserver::SealedLogs;
-use stele_types::ServerId;
+use stele_types::{ErrorKind, ServerId, TableSchema};
 
 /// Longest virtual time of a start, and of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A bucket is slower than a disk by this factor.
 const PACE: u32 = 30;
+/// Often enough for many rounds in a run. Servers that were given up run on for less than the grace period.
+pub(super) const SWEEP: SweepPace = SweepPace {
+    interval: Duration::from_secs(5),
+    grace: Duration::from_secs(60),
+};
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
 
@@ -105,6 +112,8 @@ async fn join(
         version: "simulated".to_owned(),
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
+        tests: Arc::new(NoTests),
+        sweep: SWEEP,
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -147,6 +156,15 @@ async fn join(
         service: joined.service,
         admin: joined.admin,
     })
+}
+
+/// The clients have no conditions in the language of a front end.
+struct NoTests;
+
+impl TestDecoder for NoTests {
+    fn decode(&self, _: &Arc<TableSchema>, _: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>> {
+        Err(ServiceError::new(ErrorKind::Unimplemented, "no front end is simulated"))
+    }
 }
 
 /// The log roots in the bucket.

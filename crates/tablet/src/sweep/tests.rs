@@ -58,6 +58,24 @@ impl Server {
     }
 }
 
+/// A leader of these words, with snapshots of one part.
+struct Known(Knowledge, Vec<u64>);
+
+#[async_trait]
+impl Leader for Known {
+    async fn knowledge(&self) -> Result<Knowledge> {
+        Ok(self.0.clone())
+    }
+
+    async fn snapshots(&self) -> Result<BTreeMap<SnapshotId, u32>> {
+        Ok(self.1.iter().map(|id| (SnapshotId(*id), 1)).collect())
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// The knowledge of a master with these servers and tablets.
 fn knowledge(servers: &[&Server], tablets: &[(u64, u32)]) -> Knowledge {
     Knowledge {
@@ -75,7 +93,11 @@ fn knowledge(servers: &[&Server], tablets: &[(u64, u32)]) -> Knowledge {
 }
 
 fn swept(files: usize) -> Round {
-    Round::Swept { files, manifests: 0 }
+    Round::Swept {
+        files,
+        manifests: 0,
+        parts: 0,
+    }
 }
 
 async fn files(storage: &Arc<dyn Storage>) -> Vec<String> {
@@ -128,18 +150,18 @@ async fn a_file_stays_as_long_as_a_half_on_another_server_needs_it() {
     let tablets = [(2, 1), (3, 5)];
     let mut sweep = Sweep::new(GRACE);
     for now in [Duration::ZERO, OLD] {
-        let known = async { Ok(knowledge(&[&one, &two], &tablets)) };
-        sweep.round(&storage, now, known).await.unwrap();
+        let known = Known(knowledge(&[&one, &two], &tablets), Vec::new());
+        sweep.round(&storage, now, &known).await.unwrap();
     }
     assert!(files(&storage).await.contains(&parents[0]), "the other half needs it");
 
     write_and_flush(&moved, &["n"]).await;
     moved.compact_all().await.unwrap();
     two.context.files.delete_obsolete().await.unwrap();
-    let known = || async { Ok(knowledge(&[&one, &two], &tablets)) };
-    sweep.round(&storage, OLD, known()).await.unwrap();
+    let known = || Known(knowledge(&[&one, &two], &tablets), Vec::new());
+    sweep.round(&storage, OLD, &known()).await.unwrap();
     assert!(files(&storage).await.contains(&parents[0]), "within the grace period");
-    sweep.round(&storage, OLD + GRACE, known()).await.unwrap();
+    sweep.round(&storage, OLD + GRACE, &known()).await.unwrap();
     assert!(!files(&storage).await.contains(&parents[0]));
     let mut needed = BTreeSet::new();
     for tablet in [&left, &moved] {
@@ -160,10 +182,10 @@ async fn the_files_of_a_running_job_stay() {
     let younger = StoredFile::Sstable(FileId::new(100, 1)).path();
     storage.put_if_absent(&younger, Bytes::new()).await.unwrap();
     let mut sweep = Sweep::new(Duration::ZERO);
-    let known = || async { Ok(knowledge(&[&server], &[])) };
-    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(0));
+    let known = || Known(knowledge(&[&server], &[]), Vec::new());
+    assert_eq!(sweep.round(&storage, OLD, &known()).await.unwrap(), swept(0));
     drop(job);
-    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(1));
+    assert_eq!(sweep.round(&storage, OLD, &known()).await.unwrap(), swept(1));
     assert_eq!(files(&storage).await, [younger]);
 }
 
@@ -179,16 +201,16 @@ async fn a_round_in_which_tablets_come_or_go_is_void() {
     let tablet = server.create(1, 1).await;
     let mut sweep = Sweep::new(Duration::ZERO);
     // The present owner has an assignment under an epoch that it has not claimed.
-    let known = async { Ok(knowledge(&[&server], &[(1, 2)])) };
-    let round = sweep.round(&storage, OLD, known).await.unwrap();
+    let known = Known(knowledge(&[&server], &[(1, 2)]), Vec::new());
+    let round = sweep.round(&storage, OLD, &known).await.unwrap();
     assert_eq!(round, Round::Unclaimed(TabletId(1)));
-    let gone = async { Ok(knowledge(&[&server], &[(1, 1), (2, 1)])) };
-    let round = sweep.round(&storage, OLD, gone).await.unwrap();
+    let gone = Known(knowledge(&[&server], &[(1, 1), (2, 1)]), Vec::new());
+    let round = sweep.round(&storage, OLD, &gone).await.unwrap();
     assert_eq!(round, Round::Unclaimed(TabletId(2)));
     drop(tablet);
     let storage = Changing::over(storage);
-    let known = async { Ok(knowledge(&[&server], &[(1, 1)])) };
-    let round = sweep.round(&storage, OLD, known).await.unwrap();
+    let known = Known(knowledge(&[&server], &[(1, 1)]), Vec::new());
+    let round = sweep.round(&storage, OLD, &known).await.unwrap();
     assert_eq!(round, Round::TabletsChanged);
     assert_eq!(files(&storage).await.len(), 1);
 }
@@ -207,15 +229,20 @@ async fn a_tablet_that_the_catalog_does_not_name_goes_after_the_grace_period() {
         known
     };
     for now in [Duration::ZERO, OLD] {
-        let round = sweep.round(&storage, now, async { Ok(dead()) }).await.unwrap();
+        let round = sweep.round(&storage, now, &Known(dead(), Vec::new())).await.unwrap();
         assert_eq!(round, swept(0), "it may be named yet");
     }
-    let known = || async { Ok(knowledge(&[], &[(1, 1)])) };
-    assert_eq!(sweep.round(&storage, OLD, known()).await.unwrap(), swept(0));
-    let round = sweep.round(&storage, 2 * OLD, known()).await.unwrap();
-    assert_eq!(round, Round::Swept { files: 0, manifests: 1 });
-    assert_eq!(sweep.round(&storage, 2 * OLD, known()).await.unwrap(), swept(0));
-    assert_eq!(sweep.round(&storage, 3 * OLD, known()).await.unwrap(), swept(1));
+    let known = || Known(knowledge(&[], &[(1, 1)]), Vec::new());
+    assert_eq!(sweep.round(&storage, OLD, &known()).await.unwrap(), swept(0));
+    let round = sweep.round(&storage, 2 * OLD, &known()).await.unwrap();
+    let manifest = Round::Swept {
+        files: 0,
+        manifests: 1,
+        parts: 0,
+    };
+    assert_eq!(round, manifest);
+    assert_eq!(sweep.round(&storage, 2 * OLD, &known()).await.unwrap(), swept(0));
+    assert_eq!(sweep.round(&storage, 3 * OLD, &known()).await.unwrap(), swept(1));
     assert_eq!(files(&storage).await.len(), 1);
 }
 
@@ -228,8 +255,8 @@ async fn with_an_unreadable_manifest_nothing_is_swept() {
         storage.put_if_absent(&path, Bytes::from(content)).await.unwrap();
     }
     let mut sweep = Sweep::new(Duration::ZERO);
-    let known = async { Ok(knowledge(&[], &[])) };
-    let failed = sweep.round(&storage, OLD, known).await.unwrap_err();
+    let known = Known(knowledge(&[], &[]), Vec::new());
+    let failed = sweep.round(&storage, OLD, &known).await.unwrap_err();
     assert!(matches!(failed, TabletError::Corruption { .. }), "{failed}");
     assert_eq!(files(&storage).await.len(), 1);
 }
@@ -280,5 +307,68 @@ impl Storage for Changing {
     }
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
         self.inner.free_bytes().await
+    }
+}
+
+/// Writes the part of a snapshot of a tablet, as it is now.
+async fn take(storage: &Arc<dyn Storage>, id: u64, tablet: &Tablet) {
+    let mut writer = snapshot::SnapshotWriter::new(storage.clone(), SnapshotId(id));
+    writer.add(tablet.manifest().await).await.unwrap();
+    assert_eq!(writer.finish().await.unwrap(), 1);
+}
+
+/// No manifest names it any more.
+#[tokio::test]
+async fn a_file_stays_as_long_as_a_snapshot_names_it() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let tablet = server.create(1, 1).await;
+    write_and_flush(&tablet, &["a"]).await;
+    take(&storage, 7, &tablet).await;
+    take(&storage, 8, &tablet).await;
+    // Of a leader that ended before the catalog named it.
+    take(&storage, 9, &tablet).await;
+    let named = files(&storage).await;
+    write_and_flush(&tablet, &["b"]).await;
+    tablet.compact_all().await.unwrap();
+    let mut sweep = Sweep::new(Duration::ZERO);
+    let known = |snapshots: &[u64]| Known(knowledge(&[&server], &[(1, 1)]), snapshots.to_vec());
+    let part = |files| Round::Swept {
+        files,
+        manifests: 0,
+        parts: 1,
+    };
+    // The file between the two compactions goes, and the parts of the unfinished snapshot.
+    assert_eq!(sweep.round(&storage, OLD, &known(&[7, 8])).await.unwrap(), part(1));
+    assert!(files(&storage).await.contains(&named[0]));
+    assert_eq!(sweep.round(&storage, OLD, &known(&[8])).await.unwrap(), part(0));
+    assert!(
+        files(&storage).await.contains(&named[0]),
+        "the other snapshot names it, too"
+    );
+    // A new leader reads all snapshots.
+    let mut next = Sweep::new(Duration::ZERO);
+    assert_eq!(next.round(&storage, OLD, &known(&[8])).await.unwrap(), swept(0));
+    // Another one has swept the part of a snapshot that this one has counted.
+    assert_eq!(next.round(&storage, OLD, &known(&[])).await.unwrap(), part(1));
+    take(&storage, 10, &tablet).await;
+    assert_eq!(sweep.round(&storage, OLD, &known(&[10])).await.unwrap(), swept(0));
+    assert!(!files(&storage).await.contains(&named[0]));
+}
+
+/// Nobody knows which files it names.
+#[tokio::test]
+async fn with_an_unreadable_part_nothing_is_swept() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let orphan = StoredFile::Sstable(FileId::new(1, 1)).path();
+    for (path, content) in [(snapshot::path(SnapshotId(7), 0), "damaged"), (orphan, "")] {
+        storage.put_if_absent(&path, Bytes::from(content)).await.unwrap();
+    }
+    let mut sweep = Sweep::new(Duration::ZERO);
+    for missing in [7, 8] {
+        let known = Known(knowledge(&[], &[]), vec![missing]);
+        let failed = sweep.round(&storage, OLD, &known).await.unwrap_err();
+        assert!(matches!(failed, TabletError::Corruption { .. }), "{failed}");
+        assert_eq!(files(&storage).await.len(), 1);
     }
 }

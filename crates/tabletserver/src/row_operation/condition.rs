@@ -4,10 +4,10 @@ use crate::memory::RowMemory;
 use crate::read_for_write::{Begun, NeedsReservation, Wanted, compile, read_row, read_small_row};
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{Condition, ConditionTest, ServiceResult};
+use stele_client::{Condition, ConditionTest, ServiceError, ServiceResult};
 use stele_filter::{CompiledFilter, Filter};
 use stele_tablet::Tablet;
-use stele_types::{Cell, TableSchema, Timestamp};
+use stele_types::{Cell, ErrorKind, TableSchema, Timestamp};
 
 /// The result of a condition.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) async fn test(
             keeps: &|_, last| last.is_none(),
             any: true,
         },
-        ConditionTest::Cells(_) => Wanted {
+        ConditionTest::Cells(_) | ConditionTest::Encoded(_) => Wanted {
             filter,
             keeps: &|_, _| true,
             any: false,
@@ -61,9 +61,13 @@ fn tested(test: &ConditionTest, cells: &[Cell]) -> ServiceResult<Tested> {
             first: None,
         },
         ConditionTest::Cells(test) => Tested {
-            holds: test(cells)?,
+            holds: test.holds(cells)?,
             first: cells.first().map(|cell| cell.timestamp),
         },
+        ConditionTest::Encoded(_) => {
+            let message = "this server does not decode conditions of other servers";
+            return Err(ServiceError::new(ErrorKind::Unimplemented, message));
+        }
     })
 }
 
