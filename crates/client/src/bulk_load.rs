@@ -1,4 +1,4 @@
-//! Bulk loads: sorted cells that become files of a tablet at once, without the commit log.
+//! Bulk loads: sorted cells that become files of a tablet, without the commit log.
 
 use crate::error::ServiceResult;
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! Bulk loads, their repetitions, and what is left of them after a restart or in the halves of a split.
+//! Bulk loads and their repetitions, also after a restart and in the halves of a split.
 
 use super::*;
 use stele_client::{LoadSource, Loaded, ServiceError, ServiceResult, SortedCells, TabletControl, TabletService};
@@ -65,7 +65,7 @@ fn value(server: &TabletServer, tablet: TabletId, row: &str) -> Option<Bytes> {
 }
 
 #[tokio::test]
-async fn a_load_is_seen_at_once_and_after_a_restart() {
+async fn a_load_is_seen_immediately_and_after_a_restart() {
     let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
     let server = first(&device, None).await;
