@@ -62,6 +62,7 @@ fn main() -> io::Result<()> {
     catalog(&mut seeds);
     requests(&mut seeds);
     hbase(&mut seeds);
+    hfiles(&mut seeds)?;
     zookeeper(&mut seeds);
     hbase_filters(&mut seeds)?;
     peers(&mut seeds);
@@ -290,6 +291,14 @@ fn manifests(seeds: &mut Seeds) {
     add(seeds, "manifest", tablet.encode_file());
     add(seeds, "manifest", manifest::path(TabletId(1), 0xab));
     add(seeds, "manifest", FileRef::path(FileId(0xab)));
+}
+
+/// Files that HBase has written, in every encoding.
+fn hfiles(seeds: &mut Seeds) -> io::Result<()> {
+    for name in ["none", "prefix", "diff", "fast_diff", "row_index_v1", "tags_compressed", "deep_index", "codec_snappy"] {
+        add(seeds, "hfile", golden_file("hfile", &format!("{name}.hfile"))?);
+    }
+    Ok(())
 }
 
 /// A value file, its parts, and its name.

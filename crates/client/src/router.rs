@@ -8,6 +8,7 @@ mod left;
 mod reading;
 mod sampling;
 
+use crate::bulk_load::{BulkLoad, Loaded};
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{MutateRows, ReadRows, RowSample, ServerPlace, TabletInfo, TabletPlace};
 use crate::row_operation::{RowOperation, RowOutcome, RowsOperation};
@@ -453,6 +454,18 @@ impl TableService for Router {
             shared.tablets.rows_operation(tablet, request.clone()).await
         };
         shared.with_tablet((table, Some(id)), first, call).await
+    }
+
+    async fn bulk_load(&self, load: BulkLoad) -> ServiceResult<Loaded> {
+        let table = self.shared.writable(&load.table, load.id)?;
+        let (tablet, range) = load.tablet;
+        let found = table.tablet_of(&range.start);
+        if found.id != tablet || found.range != range {
+            let message = format!("tablet {tablet} is no longer one of table {}", load.table);
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        // Not repeated: the sources are used up.
+        self.shared.tablets.bulk_load(tablet, load.sources).await
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {

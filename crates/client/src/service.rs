@@ -1,5 +1,6 @@
 //! The traits of the service interface.
 
+use crate::bulk_load::{BulkLoad, Loaded};
 use crate::cluster::ClusterStatus;
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{
@@ -50,6 +51,15 @@ pub trait TableService: Send + Sync + 'static {
     /// Reads and writes rows of one tablet, atomically; whether all conditions held. `FailedPrecondition` when the rows are of
     /// several tablets, `Unimplemented` when their tablet is on another server.
     async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool>;
+
+    /// Loads sorted cells into one tablet. `Unavailable` when the tablet is not on this server, or not any more.
+    async fn bulk_load(&self, load: BulkLoad) -> ServiceResult<Loaded> {
+        let _ = load;
+        Err(ServiceError::new(
+            ErrorKind::Unimplemented,
+            "bulk loads are not supported",
+        ))
+    }
 
     /// Rows that cut the range into pieces of about equal size, ascending; tablet boundaries are always among them.
     /// The last sample is the empty row, for the end of the range, with the total.

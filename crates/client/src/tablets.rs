@@ -1,5 +1,6 @@
 //! The interface of a tablet server, called by the router, local or one hop away.
 
+use crate::bulk_load::{LoadSource, Loaded};
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::CompactionState;
 use crate::row_operation::{Condition, RowOutcome, Step};
@@ -93,6 +94,14 @@ pub trait TabletService: Send + Sync + 'static {
         let _ = (tablet, request);
         let message = "operations on several rows of a tablet are not supported here";
         Err(ServiceError::new(ErrorKind::Unimplemented, message))
+    }
+
+    /// Loads sorted cells. It goes on when its caller goes away. The protocol between servers has no such call: clients load at
+    /// the owner.
+    async fn bulk_load(&self, tablet: TabletId, sources: Vec<LoadSource>) -> ServiceResult<Loaded> {
+        let _ = sources;
+        let message = format!("tablet {tablet} is on another server: load it there");
+        Err(ServiceError::new(ErrorKind::Unavailable, message))
     }
 
     /// Bytes of the tablet, and rows within it about every `every` bytes with the bytes before each.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_client::{
-    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation,
-    TabletRowsOperation, TabletSample, TabletService,
+    BatchReservation, LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead,
+    TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
@@ -142,6 +142,11 @@ impl TabletService for Leased {
         // As above.
         self.lease.confirm().await.map_err(unknown)?;
         Ok(held)
+    }
+
+    /// Needs no lease: a load counts when its manifest is written, which another owner's claim prevents.
+    async fn bulk_load(&self, tablet: TabletId, sources: Vec<LoadSource>) -> ServiceResult<Loaded> {
+        self.tablets.bulk_load(tablet, sources).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

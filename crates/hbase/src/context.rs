@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_memory::Consumer;
+use stele_storage::foreign::ForeignFiles;
 use stele_types::{ErrorKind, TableName, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::ServerName;
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     pub admin: Arc<dyn TableAdmin>,
     pub env: Env,
     pub identity: Identity,
+    /// Files that bulk loads may read.
+    pub files: ForeignFiles,
     /// Memory of requests and of small responses.
     pub requests: Consumer,
     /// Memory of scans and batches of reads.

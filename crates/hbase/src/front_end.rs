@@ -10,6 +10,7 @@ use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_memory::{Part, Pool, Reclaim};
+use stele_storage::foreign::ForeignFiles;
 use stele_wire::exception;
 
 /// The front end for HBase clients. Cloning shares it.
@@ -35,12 +36,12 @@ pub(crate) struct Shared {
 }
 
 impl HBaseFrontEnd {
-    /// A front end over these services.
+    /// A front end over these services. Bulk loads may read these files.
     pub fn new(
         service: Arc<dyn TableService>,
         admin: Arc<dyn TableAdmin>,
         env: Env,
-        identity: Identity,
+        (identity, files): (Identity, ForeignFiles),
         metrics: &Metrics,
         pool: &Pool,
     ) -> Self {
@@ -51,6 +52,7 @@ impl HBaseFrontEnd {
                 service,
                 admin,
                 identity,
+                files,
                 requests: pool.of(Part::Requests),
                 responses,
                 env,
@@ -119,6 +121,7 @@ impl Shared {
                 admin: Arc::clone(&guard) as Arc<dyn TableAdmin>,
                 env: self.env.clone(),
                 identity: self.identity.clone(),
+                files: self.files.clone(),
                 requests: self.requests.clone(),
                 responses: self.responses.clone(),
             },

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bulk_load;
 mod call;
 mod cells;
 mod cluster_id;

@@ -108,12 +108,23 @@ impl Converter<'_> {
 
     /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's, and may have a lifetime.
     pub fn logged(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
+        let timestamp = self.time(Some(cell.timestamp), None)?;
+        self.timed(cell, timestamp, lifetime_ms)
+    }
+
+    /// The same of a cell of a file. The largest timestamp is a time as any other there.
+    pub fn loaded(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
+        let timestamp = times::stored(self.schema, cell.timestamp)?;
+        self.timed(cell, Some(timestamp), lifetime_ms)
+    }
+
+    fn timed(&self, cell: Cell, timestamp: Option<Timestamp>, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
         if cell.row.is_empty() || cell.row.len() > limits::ROW_KEY_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
         }
         let part = Part {
             family: family(self.schema, &cell.family)?,
-            timestamp: self.time(Some(cell.timestamp), None)?,
+            timestamp,
             qualifier: cell.qualifier,
             kind: cell.kind,
             value: cell.value,

@@ -28,6 +28,9 @@ const CLIENT: Calls = &[
     ("Mutate", Needs::Checked),
     ("Multi", Needs::Checked),
     ("Scan", Needs::Checked),
+    ("BulkLoadHFile", Needs::Checked),
+    ("PrepareBulkLoad", Needs::Checked),
+    ("CleanupBulkLoad", Needs::Known),
     ("ExecService", Needs::Checked),
     ("ExecRegionServerService", Needs::Known),
 ];

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::Tried;
 use crate::metrics::Method;
-use crate::{admin, coprocessor, get, master, multi, mutate, registry, scan};
+use crate::{admin, bulk_load, coprocessor, get, master, multi, mutate, registry, scan};
 use std::sync::Arc;
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, CoprocessorServiceRequest, MASTER_SERVICE,
@@ -52,6 +52,9 @@ pub(crate) async fn serve(
         (Service::Client, Method::Mutate) => mutate::mutate(shared, call).await,
         (Service::Client, Method::Multi) => Box::pin(multi::multi(shared, call)).await,
         (Service::Client, Method::Scan) => Box::pin(scan::scan(shared, call)).await,
+        (Service::Client, Method::BulkLoadHFile) => Box::pin(bulk_load::load(shared, call)).await,
+        (Service::Client, _) if name == b"PrepareBulkLoad" => bulk_load::prepare(shared, call),
+        (Service::Client, _) if name == b"CleanupBulkLoad" => bulk_load::clean_up(call),
         (Service::Client, _) if name == b"ExecService" => Box::pin(coprocessor::exec(shared, call)).await,
         (Service::Client, _) if name == b"ExecRegionServerService" => Err(no_coprocessor(call)),
         (Service::Client, _) => Err(Failure::not_served(format!("ClientService.{}", name.escape_ascii()))),

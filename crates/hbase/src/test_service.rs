@@ -18,11 +18,15 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
 use stele_memory::Pool;
+use stele_storage::foreign::ForeignFiles;
 use stele_types::*;
 use stele_wire::frame::{self, CellBlock, Response};
 use stele_wire::messages::{CLIENT_SERVICE, ConnectionHeader, KEY_VALUE_CODEC, RegionSpecifier, RequestHeader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
+
+/// Family, token and cells of a source of a bulk load.
+pub(crate) type LoadedSource = (FamilyId, Option<RequestToken>, Vec<(Bytes, Mutation)>);
 
 /// A table with families `info` and `table`, in tablets that begin at given rows.
 pub(crate) struct Model {
@@ -43,6 +47,10 @@ pub(crate) struct Model {
     pub schemas: AtomicUsize,
     /// How often the tablets were listed.
     pub listings: AtomicUsize,
+    /// Files that bulk loads may read.
+    pub files: Mutex<ForeignFiles>,
+    /// Sources of bulk loads: family, token, and cells.
+    pub loads: Mutex<Vec<LoadedSource>>,
 }
 
 impl Model {
@@ -72,6 +80,8 @@ impl Model {
             version: AtomicU64::new(0),
             schemas: AtomicUsize::new(0),
             listings: AtomicUsize::new(0),
+            files: Mutex::default(),
+            loads: Mutex::default(),
         })
     }
 
@@ -105,6 +115,7 @@ impl Model {
             env: TokioRuntime::current(),
             origin: tokio::time::Instant::now(),
         }));
+        let identity = (identity, self.files.lock().clone());
         HBaseFrontEnd::new(self.clone(), self.clone(), env, identity, &Metrics::new(), pool)
     }
 
@@ -232,6 +243,22 @@ impl TableService for Model {
 
     async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
         not_here()
+    }
+
+    async fn bulk_load(&self, load: BulkLoad) -> ServiceResult<Loaded> {
+        let mut loaded = Vec::new();
+        for mut source in load.sources {
+            let mut cells = Vec::new();
+            while let Some(mut some) = source.cells.next().await? {
+                cells.append(&mut some);
+            }
+            if !cells.iter().all(|(row, _)| load.tablet.1.contains(row)) {
+                return Ok(Loaded::DoesNotFit);
+            }
+            loaded.push((source.family, source.token, cells));
+        }
+        self.loads.lock().append(&mut loaded);
+        Ok(Loaded::All)
     }
 
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {

@@ -43,6 +43,16 @@ impl fmt::Display for HdfsAddress {
 pub struct HdfsAddressError(String);
 
 impl HdfsAddress {
+    /// The host and port of the NameNode, or the name service.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The directory, without slashes at its ends.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
     /// Whether a text is an address of HDFS.
     pub fn is_one(text: &str) -> bool {
         text.starts_with(SCHEME)

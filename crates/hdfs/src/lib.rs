@@ -20,6 +20,7 @@
 mod address;
 mod cluster;
 mod fault;
+mod foreign;
 pub mod fuzzing;
 mod growing;
 mod located;
@@ -28,6 +29,7 @@ mod shared;
 mod whole;
 
 pub use address::{HdfsAddress, HdfsAddressError};
+pub use foreign::ForeignDirectory;
 pub use metrics::HdfsMetrics;
 
 use async_trait::async_trait;

@@ -56,6 +56,18 @@ impl Address {
         }
     }
 
+    /// The address as it was given.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// The same under another text.
+    #[cfg(test)]
+    pub(crate) fn shown_as(mut self, shown: &str) -> Address {
+        shown.clone_into(&mut self.shown);
+        self
+    }
+
     /// Whether a text is an address of an object store, and not a folder.
     pub fn is_one(text: &str) -> bool {
         ["s3://", "gs://", "az://"]

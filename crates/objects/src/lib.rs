@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod foreign;
 pub mod fuzzing;
 mod growing;
 mod metrics;
@@ -31,6 +32,7 @@ mod whole;
 mod tests;
 
 pub use address::Address;
+pub use foreign::ForeignObjects;
 pub use metrics::ObjectMetrics;
 
 use async_trait::async_trait;

@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{
-    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletRowsOperation,
-    TabletSample, TabletService,
+    LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation,
+    TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::Env;
 use stele_filter::Filter;
@@ -134,6 +134,13 @@ impl TabletService for Dispatcher {
         match self.owner(tablet)? {
             Owner::Here => self.local.rows_operation(tablet, request).await,
             Owner::There(peer) => self.remote(&peer).rows_operation(tablet, request).await,
+        }
+    }
+
+    async fn bulk_load(&self, tablet: TabletId, sources: Vec<LoadSource>) -> ServiceResult<Loaded> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.bulk_load(tablet, sources).await,
+            Owner::There(peer) => self.remote(&peer).bulk_load(tablet, sources).await,
         }
     }
 

@@ -4,6 +4,7 @@
 //! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
 //! the file are errors.
 
+mod loads;
 mod security;
 
 pub use security::{AccessConfig, SecurityConfig, TlsFiles};
@@ -89,6 +90,8 @@ pub struct StartArgs {
     /// Format of the log: text or json [default: text]
     #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
     log_format: Option<String>,
+    #[command(flatten)]
+    loads: loads::LoadArgs,
     #[command(flatten)]
     security: security::SecurityArgs,
     /// Configuration file with any of these keys
@@ -343,6 +346,8 @@ pub struct Config {
     pub slow_call: Duration,
     /// Time for requests in flight at shutdown.
     pub drain_timeout: Duration,
+    /// The folders that bulk loads may read.
+    pub bulk_load_roots: Vec<Place>,
     /// Log filter.
     pub log: String,
     /// Log as JSON.
@@ -353,7 +358,7 @@ pub struct Config {
 
 /// All settings.
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(&security::SETTINGS)
+    SETTINGS.iter().chain(&loads::SETTINGS).chain(&security::SETTINGS)
 }
 
 /// The reference of all settings: a configuration file with every key commented out.
@@ -466,6 +471,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         free_space_min: bytes("free_space_min", &args.free_space_min)?,
         slow_call: parse_slow_call(&text("slow_call", &args.slow_call))?,
         drain_timeout: parse_seconds("drain_timeout", &text("drain_timeout", &args.drain_timeout))?,
+        bulk_load_roots: args.loads.resolve(&text)?,
         log: text("log", &args.log),
         log_json: match text("log_format", &args.log_format).as_str() {
             "text" => false,

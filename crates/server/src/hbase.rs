@@ -7,7 +7,7 @@
     reason = "the binary owns the sockets"
 )]
 
-use crate::config::Config;
+use crate::config::{Config, Place};
 use crate::listen;
 use crate::node::Node;
 use crate::security::Security;
@@ -15,10 +15,15 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hbase::{HBaseFrontEnd, Identity};
+use stele_hdfs::ForeignDirectory;
+use stele_objects::ForeignObjects;
 use stele_serving::{Acceptor, Application, ClientStream, EventLoops};
+use stele_storage::foreign::{ForeignFiles, ForeignRoot};
+use stele_storage::local::ForeignFolder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -126,9 +131,30 @@ pub async fn front_end(
         start_code: u64::try_from(started_micros.unwrap_or_else(|| env.wall_micros()) / 1_000).unwrap_or(0),
         cluster_id,
     };
+    let files = files_of_loads(config, &env).context("bulk_load_root")?;
     let (service, admin) = (node.service.clone(), node.admin.clone());
     let pool = node.server.pool();
-    Ok(Some(HBaseFrontEnd::new(service, admin, env, identity, metrics, pool)))
+    Ok(Some(HBaseFrontEnd::new(
+        service,
+        admin,
+        env,
+        (identity, files),
+        metrics,
+        pool,
+    )))
+}
+
+/// The files that bulk loads may read.
+fn files_of_loads(config: &Config, env: &Env) -> anyhow::Result<ForeignFiles> {
+    let root = |place: &Place| -> anyhow::Result<Arc<dyn ForeignRoot>> {
+        Ok(match place {
+            Place::Folder(folder) => Arc::new(ForeignFolder::new(folder, env.clone())?),
+            Place::Objects(address) => Arc::new(ForeignObjects::new(address, env.clone())),
+            Place::Hdfs(address) => Arc::new(ForeignDirectory::new(address, env.clone())?),
+        })
+    };
+    let roots = config.bulk_load_roots.iter().map(root);
+    Ok(ForeignFiles::new(roots.collect::<anyhow::Result<_>>()?))
 }
 
 /// The host that clients are told.

@@ -1,4 +1,4 @@
-//! `stele inspect FILE`: prints any file that the server writes.
+//! `stele inspect FILE`: prints any file that the server writes, and HFiles, which bulk loads read.
 //!
 //! It also works while the server runs. A file of an object store or HDFS has to be copied first.
 #![allow(
@@ -33,6 +33,10 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
         let file = in_memory(content).await?;
         return Ok(stele_tablet::values::file::inspect(file, verbose).await?);
     }
+    if is_hfile(&content) {
+        let file = in_memory(content).await?;
+        return Ok(stele_hfile::inspect(file).await?);
+    }
     if content.starts_with(&stele_commitlog::format::SEGMENT_MAGIC) {
         let file = in_memory(content).await?;
         let describe = |record: &stele_commitlog::Record| {
@@ -60,6 +64,15 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
             _ => bail!("{shown}: not a file that Stele writes, or damaged: {error}"),
         },
     }
+}
+
+/// Whether a file is one of HBase's files of cells, which bulk loads read.
+fn is_hfile(content: &[u8]) -> bool {
+    let at = content
+        .last_chunk::<4>()
+        .and_then(|version| stele_hfile::trailer_offset(content.len() as u64, *version));
+    let trailer = at.and_then(|at| content.get(usize::try_from(at).ok()?..));
+    trailer.is_some_and(|trailer| trailer.starts_with(stele_hfile::TRAILER_MAGIC))
 }
 
 /// The number of a part, by its name: of a growing file in an object store, or of one in HDFS.

@@ -1,5 +1,7 @@
 //! HBase's protocol over a real socket.
 
+mod bulk_load;
+
 use crate::support::server::Server;
 use bytes::{Bytes, BytesMut};
 use std::io::{Read, Write};

@@ -26,6 +26,7 @@
 
 pub mod conformance;
 pub mod faulty;
+pub mod foreign;
 pub mod local;
 pub mod memory;
 pub mod past_unreadable;

@@ -22,6 +22,7 @@
 )]
 
 mod file;
+mod foreign;
 mod looking;
 mod root;
 mod syncs;
@@ -30,6 +31,7 @@ use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check
 use async_trait::async_trait;
 use bytes::Bytes;
 use file::{LocalAppend, LocalRead};
+pub use foreign::ForeignFolder;
 use root::Root;
 use std::path::Path;
 use std::sync::Arc;

@@ -31,7 +31,7 @@
 //! await; a megabyte of finished blocks does, and a value that goes to a value file (`values`). A value that is in one already
 //! is passed on as a reference.
 
-mod output;
+pub(crate) mod output;
 mod stream;
 
 use crate::error::Result;
@@ -115,7 +115,7 @@ const SLICE: Duration = Duration::from_millis(1);
 /// Ten blocks of the usual size.
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
 /// Entries between two checks of the clock: some 20 µs of small cells.
-const ENTRIES_PER_PROBE: u64 = 128;
+pub(crate) const ENTRIES_PER_PROBE: u64 = 128;
 /// Probes after which the thread is given up even if no time has passed, as in a simulation.
 const PROBES_PER_SLICE: u64 = 32;
 
@@ -226,20 +226,20 @@ async fn pump(
 }
 
 /// Lets others run when its time is over.
-struct Slice {
+pub(crate) struct Slice {
     began: Duration,
     probes: u64,
 }
 
 impl Slice {
-    fn new(env: &Env) -> Self {
+    pub(crate) fn new(env: &Env) -> Self {
         Slice {
             began: env.now(),
             probes: 0,
         }
     }
 
-    async fn look(&mut self, env: &Env) {
+    pub(crate) async fn look(&mut self, env: &Env) {
         self.probes += 1;
         if self.probes >= PROBES_PER_SLICE || env.now().saturating_sub(self.began) >= SLICE {
             env.yield_now().await;

@@ -75,6 +75,20 @@ pub enum TabletError {
         /// The resource that is exhausted.
         detail: &'static str,
     },
+    /// Cells that were to be added are not sorted, or larger than cells may be.
+    #[error("{detail}")]
+    NotAddable {
+        /// The violation.
+        detail: String,
+    },
+    /// A row that was to be added is not one of the tablet.
+    #[error("tablet {tablet} does not have the row \"{row}\"")]
+    OtherRow {
+        /// Which tablet.
+        tablet: TabletId,
+        /// The row, escaped.
+        row: String,
+    },
     /// A filter refused the row.
     #[error("{0}")]
     Filter(#[from] stele_filter::FilterError),
@@ -94,6 +108,8 @@ impl TabletError {
             TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
             TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
             TabletError::Busy { .. } => ErrorKind::Busy,
+            TabletError::NotAddable { .. } => ErrorKind::InvalidArgument,
+            TabletError::OtherRow { .. } => ErrorKind::FailedPrecondition,
             TabletError::NeedsMemory { .. } | TabletError::ManifestTooLarge { .. } => ErrorKind::ResourceExhausted,
             TabletError::Filter(e) => e.kind(),
             TabletError::Sstable(e) => e.kind(),

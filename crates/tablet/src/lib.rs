@@ -52,7 +52,7 @@ pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use files::{FileRegistry, Ownership};
 pub use holders::Holder;
-pub use maintenance::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
+pub use maintenance::{CellSource, Compacted, Loading, MajorBounds, MajorEnd, NewCells, NewRuns, SpaceLimit};
 pub use manifest::{FileRef, Manifest, ManifestLog, StoredFile};
 pub use metrics::TabletMetrics;
 pub use progress::{Moved, MovedBytes};

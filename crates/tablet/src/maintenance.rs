@@ -1,4 +1,4 @@
-//! Flush, compaction, migration, division, joining and handing over of tablets.
+//! Flush, compaction, migration, division, joining and handing over of tablets, and bulk loads into them.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
 //! the state. Two commits never overlap (`tablet::commit`). Each changes the newest manifest, so a flush or another
@@ -9,6 +9,7 @@ mod context;
 mod division;
 mod gaps;
 mod handing_over;
+mod ingest;
 mod joining;
 mod migrate;
 mod overlap;
@@ -18,6 +19,7 @@ mod values;
 
 use compact::Shape;
 pub use compact::{Compacted, MajorBounds, MajorEnd, SpaceLimit};
+pub use ingest::{CellSource, Loading, NewCells, NewRuns};
 
 use crate::compaction::{Carried, JobReport};
 use crate::error::Result;

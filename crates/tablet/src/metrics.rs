@@ -24,6 +24,10 @@ pub struct TabletMetrics {
     pub compaction_written_bytes: IntCounter,
     /// Their duration.
     pub compaction_seconds: Histogram,
+    /// Bulk loads done.
+    pub loads: IntCounter,
+    /// Bytes of files they wrote.
+    pub load_bytes: IntCounter,
     /// Request tokens forgotten before their time.
     pub tokens_forgotten: IntCounter,
     /// Bytes moved, the input of the pacing of writers.
@@ -55,6 +59,11 @@ impl TabletMetrics {
                 "Bytes of sstables written by compactions.",
             ),
             compaction_seconds: m.latency("stele_tablet_compaction_seconds", "Duration of a compaction."),
+            loads: m.counter("stele_tablet_bulk_loads_total", "Bulk loads into a tablet."),
+            load_bytes: m.counter(
+                "stele_tablet_bulk_load_bytes_total",
+                "Bytes of sstables and value files written by bulk loads.",
+            ),
             tokens_forgotten: m.counter(
                 "stele_request_tokens_forgotten_total",
                 "Request tokens forgotten before their time, for want of memory.",

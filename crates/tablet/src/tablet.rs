@@ -15,6 +15,7 @@
 //! * `flushed_through` in the manifest never exceeds the content of its files.
 
 mod commit;
+mod reserved;
 
 use crate::batch::Batch;
 use crate::claims::Claims;
@@ -30,6 +31,7 @@ use crate::tokens::{TokenMemory, TokenRecord, TokenTable};
 use arc_swap::ArcSwap;
 use commit::Committer;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use reserved::Ahead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -90,6 +92,9 @@ pub struct Tablet {
     /// Everything applied up to this is visible.
     visible: AtomicU64,
     sequencer: Mutex<SeqNo>,
+    ahead: Ahead,
+    /// Held while runs from outside are written and added.
+    pub(crate) ingesting: tokio::sync::Mutex<()>,
     /// Something was replayed since the last flush.
     replayed: AtomicBool,
     closed: AtomicBool,
@@ -197,6 +202,8 @@ impl Tablet {
             state: RwLock::new(state),
             visible: AtomicU64::new(manifest.flushed_through),
             sequencer: Mutex::new(first),
+            ahead: Ahead::default(),
+            ingesting: tokio::sync::Mutex::new(()),
             replayed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             flushing: tokio::sync::Mutex::new(()),

@@ -9,6 +9,7 @@ mod family_options;
 mod filters;
 mod golden;
 mod groups;
+mod ingest;
 mod partial_rows;
 mod readahead;
 mod reads;

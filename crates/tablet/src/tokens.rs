@@ -202,6 +202,24 @@ impl TokenTable {
         known.stored(through)
     }
 
+    /// The same with the records of a request that is about to take effect; without those if a manifest has no space for
+    /// them.
+    pub(crate) fn stored_with(&self, more: &[TokenRecord], through: SeqNo, now_micros: i64) -> Option<StoredTokens> {
+        let stored = self.stored(through, now_micros);
+        let (mut records, forgotten_micros) = match &stored {
+            Some(stored) => (stored.records.to_vec(), stored.forgotten_micros),
+            None => (Vec::new(), 0),
+        };
+        more.iter().for_each(|record| record.encode(&mut records));
+        if more.is_empty() || records.len() > STORED_BYTES_MAX {
+            return stored;
+        }
+        Some(StoredTokens {
+            records: records.into(),
+            forgotten_micros,
+        })
+    }
+
     /// How many requests it knows.
     pub fn len(&self) -> usize {
         self.known.lock().entries.len()

@@ -8,6 +8,7 @@
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * `tablets` are the tablets that are served; `lifecycle` makes and removes them, and `replacement` and [`split`]
 //!   replace them by others. `snapshots` lists their files, and makes tablets over such lists.
+//! * `loads` takes sorted cells into tablets without the log.
 //! * `assignments` opens and closes tablets while the server runs, where several servers share the data ([`roots`]).
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
@@ -23,6 +24,7 @@ pub mod governor;
 pub mod heat;
 pub mod latch;
 mod lifecycle;
+mod loads;
 mod log;
 pub mod maintenance;
 mod memory;

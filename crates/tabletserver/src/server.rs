@@ -8,6 +8,7 @@ use crate::error::ServerError;
 use crate::governor::{GovernorMetrics, MemoryGovernor};
 use crate::heat::Heat;
 use crate::lifecycle::Lifecycle;
+use crate::loads::Loads;
 use crate::log::CommitLog;
 use crate::maintenance::{Compactor, FilterChooser, Flusher, Gauges, Housekeeper, Rounds, UnreadFiles};
 use crate::metrics::ServerMetrics;
@@ -57,6 +58,7 @@ pub struct TabletServer {
     pub(crate) splitter: Splitter,
     pub(crate) replacements: Arc<Replacements>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) loads: Arc<Loads>,
     pub(crate) assignments: Arc<Assignments>,
     pub(crate) upkeep: Upkeep,
 }
@@ -264,6 +266,7 @@ impl TabletServer {
             writer,
             splitter: Splitter::new(&parts, lifecycle.clone(), replacements.clone()),
             snapshots: Snapshots::new(&parts, lifecycle.clone(), replacements.clone()),
+            loads: Arc::new(Loads::new(&parts)),
             replacements,
             lifecycle,
             upkeep,

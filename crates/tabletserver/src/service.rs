@@ -7,9 +7,9 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    Assignment, Closing, CompactionState, RowOutcome, RowStream, ServerLoad, ServiceError, ServiceResult,
-    SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation,
-    TabletSample, TabletService,
+    Assignment, Closing, CompactionState, LoadSource, Loaded, RowOutcome, RowStream, ServerLoad, ServiceError,
+    ServiceResult, SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation,
+    TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
@@ -51,6 +51,10 @@ impl TabletService for TabletServer {
 
     async fn rows_operation(&self, tablet: TabletId, request: TabletRowsOperation) -> ServiceResult<bool> {
         self.row_operations.apply_together(tablet, request).await
+    }
+
+    async fn bulk_load(&self, tablet: TabletId, sources: Vec<LoadSource>) -> ServiceResult<Loaded> {
+        self.loads.load(tablet, sources).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

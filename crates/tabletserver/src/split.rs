@@ -102,7 +102,13 @@ impl Splitter {
     /// divided is tried again when it has doubled, one of which a split failed otherwise, after a while.
     pub(crate) fn candidates(&self, policy: &SplitPolicy) -> Vec<TabletId> {
         let mut candidates = Vec::new();
-        let made_bytes = self.made.flush_bytes.get() + self.made.compaction_written_bytes.get();
+        let TabletMetrics {
+            flush_bytes,
+            compaction_written_bytes,
+            load_bytes,
+            ..
+        } = &self.made;
+        let made_bytes = flush_bytes.get() + compaction_written_bytes.get() + load_bytes.get();
         let mut looked = self.looked.lock();
         if looked.may_leave_out(made_bytes, self.tablets.count(), policy) {
             return candidates;

@@ -52,7 +52,11 @@ pub enum CellType {
 }
 
 impl CellType {
-    fn from_code(code: u8) -> Result<Self, WireError> {
+    /// The type of this code.
+    ///
+    /// # Errors
+    /// A code of no cell.
+    pub fn from_code(code: u8) -> Result<Self, WireError> {
         Ok(match code {
             4 => Self::Put,
             8 => Self::Delete,

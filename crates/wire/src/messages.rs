@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod basic;
+pub mod bulk_load;
 pub mod client;
 pub mod cluster;
 pub mod comparator;
@@ -28,6 +29,7 @@ pub mod switches;
 
 pub use admin::*;
 pub use basic::*;
+pub use bulk_load::*;
 pub use client::*;
 pub use cluster::*;
 pub use comparator::*;

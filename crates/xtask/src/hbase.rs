@@ -12,8 +12,10 @@
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 //! * `--conformance`: HBase's own test classes ([`conformance`]).
+//! * `--bulk-load`: HBase's tool loads files into Stele and a real HBase, and both must have the same cells ([`bulk_load`]).
 //! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
 
+mod bulk_load;
 mod conformance;
 mod differences;
 mod gateways;
@@ -70,6 +72,9 @@ pub struct Arguments {
     /// Migrates a table of the HBase of `cargo xtask rival`, which is started, instead.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against"])]
     migration: bool,
+    /// Loads files with HBase's own tool into Stele and the HBase of `cargo xtask rival`; both are started.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
+    bulk_load: bool,
     /// Rows of the table that is migrated.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "migration")]
     rows: u32,
@@ -178,6 +183,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     if arguments.conformance {
         return conformance(arguments);
+    }
+    if arguments.bulk_load {
+        return bulk_load::run(&arguments.settings);
     }
     let name = if arguments.record { "hbase" } else { &arguments.against };
     let target = Target::of(name, arguments)?;

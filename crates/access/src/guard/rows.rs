@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    BatchReservation, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServerPlace,
-    ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
+    BatchReservation, BulkLoad, Loaded, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream,
+    RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
 };
 use stele_types::{
     ErrorKind, FamilyId, Mutation, Resource, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName,
@@ -133,6 +133,35 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Checks the right to write all rows of the tablet, in the families of the sources.
+    fn check_load(&self, load: &mut BulkLoad) -> ServiceResult<()> {
+        const OPERATION: &str = "bulk_load";
+        let grants = self.grants();
+        let rights = grants.table(&load.table);
+        if rights.has(Rights::WRITE) {
+            return Ok(());
+        }
+        if !rights.is_seen() {
+            return Err(self.denied(OPERATION, &load.table, Rights::WRITE));
+        }
+        let schema = self.service.schema(&load.table)?;
+        load.id.get_or_insert(schema.id);
+        let (_, range) = &load.tablet;
+        let may = match rights.families_of(Rights::WRITE, range) {
+            Families::All => true,
+            Families::Named(named) => load.sources.iter().all(|source| {
+                let family = schema.families.get(&source.family);
+                family.is_some_and(|family| named.contains(&family.name))
+            }),
+        };
+        match may {
+            true => Ok(()),
+            false => Err(self.denied(OPERATION, &load.table, Rights::WRITE)),
+        }
+    }
+}
+
 /// Whether all changes of some rows are allowed.
 fn may_write(rights: &TableRights<'_>, schema: &TableSchema, rows: &RowWrites) -> bool {
     rows.iter().all(|row| {
@@ -231,6 +260,14 @@ impl TableService for Guard {
         let outcome = self.service.rows_operation(request).await;
         self.note_rows("rows_operation", &table, outcome.as_ref().err());
         outcome
+    }
+
+    async fn bulk_load(&self, mut load: BulkLoad) -> ServiceResult<Loaded> {
+        self.check_load(&mut load)?;
+        let table = load.table.clone();
+        let loaded = self.service.bulk_load(load).await;
+        self.note_rows("bulk_load", &table, loaded.as_ref().err());
+        loaded
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {

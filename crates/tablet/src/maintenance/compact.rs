@@ -17,7 +17,7 @@ mod cut;
 mod job;
 mod plan;
 
-pub(super) use job::{Shape, number_run};
+pub(super) use job::{Shape, number_run, write_options};
 pub(super) use plan::{Due, Plan};
 
 use super::context::{Claimed, CompactionContext};

@@ -2,6 +2,7 @@
 //! because no power goes in the moments in between, or because its device has one owner only.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod loads;
 mod outage;
 mod parts;
 mod replaced;

@@ -13,8 +13,9 @@ use crate::summary::cells_of;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
+use stele_env::Env;
 use stele_sstable::WriteOptions;
-use stele_types::{FileId, GroupId, TableSchema, Timestamp};
+use stele_types::{FileId, GroupId, GroupOptions, TableSchema, Timestamp};
 
 /// Bytes after which a file above the bottom level is ended, where those of the bottom level are larger. A compaction
 /// into the bottom level frees an upper file once it has read all of it. So the space of a flush of 100 MB is freed a
@@ -61,14 +62,7 @@ impl CompactionContext<'_> {
             loose,
         } = shape;
         let options = schema.group_options(group);
-        // The writer gives every file its own id.
-        let mut write = WriteOptions::new(FileId(0));
-        write.created_micros = self.env.wall_micros();
-        write.compression = options.compression;
-        write.zstd_level = options.zstd_level;
-        write.dictionary_bytes = options.dictionary_bytes as usize;
-        write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
-        write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
+        let mut write = write_options(&options, self.env);
         if loose {
             // A dictionary would be made of blocks that are stored without it.
             (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
@@ -98,6 +92,19 @@ impl CompactionContext<'_> {
         number_run(&mut report.files, 0);
         Ok(report)
     }
+}
+
+/// How the files of a group with these options are written.
+pub(in crate::maintenance) fn write_options(options: &GroupOptions, env: &Env) -> WriteOptions {
+    // The writer gives every file its own id.
+    let mut write = WriteOptions::new(FileId(0));
+    write.created_micros = env.wall_micros();
+    write.compression = options.compression;
+    write.zstd_level = options.zstd_level;
+    write.dictionary_bytes = options.dictionary_bytes as usize;
+    write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
+    write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
+    write
 }
 
 /// Adds the result of a job to the statistics of the group.

@@ -1,0 +1,96 @@
+//! The data index: the first key and the place of each data block, or of a block of the level below.
+//!
+//! | block | content, big-endian |
+//! |---|---|
+//! | root | entries: offset (8), bytes of the block (4), key (vlong length, bytes); their number is in the trailer. Behind them, with several levels, three numbers for the middle of the file |
+//! | other | number of entries (4); for each and for the end, its place among the entries (4); entries: offset (8), bytes of the block (4), key |
+
+use crate::error::{Decoded, Malformed};
+use crate::input::Input;
+use bytes::Bytes;
+
+/// Levels of an index at most; HBase writes no more.
+pub const LEVELS_MAX: u32 = 16;
+
+/// An entry of the index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Where the block begins.
+    pub offset: u64,
+    /// Its bytes with the header.
+    pub bytes: usize,
+    /// A key that is at or below the first of the block, and above the last of the block before.
+    pub key: Bytes,
+}
+
+/// The entries of a root block. `count` is not believed: the block ends where it ends.
+pub fn root(content: &Bytes, count: u32) -> Decoded<Vec<IndexEntry>> {
+    let mut input = Input::new(content);
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let (offset, bytes) = (input.u64()?, input.length()?);
+        let key = input.byte_array()?;
+        entries.push(IndexEntry {
+            offset,
+            bytes,
+            key: content.slice_ref(key),
+        });
+    }
+    Ok(entries)
+}
+
+/// The entries of a block of another level.
+pub fn inner(content: &Bytes) -> Decoded<Vec<IndexEntry>> {
+    let mut input = Input::new(content);
+    let count = input.length()?;
+    let Some(places_len) = count.checked_add(1).and_then(|places| places.checked_mul(4)) else {
+        return Malformed::new("an index of too many entries");
+    };
+    let (places, _) = input.take(places_len)?.as_chunks::<4>();
+    let places = places.iter().map(|place| u32::from_be_bytes(*place) as usize);
+    let from = input.position();
+    let mut entries = Vec::new();
+    for (start, end) in places.clone().zip(places.skip(1)) {
+        let Some(entry) = input.rest().get(start..end) else {
+            return Malformed::new("an entry behind the end of its index");
+        };
+        let mut entry = Input::new(entry);
+        let (offset, bytes) = (entry.u64()?, entry.length()?);
+        let key = from + start + entry.position()..from + end;
+        entries.push(IndexEntry {
+            offset,
+            bytes,
+            key: content.slice(key),
+        });
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(offset: u64, key: &[u8]) -> Vec<u8> {
+        [&offset.to_be_bytes()[..], &100u32.to_be_bytes(), key].concat()
+    }
+
+    #[test]
+    fn entries_of_both_kinds_of_blocks() {
+        let content = Bytes::from([entry(0, b"\x01a"), entry(100, b"\x02bc"), vec![9; 16]].concat());
+        let of_root = root(&content, 2).unwrap();
+        let seen: Vec<_> = of_root.iter().map(|e| (e.offset, e.bytes, &e.key[..])).collect();
+        assert_eq!(seen, [(0, 100, &b"a"[..]), (100, 100, b"bc")]);
+        assert!(root(&content, 4).is_err());
+        let (a, b) = (entry(0, b"a"), entry(100, b"bc"));
+        let places = [2, 0, a.len(), a.len() + b.len()]
+            .map(|n| (n as u32).to_be_bytes())
+            .concat();
+        let content = Bytes::from([places, a, b].concat());
+        assert_eq!(inner(&content).unwrap(), of_root);
+        for cut in 0..content.len() {
+            assert!(inner(&content.slice(..cut)).is_err(), "{cut}");
+        }
+        let backward = Bytes::from([1u32, 9, 0].map(u32::to_be_bytes).concat());
+        assert!(inner(&backward).is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! Samples that HBase's own writer has made (`tests/rivals/hbase`, `HFiles`), and damaged ones.
+
+use crate::error::HFileError;
+use crate::fuzzing::{decode_block, file, read_all, without_checksums};
+use crate::{HFile, inspect};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::fmt::Write;
+use stele_memory::{Part, Pool};
+use stele_types::ErrorKind;
+
+macro_rules! samples {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_bytes!(concat!("../testdata/", $name, ".hfile")))),*]
+    };
+}
+
+type Samples = &'static [(&'static str, &'static [u8])];
+
+/// All of them have the same cells.
+const SAMPLES: Samples = samples![
+    "none",
+    "prefix",
+    "diff",
+    "fast_diff",
+    "row_index_v1",
+    "codec_gz",
+    "codec_snappy",
+    "codec_lz4",
+    "codec_zstd",
+    "fast_diff_gz",
+    "fast_diff_snappy",
+    "fast_diff_lz4",
+    "fast_diff_zstd",
+    "crc32",
+    "no_checksum",
+    "deep_index",
+];
+
+/// The same with tags.
+const SAMPLES_WITH_TAGS: Samples = samples!["tags", "tags_diff", "tags_compressed", "tags_row_index"];
+
+const EMPTY: &[u8] = include_bytes!("../testdata/empty.hfile");
+
+fn memory() -> stele_memory::Consumer {
+    Pool::default().of(Part::Requests)
+}
+
+/// The cells as the program that wrote them lists them.
+async fn listed(bytes: &'static [u8]) -> String {
+    let opened = HFile::open(file(Bytes::from_static(bytes)), &memory()).await.unwrap();
+    let (mut scan, mut block, mut out, mut last) = (opened.scan(0), None, String::new(), Bytes::new());
+    while let Some(mut next) = scan.next_block(block.take()).await.unwrap() {
+        while let Some((cell, tags)) = next.next_cell().unwrap() {
+            let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+            let mut line = format!(
+                "{} {}:{} {} {:?} [{}] ",
+                text(&cell.row),
+                text(&cell.family),
+                text(&cell.qualifier),
+                cell.timestamp,
+                cell.kind,
+                text(&cell.value)
+            );
+            tags.iter().for_each(|byte| write!(line, "{byte:02x}").unwrap());
+            out.push_str(line.trim_end());
+            out.push('\n');
+            last = cell.row;
+        }
+        block = Some(next);
+    }
+    assert_eq!(opened.last_row().unwrap(), Some(&last[..]));
+    out
+}
+
+#[tokio::test]
+async fn files_of_hbase_have_the_cells_that_were_written() {
+    for (name, bytes) in SAMPLES {
+        assert_eq!(listed(bytes).await, include_str!("../testdata/cells.txt"), "{name}");
+    }
+    for (name, bytes) in SAMPLES_WITH_TAGS {
+        let expected = include_str!("../testdata/cells_with_tags.txt");
+        assert_eq!(listed(bytes).await, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_cells_has_no_last_row() {
+    let opened = HFile::open(file(Bytes::from_static(EMPTY)), &memory()).await.unwrap();
+    assert_eq!((opened.entries(), opened.last_row().unwrap()), (0, None));
+    assert!(opened.scan(0).next_block(None).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn the_index_names_all_data_blocks() {
+    let (_, bytes) = SAMPLES.iter().find(|(name, _)| *name == "deep_index").unwrap();
+    let opened = HFile::open(file(Bytes::from_static(bytes)), &memory()).await.unwrap();
+    assert!(opened.trailer().index_levels >= 3);
+    let index = opened.index(usize::MAX).await.unwrap();
+    let mut blocks = 0;
+    let (mut scan, mut block) = (opened.scan(0), None);
+    while let Some(mut next) = scan.next_block(block.take()).await.unwrap() {
+        while next.next_cell().unwrap().is_some() {}
+        blocks += 1;
+        block = Some(next);
+    }
+    assert_eq!(index.len(), blocks);
+    assert!(index.is_sorted_by_key(|entry| entry.offset));
+}
+
+#[tokio::test]
+async fn a_file_is_printed() {
+    let (_, bytes) = SAMPLES_WITH_TAGS[0];
+    let text = inspect(file(Bytes::from_static(bytes))).await.unwrap();
+    for wanted in [
+        "HFile 3.3: ",
+        "BULKLOAD_TIMESTAMP = ",
+        "index: 1 levels",
+        "row-0000 cf:a @1000000 Put [7] value 0 tags ",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_take_memory() {
+    let (_, bytes) = SAMPLES[0];
+    let memory = Pool::default().limited(Part::Requests, 10_000).of(Part::Requests);
+    let opened = HFile::open(file(Bytes::from_static(bytes)), &memory).await.unwrap();
+    let Err(error) = opened.scan(0).next_block(None).await else {
+        panic!("a piece of a megabyte does not fit");
+    };
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    drop(opened);
+    assert_eq!(memory.used(), 0);
+}
+
+#[test]
+fn other_files_are_refused() {
+    let kind = |bytes: &[u8]| read_all(bytes).unwrap_err().kind();
+    assert_eq!(kind(b""), ErrorKind::InvalidArgument);
+    assert_eq!(kind(&[7; 5000]), ErrorKind::InvalidArgument);
+    let (_, bytes) = SAMPLES[0];
+    let mut old = bytes.to_vec();
+    let version = old.len() - 4;
+    old[version..].copy_from_slice(&[0, 0, 0, 2]);
+    assert_eq!(kind(&old), ErrorKind::Unimplemented);
+}
+
+#[test]
+fn no_part_of_a_file_is_read_as_one() {
+    for (name, bytes) in SAMPLES.iter().chain(SAMPLES_WITH_TAGS) {
+        assert!(read_all(bytes).is_ok());
+        for cut in (0..bytes.len()).step_by(7) {
+            assert!(read_all(&bytes[..cut]).is_err(), "{name} cut at {cut}");
+        }
+    }
+}
+
+/// Every changed byte of a block with checksums is found.
+#[test]
+fn damage_is_found_and_named() {
+    for (name, bytes) in [SAMPLES[3], SAMPLES[13]] {
+        for at in (33..2_000).step_by(11) {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 0x40;
+            match read_all(&damaged) {
+                Err(HFileError::Corrupt { detail, .. }) => assert!(!detail.is_empty()),
+                other => panic!("{name} at {at}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// The blocks of the sample without checksums reach the decoders as they are.
+fn changed(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
+    let (_, bytes) = SAMPLES
+        .iter()
+        .chain(SAMPLES_WITH_TAGS)
+        .find(|(other, _)| *other == name)
+        .unwrap();
+    let changes = proptest::collection::vec((0..bytes.len(), any::<u8>()), 1..6);
+    changes.prop_map(|changes| {
+        let mut bytes = bytes.to_vec();
+        without_checksums(&mut bytes);
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn arbitrary_changes_cause_no_panic(
+        prefix in changed("prefix"), diff in changed("diff"), fast in changed("fast_diff"), rows in changed("row_index_v1"),
+        tags in changed("tags_compressed"), index in changed("deep_index"), snappy in changed("codec_snappy"),
+    ) {
+        for bytes in [prefix, diff, fast, rows, tags, index, snappy] {
+            let _ = read_all(&bytes);
+        }
+    }
+
+    #[test]
+    fn arbitrary_blocks_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), encoding in 0..8u8) {
+        decode_block(&bytes);
+        let encoded = [&[bytes.len() as u8 | 8, 0, encoding, 0, 0, 1, 0][..], &bytes].concat();
+        decode_block(&encoded);
+    }
+}
