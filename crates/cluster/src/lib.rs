@@ -18,6 +18,7 @@
 //!   sealed (`lease`).
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod admin_calls;
 mod codec;
@@ -33,6 +34,7 @@ mod node;
 mod peers;
 mod records;
 mod roots;
+mod rules;
 mod session;
 mod status;
 mod sweeping;
@@ -43,3 +45,4 @@ pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
 pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
 pub use roots::LogRoots;
+pub use rules::RULES_AGE_MAX;

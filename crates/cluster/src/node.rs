@@ -9,10 +9,12 @@ use crate::members::{self, Addresses, Member, Members};
 use crate::peers::Peers;
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
+use crate::rules::{self, RulesAge};
 use crate::session::{self, CurrentSession};
 use crate::term;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_access::Forwarded;
 use stele_catalog::{Catalog, CatalogError};
 use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService};
 use stele_coord::{Coord, CoordError};
@@ -38,6 +40,10 @@ pub struct ClusterOptions {
     pub lanes: usize,
     /// Notes calls that are slow.
     pub slow: Arc<SlowCalls>,
+    /// Callers need rights, so the access rules are confirmed by the coordinator all the time.
+    pub checks_rights: bool,
+    /// Writes the calls that other servers forward to the audit log.
+    pub forwarded: Option<Arc<Forwarded>>,
 }
 
 /// The storage of a server.
@@ -147,7 +153,12 @@ pub async fn join(
     let record = record(&options, &env);
     members::announce(&*coord, &member, &record).await?;
     let members = Members::follow(coord.clone(), &env, member.cluster).await?;
+    let listed = env.now();
     let (catalog, follower) = Catalog::follow(coord.clone()).await?;
+    let rules_age = RulesAge::new(env.clone(), listed);
+    if options.checks_rights {
+        env.spawn("access rules", rules::confirm(rules_age.clone(), catalog.clone()));
+    }
     let peers = Peers::new(env.clone(), server.pool().clone(), member.identity(), members.clone());
     let local = Local::new(env.clone(), (catalog.clone(), members.clone()), peers, server.clone());
     env.spawn("catalog", follower.run(env.clone(), local.clone()));
@@ -157,7 +168,7 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let node = assemble(&env, &member, &local, (leased, options.lanes, options.slow));
+    let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
     let places = (storage.roots, storage.data);
@@ -168,7 +179,7 @@ pub async fn join(
     Ok(ClusterNode {
         service: node.0,
         peers: node.1,
-        admin: ClusterAdmin::new(local, coord),
+        admin: ClusterAdmin::new(local, coord, rules_age),
         server,
         members,
         cluster: member.cluster,
@@ -222,7 +233,7 @@ fn assemble(
     env: &Env,
     member: &Member,
     local: &Arc<Local>,
-    (leased, lanes, slow): (Arc<dyn TabletService>, usize, Arc<SlowCalls>),
+    (leased, options): (Arc<dyn TabletService>, ClusterOptions),
 ) -> (Arc<dyn TableService>, PeerServer) {
     let owners = CatalogOwners {
         own: member.server,
@@ -231,7 +242,7 @@ fn assemble(
     };
     let pool = local.server.pool().clone();
     let remote = RemoteOptions {
-        lanes,
+        lanes: options.lanes,
         ..RemoteOptions::default()
     };
     let dispatcher = Dispatcher::new(
@@ -249,14 +260,19 @@ fn assemble(
         (env.clone(), local.catalog.clone()),
         Arc::new(dispatcher),
         servers,
-        slow,
+        options.slow,
     );
     let gate = Gate {
         tablets: leased,
         server: local.server.clone(),
     };
     let peers = PeerServer::new(env.clone(), &pool, member.identity(), Arc::new(gate));
-    (Arc::new(router), peers.with_control(Arc::new(Control(local.clone()))))
+    let control = Arc::new(Control {
+        local: local.clone(),
+        forwarded: options.forwarded.clone(),
+    });
+    let peers = peers.with_control(control).forwarded_to(options.forwarded);
+    (Arc::new(router), peers)
 }
 
 /// The logs of other servers, for a tablet server that replays them.

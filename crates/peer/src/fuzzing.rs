@@ -3,7 +3,7 @@
 //! Any bytes are refused or decoded, and decode to the same again once encoded. The checks are here, because encodings are no interface of the crate.
 
 use crate::segments::Segments;
-use crate::{messages, rows};
+use crate::{messages, origin, rows};
 use bytes::Bytes;
 
 /// Checks a body as each kind of request.
@@ -33,6 +33,11 @@ pub fn requests(body: &Bytes) {
     same(body, messages::decode_sample_request, |every| {
         messages::encode_sample_request(*every)
     });
+    if let Ok((caller, rest)) = origin::decode_caller(body.clone()) {
+        let mut content = Segments::default();
+        content.slice(&rest);
+        assert_eq!(origin::encode_caller(&caller, content).into_bytes(), body);
+    }
 }
 
 /// Checks a body as each kind of answer.

@@ -2,10 +2,10 @@
 //!
 //! A *server* of the cluster is the holder of a certificate of that authority that is valid for servers and for clients. If a name is
 //! configured, the certificate must have it, in either direction: then the authority may sign for others as well. Without a
-//! name, whoever connects verifies the host that it connects to.
+//! name, the connecting server verifies that the certificate has the host of the address.
 //!
 //! Both ends are this program, so there is one version of TLS, 1.3, and a name of the protocol that no client sends. Sessions are
-//! not resumed: each connection verifies the other side anew.
+//! not resumed: each connection verifies the other side again.
 //!
 //! The bytes of certificates are given by the caller: this module reads no files.
 

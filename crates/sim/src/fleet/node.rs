@@ -7,7 +7,7 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{SlowCalls, TableAdmin, TableService};
+use stele_client::{AccessAdmin, SlowCalls, TableAdmin, TableService};
 use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
@@ -35,6 +35,7 @@ pub(super) struct Node {
     pub(super) link: Link,
     pub(super) service: Arc<dyn TableService>,
     pub(super) admin: Arc<dyn TableAdmin>,
+    pub(super) rules: Arc<dyn AccessAdmin>,
 }
 
 /// The process ended before it responded, or took too long.
@@ -44,6 +45,15 @@ pub(super) struct NoAnswer;
 impl Node {
     /// Starts a server. Faults of the network may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        Node::start_with(fleet, coord, false).await
+    }
+
+    /// The same for a server whose callers need rights.
+    pub(super) async fn start_checking_rights(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        Node::start_with(fleet, coord, true).await
+    }
+
+    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, checks_rights: bool) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
@@ -52,7 +62,7 @@ impl Node {
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = Link::default();
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
-        let joining = join(client, (process.clone(), env.clone()), (coord, link));
+        let joining = join(client, (process.clone(), env.clone()), (coord, link), checks_rights);
         let starting = env.spawn_join(Priority::Foreground, "start", joining);
         match fleet.env.timeout(PATIENCE, starting).await {
             Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
@@ -82,6 +92,7 @@ async fn join(
     client: Arc<dyn Client>,
     (process, env): (Process, Env),
     (coord, link): (Arc<dyn Coord>, Link),
+    checks_rights: bool,
 ) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
@@ -105,6 +116,8 @@ async fn join(
         version: "simulated".to_owned(),
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
+        checks_rights,
+        forwarded: None,
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -145,6 +158,7 @@ async fn join(
         env,
         link,
         service: joined.service,
+        rules: joined.admin.clone(),
         admin: joined.admin,
     })
 }
