@@ -125,6 +125,7 @@ impl Access {
             audit.add(Event {
                 who: who.to_owned(),
                 by,
+                from: String::new(),
                 operation,
                 on: String::new(),
                 outcome: Outcome::Unauthenticated,

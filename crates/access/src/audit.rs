@@ -65,6 +65,8 @@ pub struct Event {
     pub who: String,
     /// How it has shown that.
     pub by: &'static str,
+    /// The server that a client has called, if it was another one.
+    pub from: String,
     /// The operation.
     pub operation: &'static str,
     /// Where.
@@ -81,6 +83,8 @@ struct Line<'e> {
     time_us: i64,
     who: &'e str,
     by: &'e str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    from: &'e str,
     operation: &'e str,
     on: &'e str,
     outcome: &'e str,
@@ -301,6 +305,7 @@ fn encode(lines: &mut Vec<u8>, time_us: i64, event: &Event) {
         time_us,
         who: &event.who,
         by: event.by,
+        from: &event.from,
         operation: event.operation,
         on: &event.on,
         outcome: event.outcome.label(),
@@ -326,6 +331,7 @@ mod tests {
         Event {
             who: who.to_owned(),
             by: "token",
+            from: String::new(),
             operation: "delete_table",
             on: "table n/t".to_owned(),
             outcome: Outcome::Denied,

@@ -18,6 +18,22 @@ pub enum Source {
 }
 
 impl Source {
+    const ALL: [Source; 3] = [Source::Certificate, Source::Token, Source::TrustedUser];
+
+    /// Its number between servers.
+    pub fn number(self) -> u8 {
+        match self {
+            Source::Certificate => 1,
+            Source::Token => 2,
+            Source::TrustedUser => 3,
+        }
+    }
+
+    /// Of a number; `None` for an unknown one.
+    pub fn of_number(number: u8) -> Option<Source> {
+        Source::ALL.into_iter().find(|source| source.number() == number)
+    }
+
     /// As the audit log has it.
     pub fn label(self) -> &'static str {
         match self {
@@ -69,8 +85,11 @@ impl Caller {
         self.is_superuser
     }
 
-    /// Its grants now.
+    /// Its grants now. While the rules are not known, none but those of a superuser.
     pub(crate) fn grants(&self, admin: &dyn AccessAdmin) -> Arc<Grants> {
+        if !self.is_superuser && !admin.is_current() {
+            return Arc::default();
+        }
         // Before the rules: a change in between makes them out of date, and not wrong.
         let version = admin.version();
         let known = self.grants.load();

@@ -14,6 +14,7 @@ mod tests;
 use crate::access::Access;
 use crate::audit::{Event, Outcome};
 use crate::caller::Caller;
+use crate::forwarded::on_behalf_of;
 use crate::grants::Grants;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -72,11 +73,29 @@ impl Guard {
         self.caller.grants(self.access.admin())
     }
 
+    /// An error while the rules are not known: nothing is a right or a denial then. A caller may repeat the call at another server.
+    pub(crate) fn check_known(&self) -> ServiceResult<()> {
+        match self.caller.is_superuser() || self.access.admin().is_current() {
+            true => Ok(()),
+            false => Err(ServiceError::new(
+                ErrorKind::Unavailable,
+                "this server has no contact with the coordinator, so it does not know the access rules: call another server",
+            )),
+        }
+    }
+
+    /// The grants, where their absence would not be noticed otherwise.
+    fn known_grants(&self) -> ServiceResult<Arc<Grants>> {
+        self.check_known()?;
+        Ok(self.grants())
+    }
+
     /// The result of a check; a denial is written to the audit log.
     fn allow(&self, is_allowed: bool, operation: &'static str, on: &dyn Display, right: Rights) -> ServiceResult<()> {
         if is_allowed {
             return Ok(());
         }
+        self.check_known()?;
         let message = format!("{} lacks the right {right} on {on}", self.caller.name());
         self.note(operation, on, Outcome::Denied, &message);
         Err(ServiceError::new(ErrorKind::PermissionDenied, message))
@@ -118,12 +137,17 @@ impl Guard {
         on: &Resource,
         call: impl Future<Output = ServiceResult<T>>,
     ) -> ServiceResult<T> {
-        let outcome = call.await;
+        let outcome = self.on_behalf(call).await;
         match &outcome {
             Ok(_) => self.note(operation, on, Outcome::Done, ""),
             Err(error) => self.note(operation, on, Outcome::Failed, &error.message),
         }
         outcome
+    }
+
+    /// Makes a call that other servers may carry out, with the name of the caller.
+    async fn on_behalf<T>(&self, call: impl Future<Output = T>) -> T {
+        on_behalf_of(Arc::clone(&self.caller), call).await
     }
 
     /// Writes a call on rows to the audit log, if those are written.
@@ -144,6 +168,7 @@ impl Guard {
             audit.add(Event {
                 who: self.caller.name().to_owned(),
                 by: self.caller.source().label(),
+                from: String::new(),
                 operation,
                 on: on.to_string(),
                 outcome,

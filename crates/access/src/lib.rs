@@ -5,6 +5,9 @@
 //! call is checked against the grants before it reaches the service. Both front ends work on a guard, so no call of either
 //! can go around the checks. Without access rules there is no guard, and calls cost nothing more.
 //!
+//! In a cluster the server that a client calls is the one that checks; the others learn the name of the caller for their audit
+//! logs ([`Forwarded`]).
+//!
 //! A denied call, a refused identity and every administrative call are written to the audit log ([`audit`]). Values and rows
 //! are never written there.
 #![forbid(unsafe_code)]
@@ -12,6 +15,7 @@
 mod access;
 pub mod audit;
 mod caller;
+mod forwarded;
 mod grants;
 mod guard;
 mod rules;
@@ -21,5 +25,6 @@ pub mod tokens;
 
 pub use access::{Access, AccessOptions, Refused, Shown};
 pub use caller::{Caller, Source};
+pub use forwarded::{Forwarded, NAME_BYTES_MAX, NamedCaller, on_behalf_of};
 pub use guard::Guard;
 pub use rules::Rules;

@@ -37,13 +37,19 @@ impl Rules {
     }
 
     /// The rules of all resources that the caller administers.
-    pub fn list(&self) -> Vec<(Resource, ResourceRules)> {
+    pub fn list(&self) -> ServiceResult<Vec<(Resource, ResourceRules)>> {
+        if let Some(guard) = &self.guard {
+            guard.check_known()?;
+        }
         let all = self.admin.rules();
-        let is_shown = |resource: &Resource| self.rights(resource).has(Rights::ADMIN);
+        let is_shown = |resource: &Resource| {
+            let rights = self.guard.as_ref().map_or(Rights::ALL, |guard| guard.rights(resource));
+            rights.has(Rights::ADMIN)
+        };
         let shown = all.iter().filter(|(resource, _)| is_shown(resource));
-        shown
+        Ok(shown
             .map(|(resource, rules)| (resource.clone(), rules.clone()))
-            .collect()
+            .collect())
     }
 
     /// Replaces the rules of a resource: [`AccessAdmin::set_rules`].
@@ -56,7 +62,10 @@ impl Rules {
     }
 
     /// The rights on a whole resource.
-    pub fn rights(&self, resource: &Resource) -> Rights {
-        self.guard.as_ref().map_or(Rights::ALL, |guard| guard.rights(resource))
+    pub fn rights(&self, resource: &Resource) -> ServiceResult<Rights> {
+        match &self.guard {
+            None => Ok(Rights::ALL),
+            Some(guard) => guard.check_known().map(|()| guard.rights(resource)),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::access::{AccessAdmin, AccessView, ResourceRules};
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::access::check_rules;
@@ -10,21 +11,35 @@ use stele_types::{AccessRule, ErrorKind, Resource};
 
 /// Rules of resources, all of which exist.
 #[derive(Default)]
-pub struct MemoryRules(Mutex<(u64, Arc<AccessView>)>);
+pub struct MemoryRules {
+    state: Mutex<(u64, Arc<AccessView>)>,
+    is_unknown: AtomicBool,
+}
+
+impl MemoryRules {
+    /// From now on the rules are known, or not.
+    pub fn set_known(&self, is_known: bool) {
+        self.is_unknown.store(!is_known, Ordering::Relaxed);
+    }
+}
 
 #[async_trait]
 impl AccessAdmin for MemoryRules {
     fn version(&self) -> u64 {
-        self.0.lock().0
+        self.state.lock().0
+    }
+
+    fn is_current(&self) -> bool {
+        !self.is_unknown.load(Ordering::Relaxed)
     }
 
     fn rules(&self) -> Arc<AccessView> {
-        Arc::clone(&self.0.lock().1)
+        Arc::clone(&self.state.lock().1)
     }
 
     async fn set_rules(&self, resource: &Resource, rules: Vec<AccessRule>, former: Option<u64>) -> ServiceResult<u64> {
         check_rules(resource, &rules).map_err(ServiceError::invalid)?;
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let now = state.1.get(resource).map_or(0, |found| found.version);
         if former.is_some_and(|former| former != now) {
             return Err(ServiceError::new(ErrorKind::Aborted, "the rules have changed"));

@@ -35,7 +35,7 @@ pub(crate) async fn list_rules(
 ) -> Result<pb::ListRulesResponse, Status> {
     let rules = rules_of(context)?;
     let found = match request.resource.as_str() {
-        "" => rules.list(),
+        "" => rules.list().map_err(status)?,
         name => {
             let resource = named(name)?;
             let found = rules.get(&resource).map_err(status)?;

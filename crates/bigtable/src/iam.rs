@@ -128,7 +128,7 @@ pub(crate) async fn test_permissions(
         return Err(invalid(format!("permission {wild:?} has a wildcard")));
     }
     let mut permissions = request.permissions;
-    let rights = rules.rights(&resource);
+    let rights = rules.rights(&resource).map_err(status)?;
     permissions.retain(|permission| needed(permission).is_some_and(|right| rights.has(right)));
     if !permissions.is_empty() && check_exists(context, &request.resource, &resource).await.is_err() {
         permissions.clear();

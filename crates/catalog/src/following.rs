@@ -2,11 +2,12 @@
 //!
 //! The leader changes records, and learns of its own changes like everybody else. So there is one way from records to the
 //! view. A change of a table comes in several events. While its tablets leave a hole or overlap, the view keeps the former
-//! table. The owner of a tablet is known from its event on.
+//! table. The owner of a tablet is known from its event on. Access rules that cannot be read give no right.
 
 use crate::error::CatalogError;
+use crate::record::access::{self, decode_rules, parse_access_key};
 use crate::record::{self, NamespaceRecord};
-use crate::view::{CatalogView, SnapshotEntry, TableEntry, TabletEntry};
+use crate::view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -69,6 +70,7 @@ pub(crate) struct Records {
     tablets: BTreeMap<TableId, BTreeMap<TabletId, TabletEntry>>,
     namespaces: BTreeMap<String, (NamespaceRecord, u64)>,
     snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
+    rules: AccessView,
     /// The table that names a set.
     named_by: HashMap<TableId, TableName>,
     dirty: Dirty,
@@ -79,6 +81,7 @@ pub(crate) struct Records {
 struct Dirty {
     tables: BTreeSet<TableName>,
     others: bool,
+    rules: bool,
 }
 
 fn corruption(key: &str, detail: String) -> CatalogError {
@@ -165,8 +168,33 @@ impl Records {
                 self.snapshots.insert(name, Arc::new(entry));
                 self.dirty.others = true;
             }
+        } else if key.starts_with(access::ACCESS) {
+            self.put_rules(key, current)?;
         }
         Ok(())
+    }
+
+    /// Rules that cannot be read are none: they give no right then, while the former ones might give one that was taken.
+    fn put_rules(&mut self, key: &str, current: &Versioned) -> Result<(), CatalogError> {
+        let Some(resource) = parse_access_key(key) else {
+            return Err(corruption(key, "not a key of access rules".to_owned()));
+        };
+        let version = current.version;
+        if self.rules.get(&resource).is_some_and(|known| known.version > version) {
+            return Ok(());
+        }
+        self.dirty.rules = true;
+        match decode_rules(&resource, &current.value) {
+            Ok(rules) => {
+                let rules = rules.into();
+                self.rules.insert(resource, ResourceRules { rules, version });
+                Ok(())
+            }
+            Err(detail) => {
+                self.rules.remove(&resource);
+                Err(corruption(key, detail))
+            }
+        }
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
@@ -196,6 +224,11 @@ impl Records {
         {
             self.snapshots.remove(&name);
             self.dirty.others = true;
+        } else if let Some(resource) = parse_access_key(key)
+            && self.rules.get(&resource).is_some_and(|known| known.version < revision)
+        {
+            self.rules.remove(&resource);
+            self.dirty.rules = true;
         }
     }
 
@@ -218,6 +251,7 @@ impl Records {
         self.dirty.tables.extend(self.tables.keys().cloned());
         self.dirty.tables.extend(view.tables.keys().cloned());
         self.dirty.others = true;
+        self.dirty.rules = true;
     }
 
     /// Schemas that are to replace those of the view.
@@ -233,7 +267,7 @@ impl Records {
 
     /// Brings a view up to date with the events since the last time.
     pub(crate) fn update(&mut self, view: &mut CatalogView) {
-        let Dirty { tables, others } = std::mem::take(&mut self.dirty);
+        let Dirty { tables, others, rules } = std::mem::take(&mut self.dirty);
         for name in tables {
             let Some(table) = self.tables.get(&name) else {
                 view.tables.remove(&name);
@@ -255,6 +289,9 @@ impl Records {
             };
             view.namespaces = self.namespaces.iter().map(data).collect();
             view.snapshots = self.snapshots.clone();
+        }
+        if rules {
+            view.access = Arc::new(self.rules.clone());
         }
     }
 }

@@ -13,6 +13,12 @@ pub trait AccessAdmin: Send + Sync + 'static {
     /// A number that changes when any rule changes, and perhaps at other times. Costs little.
     fn version(&self) -> u64;
 
+    /// Whether the rules are known to be those of a moment ago. A server that is cut off from its cluster does not know it after a
+    /// while, and must give nobody a right then. Costs little.
+    fn is_current(&self) -> bool {
+        true
+    }
+
     /// All rules: the same pointer as long as none changes.
     fn rules(&self) -> Arc<AccessView>;
 

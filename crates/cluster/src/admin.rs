@@ -5,12 +5,14 @@ use crate::codec;
 use crate::election;
 use crate::local::Local;
 use crate::messages::{Call, ClusterCall, Request};
+use crate::rules::RulesAge;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_catalog::Catalog;
 use stele_client::{
     ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult,
     SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
@@ -31,18 +33,29 @@ pub struct ClusterAdmin {
     coord: Arc<dyn Coord>,
     /// The leader that answered last.
     leader: Mutex<Option<ServerId>>,
+    rules_age: Arc<RulesAge>,
 }
 
 impl ClusterAdmin {
-    pub(crate) fn new(local: Arc<Local>, coord: Arc<dyn Coord>) -> Arc<ClusterAdmin> {
+    pub(crate) fn new(local: Arc<Local>, coord: Arc<dyn Coord>, rules_age: Arc<RulesAge>) -> Arc<ClusterAdmin> {
         Arc::new(ClusterAdmin {
             local,
             coord,
             leader: Mutex::new(None),
+            rules_age,
         })
     }
 
-    async fn call<T: DeserializeOwned>(&self, call: AdminCall) -> ServiceResult<T> {
+    /// The catalog as this server follows it.
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.local.catalog
+    }
+
+    pub(crate) fn rules_age(&self) -> &RulesAge {
+        &self.rules_age
+    }
+
+    pub(crate) async fn call<T: DeserializeOwned>(&self, call: AdminCall) -> ServiceResult<T> {
         self.ask(&Request::Admin(call)).await
     }
 

@@ -4,10 +4,11 @@ use crate::codec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_client::{
-    FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotName, SnapshotUpdate,
-    TableAdmin, TableUpdate,
+    AccessAdmin, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotName,
+    SnapshotUpdate, TableAdmin, TableUpdate,
 };
-use stele_types::{RowRange, TableName, TabletId};
+use stele_master::Master;
+use stele_types::{AccessRule, Resource, RowRange, TableName, TabletId};
 
 /// One call; the answer is the result of the method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,10 +41,15 @@ pub enum AdminCall {
     DeleteNamespace(String),
     Namespace(String),
     ListNamespaces,
+    SetRules {
+        resource: Resource,
+        rules: Vec<AccessRule>,
+        former: Option<u64>,
+    },
 }
 
 /// Carries a call out, and encodes its answer.
-pub(crate) async fn answer(admin: &dyn TableAdmin, call: AdminCall) -> ServiceResult<Bytes> {
+pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Bytes> {
     use AdminCall as Call;
     match call {
         Call::CreateTable(table) => codec::encode(&admin.create_table(*table).await?),
@@ -73,10 +79,57 @@ pub(crate) async fn answer(admin: &dyn TableAdmin, call: AdminCall) -> ServiceRe
         Call::DeleteNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace).await?),
         Call::Namespace(namespace) => codec::encode(&admin.namespace(&namespace).await?),
         Call::ListNamespaces => codec::encode(&admin.list_namespaces().await?),
+        Call::SetRules {
+            resource,
+            rules,
+            former,
+        } => codec::encode(&admin.set_rules(&resource, rules, former).await?),
     }
 }
 
 impl AdminCall {
+    /// The operation and the resource for the audit log, as the server has them that the client has called; `None` for a call that
+    /// changes nothing.
+    pub(crate) fn audited(&self) -> Option<(&'static str, Resource)> {
+        use AdminCall as Call;
+        let table = |name: &TableName| Resource::Table(name.clone());
+        let namespace = |name: &String| Resource::Namespace(name.clone());
+        let snapshot = |name: &SnapshotName| Resource::Snapshot {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        };
+        Some(match self {
+            Call::CreateTable(new) => ("create_table", table(&new.name)),
+            Call::DeleteTable(name) => ("delete_table", table(name)),
+            Call::UpdateTable(name, _) => ("update_table", table(name)),
+            Call::ModifyFamilies(name, _) => ("modify_families", table(name)),
+            Call::ModifyGroups(name, _) => ("modify_groups", table(name)),
+            Call::DropRowRange(name, _) => ("drop_row_range", table(name)),
+            Call::Flush(name, _) => ("flush", table(name)),
+            Call::Compact(name, ..) => ("compact", table(name)),
+            Call::Split(name, ..) => ("split", table(name)),
+            Call::Merge(name, _) => ("merge", table(name)),
+            Call::Truncate(name, _) => ("truncate", table(name)),
+            Call::CreateSnapshot(new) => ("create_snapshot", snapshot(&new.name)),
+            Call::CopySnapshot(copy) => ("copy_snapshot", snapshot(&copy.name)),
+            Call::UpdateSnapshot(name, _) => ("update_snapshot", snapshot(name)),
+            Call::DeleteSnapshot(name) => ("delete_snapshot", snapshot(name)),
+            Call::CloneSnapshot(_, name, _) => ("clone_snapshot", table(name)),
+            Call::RestoreSnapshot(_, name) => ("restore_snapshot", table(name)),
+            Call::CreateNamespace(name, _) => ("create_namespace", namespace(name)),
+            Call::UpdateNamespace(name, _) => ("update_namespace", namespace(name)),
+            Call::DeleteNamespace(name) => ("delete_namespace", namespace(name)),
+            Call::SetRules { resource, .. } => ("set_rules", resource.clone()),
+            Call::Groups(_)
+            | Call::Compactions(_)
+            | Call::ListSnapshots(_)
+            | Call::Snapshot(_)
+            | Call::ListTables(_)
+            | Call::Namespace(_)
+            | Call::ListNamespaces => return None,
+        })
+    }
+
     /// Whether the call changes the catalog, so that other servers have to follow before it is answered.
     pub(crate) fn changes_catalog(&self) -> bool {
         use AdminCall as Call;

@@ -18,6 +18,7 @@
 //!   sealed (`lease`).
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod admin_calls;
 mod codec;
@@ -34,6 +35,7 @@ mod peers;
 mod records;
 mod reporting;
 mod roots;
+mod rules;
 mod session;
 mod status;
 mod sweeping;
@@ -44,4 +46,5 @@ pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
 pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
 pub use roots::LogRoots;
+pub use rules::RULES_AGE_MAX;
 pub use sweeping::SweepPace;

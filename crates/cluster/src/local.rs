@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use stele_access::Forwarded;
 use stele_catalog::{Catalog, SchemaListener};
 use stele_client::{Assignment, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
 use stele_env::{Env, Priority};
-use stele_peer::{ControlService, Identity, Probe};
+use stele_peer::{ControlService, Origin, Probe};
 use stele_tabletserver::TabletServer;
 use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 
@@ -331,16 +332,29 @@ impl SchemaListener for Local {
 }
 
 /// Control calls from other servers.
-pub(crate) struct Control(pub(crate) Arc<Local>);
+pub(crate) struct Control {
+    pub(crate) local: Arc<Local>,
+    /// Writes those of clients to the audit log.
+    pub(crate) forwarded: Option<Arc<Forwarded>>,
+}
 
 #[async_trait]
 impl ControlService for Control {
-    async fn control(&self, _: Identity, request: Bytes) -> ServiceResult<Bytes> {
+    async fn control(&self, origin: Origin, request: Bytes) -> ServiceResult<Bytes> {
         let call: Call = codec::decode(&request)?;
-        let local = self.0.clone();
+        let (local, forwarded) = (self.local.clone(), self.forwarded.clone());
         // A caller that goes away does not stop it half-way.
-        let task = async move { local.answer(call).await };
-        let answered = self.0.env.spawn_join(Priority::Foreground, "control call", task).await;
+        let task = async move {
+            let audited = call.request.audited();
+            let answer = local.answer(call).await;
+            if let (Some(log), Some((operation, on)), Some(caller)) = (forwarded, audited, &origin.caller) {
+                let error = answer.as_ref().err().map(|error| error.message.as_str());
+                log.note(&origin.server(), caller, operation, on.to_string(), error);
+            }
+            answer
+        };
+        let env = &self.local.env;
+        let answered = env.spawn_join(Priority::Foreground, "control call", task).await;
         answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))
     }
 }

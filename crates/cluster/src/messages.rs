@@ -4,7 +4,7 @@ use crate::admin_calls::AdminCall;
 use crate::tablet_calls::TabletCall;
 use serde::{Deserialize, Serialize};
 use stele_client::{Assignment, Closing};
-use stele_types::{Epoch, ServerId, TabletId};
+use stele_types::{Epoch, Resource, ServerId, TabletId};
 
 /// A control call, as it is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +53,18 @@ pub(crate) enum Request {
     Admin(AdminCall),
     /// To the leader: a call about the cluster.
     Cluster(ClusterCall),
+}
+
+impl Request {
+    /// The operation and the resource of a client's call for the audit log, if it changes something.
+    pub(crate) fn audited(&self) -> Option<(&'static str, Resource)> {
+        match self {
+            Request::Admin(call) => call.audited(),
+            Request::Cluster(ClusterCall::Move { .. }) => Some(("move_tablet", Resource::Cluster)),
+            Request::Cluster(ClusterCall::Drain { .. }) => Some(("drain_server", Resource::Cluster)),
+            _ => None,
+        }
+    }
 }
 
 /// A call about the cluster, by its administrator.

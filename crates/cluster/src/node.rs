@@ -9,11 +9,13 @@ use crate::members::{self, Addresses, Member, Members};
 use crate::peers::Peers;
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
+use crate::rules::{self, RulesAge};
 use crate::session::{self, CurrentSession};
 use crate::sweeping::SweepPace;
 use crate::term::{self, Places};
 use std::sync::Arc;
 use std::time::Duration;
+use stele_access::Forwarded;
 use stele_catalog::{Catalog, CatalogError};
 use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError};
@@ -43,6 +45,10 @@ pub struct ClusterOptions {
     pub tests: Arc<dyn TestDecoder>,
     /// How the leader deletes files that nothing needs.
     pub sweep: SweepPace,
+    /// Callers need rights, so the access rules are confirmed by the coordinator all the time.
+    pub checks_rights: bool,
+    /// Writes the calls that other servers forward to the audit log.
+    pub forwarded: Option<Arc<Forwarded>>,
 }
 
 /// The storage of a server.
@@ -152,7 +158,12 @@ pub async fn join(
     let record = record(&options, &env);
     members::announce(&*coord, &member, &record).await?;
     let members = Members::follow(coord.clone(), &env, member.cluster).await?;
+    let listed = env.now();
     let (catalog, follower) = Catalog::follow(coord.clone()).await?;
+    let rules_age = RulesAge::new(env.clone(), listed);
+    if options.checks_rights {
+        env.spawn("access rules", rules::confirm(rules_age.clone(), catalog.clone()));
+    }
     let peers = Peers::new(env.clone(), server.pool().clone(), member.identity(), members.clone());
     let local = Local::new(env.clone(), (catalog.clone(), members.clone()), peers, server.clone());
     env.spawn("catalog", follower.run(env.clone(), local.clone()));
@@ -162,13 +173,14 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let node = assemble(&env, &member, &local, leased, &options);
+    let sweep = options.sweep;
+    let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
     let places = Places {
         roots: storage.roots,
         data: storage.data,
-        sweep: options.sweep,
+        sweep,
     };
     env.spawn(
         "election",
@@ -177,7 +189,7 @@ pub async fn join(
     Ok(ClusterNode {
         service: node.0,
         peers: node.1,
-        admin: ClusterAdmin::new(local, coord),
+        admin: ClusterAdmin::new(local, coord, rules_age),
         server,
         members,
         cluster: member.cluster,
@@ -231,8 +243,7 @@ fn assemble(
     env: &Env,
     member: &Member,
     local: &Arc<Local>,
-    leased: Arc<dyn TabletService>,
-    options: &ClusterOptions,
+    (leased, options): (Arc<dyn TabletService>, ClusterOptions),
 ) -> (Arc<dyn TableService>, PeerServer) {
     let owners = CatalogOwners {
         own: member.server,
@@ -259,15 +270,20 @@ fn assemble(
         (env.clone(), local.catalog.clone()),
         Arc::new(dispatcher),
         servers,
-        options.slow.clone(),
+        options.slow,
     );
     let gate = Gate {
         tablets: leased,
         server: local.server.clone(),
-        tests: options.tests.clone(),
+        tests: options.tests,
     };
     let peers = PeerServer::new(env.clone(), &pool, member.identity(), Arc::new(gate));
-    (Arc::new(router), peers.with_control(Arc::new(Control(local.clone()))))
+    let control = Arc::new(Control {
+        local: local.clone(),
+        forwarded: options.forwarded.clone(),
+    });
+    let peers = peers.with_control(control).forwarded_to(options.forwarded);
+    (Arc::new(router), peers)
 }
 
 /// The logs of other servers, for a tablet server that replays them.

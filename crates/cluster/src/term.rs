@@ -50,7 +50,7 @@ impl LeaderCalls for Term {
         match request {
             Request::Admin(call) => {
                 let changes_catalog = call.changes_catalog();
-                let answer = admin_calls::answer(&*self.master, call).await?;
+                let answer = admin_calls::answer(&self.master, call).await?;
                 if changes_catalog {
                     self.control.barrier(self.leader.local.catalog.applied()).await?;
                 }

@@ -14,7 +14,7 @@ pub mod tokio_env;
 pub use planted::PlantedBug;
 
 use futures::future::BoxFuture;
-use network::{Connection, Listener, no_network};
+use network::{Connection, Connector, Listener, no_network};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -69,6 +69,8 @@ pub trait Runtime: Send + Sync + 'static {
 pub struct Env {
     runtime: Arc<dyn Runtime>,
     planted: planted::Planted,
+    /// Replaces the runtime's own way to connect.
+    connector: Option<Arc<dyn Connector>>,
 }
 
 impl std::fmt::Debug for Env {
@@ -91,7 +93,15 @@ impl Env {
         Env {
             runtime,
             planted: planted::Planted::default(),
+            connector: None,
         }
+    }
+
+    /// The same environment, which connects to servers in another way.
+    #[must_use]
+    pub fn connecting_by(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.connector = Some(connector);
+        self
     }
 
     /// The same environment with one planted bug active. Without the `planted-bugs` feature this does nothing.
@@ -151,7 +161,10 @@ impl Env {
 
     /// Connects to a server. The caller limits the time.
     pub async fn connect(&self, address: &str) -> io::Result<Connection> {
-        self.runtime.connect(address).await
+        match &self.connector {
+            Some(connector) => connector.connect(address).await,
+            None => self.runtime.connect(address).await,
+        }
     }
 
     /// Takes connections of other servers at an address.

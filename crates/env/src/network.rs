@@ -24,6 +24,12 @@ pub trait Listener: Send {
     fn address(&self) -> String;
 }
 
+/// Connects to other servers in another way than the runtime does: under TLS, for one.
+pub trait Connector: Send + Sync + 'static {
+    /// Connects to a server. An error of kind `ConnectionRefused` says that no process listens there.
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>>;
+}
+
 /// The error of a runtime without a network.
 pub(crate) fn no_network() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "this runtime has no network")

@@ -1,11 +1,14 @@
-//! An address selects members of etcd and a name: `etcd://host:2379,host:2379,host:2379/name`.
+//! An address selects members of etcd and a name: `etcd://host:2379,host:2379,host:2379/name`, or `etcds://…` under TLS.
 //!
 //! The name is the prefix of all keys, so that several clusters can share one etcd.
 
 use std::fmt;
+use std::net::IpAddr;
 
 /// The scheme of an address.
 const SCHEME: &str = "etcd://";
+/// The scheme of members that talk under TLS.
+const TLS_SCHEME: &str = "etcds://";
 /// The port of clients, where an address gives none.
 const PORT: u16 = 2379;
 /// Most members. More than seven make etcd slower, not safer.
@@ -20,6 +23,7 @@ const HOST_BYTES_MAX: usize = 253;
 pub struct EtcdAddress {
     members: Vec<String>,
     name: String,
+    is_tls: bool,
 }
 
 /// An error in an address.
@@ -32,17 +36,18 @@ pub struct AddressError {
 
 impl fmt::Display for EtcdAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}/{}", self.members.join(","), self.name)
+        let scheme = if self.is_tls { TLS_SCHEME } else { SCHEME };
+        write!(f, "{scheme}{}/{}", self.members.join(","), self.name)
     }
 }
 
 impl EtcdAddress {
     /// Whether a text is meant as an address of etcd.
     pub fn is_one(text: &str) -> bool {
-        text.starts_with(SCHEME)
+        text.starts_with(SCHEME) || text.starts_with(TLS_SCHEME)
     }
 
-    /// Parses `etcd://host[:port][,host[:port]…]/name`.
+    /// Parses `etcd://host[:port][,host[:port]…]/name`, or the same with `etcds://`.
     ///
     /// # Errors
     /// Names the part that is missing, malformed, duplicate or too long.
@@ -62,14 +67,30 @@ impl EtcdAddress {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether the members talk under TLS.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// Whether all members are on this machine, as their addresses have it.
+    pub fn is_on_loopback(&self) -> bool {
+        self.members.iter().all(|member| {
+            let host = member.rsplit_once(':').map_or("", |(host, _)| host);
+            let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+        })
+    }
 }
 
 fn parse(text: &str) -> Result<EtcdAddress, String> {
-    let Some(rest) = text.strip_prefix(SCHEME) else {
-        return Err(format!("expected {SCHEME}host:port,host:port/name"));
+    let (rest, is_tls) = match (text.strip_prefix(SCHEME), text.strip_prefix(TLS_SCHEME)) {
+        (Some(rest), _) => (rest, false),
+        (None, Some(rest)) => (rest, true),
+        (None, None) => return Err(format!("expected {SCHEME}host:port,host:port/name, or {TLS_SCHEME}…")),
     };
     if rest.contains('@') {
-        return Err("user names and passwords are not supported".to_owned());
+        return Err("an address has no user and no password: there are settings for them".to_owned());
     }
     let Some((hosts, name)) = rest.split_once('/') else {
         return Err("expected /name after the members".to_owned());
@@ -89,6 +110,7 @@ fn parse(text: &str) -> Result<EtcdAddress, String> {
     Ok(EtcdAddress {
         members,
         name: name.to_owned(),
+        is_tls,
     })
 }
 
@@ -160,12 +182,20 @@ mod tests {
                 "etcd://one:1,two:22,10.0.0.3:333/a.B_c-9",
             ),
             ("etcd://[::1],[fe80::0:1]:80/x", "etcd://[::1]:2379,[fe80::1]:80/x"),
+            ("etcds://one,two:1/x", "etcds://one:2379,two:1/x"),
         ];
         for (text, shown) in cases {
             let address = EtcdAddress::parse(text).expect(text);
             assert_eq!(address.to_string(), shown);
             assert_eq!(EtcdAddress::parse(shown), Ok(address));
         }
+    }
+
+    #[test]
+    fn members_on_this_machine_are_known() {
+        let is_near = |text: &str| EtcdAddress::parse(text).expect(text).is_on_loopback();
+        assert!(is_near("etcd://127.0.0.1:1,localhost,[::1]:2/x"));
+        assert!(!is_near("etcd://127.0.0.1,192.0.2.1/x") && !is_near("etcd://localhost.example/x"));
     }
 
     #[test]
@@ -179,7 +209,7 @@ mod tests {
             ("etcd://h,,i/n", "a host name of 0 bytes"),
             ("etcd://h/a/b", "'/' in the name"),
             ("etcd://h/a?x", "'?' in the name"),
-            ("etcd://u:p@h/n", "passwords are not supported"),
+            ("etcd://u:p@h/n", "there are settings"),
             ("etcd://h,H:2379/n", "h:2379 is given twice"),
             ("etcd://h:0/n", "\"0\" is not a port"),
             ("etcd://h:+1/n", "\"+1\" is not a port"),

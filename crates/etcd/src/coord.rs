@@ -7,6 +7,7 @@ use crate::leases::Leases;
 use crate::listing;
 use crate::members::Members;
 use crate::messages::RangeRequest;
+use crate::security::{EtcdSecurity, Secured};
 use crate::transaction;
 use crate::watching::{Watching, current_revision};
 use crate::writer::Writer;
@@ -28,6 +29,7 @@ pub struct EtcdCoord {
     watching: Arc<Watching>,
     /// Held during a write transaction.
     writer: tokio::sync::Mutex<Writer>,
+    is_tls: bool,
 }
 
 impl EtcdCoord {
@@ -36,18 +38,25 @@ impl EtcdCoord {
     ///
     /// # Errors
     /// `Unavailable` if no member answers in [`REQUEST_LIMIT`]; `Denied` if etcd wants a user.
-    pub async fn connect(address: &EtcdAddress, env: Env) -> Result<Arc<EtcdCoord>> {
-        Self::connect_with(address, env, REQUEST_LIMIT).await
+    pub async fn connect(address: &EtcdAddress, security: EtcdSecurity, env: Env) -> Result<Arc<EtcdCoord>> {
+        Self::connect_with(address, security, env, REQUEST_LIMIT).await
     }
 
     /// The same with another time for each request.
     ///
     /// # Errors
     /// As [`EtcdCoord::connect`].
-    pub async fn connect_with(address: &EtcdAddress, env: Env, limit: Duration) -> Result<Arc<EtcdCoord>> {
+    pub async fn connect_with(
+        address: &EtcdAddress,
+        security: EtcdSecurity,
+        env: Env,
+        limit: Duration,
+    ) -> Result<Arc<EtcdCoord>> {
         let incarnation = format!("{:016x}{:016x}", env.random_u64(), env.random_u64());
         let keys = Keys::new(address.name(), &incarnation);
-        let members = Arc::new(Members::new(env.clone(), address.members().to_vec(), limit));
+        let secured = Secured::new(address.is_tls(), security);
+        let members = Members::new(env.clone(), address.members().to_vec(), secured, limit);
+        let members = Arc::new(members);
         let leases = Arc::new(Leases::new(env.clone(), Arc::clone(&members)));
         let watching = Watching::new(env.clone(), Arc::clone(&members), keys.clone());
         let writer = Writer::new(env, Arc::clone(&members), keys.clone(), Arc::clone(&leases));
@@ -59,7 +68,19 @@ impl EtcdCoord {
             leases,
             watching,
             writer: tokio::sync::Mutex::new(writer),
+            is_tls: address.is_tls(),
         }))
+    }
+
+    /// Protects later connections in another way, with certificates that were renewed for one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the certificates or keys cannot be used; the former ones stay then.
+    pub fn set_security(&self, security: EtcdSecurity) -> Result<()> {
+        let secured = Secured::new(self.is_tls, security);
+        secured.check().map_err(Failure::into_error)?;
+        self.members.set_secured(secured);
+        Ok(())
     }
 
     async fn question(&self, txn: &Txn) -> Result<TxnOutcome> {

@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Compacted,
     /// A read whose response is larger than this side accepts.
     TooLarge,
+    /// It did not happen: etcd does not know the token, or not any more.
+    Token(String),
     /// It did not happen: too many requests are waiting. Later it may.
     Busy(String),
     /// It may have happened, or may happen later.
@@ -40,8 +42,12 @@ impl From<Status> for Failure {
             Code::ResourceExhausted if is("received message larger than max") => {
                 Failure::Refused(CoordError::InvalidArgument { message: text })
             }
-            // etcd has users, and this client names none.
-            Code::InvalidArgument if is("user name is empty") => Failure::Refused(CoordError::Denied { message: text }),
+            // etcd has users, and this client names none, or not with the right password.
+            Code::InvalidArgument if is("user name is empty") || is("authentication failed") => {
+                Failure::Refused(CoordError::Denied { message: text })
+            }
+            Code::Unauthenticated if is("invalid auth token") => Failure::Token(text),
+            Code::InvalidArgument if is("revision of auth store is old") => Failure::Token(text),
             Code::NotFound if is("requested lease not found") => Failure::NoLease,
             Code::OutOfRange if is("required revision has been compacted") => Failure::Compacted,
             Code::OutOfRange if is("message length too large") => Failure::TooLarge,
@@ -60,6 +66,7 @@ impl Failure {
     pub(crate) fn into_error(self) -> CoordError {
         match self {
             Failure::Refused(error) => error,
+            Failure::Token(message) => CoordError::Denied { message },
             Failure::NoLease => unavailable("a lease has ended"),
             Failure::Compacted => unavailable("the revision that was read is compacted"),
             Failure::TooLarge => unavailable("a response is larger than is accepted"),
@@ -111,9 +118,18 @@ mod tests {
             (Code::PermissionDenied, "etcdserver: permission denied"),
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
             (Code::InvalidArgument, "etcdserver: user name is empty"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+            ),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
         ] {
             assert_eq!(of(code, message).into_error().kind(), ErrorKind::PermissionDenied);
         }
+        assert!(matches!(
+            of(Code::Unauthenticated, "etcdserver: invalid auth token"),
+            Failure::Token(_)
+        ));
         assert_eq!(
             of(Code::NotFound, "etcdserver: requested lease not found"),
             Failure::NoLease

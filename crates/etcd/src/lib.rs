@@ -30,9 +30,11 @@ mod listing;
 mod members;
 mod messages;
 mod position;
+mod security;
 mod transaction;
 mod watching;
 mod writer;
 
 pub use address::{AddressError, EtcdAddress};
 pub use coord::{EtcdCoord, REQUEST_LIMIT};
+pub use security::{EtcdSecurity, EtcdUser};

@@ -8,6 +8,7 @@
 use crate::calls::Connection;
 use crate::failure::Failure;
 use crate::messages::Headed;
+use crate::security::Secured;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::time::Duration;
@@ -37,6 +38,8 @@ struct State {
     has_answered: bool,
     /// One place for each member.
     connections: Vec<Option<Connection>>,
+    /// Of connections that are made from now on.
+    secured: Secured,
     /// Of the first response.
     cluster: Option<u64>,
 }
@@ -62,13 +65,14 @@ impl Backoff {
 }
 
 impl Members {
-    pub(crate) fn new(env: Env, members: Vec<String>, limit: Duration) -> Members {
+    pub(crate) fn new(env: Env, members: Vec<String>, secured: Secured, limit: Duration) -> Members {
         assert!(!members.is_empty(), "an address has a member");
         let state = State {
             // Not all processes ask the same one.
             current: env.random_below(members.len() as u64) as usize,
             has_answered: false,
             connections: vec![None; members.len()],
+            secured,
             cluster: None,
         };
         Members {
@@ -77,6 +81,13 @@ impl Members {
             limit,
             state: Mutex::new(state),
         }
+    }
+
+    /// Protects connections in another way. Those that exist are not used for further requests.
+    pub(crate) fn set_secured(&self, secured: Secured) {
+        let mut state = self.state.lock();
+        state.secured = secured;
+        state.connections.fill(None);
     }
 
     /// The deadline of a request that begins now.
@@ -96,7 +107,7 @@ impl Members {
         assert!(current < self.members.len(), "the current member is one of them");
         let connection = match &state.connections[current] {
             Some(connection) => connection.clone(),
-            None => Connection::new(&self.members[current])?,
+            None => Connection::new(&self.members[current], &state.secured)?,
         };
         state.connections[current] = Some(connection.clone());
         Ok((current, connection))
@@ -197,6 +208,7 @@ impl Members {
 mod tests {
     use super::*;
     use crate::messages::{RangeResponse, ResponseHeader};
+    use crate::security::EtcdSecurity;
     use std::sync::atomic::{AtomicU32, Ordering};
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::ErrorKind;
@@ -205,7 +217,8 @@ mod tests {
 
     fn members(count: usize, limit: Duration) -> Members {
         let names = (0..count).map(|i| format!("127.0.0.1:{}", i + 1)).collect();
-        Members::new(TokioRuntime::current(), names, limit)
+        let secured = Secured::new(false, EtcdSecurity::default());
+        Members::new(TokioRuntime::current(), names, secured, limit)
     }
 
     fn answer(cluster_id: u64) -> std::result::Result<RangeResponse, Failure> {

@@ -35,6 +35,23 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
+/// Asks for the token of a user.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub password: String,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AuthenticateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub token: String,
+}
+
 /// A linearisable read of one key, or of a range.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RangeRequest {

@@ -15,6 +15,7 @@ mod support {
 mod conformance;
 mod failures;
 mod late;
+mod secured;
 mod sessions;
 mod watches;
 
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write};
 use stele_env::tokio_env::TokioRuntime;
-use stele_etcd::{EtcdAddress, EtcdCoord};
+use stele_etcd::{EtcdAddress, EtcdCoord, EtcdSecurity};
 
 /// Long enough for everything on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -36,7 +37,8 @@ pub async fn connect(members: &str, name: &str) -> Arc<EtcdCoord> {
 /// The same with a time for each request.
 pub async fn connect_with(members: &str, name: &str, limit: Duration) -> Arc<EtcdCoord> {
     let address = EtcdAddress::parse(&format!("etcd://{members}/{name}")).unwrap();
-    EtcdCoord::connect_with(&address, TokioRuntime::current(), limit)
+    let security = EtcdSecurity::default();
+    EtcdCoord::connect_with(&address, security, TokioRuntime::current(), limit)
         .await
         .expect("connect")
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use stele_coord::{Coord, CoordError, WatchEvent, next_epoch};
 use stele_env::tokio_env::TokioRuntime;
 use stele_env::{Env, Priority};
-use stele_etcd::{EtcdAddress, EtcdCoord};
+use stele_etcd::{EtcdAddress, EtcdCoord, EtcdSecurity};
 use stele_types::ErrorKind;
 
 const CLIENTS: usize = 4;
@@ -132,7 +132,13 @@ async fn connecting_to_nothing_fails_in_time() {
     drop(listener);
     let address = EtcdAddress::parse(&format!("etcd://{free}/nothing")).unwrap();
     let begun = Instant::now();
-    let connected = EtcdCoord::connect_with(&address, TokioRuntime::current(), Duration::from_millis(300)).await;
+    let connected = EtcdCoord::connect_with(
+        &address,
+        EtcdSecurity::default(),
+        TokioRuntime::current(),
+        Duration::from_millis(300),
+    )
+    .await;
     let error = connected.map(drop).expect_err("nobody listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(&free), "{error}");

@@ -64,6 +64,10 @@ impl CallKind {
     }
 }
 
+/// Flags of a request.
+const PARTIAL_ROWS: u16 = 1;
+const CALLER: u16 = 2;
+
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallHeader {
@@ -71,6 +75,8 @@ pub(crate) struct CallHeader {
     pub kind: Result<CallKind, u16>,
     /// Large rows may come in pieces.
     pub takes_partial_rows: bool,
+    /// The body begins with the caller whose call is forwarded.
+    pub has_caller: bool,
     /// Time until the deadline.
     pub left: Option<Duration>,
     pub tablet: TabletId,
@@ -85,7 +91,9 @@ impl CallHeader {
         let left = |left: Duration| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
         let mut out = [0; 24];
         out[0..2].copy_from_slice(&kind.to_le_bytes());
-        out[2..4].copy_from_slice(&u16::from(self.takes_partial_rows).to_le_bytes());
+        let partial = if self.takes_partial_rows { PARTIAL_ROWS } else { 0 };
+        let caller = if self.has_caller { CALLER } else { 0 };
+        out[2..4].copy_from_slice(&(partial | caller).to_le_bytes());
         out[4..8].copy_from_slice(&self.left.map_or(0, left).to_le_bytes());
         out[8..16].copy_from_slice(&self.tablet.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.credit.to_le_bytes());
@@ -95,15 +103,15 @@ impl CallHeader {
     pub fn decode(header: Bytes) -> Decoded<CallHeader> {
         let mut fields = Cursor::new("header of a request", header);
         let kind = CallKind::from_number(fields.u16()?);
-        let takes_partial_rows = match fields.u16()? {
-            0 => false,
-            1 => true,
-            _ => return Err(fields.malformed("it has unknown flags")),
-        };
+        let flags = fields.u16()?;
+        if flags & !(PARTIAL_ROWS | CALLER) != 0 {
+            return Err(fields.malformed("it has unknown flags"));
+        }
         let left = fields.u32()?;
         let header = CallHeader {
             kind,
-            takes_partial_rows,
+            takes_partial_rows: flags & PARTIAL_ROWS != 0,
+            has_caller: flags & CALLER != 0,
             left: (left > 0).then(|| Duration::from_millis(u64::from(left))),
             tablet: TabletId(fields.u64()?),
             credit: fields.u64()?,

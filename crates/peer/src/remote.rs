@@ -17,6 +17,7 @@ mod rows;
 use crate::handshake::Identity;
 use crate::limits::{CALL_BYTES, MEMORY_WAIT};
 use crate::messages::{self, CallHeader, CallKind};
+use crate::origin::encode_caller;
 use crate::segments::Segments;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,6 +27,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use stele_access::NamedCaller;
 use stele_client::{
     RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletRowsOperation,
     TabletSample, TabletService,
@@ -151,10 +153,12 @@ impl RemoteTablets {
         wait: Duration,
     ) -> ServiceResult<Bytes> {
         let shared = &self.shared;
+        let (has_caller, body) = with_caller(body);
         let _reserved = shared.reserve(&body).await?;
         let header = CallHeader {
             kind: Ok(kind),
             takes_partial_rows: false,
+            has_caller,
             left: Some(wait),
             tablet,
             credit: 0,
@@ -167,6 +171,14 @@ impl RemoteTablets {
             Ok(Err(_)) => Err(ServiceError::new(ErrorKind::Aborted, "the call was given up")),
             Err(_) => Err(started.late(kind.writes(), wait)),
         }
+    }
+}
+
+/// The body behind the caller on whose behalf the task works, if there is one.
+fn with_caller(body: Segments) -> (bool, Segments) {
+    match NamedCaller::current() {
+        Some(caller) => (true, encode_caller(&caller, body)),
+        None => (false, body),
     }
 }
 

@@ -84,6 +84,21 @@ impl Segments {
         self.shared += bytes.len();
     }
 
+    /// Adds everything of another body.
+    pub fn append(&mut self, other: Segments) {
+        let (len, shared) = (other.len, other.shared);
+        if other.closed.is_empty() {
+            return self.slice(&other.open);
+        }
+        if !self.open.is_empty() {
+            self.closed.push(self.open.split().freeze());
+        }
+        self.closed.extend(other.closed);
+        self.open = other.open;
+        self.len += len;
+        self.shared += shared;
+    }
+
     /// The parts, none of them empty.
     pub fn into_parts(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {

@@ -17,12 +17,14 @@ use crate::control::{ControlService, NoControl};
 use crate::error::ProtocolError;
 use crate::handshake::{Answer, HELLO_BYTES, Hello, Identity, Refusal, VERSIONS};
 use crate::limits::{CONNECT_WAIT, OUTPUT_WAIT, SILENCE_MAX};
+use crate::origin::Origin;
 use connection::Connection;
 use futures::FutureExt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use stele_access::{Forwarded, NamedCaller};
 use stele_client::TabletService;
 use stele_env::Env;
 use stele_memory::{Consumer, Part, Pool};
@@ -51,10 +53,23 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// The caller of a connection, and the service that answers its control calls.
+/// The other end of a connection, and the parts that its calls need.
 struct Caller {
     identity: Identity,
+    is_proven: bool,
     control: Arc<dyn ControlService>,
+    forwarded: Option<Arc<Forwarded>>,
+}
+
+impl Caller {
+    /// The origin of a call for this caller of a client's call.
+    fn origin(&self, caller: Option<NamedCaller>) -> Origin {
+        Origin {
+            from: self.identity,
+            is_proven: self.is_proven,
+            caller,
+        }
+    }
 }
 
 /// Decides whether a caller is a member of the cluster.
@@ -67,6 +82,8 @@ pub struct PeerServer {
     shared: Arc<Shared>,
     control: Arc<dyn ControlService>,
     admission: Option<Arc<Admission>>,
+    forwarded: Option<Arc<Forwarded>>,
+    is_proven: bool,
 }
 
 /// Everything that calls use.
@@ -91,6 +108,8 @@ impl PeerServer {
             shared,
             control: Arc::new(NoControl),
             admission: None,
+            forwarded: None,
+            is_proven: false,
         }
     }
 
@@ -98,6 +117,20 @@ impl PeerServer {
     #[must_use]
     pub fn with_control(mut self, control: Arc<dyn ControlService>) -> Self {
         self.control = control;
+        self
+    }
+
+    /// Writes calls that are forwarded to the audit log.
+    #[must_use]
+    pub fn forwarded_to(mut self, log: Option<Arc<Forwarded>>) -> Self {
+        self.forwarded = log;
+        self
+    }
+
+    /// The same for a connection whose other end has shown that it is a server of the cluster.
+    #[must_use]
+    pub fn proven(mut self) -> Self {
+        self.is_proven = true;
         self
     }
 
@@ -118,13 +151,14 @@ impl PeerServer {
         let draining = (&mut drain).now_or_never().is_some();
         let begun = self.shared.env.timeout(CONNECT_WAIT, self.begin(&mut socket, draining));
         let caller = begun.await.map_err(|_| ConnectionError::NotBegun)??;
-        let control = Arc::clone(&self.control);
         let mut connection = Connection::new(
             socket,
             Arc::clone(&self.shared),
             Caller {
                 identity: caller,
-                control,
+                is_proven: self.is_proven,
+                control: Arc::clone(&self.control),
+                forwarded: self.forwarded.clone(),
             },
         );
         poll_fn(|cx| {

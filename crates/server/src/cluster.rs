@@ -5,15 +5,20 @@
     reason = "the binary owns the sockets"
 )]
 
+mod port;
+
 use crate::config::{Cluster, Config, Place};
 use crate::data_dir::{self, Data};
 use crate::listen;
 use crate::node::{self, Node, OfCluster};
+use crate::security::{self, EtcdCredentials};
 use anyhow::{Context, bail};
 use async_trait::async_trait;
+use port::PeerPort;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_access::Forwarded;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
 use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_env::Env;
@@ -21,17 +26,12 @@ use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
 use stele_hbase::ConditionTests;
 use stele_objects::{Address, ObjectMetrics, ObjectStorage};
-use stele_peer::PeerServer;
-use stele_serving::{Acceptor, EventLoops};
+use stele_serving::{EventLoops, PeerConnector};
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
 use stele_tabletserver::{RecoveryReport, SealedLogs};
 use stele_types::ServerId;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-
-/// Connections of other servers: each has as many as it has cores, and one for control.
-const PEER_CONNECTIONS_MAX: usize = 16_384;
 
 /// Bytes of a log that count as much as one of its parts. After a failure rows wait until the log is read, so a log of 256 MiB
 /// has at most a thousand parts, which take about a second.
@@ -61,20 +61,26 @@ pub struct Bound {
     pub http: SocketAddr,
 }
 
-/// Joins the cluster of the settings.
+/// Joins the cluster of the settings. `forwarded` writes the calls that other servers forward to the audit log.
 pub async fn join(
     config: &Config,
     cluster: &Cluster,
     env: Env,
-    (bound, loops): (Bound, &Arc<EventLoops>),
+    (bound, loops, forwarded): (Bound, &Arc<EventLoops>, Option<Arc<Forwarded>>),
     metrics: &Metrics,
 ) -> anyhow::Result<Joined> {
     let listener = listen::bind("peer", cluster.peer).await?;
+    let at = listener.local_addr()?;
+    let tls = security::of_peers(cluster.connections.peers.as_ref(), &env, metrics)?;
+    let env = match &tls {
+        None => env,
+        Some(tls) => env.clone().connecting_by(PeerConnector::new(Arc::clone(tls), env)),
+    };
+    let port = PeerPort::new(listener, tls, env.clone(), metrics);
     let Place::Objects(address) = &config.data else {
         bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az:// with --data");
     };
-    let coord = EtcdCoord::connect(&cluster.coordinator, env.clone()).await;
-    let coord = coord.with_context(|| cluster.coordinator.to_string())?;
+    let coord = connect(cluster, &env, metrics).await?;
     let objects = data_dir::share_objects(address, config.cache.clone(), env.clone(), metrics).await;
     let objects = objects.with_context(|| address.to_string())?;
     let roots = Arc::new(ObjectRoots {
@@ -92,11 +98,13 @@ pub async fn join(
     let options = ClusterOptions {
         slow: slow.clone(),
         session: cluster.session,
-        addresses: addresses(cluster, listener.local_addr()?, bound),
+        addresses: addresses(cluster, at, bound),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
         sweep: SweepPace::default(),
+        checks_rights: config.security.access.is_some(),
+        forwarded,
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {
@@ -111,13 +119,13 @@ pub async fn join(
         ..
     } = joined;
     tracing::info!(server = %number, "this server has joined its cluster");
-    let stop_peers = serve_peers(listener, peers, (env, loops.clone()));
+    let stop_peers = port.serve(peers, loops.clone());
     let log = roots.own.get().cloned().context("the server has no log")?;
     Ok(Joined {
         node: Node {
             service,
             admin: admin.clone(),
-            rules: None,
+            rules: admin.clone(),
             server,
             recovery: RecoveryReport::default(),
             slow,
@@ -133,6 +141,15 @@ pub async fn join(
     })
 }
 
+/// Connects to the coordinator.
+async fn connect(cluster: &Cluster, env: &Env, metrics: &Metrics) -> anyhow::Result<Arc<EtcdCoord>> {
+    let (credentials, security) = EtcdCredentials::read(&cluster.connections.etcd)?;
+    let coord = EtcdCoord::connect(&cluster.coordinator, security, env.clone()).await;
+    let coord = coord.with_context(|| cluster.coordinator.to_string())?;
+    credentials.follow(Arc::clone(&coord), env, metrics)?;
+    Ok(coord)
+}
+
 /// The addresses that others are told.
 fn addresses(cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
     let told = |address: SocketAddr| match cluster.advertise.as_str() {
@@ -145,31 +162,6 @@ fn addresses(cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
         hbase: bound.hbase.map(told).unwrap_or_default(),
         http: told(bound.http),
     }
-}
-
-/// Accepts connections of other servers from now on: they must find this one before it answers clients.
-fn serve_peers(listener: TcpListener, server: PeerServer, (env, loops): (Env, Arc<EventLoops>)) -> watch::Sender<bool> {
-    let (stop, stopped) = watch::channel(false);
-    let acceptor = Acceptor::new(PEER_CONNECTIONS_MAX, env, &Metrics::new());
-    tokio::spawn(async move {
-        let mut ended = stopped.clone();
-        let serve = move |socket: TcpStream| {
-            let (server, mut stopped) = (server.clone(), stopped.clone());
-            async move {
-                let drain = async move {
-                    let _ = stopped.wait_for(|stop| *stop).await;
-                };
-                if let Err(error) = server.serve(socket, drain).await {
-                    tracing::debug!(%error, "a connection of another server ended early");
-                }
-            }
-        };
-        tokio::select! {
-            () = acceptor.accept(&listener, &loops, serve) => {}
-            _ = ended.wait_for(|stop| *stop) => {}
-        }
-    });
-    stop
 }
 
 /// Has the tablets of a server that stops move to others, as far as there is time: they need no replay then.

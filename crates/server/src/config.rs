@@ -4,9 +4,11 @@
 //! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
 //! the file are errors.
 
+mod cluster;
 mod loads;
 mod security;
 
+pub use cluster::{Connections, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, SecurityConfig, TlsFiles};
 
 use crate::sizes;
@@ -38,7 +40,7 @@ pub struct StartArgs {
     /// Most bytes in that folder [default: 10GiB]
     #[arg(long, env = "STELE_CACHE_SIZE", value_name = "BYTES")]
     cache_size: Option<String>,
-    /// Coordinator of the cluster that the server joins, etcd://HOST:PORT,…/NAME [default: none, a single server]
+    /// Coordinator of the cluster that the server joins, etcd:// or etcds://HOST:PORT,…/NAME [default: none, a single server]
     #[arg(long, env = "STELE_CLUSTER", value_name = "URL")]
     cluster: Option<String>,
     /// Address at which other servers of the cluster reach this one [default: 127.0.0.1:7070]
@@ -94,6 +96,8 @@ pub struct StartArgs {
     loads: loads::LoadArgs,
     #[command(flatten)]
     security: security::SecurityArgs,
+    #[command(flatten)]
+    connections: cluster::ConnectionArgs,
     /// Configuration file with any of these keys
     #[arg(long, env = "STELE_CONFIG", value_name = "FILE.toml")]
     config: Option<PathBuf>,
@@ -144,7 +148,7 @@ const SETTINGS: [Setting; 21] = [
     Setting {
         key: "cluster",
         meaning: "Coordinator of the cluster that the server joins. All its servers have the same one and the same data.",
-        unit: "etcd://host:port,host:port/name",
+        unit: "etcd://host:port,host:port/name, or etcds:// under TLS",
         default: "",
         range: "empty for a single server",
     },
@@ -311,6 +315,8 @@ pub struct Cluster {
     pub advertise: String,
     /// How long a silent server keeps its tablets.
     pub session: Duration,
+    /// Protection of the connections to other servers and to the coordinator.
+    pub connections: Connections,
 }
 
 /// Parsed settings.
@@ -358,7 +364,8 @@ pub struct Config {
 
 /// All settings.
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(&loads::SETTINGS).chain(&security::SETTINGS)
+    let all = SETTINGS.iter().chain(&loads::SETTINGS);
+    all.chain(&security::SETTINGS).chain(&cluster::SETTINGS)
 }
 
 /// The reference of all settings: a configuration file with every key commented out.
@@ -438,13 +445,21 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     let options = parse_options(&text("data_option", &option_text))?;
     let cache_dir = Some(text("cache_dir", &args.cache_dir)).filter(|dir| !dir.is_empty());
     let cache_bytes = bytes("cache_size", &args.cache_size)?;
-    let cluster = match text("cluster", &args.cluster).as_str() {
+    let security = args.security.resolve(&text)?;
+    let coordinator = match text("cluster", &args.cluster).as_str() {
         "" => None,
-        coordinator => Some(Cluster {
-            coordinator: EtcdAddress::parse(coordinator).context("cluster")?,
+        coordinator => Some(EtcdAddress::parse(coordinator).context("cluster")?),
+    };
+    let protection = (coordinator.as_ref(), security.tls.as_ref(), security.insecure);
+    let connections = args.connections.resolve(&text, protection)?;
+    let cluster = match coordinator {
+        None => None,
+        Some(coordinator) => Some(Cluster {
+            coordinator,
             peer: address("peer", &args.peer)?,
             advertise: text("advertise", &args.advertise),
             session: parse_seconds("session", &text("session", &args.session))?,
+            connections,
         }),
     };
     let config = Config {
@@ -478,7 +493,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             "json" => true,
             other => bail!("log_format: {other:?} is none of text, json"),
         },
-        security: args.security.resolve(&text)?,
+        security,
     };
     check(&config)?;
     security::check_addresses(&config)?;

@@ -24,8 +24,8 @@ pub struct Node {
     pub service: Arc<dyn TableService>,
     /// The service for administration: the master, which also splits tablets while this value lives.
     pub admin: Arc<dyn TableAdmin>,
-    /// The access rules; `None` in a cluster, which does not have them yet.
-    pub rules: Option<Arc<dyn AccessAdmin>>,
+    /// The access rules.
+    pub rules: Arc<dyn AccessAdmin>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
     /// The report of recovery.
@@ -144,7 +144,7 @@ impl Node {
         let service = Arc::new(Router::noting(env, catalog, server.clone(), slow.clone()));
         Ok(Node {
             service,
-            rules: Some(master.clone()),
+            rules: master.clone(),
             admin: master,
             server,
             recovery,

@@ -1,18 +1,19 @@
-//! Security of the running server: TLS of its ports.
+//! Security of the running server: TLS of its ports and connections.
 //!
-//! The files of certificates are read again when they change.
+//! Connections are those to other servers and to etcd. The files of certificates are read again when they change.
 
 pub mod callers;
 mod files;
 
-use crate::config::SecurityConfig;
+use crate::config::{EtcdFiles, PeerTlsFiles, SecurityConfig};
 use anyhow::Context;
-use files::Watched;
+use files::{Files, Watched};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::{IntGauge, Metrics};
-use stele_serving::{Application, Handshakes, PortSecurity, Tls};
+use stele_etcd::{EtcdCoord, EtcdSecurity};
+use stele_serving::{Application, Handshakes, PeerTls, PortSecurity, Tls};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the files are compared with those in use. Tools that renew certificates run days before the old ones end.
@@ -41,7 +42,9 @@ impl Security {
             "stele_tls_reload_failing",
             "1 while the files of TLS cannot be used: the server goes on with those that it read before.",
         );
-        reload(watched, Arc::clone(&tls), env, failing)?;
+        let replaced = Arc::clone(&tls);
+        let replace = move |material| replaced.replace(&material).map_err(anyhow::Error::from);
+        reload(("TLS", failing), watched, replace, env)?;
         Ok(Security {
             tls: Some(tls),
             ..security
@@ -62,8 +65,51 @@ impl Security {
     }
 }
 
+/// TLS between servers, from these files and as they change; `None` for plain text.
+pub fn of_peers(files: Option<&PeerTlsFiles>, env: &Env, metrics: &Metrics) -> anyhow::Result<Option<Arc<PeerTls>>> {
+    let Some(files) = files else { return Ok(None) };
+    let mut watched = Watched::new(files.clone());
+    let material = watched.read().context("TLS between servers")?;
+    let tls = Arc::new(PeerTls::new(&material, env.clone()).context("TLS between servers")?);
+    let failing = metrics.gauge(
+        "stele_peer_tls_reload_failing",
+        "1 while the files of TLS between servers cannot be used: the server goes on with those that it read before.",
+    );
+    let replaced = Arc::clone(&tls);
+    let replace = move |material| replaced.replace(&material).map_err(anyhow::Error::from);
+    reload(("TLS between servers", failing), watched, replace, env)?;
+    Ok(Some(tls))
+}
+
+/// The credentials for etcd, which are read again once there is a coordinator.
+pub struct EtcdCredentials(Watched<EtcdFiles>);
+
+impl EtcdCredentials {
+    /// Reads the files.
+    pub fn read(files: &EtcdFiles) -> anyhow::Result<(EtcdCredentials, EtcdSecurity)> {
+        let mut watched = Watched::new(files.clone());
+        let security = watched.read()?;
+        Ok((EtcdCredentials(watched), security))
+    }
+
+    /// Has the coordinator use them as they change.
+    pub fn follow(self, coord: Arc<EtcdCoord>, env: &Env, metrics: &Metrics) -> anyhow::Result<()> {
+        let failing = metrics.gauge(
+            "stele_etcd_credentials_reload_failing",
+            "1 while the credentials for etcd cannot be used: the server goes on with those that it read before.",
+        );
+        let replace = move |security| coord.set_security(security).map_err(anyhow::Error::from);
+        reload(("the connection to etcd", failing), self.0, replace, env)
+    }
+}
+
 /// Starts the task that replaces certificates.
-fn reload(mut watched: Watched, tls: Arc<Tls>, env: &Env, failing: IntGauge) -> anyhow::Result<()> {
+fn reload<F: Files>(
+    (what, failing): (&'static str, IntGauge),
+    mut watched: Watched<F>,
+    replace: impl Fn(F::Content) -> anyhow::Result<()> + Send + 'static,
+    env: &Env,
+) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("signal handler")?;
     let clock = env.clone();
     env.spawn_background("certificates", async move {
@@ -79,19 +125,18 @@ fn reload(mut watched: Watched, tls: Arc<Tls>, env: &Env, failing: IntGauge) -> 
             let Ok((back, changed)) = before.await else { return };
             watched = back;
             let outcome = match changed {
-                Ok(None) if asked => {
-                    tracing::info!("the files of TLS have not changed");
+                Ok(None) => {
+                    if asked {
+                        tracing::info!("the files of {what} have not changed");
+                    }
                     Ok(())
                 }
-                Ok(None) => Ok(()),
-                Ok(Some(material)) => tls.replace(&material).map_err(anyhow::Error::from).map(|()| {
-                    tracing::info!("TLS goes on with the new certificates");
-                }),
+                Ok(Some(content)) => replace(content).map(|()| tracing::info!("{what} goes on with the new files")),
                 Err(error) => Err(error),
             };
             failing.set(i64::from(outcome.is_err()));
             if let Err(error) = outcome {
-                tracing::error!("TLS goes on with the former certificates: {error:#}");
+                tracing::error!("{what} goes on with the former files: {error:#}");
                 watched.forget();
             }
         }

@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use stele_access::Forwarded;
 use stele_bigtable::{BigtableFrontEnd, BigtableService, CallLimits, HTTP2_SETTINGS};
 use stele_console::{About, Console};
 use stele_env::Env;
@@ -78,8 +79,9 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         hbase: hbase.address(),
         http: http_at,
     };
+    let (audit, forwarded) = callers::open_audit(&config.security, &env, &metrics).await?;
     let started = tokio::select! {
-        started = open(config, env.clone(), (bound, loops), &metrics) => started?,
+        started = open(config, env.clone(), (bound, loops, forwarded), &metrics) => started?,
         // A store that does not respond is retried for minutes.
         () = signals.next() => return Ok(()),
     };
@@ -109,7 +111,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     );
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
-    let access = callers::start(config.security.access.as_ref(), &node, &env, &metrics).await?;
+    let access = callers::start(config.security.access.as_ref(), audit, &node, (&env, &metrics)).await?;
     let (front_end, hbase_front_end) = callers::secured(&access, &node, front_end, hbase_front_end);
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
@@ -188,7 +190,7 @@ struct Started {
 async fn open(
     config: &Config,
     env: Env,
-    ports: (Bound, &Arc<EventLoops>),
+    ports: (Bound, &Arc<EventLoops>, Option<Arc<Forwarded>>),
     metrics: &Metrics,
 ) -> anyhow::Result<Started> {
     if let Some(of) = &config.cluster {

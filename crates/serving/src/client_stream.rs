@@ -4,7 +4,7 @@
 //! compiled form for both.
 
 use crate::handshakes::Handshakes;
-use crate::tls::{Application, Tls, name_of_certificate};
+use crate::tls::{Application, PeerTls, Tls, check_protocol, name_of_certificate};
 use futures::future::BoxFuture;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,9 +20,17 @@ pub struct PortSecurity(Option<Secured>);
 
 #[derive(Clone)]
 struct Secured {
-    tls: Arc<Tls>,
-    application: Application,
+    certificates: Certificates,
     handshakes: Arc<Handshakes>,
+}
+
+/// The certificates of a port.
+#[derive(Clone)]
+enum Certificates {
+    /// For clients.
+    Clients(Arc<Tls>, Application),
+    /// For the other servers of a cluster.
+    Peers(Arc<PeerTls>),
 }
 
 /// A connection of a client.
@@ -46,8 +54,15 @@ impl PortSecurity {
     /// Every connection begins with a handshake.
     pub fn tls(tls: Arc<Tls>, application: Application, handshakes: Arc<Handshakes>) -> Self {
         PortSecurity(Some(Secured {
-            tls,
-            application,
+            certificates: Certificates::Clients(tls, application),
+            handshakes,
+        }))
+    }
+
+    /// The same on the port for the other servers of a cluster, which all show a certificate.
+    pub fn peers(tls: Arc<PeerTls>, handshakes: Arc<Handshakes>) -> Self {
+        PortSecurity(Some(Secured {
+            certificates: Certificates::Peers(tls),
             handshakes,
         }))
     }
@@ -62,11 +77,15 @@ impl PortSecurity {
         let Some(secured) = &self.0 else {
             return Some(ClientStream(Inner::Plain(socket)));
         };
-        let config = secured.tls.config(secured.application);
-        match secured.handshakes.accept(socket, config).await {
+        match secured.accept(socket).await {
             Ok(stream) => Some(ClientStream(Inner::Tls(Box::new(stream)))),
             Err(error) => {
-                tracing::debug!(%error, "a TLS handshake failed");
+                match &secured.certificates {
+                    Certificates::Clients(..) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Certificates::Peers(tls) => {
+                        tls.warn("a TLS handshake on the port for other servers failed", &error)
+                    }
+                }
                 None
             }
         }
@@ -77,10 +96,21 @@ impl PortSecurity {
         let Some(secured) = self.0.clone() else {
             return ClientStream(Inner::Plain(socket));
         };
-        ClientStream(Inner::Begins(Box::pin(async move {
-            let config = secured.tls.config(secured.application);
-            secured.handshakes.accept(socket, config).await
-        })))
+        ClientStream(Inner::Begins(Box::pin(async move { secured.accept(socket).await })))
+    }
+}
+
+impl Secured {
+    /// Performs the handshake.
+    async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        match &self.certificates {
+            Certificates::Clients(tls, application) => self.handshakes.accept(socket, tls.config(*application)).await,
+            Certificates::Peers(tls) => {
+                let stream = self.handshakes.accept(socket, tls.server_config()).await?;
+                check_protocol(stream.get_ref().1.alpn_protocol())?;
+                Ok(stream)
+            }
+        }
     }
 }
 

@@ -45,6 +45,17 @@ impl Handshakes {
         Self::with_limits(env, metrics, HANDSHAKES_MAX, HANDSHAKE_WAIT)
     }
 
+    /// The same for the port of other servers: clients cannot take their places, nor they those of clients.
+    pub fn of_peers(env: Env, metrics: &Metrics) -> Self {
+        let failures = metrics.counters(
+            "stele_peer_tls_handshakes_failed_total",
+            "TLS handshakes on the port for other servers that failed: refused by either side, too slow, or ended because too \
+             many ran.",
+            &["cause"],
+        );
+        Self::counting(env, failures, HANDSHAKES_MAX, HANDSHAKE_WAIT)
+    }
+
     /// With other limits.
     pub fn with_limits(env: Env, metrics: &Metrics, max: usize, wait: Duration) -> Self {
         let failures = metrics.counters(
@@ -52,6 +63,10 @@ impl Handshakes {
             "TLS handshakes that failed: refused by either side, too slow, or ended because too many ran.",
             &["cause"],
         );
+        Self::counting(env, failures, max, wait)
+    }
+
+    fn counting(env: Env, failures: IntCounterVec, max: usize, wait: Duration) -> Self {
         Handshakes {
             env,
             wait,

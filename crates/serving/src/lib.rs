@@ -27,4 +27,4 @@ pub use client_stream::{ClientStream, PortSecurity};
 pub use event_loops::EventLoops;
 pub use handshakes::{HANDSHAKE_WAIT, HANDSHAKES_MAX, Handshakes};
 pub use http2::{ConnectionError, Http2Service, Http2Settings, RequestBody, serve};
-pub use tls::{Application, Tls, TlsError, TlsMaterial, name_of_certificate};
+pub use tls::{Application, PeerConnector, PeerMaterial, PeerTls, Tls, TlsError, TlsMaterial, name_of_certificate};

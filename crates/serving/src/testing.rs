@@ -1,6 +1,6 @@
 //! Certificates for tests, and an authority that signs them.
 
-use crate::tls::TlsMaterial;
+use crate::tls::{PeerMaterial, TlsMaterial};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::sync::Arc;
 
@@ -32,13 +32,18 @@ impl Authority {
 
     /// A certificate with a common name, for these hosts.
     pub fn sign(&self, name: &str, hosts: &[&str], usage: ExtendedKeyUsagePurpose) -> Signed {
+        self.sign_for(name, hosts, &[usage])
+    }
+
+    /// The same for several uses.
+    pub fn sign_for(&self, name: &str, hosts: &[&str], usages: &[ExtendedKeyUsagePurpose]) -> Signed {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         if !name.is_empty() {
             params.distinguished_name.push(DnType::CommonName, name);
         }
-        params.extended_key_usages.push(usage);
+        params.extended_key_usages.extend_from_slice(usages);
         let key = KeyPair::generate().unwrap();
         Signed {
             certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
@@ -53,6 +58,25 @@ impl Authority {
             &["localhost", "127.0.0.1"],
             ExtendedKeyUsagePurpose::ServerAuth,
         )
+    }
+
+    /// A certificate of a server of a cluster, for this machine and these names.
+    pub fn peer_certificate(&self, names: &[&str]) -> Signed {
+        let hosts: Vec<&str> = ["localhost", "127.0.0.1"].iter().chain(names).copied().collect();
+        let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign_for("a server", &hosts, &both)
+    }
+
+    /// The material of a server of a cluster with such a certificate.
+    pub fn peer(&self, name: Option<&str>) -> PeerMaterial {
+        let signed = self.peer_certificate(name.as_slice());
+        PeerMaterial {
+            certificate: signed.certificate.into_bytes(),
+            key: signed.key.into_bytes(),
+            authorities: self.certificate.clone().into_bytes(),
+            name: name.map(str::to_owned),
+            client_ca: None,
+        }
     }
 
     /// A certificate of a client.

@@ -6,8 +6,11 @@
 //!
 //! The bytes of certificates are given by the caller: this module reads no files.
 
+mod peers;
 mod subject;
 
+pub(crate) use peers::check_protocol;
+pub use peers::{PeerConnector, PeerMaterial, PeerTls};
 pub use subject::name_of_certificate;
 
 use arc_swap::ArcSwap;
@@ -62,7 +65,7 @@ pub enum TlsError {
     #[error("certificate and key: {0}")]
     Pair(String),
     /// The authorities cannot be used.
-    #[error("client authorities: {0}")]
+    #[error("authorities: {0}")]
     Authorities(String),
 }
 
@@ -115,10 +118,7 @@ impl Configs {
 
 fn server_config(material: &TlsMaterial) -> Result<ServerConfig, TlsError> {
     let chain = certificates("certificate", &material.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&material.key).map_err(|error| TlsError::Pem {
-        what: "key",
-        why: error.to_string(),
-    })?;
+    let key = private_key(&material.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| TlsError::Pair(error.to_string()))?;
@@ -141,6 +141,14 @@ fn server_config(material: &TlsMaterial) -> Result<ServerConfig, TlsError> {
     };
     let config = builder.with_single_cert(chain, key);
     config.map_err(|error| TlsError::Pair(error.to_string()))
+}
+
+/// The private key of a PEM text.
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| TlsError::Pem {
+        what: "key",
+        why: error.to_string(),
+    })
 }
 
 /// The certificates of a PEM text, at least one.

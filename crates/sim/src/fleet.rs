@@ -16,6 +16,7 @@ mod driver;
 mod member;
 mod node;
 mod nodes;
+pub mod rules;
 mod service;
 mod snapshots;
 

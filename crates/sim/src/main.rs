@@ -69,6 +69,18 @@ enum Command {
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
     },
+    /// Runs seeds of access rules in a cluster; fails if any of them finds a violation.
+    Rules {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+    },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
@@ -108,6 +120,10 @@ fn main() -> Result<()> {
                     prints: trace,
                 })
             })
+        }
+        Command::Rules { seeds, seed, trace } => {
+            let range = seed.map_or(0..seeds, |seed| seed..seed + 1);
+            run_fleet(range, "rules", |seed| fleet::rules::run(seed, trace))
         }
         Command::Cluster {
             seeds,

@@ -1,6 +1,7 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
 use stele_sim::fleet::cluster::{ClusterPlan, run};
+use stele_sim::fleet::rules;
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
 const SEEDS: u64 = 12;
@@ -27,6 +28,21 @@ fn no_acknowledged_write_is_lost_in_a_cluster() {
     }
     assert!(acknowledged > 100 * SEEDS, "{acknowledged} writes were acknowledged");
     assert!(failures > SEEDS, "{failures} servers failed");
+}
+
+#[test]
+fn rules_are_obeyed_by_every_server_or_known_to_be_unknown() {
+    let (mut changes, mut cut_off) = (0, 0);
+    for seed in 0..SEEDS {
+        let verdict = rules::run(seed, false);
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        changes += verdict.acknowledged;
+        cut_off += verdict.zombies;
+    }
+    assert!(
+        changes >= 10 * SEEDS && cut_off > SEEDS,
+        "{changes} changes, {cut_off} servers cut off"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use crate::ids::TableName;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes of the longest name of a member.
@@ -18,8 +19,23 @@ pub const RULES_MAX: usize = 256;
 pub const RULES_BYTES_MAX: usize = 128 << 10;
 
 /// A set of rights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Rights(u8);
+
+impl TryFrom<u32> for Rights {
+    type Error = String;
+
+    fn try_from(bits: u32) -> Result<Self, String> {
+        Rights::from_bits(bits).ok_or_else(|| format!("rights {bits}"))
+    }
+}
+
+impl From<Rights> for u32 {
+    fn from(rights: Rights) -> u32 {
+        rights.bits()
+    }
+}
 
 impl Rights {
     /// None.
@@ -86,7 +102,7 @@ impl fmt::Display for Rights {
 }
 
 /// Those that a rule is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Member {
     /// The caller of this name.
     User(String),
@@ -134,7 +150,7 @@ impl fmt::Display for Member {
 }
 
 /// A part of the cluster that rules belong to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Resource {
     /// Everything.
     Cluster,
@@ -163,7 +179,7 @@ impl fmt::Display for Resource {
 }
 
 /// One rule of a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessRule {
     /// Those it is for.
     pub member: Member,

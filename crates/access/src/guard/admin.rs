@@ -151,7 +151,7 @@ impl TableAdmin for Guard {
 
     async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
         let mut all = self.tables.list_snapshots(namespace).await?;
-        let grants = self.grants();
+        let grants = self.known_grants()?;
         all.retain(|info| sees_snapshot(&grants, info));
         Ok(all)
     }
@@ -193,7 +193,7 @@ impl TableAdmin for Guard {
 
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
         let mut all = self.tables.list_tables(namespace).await?;
-        let grants = self.grants();
+        let grants = self.known_grants()?;
         all.retain(|schema| grants.table(&schema.name).is_seen());
         Ok(all)
     }
@@ -239,7 +239,7 @@ impl TableAdmin for Guard {
 
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
         let mut all = self.tables.list_namespaces().await?;
-        let grants = self.grants();
+        let grants = self.known_grants()?;
         all.retain(|(name, _)| grants.sees_namespace(name));
         Ok(all)
     }

@@ -201,7 +201,7 @@ impl TableService for Guard {
         let families = self.readable("read_rows", &request.table, &request.rows)?;
         request.filter = narrowed(&families, request.filter.take());
         let (table, rows) = (request.table.clone(), request.rows.clone());
-        let stream = self.service.read_rows(request).await;
+        let stream = self.on_behalf(self.service.read_rows(request)).await;
         self.note_rows("read_rows", &table, stream.as_ref().err());
         let inner = stream?;
         Ok(Box::new(Checked {
@@ -233,7 +233,7 @@ impl TableService for Guard {
     async fn mutate_rows(&self, mut request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         self.check_writes("mutate_rows", &mut request)?;
         let table = request.table.clone();
-        let written = self.service.mutate_rows(request).await;
+        let written = self.on_behalf(self.service.mutate_rows(request)).await;
         self.note_rows("mutate_rows", &table, written.as_ref().err());
         written
     }
@@ -241,7 +241,7 @@ impl TableService for Guard {
     async fn mutate_rows_together(&self, mut request: MutateRows) -> ServiceResult<()> {
         self.check_writes("mutate_rows_together", &mut request)?;
         let table = request.table.clone();
-        let written = self.service.mutate_rows_together(request).await;
+        let written = self.on_behalf(self.service.mutate_rows_together(request)).await;
         self.note_rows("mutate_rows_together", &table, written.as_ref().err());
         written
     }
@@ -249,7 +249,7 @@ impl TableService for Guard {
     async fn row_operation(&self, mut request: RowOperation) -> ServiceResult<RowOutcome> {
         self.check_operation(&mut request)?;
         let table = request.table.clone();
-        let outcome = self.service.row_operation(request).await;
+        let outcome = self.on_behalf(self.service.row_operation(request)).await;
         self.note_rows("row_operation", &table, outcome.as_ref().err());
         outcome
     }
@@ -257,7 +257,7 @@ impl TableService for Guard {
     async fn rows_operation(&self, mut request: RowsOperation) -> ServiceResult<bool> {
         self.check_rows_operation(&mut request)?;
         let table = request.table.clone();
-        let outcome = self.service.rows_operation(request).await;
+        let outcome = self.on_behalf(self.service.rows_operation(request)).await;
         self.note_rows("rows_operation", &table, outcome.as_ref().err());
         outcome
     }
@@ -272,7 +272,7 @@ impl TableService for Guard {
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         self.readable("sample_row_keys", table, &RowSet::new(vec![range.clone()]))?;
-        self.service.sample_row_keys(table, range).await
+        self.on_behalf(self.service.sample_row_keys(table, range)).await
     }
 
     fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
@@ -292,7 +292,7 @@ impl TableService for Guard {
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
         self.check_seen("tablets", table)?;
-        self.service.tablets(table).await
+        self.on_behalf(self.service.tablets(table)).await
     }
 }
 
@@ -322,6 +322,7 @@ struct Checked {
 
 impl Checked {
     fn check(&mut self) -> ServiceResult<()> {
+        self.guard.check_known()?;
         let version = self.guard.access.admin().version();
         if version == self.version {
             return Ok(());
@@ -340,11 +341,11 @@ impl Checked {
 impl RowStream for Checked {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
         self.check()?;
-        self.inner.next().await
+        self.guard.on_behalf(self.inner.next()).await
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         self.check()?;
-        self.inner.next_within(room).await
+        self.guard.on_behalf(self.inner.next_within(room)).await
     }
 }

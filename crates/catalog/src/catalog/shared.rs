@@ -17,7 +17,8 @@ use stele_types::{TableId, TabletId};
 
 /// Prefix of all records.
 const ALL: &str = "catalog/";
-/// Changed by every transaction: the revision of each is then one of a record that exists, also after a deletion.
+/// Changed by every transaction, as its last write: the revision of each is then one of a record that exists, also after a
+/// deletion, and its event comes behind those of the other changes.
 const CHANGED: &str = "catalog/changed";
 /// Pause before records are listed again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -136,6 +137,13 @@ impl Catalog {
         }
     }
 
+    /// Completes when the view has all changes that were made before the call.
+    pub async fn catch_up(&self) -> Result<()> {
+        let changed = self.coord.get(CHANGED).await?;
+        self.wait_applied(changed.map_or(0, |changed| changed.version)).await;
+        Ok(())
+    }
+
     /// The owner of a tablet, as far as it is known here.
     pub fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
         let following = self.shown.following.as_ref()?;
@@ -206,11 +214,12 @@ impl Follower {
         }
     }
 
-    /// The newest revision among the events.
+    /// The newest revision whose changes are all among the events. The mark is the last event of a transaction, which may come in
+    /// parts.
     fn take_in(&mut self, events: &[WatchEvent]) -> u64 {
         for event in events {
             if let Err(error) = self.records.apply(event) {
-                tracing::error!(%error, "a catalog record cannot be read; the former one stays in force");
+                tracing::error!(%error, "a catalog record cannot be read: the former one stays in force, or no rule if it is one of access rules");
             }
         }
         if let Some(following) = &self.catalog.shown.following {
@@ -222,7 +231,8 @@ impl Follower {
                 }
             }
         }
-        events.iter().filter_map(WatchEvent::revision).max().unwrap_or(0)
+        let marks = events.iter().filter(|event| event.key() == Some(CHANGED));
+        marks.filter_map(WatchEvent::revision).max().unwrap_or(0)
     }
 
     async fn list_again(&mut self, env: &Env) -> u64 {

@@ -28,7 +28,8 @@ struct Member {
     log: PathBuf,
 }
 
-fn free_address() -> String {
+/// An address of this machine with a free port.
+pub fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }

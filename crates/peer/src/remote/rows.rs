@@ -3,8 +3,8 @@
 //! The reader's memory is the credit: a batch is asked for within it. From the second batch on one more is read ahead, if there is
 //! memory for readahead.
 
-use super::Shared;
 use super::lane::{Arrival, Lane, Reply, Started};
+use super::{Shared, with_caller};
 use crate::limits::BATCH_BYTES;
 use crate::messages::{CallHeader, CallKind};
 use crate::rows;
@@ -57,10 +57,12 @@ impl RemoteRows {
         let bytes = bytes.clamp(1, BATCH_BYTES) as u64;
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Requested(body) => {
+                let (has_caller, body) = with_caller(body);
                 self.memory = Some(self.shared.reserve(&body).await?);
                 let header = CallHeader {
                     kind: Ok(CallKind::Read),
                     takes_partial_rows,
+                    has_caller,
                     left: Some(self.shared.call_wait),
                     tablet: self.tablet,
                     credit: bytes,

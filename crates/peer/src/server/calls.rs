@@ -6,6 +6,7 @@ use crate::credit::{Credit, Needs};
 use crate::cursor::Decoded;
 use crate::frame::{Encoded, Frame, FrameKind, LAST, OUTCOME_UNKNOWN};
 use crate::messages::{self, CallHeader, CallKind};
+use crate::origin::{Note, decode_caller};
 use crate::rows;
 use crate::segments::Segments;
 use futures::future::BoxFuture;
@@ -56,6 +57,11 @@ pub(super) fn start(
 ) -> Decoded<Started> {
     let header = CallHeader::decode(frame.header)?;
     let (call, body) = (frame.call, frame.body);
+    let (named, body) = match header.has_caller {
+        false => (None, body),
+        true => decode_caller(body).map(|(named, body)| (Some(named), body))?,
+    };
+    let origin = caller.origin(named);
     let kind = match header.kind {
         Ok(kind) => kind,
         Err(number) => {
@@ -66,11 +72,12 @@ pub(super) fn start(
     };
     let tablets = Arc::clone(&shared.tablets);
     let tablet = header.tablet;
+    let note = |operation| Note::new(caller.forwarded.as_ref(), &origin, operation, tablet);
     Ok(match kind {
         CallKind::Read => {
             let read = messages::decode_read(body)?;
             let credit = Credit::new(call, header.credit, Arc::clone(needs));
-            start_read(shared, credit, &header, (call, read), memory)
+            start_read(shared, credit, &header, (call, read, note("read")), memory)
         }
         CallKind::Mutate => {
             let (rows, durability) = messages::decode_mutate(body)?;
@@ -78,7 +85,7 @@ pub(super) fn start(
                 let done = tablets.mutate(tablet, rows, durability).await;
                 done.map(|()| Segments::default())
             };
-            unary(shared, call, &header, answer, memory)
+            unary(shared, call, &header, noting(note("mutate"), answer), memory)
         }
         CallKind::RowOperation | CallKind::TestedRowOperation => {
             let request = match kind {
@@ -89,7 +96,7 @@ pub(super) fn start(
                 let outcome = tablets.row_operation(tablet, request).await?;
                 Ok(messages::encode_outcome(&outcome))
             };
-            unary(shared, call, &header, answer, memory)
+            unary(shared, call, &header, noting(note("row_operation"), answer), memory)
         }
         CallKind::RowsOperation => {
             let request = messages::decode_rows_operation(body)?;
@@ -100,9 +107,9 @@ pub(super) fn start(
             unary(shared, call, &header, answer, memory)
         }
         CallKind::Control => {
-            let (control, identity) = (Arc::clone(&caller.control), caller.identity);
+            let control = Arc::clone(&caller.control);
             let answer = async move {
-                let answer = control.control(identity, body).await?;
+                let answer = control.control(origin, body).await?;
                 Ok(messages::encode_control(&answer))
             };
             unary(shared, call, &header, answer, memory)
@@ -116,6 +123,15 @@ pub(super) fn start(
             unary(shared, call, &header, answer, memory)
         }
     })
+}
+
+/// An answer that is written to the audit log. One that is not waited for to its end is not.
+async fn noting<T>(note: Option<Note>, answer: impl Future<Output = ServiceResult<T>>) -> ServiceResult<T> {
+    let answered = answer.await;
+    if let Some(note) = note {
+        note.write(answered.as_ref().err().map(|error| error.message.as_str()));
+    }
+    answered
 }
 
 /// A call with one answer, which is ended at its deadline.
@@ -147,7 +163,7 @@ fn start_read(
     shared: &Arc<Shared>,
     credit: Credit,
     header: &CallHeader,
-    (call, mut read): (u64, TabletRead),
+    (call, mut read, mut note): (u64, TabletRead, Option<Note>),
     memory: Reservation,
 ) -> Started {
     let tablet = header.tablet;
@@ -155,7 +171,7 @@ fn start_read(
         let error = ServiceError::new(ErrorKind::Busy, "the server has no memory for the ranges of a read");
         return Started::Answered(failed(call, &error));
     }
-    if let Some(answer) = try_read(shared, call, header, &mut read) {
+    if let Some(answer) = try_read(shared, call, header, (&mut read, &mut note)) {
         return Started::Answered(answer);
     }
     let credit = Arc::new(credit);
@@ -166,12 +182,18 @@ fn start_read(
         takes_partial_rows: header.takes_partial_rows,
         state: State::Requested(read),
         memory,
+        note,
     };
     Started::Running(go_on(call, Box::new(rows), header.left), Some(credit))
 }
 
 /// The answer of a read of one row that need not wait.
-fn try_read(shared: &Shared, call: u64, header: &CallHeader, read: &mut TabletRead) -> Option<Answer> {
+fn try_read(
+    shared: &Shared,
+    call: u64,
+    header: &CallHeader,
+    (read, note): (&mut TabletRead, &mut Option<Note>),
+) -> Option<Answer> {
     let row = match read.rows.ranges() {
         [range] if !read.raw && !read.waits && read.rows_limit != Some(0) => range.as_single()?,
         _ => return None,
@@ -179,13 +201,23 @@ fn try_read(shared: &Shared, call: u64, header: &CallHeader, read: &mut TabletRe
     let found = shared.tablets.try_read_row(header.tablet, row, read.filter.as_ref());
     let credit = usize::try_from(header.credit).unwrap_or(usize::MAX);
     match found.map(|batch| batch.map(|batch| rows::encode(&batch))) {
-        Ok(Some(body)) if body.len() <= credit => Some(rows_frame(call, LAST, body, None)),
+        Ok(Some(body)) if body.len() <= credit => {
+            if let Some(note) = note.take() {
+                note.write(None);
+            }
+            Some(rows_frame(call, LAST, body, None))
+        }
         // It waits for storage, or for the caller's memory.
         Ok(_) => {
             read.waits = true;
             None
         }
-        Err(error) => Some(failed(call, &error)),
+        Err(error) => {
+            if let Some(note) = note.take() {
+                note.write(Some(&error.message));
+            }
+            Some(failed(call, &error))
+        }
     }
 }
 

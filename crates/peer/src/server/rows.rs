@@ -4,6 +4,7 @@ use super::Shared;
 use super::room::Room;
 use crate::credit::Credit;
 use crate::limits::CREDIT_EXCESS_BYTES;
+use crate::origin::Note;
 use crate::rows;
 use crate::segments::Segments;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(super) struct Rows {
     pub state: State,
     /// Memory of the request.
     pub memory: Reservation,
+    /// Written when it is known whether the read begins.
+    pub note: Option<Note>,
 }
 
 /// How far a read has come.
@@ -63,8 +66,11 @@ impl Rows {
 
     async fn stream(&mut self) -> ServiceResult<&mut Box<dyn RowStream>> {
         if let State::Requested(read) = &self.state {
-            let stream = self.shared.tablets.read(self.tablet, read.clone()).await?;
-            self.state = State::Open(stream);
+            let opened = self.shared.tablets.read(self.tablet, read.clone()).await;
+            if let Some(note) = self.note.take() {
+                note.write(opened.as_ref().err().map(|error| error.message.as_str()));
+            }
+            self.state = State::Open(opened?);
         }
         match &mut self.state {
             State::Open(stream) => Ok(stream),

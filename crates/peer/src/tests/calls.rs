@@ -1,6 +1,7 @@
 //! Calls with one answer: order, errors, deadlines, cancels, drain.
 
 use super::support::*;
+use crate::PeerServer;
 use std::future::pending;
 use std::time::Duration;
 use stele_client::{TabletSample, TabletService};
@@ -162,4 +163,74 @@ async fn a_silent_owner_is_given_up() {
     end.read_to_end(&mut sent).await.unwrap();
     assert!(!sent.is_empty());
     assert!(Duration::from_secs(20) > started.elapsed(), "well before its deadline");
+}
+
+#[tokio::test]
+async fn the_caller_of_a_client_travels_with_its_calls() {
+    use stele_access::audit::Audit;
+    use stele_access::testing::MemoryRules;
+    use stele_access::{Access, AccessOptions, Forwarded, Shown, on_behalf_of};
+    use stele_storage::Storage;
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    *tablets.in_memory.lock() = batches(1, 8).pop_front();
+    let storage = stele_storage::memory::MemoryStorage::new();
+    let metrics = stele_env::metrics::Metrics::new();
+    let audit = Audit::start(storage.clone(), net.env.clone(), &metrics).await.unwrap();
+    let options = AccessOptions {
+        trusts_users: true,
+        ..AccessOptions::default()
+    };
+    let access = Access::new(
+        std::sync::Arc::new(MemoryRules::default()),
+        options,
+        None,
+        net.env.clone(),
+    );
+    let shown = Shown {
+        user: Some("alice"),
+        ..Shown::default()
+    };
+    let alice = access.identify(shown).unwrap();
+    let calls = async {
+        let work = async {
+            remote.mutate(TABLET, writes("a"), None).await.unwrap();
+            remote.row_operation(TABLET, operation()).await.unwrap();
+            remote.read(TABLET, point("r")).await.unwrap().next().await.unwrap();
+            remote.mutate(TabletId(1), writes("b"), None).await.unwrap_err();
+        };
+        on_behalf_of(alice, work).await;
+        // Work of the server itself has no caller.
+        remote.sample(TABLET, 5).await.unwrap();
+        remote.mutate(TABLET, writes("c"), None).await.unwrap();
+    };
+    let end = net.ends.recv();
+    let log = Some(std::sync::Arc::new(Forwarded::new(audit.clone(), true)));
+    let serve = async {
+        let end = end.await.unwrap();
+        let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets.clone());
+        server.forwarded_to(log).proven().serve(end, pending()).await
+    };
+    futures::future::select(Box::pin(calls), Box::pin(serve)).await;
+    audit.flush().await;
+    let file = storage.list("log/").await.unwrap().remove(0);
+    let text = storage.read_all(&file.path).await.unwrap();
+    let lines = std::str::from_utf8(&text).unwrap().lines();
+    let lines: Vec<String> = lines
+        .map(|line| line.split_once("\"who\"").unwrap().1.to_owned())
+        .collect();
+    let line = |operation: &str, tablet: u64, outcome: &str| {
+        format!(
+            ":\"alice\",\"by\":\"trusted user\",\"from\":\"server 1\",\"operation\":\"{operation}\",\"on\":\"tablet \
+             {tablet}\",\"outcome\":\"{outcome}\""
+        )
+    };
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].starts_with(&line("mutate", TABLET.0, "done")), "{lines:?}");
+    assert!(
+        lines[1].starts_with(&line("row_operation", TABLET.0, "done")),
+        "{lines:?}"
+    );
+    assert!(lines[2].starts_with(&line("read", TABLET.0, "done")), "{lines:?}");
+    assert!(lines[3].starts_with(&line("mutate", 1, "failed")), "{lines:?}");
 }

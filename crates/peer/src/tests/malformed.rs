@@ -18,6 +18,7 @@ fn request(call: u64, kind: Result<CallKind, u16>, body: &[u8]) -> Vec<u8> {
     let header = CallHeader {
         kind,
         takes_partial_rows: false,
+        has_caller: false,
         left: None,
         tablet: TABLET,
         credit: 1 << 20,

@@ -1,6 +1,6 @@
 //! Settings of security, and the rule for addresses that other machines can reach.
 
-use super::{Config, Setting};
+use super::{Config, Setting, cluster};
 use anyhow::bail;
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -248,6 +248,9 @@ impl AccessConfig {
 
 /// Refuses plain text at addresses that other machines can reach, unless it was asked for.
 pub(super) fn check_addresses(config: &Config) -> anyhow::Result<()> {
+    if let Some(of) = &config.cluster {
+        cluster::check_address(of.peer, &of.connections, config.security.insecure)?;
+    }
     if config.security.tls.is_some() || config.security.insecure {
         return Ok(());
     }

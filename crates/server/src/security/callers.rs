@@ -1,17 +1,17 @@
 //! Callers of the running server: identities, tokens, and the audit log.
 //!
-//! The file of tokens is read again when it changes.
+//! The file of tokens is read again when it changes. It is this server's own, also in a cluster: each server has a file.
 
 use super::files;
-use crate::config::AccessConfig;
+use crate::config::{AccessConfig, SecurityConfig};
 use crate::node::Node;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::audit::Audit;
 use stele_access::tokens::Tokens;
-use stele_access::{Access, AccessOptions, Rules};
+use stele_access::{Access, AccessOptions, Forwarded, Rules};
 use stele_bigtable::BigtableFrontEnd;
 use stele_env::Env;
 use stele_env::metrics::{IntGauge, Metrics};
@@ -36,25 +36,32 @@ impl Callers {
     }
 }
 
+/// Opens the audit log, if there is one, also for calls that other servers forward: those come before clients do.
+pub async fn open_audit(
+    config: &SecurityConfig,
+    env: &Env,
+    metrics: &Metrics,
+) -> anyhow::Result<(Option<Audit>, Option<Arc<Forwarded>>)> {
+    let access = config.access.as_ref();
+    let Some((folder, audits_rows)) = access.and_then(|access| Some((access.audit_log.as_ref()?, access.audits_rows)))
+    else {
+        return Ok((None, None));
+    };
+    let storage = LocalStorage::open(folder, env.clone()).context("audit_log")?;
+    let audit = Audit::start(storage, env.clone(), metrics).await.context("audit_log")?;
+    let forwarded = Arc::new(Forwarded::new(audit.clone(), audits_rows));
+    Ok((Some(audit), Some(forwarded)))
+}
+
 /// Reads the files of the settings, and reads the tokens again as they change.
 pub async fn start(
     config: Option<&AccessConfig>,
+    audit: Option<Audit>,
     node: &Node,
-    env: &Env,
-    metrics: &Metrics,
+    (env, metrics): (&Env, &Metrics),
 ) -> anyhow::Result<Callers> {
     let Some(config) = config else {
-        return Ok(Callers {
-            access: None,
-            audit: None,
-        });
-    };
-    let Some(rules) = &node.rules else {
-        bail!("access: a cluster has no access rules yet: leave access off");
-    };
-    let audit = match &config.audit_log {
-        None => None,
-        Some(folder) => Some(open_audit(folder, env, metrics).await.context("audit_log")?),
+        return Ok(Callers { access: None, audit });
     };
     let bytes = config
         .tokens
@@ -68,7 +75,7 @@ pub async fn start(
         trusts_users: config.trusts_users,
         audits_rows: config.audits_rows,
     };
-    let access = Access::new(Arc::clone(rules), options, audit.clone(), env.clone());
+    let access = Access::new(Arc::clone(&node.rules), options, audit.clone(), env.clone());
     if let (Some(path), Some(bytes)) = (&config.tokens, bytes) {
         let failing = metrics.gauge(
             "stele_tokens_reload_failing",
@@ -89,10 +96,7 @@ pub fn secured(
     bigtable: BigtableFrontEnd,
     hbase: Option<HBaseFrontEnd>,
 ) -> (BigtableFrontEnd, Option<HBaseFrontEnd>) {
-    let bigtable = match &node.rules {
-        Some(rules) => bigtable.with_rules(Rules::open(Arc::clone(rules))),
-        None => bigtable,
-    };
+    let bigtable = bigtable.with_rules(Rules::open(Arc::clone(&node.rules)));
     match &callers.access {
         None => (bigtable, hbase),
         Some(access) => (
@@ -100,11 +104,6 @@ pub fn secured(
             hbase.map(|hbase| hbase.with_access(Arc::clone(access))),
         ),
     }
-}
-
-async fn open_audit(folder: &Path, env: &Env, metrics: &Metrics) -> anyhow::Result<Audit> {
-    let storage = LocalStorage::open(folder, env.clone())?;
-    Ok(Audit::start(storage, env.clone(), metrics).await?)
 }
 
 fn parse(bytes: &[u8]) -> anyhow::Result<Tokens> {

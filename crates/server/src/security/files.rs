@@ -4,42 +4,110 @@
     reason = "the operator's files, which are no part of the database"
 )]
 
-use crate::config::TlsFiles;
+use crate::config::{EtcdFiles, PeerTlsFiles, TlsFiles};
 use anyhow::{Context, bail};
 use std::io::Read;
 use std::path::Path;
-use stele_serving::TlsMaterial;
+use stele_etcd::{EtcdSecurity, EtcdUser};
+use stele_serving::{PeerMaterial, TlsMaterial};
 
 /// Bytes of the largest file: some hundreds of certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Files and their content when they were last read.
-pub struct Watched {
-    files: TlsFiles,
-    last: Option<TlsMaterial>,
+/// The variable with the password of etcd's user. It is no flag: others on the machine can read those.
+const ETCD_PASSWORD: &str = "STELE_ETCD_PASSWORD";
+
+/// A set of files that are used together.
+pub trait Files: Send + 'static {
+    /// Their content.
+    type Content: Clone + PartialEq + Send + 'static;
+
+    /// Reads the files.
+    fn read(&self) -> anyhow::Result<Self::Content>;
 }
 
-impl Watched {
+impl Files for TlsFiles {
+    type Content = TlsMaterial;
+
+    fn read(&self) -> anyhow::Result<TlsMaterial> {
+        Ok(TlsMaterial {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+            requires_client: self.requires_client,
+        })
+    }
+}
+
+impl Files for PeerTlsFiles {
+    type Content = PeerMaterial;
+
+    fn read(&self) -> anyhow::Result<PeerMaterial> {
+        Ok(PeerMaterial {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            authorities: read(&self.authorities)?,
+            name: self.name.clone(),
+            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+        })
+    }
+}
+
+impl Files for EtcdFiles {
+    type Content = EtcdSecurity;
+
+    fn read(&self) -> anyhow::Result<EtcdSecurity> {
+        let own = match &self.own {
+            None => None,
+            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        };
+        let user = match &self.user {
+            None => None,
+            Some((name, file)) => Some(EtcdUser {
+                name: name.clone(),
+                password: password(file.as_deref())?,
+            }),
+        };
+        Ok(EtcdSecurity {
+            authorities: self.authorities.as_deref().map(read).transpose()?,
+            own,
+            user,
+        })
+    }
+}
+
+fn password(file: Option<&Path>) -> anyhow::Result<String> {
+    let Some(path) = file else {
+        return std::env::var(ETCD_PASSWORD).with_context(|| {
+            format!("etcd_user: its password is neither in etcd_password_file nor in {ETCD_PASSWORD}")
+        });
+    };
+    let text = String::from_utf8(read(path)?).with_context(|| path.display().to_string())?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Files and their content when they were last read.
+pub struct Watched<F: Files> {
+    files: F,
+    last: Option<F::Content>,
+}
+
+impl<F: Files> Watched<F> {
     /// Not read yet.
-    pub fn new(files: TlsFiles) -> Self {
+    pub fn new(files: F) -> Self {
         Watched { files, last: None }
     }
 
     /// Reads the files.
-    pub fn read(&mut self) -> anyhow::Result<TlsMaterial> {
-        let material = TlsMaterial {
-            certificate: read(&self.files.certificate)?,
-            key: read(&self.files.key)?,
-            client_ca: self.files.client_ca.as_deref().map(read).transpose()?,
-            requires_client: self.files.requires_client,
-        };
-        self.last = Some(material.clone());
-        Ok(material)
+    pub fn read(&mut self) -> anyhow::Result<F::Content> {
+        let content = self.files.read()?;
+        self.last = Some(content.clone());
+        Ok(content)
     }
 
     /// Reads the files, and returns their content if it is another than before. The content is compared and not the time
     /// of a change: files may be links that are switched.
-    pub fn changed(&mut self) -> anyhow::Result<Option<TlsMaterial>> {
+    pub fn changed(&mut self) -> anyhow::Result<Option<F::Content>> {
         let before = self.last.take();
         let now = self.read()?;
         Ok((before.as_ref() != Some(&now)).then_some(now))
@@ -93,5 +161,22 @@ mod tests {
         watched.forget();
         std::fs::write(path("k"), "other").unwrap();
         assert!(watched.changed().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_password_ends_before_its_line_break() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "se cret \n").unwrap();
+        let files = EtcdFiles {
+            user: Some(("stele".to_owned(), Some(file))),
+            ..EtcdFiles::default()
+        };
+        assert_eq!(files.read().unwrap().user.unwrap().password, "se cret ");
+        let missing = EtcdFiles {
+            user: Some(("stele".to_owned(), Some(folder.path().join("nowhere")))),
+            ..EtcdFiles::default()
+        };
+        assert!(missing.read().unwrap_err().to_string().contains("nowhere"));
     }
 }

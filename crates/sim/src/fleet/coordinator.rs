@@ -30,7 +30,8 @@ impl Link {
         self.0.store(is_cut, Ordering::Relaxed);
     }
 
-    fn is_cut(&self) -> bool {
+    /// Whether it is cut.
+    pub(super) fn is_cut(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
+    AccessAdmin, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
 };
 use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
 use stele_coord::Coord;
@@ -42,6 +42,7 @@ pub(super) struct Node {
     pub(super) link: Link,
     pub(super) service: Arc<dyn TableService>,
     pub(super) admin: Arc<dyn TableAdmin>,
+    pub(super) rules: Arc<dyn AccessAdmin>,
 }
 
 /// The process ended before it responded, or took too long.
@@ -51,6 +52,15 @@ pub(super) struct NoAnswer;
 impl Node {
     /// Starts a server. Faults of the network may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        Node::start_with(fleet, coord, false).await
+    }
+
+    /// The same for a server whose callers need rights.
+    pub(super) async fn start_checking_rights(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        Node::start_with(fleet, coord, true).await
+    }
+
+    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, checks_rights: bool) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
@@ -59,7 +69,7 @@ impl Node {
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = Link::default();
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
-        let joining = join(client, (process.clone(), env.clone()), (coord, link));
+        let joining = join(client, (process.clone(), env.clone()), (coord, link), checks_rights);
         let starting = env.spawn_join(Priority::Foreground, "start", joining);
         match fleet.env.timeout(PATIENCE, starting).await {
             Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
@@ -89,6 +99,7 @@ async fn join(
     client: Arc<dyn Client>,
     (process, env): (Process, Env),
     (coord, link): (Arc<dyn Coord>, Link),
+    checks_rights: bool,
 ) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
@@ -114,6 +125,8 @@ async fn join(
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
         sweep: SWEEP,
+        checks_rights,
+        forwarded: None,
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -154,6 +167,7 @@ async fn join(
         env,
         link,
         service: joined.service,
+        rules: joined.admin.clone(),
         admin: joined.admin,
     })
 }

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use stele_coord::{EmbeddedCoord, Txn, TxnOutcome};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Epoch, RowRange, ServerId, TableName, TableSchema};
+use stele_types::{AccessRule, Epoch, Member, Resource, Rights, RowRange, ServerId, TableName, TableSchema};
 
 /// All new tablets are on server 3.
 struct Third;
@@ -203,4 +203,66 @@ async fn a_new_leader_removes_records_of_tablets_without_a_table() {
     let next = process(&coord).await.leading(&coord).await.catalog;
     assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 1);
     assert_eq!(next.owner_of(TabletId(50)), None);
+}
+
+#[tokio::test]
+async fn every_process_obeys_the_same_rules() {
+    let coord = coord().await;
+    let (leader, other) = (process(&coord).await, process(&coord).await);
+    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let table = Resource::Table(name());
+    let rule = |user: &str| vec![AccessRule::whole(Member::User(user.to_owned()), Rights::READ)];
+    let first = leader.catalog.set_rules(&table, rule("alice"), Some(0)).await.unwrap();
+    other.catalog.catch_up().await.unwrap();
+    let seen = other.catalog.view().access.clone();
+    let found = seen.get(&table).unwrap();
+    assert_eq!((&found.rules[..], found.version), (&rule("alice")[..], first));
+    // The pointer stays while other records change: callers keep their rights by it.
+    leader.catalog.update_schema(schema(1, 2), |_| async {}).await.unwrap();
+    other.catalog.catch_up().await.unwrap();
+    assert!(Arc::ptr_eq(&seen, &other.catalog.view().access));
+    let stale = leader.catalog.set_rules(&table, rule("bob"), Some(first - 1)).await;
+    assert!(matches!(stale, Err(CatalogError::Conflict { .. })), "{stale:?}");
+    leader
+        .catalog
+        .set_rules(&table, rule("bob"), Some(first))
+        .await
+        .unwrap();
+    other.catalog.catch_up().await.unwrap();
+    assert_eq!(other.catalog.view().access[&table].rules[..], rule("bob")[..]);
+    let late = process(&coord).await;
+    assert_eq!(late.catalog.view().access, other.catalog.view().access);
+    // They go with the table, at every process in the moment in which its name is free.
+    leader.catalog.delete_table(&name()).await.unwrap();
+    other.catalog.catch_up().await.unwrap();
+    assert!(other.catalog.view().access.is_empty() && leader.catalog.view().access.is_empty());
+    let refused = other.catalog.set_rules(&Resource::Cluster, rule("mallory"), None).await;
+    assert!(matches!(refused, Err(CatalogError::NotLeader)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_read_give_no_right() {
+    let coord = coord().await;
+    let leader = process(&coord).await;
+    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    let rules = vec![AccessRule::whole(Member::Authenticated, Rights::ALL)];
+    leader.catalog.set_rules(&Resource::Cluster, rules, None).await.unwrap();
+    // As a newer program might write them.
+    let strange = Write::Put {
+        key: "catalog/access/cluster".to_owned(),
+        value: Bytes::from_static(b"\x02"),
+    };
+    let mark = Write::Put {
+        key: CHANGED.to_owned(),
+        value: Bytes::new(),
+    };
+    let txn = Txn {
+        conditions: Vec::new(),
+        writes: vec![strange, mark],
+    };
+    let written = coord.txn(txn).await.unwrap();
+    assert!(matches!(written, TxnOutcome::Committed { .. }), "{written:?}");
+    leader.catalog.catch_up().await.unwrap();
+    assert!(leader.catalog.view().access.is_empty());
 }
