@@ -153,9 +153,10 @@ impl Shell {
             }
             Err(error) => {
                 let text = error.to_string();
-                // The rest is about usage.
-                let first = text.lines().next().unwrap_or_default();
-                bail!("{}", first.trim_start_matches("error: "))
+                let lines = text.lines().map(str::trim);
+                let about = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+                let about: Vec<&str> = about.filter(|line| !line.is_empty()).collect();
+                bail!("{}", about.join(" ").trim_start_matches("error: "))
             }
         }
     }

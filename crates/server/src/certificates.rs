@@ -1,7 +1,7 @@
 //! `stele certificates`: an authority, and certificates of servers and clients for a first cluster.
 //!
 //! The files are PEM, `NAME.pem` with the certificate and `NAME.key` with its key, which only its owner may read. The
-//! authority is `ca`. A second run makes what is missing with the same authority, and keeps everything that exists.
+//! authority is `ca`. A second run makes the missing files with the same authority, and keeps everything that exists.
 //!
 //! Nothing here renews or revokes certificates. An organisation that has an authority of its own uses that.
 #![allow(

@@ -74,8 +74,11 @@ fn counts_tell_where_rows_come_from() {
     );
     // A row that is read often comes from the row cache.
     let mut of_row = Value::Null;
-    for _ in 0..4 {
+    for _ in 0..20 {
         of_row = explained(&server, &["--row", "key0500"]);
+        if of_row["row_cache_hits"] == 1 {
+            break;
+        }
     }
     assert_eq!(
         (&of_row["rows"], &of_row["row_cache_hits"]),
