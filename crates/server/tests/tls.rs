@@ -128,7 +128,15 @@ fn clients_need_a_certificate_where_one_is_required() {
 fn a_first_server_has_certificates_of_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let arguments = ["certificates", "--dir", &path(""), "--server", "node-1", "--client", "alice"];
+    let arguments = [
+        "certificates",
+        "--dir",
+        &path(""),
+        "--server",
+        "node-1",
+        "--client",
+        "alice",
+    ];
     let made = stele(&arguments).output().unwrap();
     assert!(
         made.status.success() && String::from_utf8_lossy(&made.stdout).contains("client alice"),

@@ -279,6 +279,7 @@ impl Cursor {
                     return Err(self.table.failed_read(e));
                 }
             };
+            debug_assert!(framed.len() >= needed.1, "a read returns the block that was missing");
             work::note(|work| work.block_bytes_read += framed.len() as u64);
             self.ahead.fill(offset, framed);
             let target = std::mem::take(&mut self.target);

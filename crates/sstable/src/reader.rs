@@ -514,6 +514,7 @@ impl Sstable {
             return self.of_kind(handle, cached).map(Some);
         }
         self.check_handle(handle)?;
+        debug_assert!(handle.framed_len() > 0, "a block has a checksum at least");
         let block = self.read_block(handle, fill_cache)?;
         if block.is_some() {
             work::note(|work| {

@@ -419,6 +419,7 @@ impl State {
         work.memtables = self.memtables().filter(|memtable| !memtable.is_empty()).count() as u64;
         work.runs = self.groups.iter().map(|group| group.runs.len() as u64).sum();
         work.files = self.groups.iter().map(|group| group.files.len() as u64).sum();
+        debug_assert!(work.runs <= work.files, "a run has a file at least");
     }
 
     /// Bytes in memtables.

@@ -155,6 +155,7 @@ impl ValueFile {
         };
         match read {
             Ok(record) => {
+                debug_assert!(record.len() == len, "a read returns all bytes of the record");
                 work::note(|work| {
                     work.values_read += 1;
                     work.value_bytes_read += record.len() as u64;
