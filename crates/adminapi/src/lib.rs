@@ -1,6 +1,6 @@
 //! Messages of administration that the Bigtable API lacks.
 //!
-//! They are about locality groups, settings of tables, snapshots, access rules and clusters.
+//! They are about locality groups, settings of tables, snapshots, access rules, clusters, and the work behind reads.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
@@ -8,6 +8,7 @@
 
 mod access;
 mod cluster;
+mod explain;
 mod groups;
 mod settings;
 mod snapshots;
@@ -20,6 +21,7 @@ pub use cluster::{
     ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,
     MOVE_TABLET_PATH, MoveTabletRequest, Server, Tablet,
 };
+pub use explain::{EXPLAIN_READ_PATH, ExplainReadRequest, ExplainReadResponse, TabletWork};
 pub use groups::{
     Change, GET_GROUPS_PATH, GetLocalityGroupsRequest, LocalityGroup, LocalityGroupsResponse, MODIFY_GROUPS_PATH,
     Modification, ModifyLocalityGroupsRequest, Options,

@@ -13,8 +13,8 @@ use crate::pb::{admin, iam as iam_v1, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
-    access_rules, app_profiles, backups, cluster, clusters, groups, iam, instances, operations, settings, snapshots,
-    tables, wire,
+    access_rules, app_profiles, backups, cluster, clusters, explain, groups, iam, instances, operations, settings,
+    snapshots, tables, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -132,6 +132,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         SNAPSHOTS,
         ACCESS,
         CLUSTER,
+        READS,
     ];
     services.into_iter().flatten().copied()
 }
@@ -211,6 +212,10 @@ const CLUSTER: &[Route] = service! { "stele.admin.v1.Cluster",
     "GetStatus" => unary cluster::get_status, own::GetClusterStatusRequest;
     "MoveTablet" => unary cluster::move_tablet, own::MoveTabletRequest;
     "DrainServer" => unary cluster::drain_server, own::DrainServerRequest;
+};
+
+const READS: &[Route] = service! { "stele.admin.v1.Reads",
+    "ExplainRead" => unary explain::explain_read, own::ExplainReadRequest;
 };
 
 const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",

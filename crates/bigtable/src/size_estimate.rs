@@ -293,6 +293,7 @@ plain!(
     own::MoveTabletRequest,
     own::DrainServerRequest,
     own::RestoreSnapshotRequest,
+    own::ExplainReadRequest,
     own::DeleteSnapshotRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,

@@ -11,7 +11,7 @@ pub mod read;
 pub mod retry;
 mod security;
 
-pub use security::SecurityOptions;
+pub use security::{SecurityOptions, TlsOptions};
 
 use anyhow::{Context, Result, anyhow};
 use base64::Engine;

@@ -1,6 +1,8 @@
 //! The command line: one variant per subcommand.
 
-use crate::{access, cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
+use crate::{
+    access, cluster, explain, export, groups, health, import, schema, settings, shell, show, slow, snapshots, top,
+};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -20,6 +22,12 @@ pub enum Command {
     Get(show::GetArgs),
     /// Write cells of one row
     Put(show::PutArgs),
+    /// Delete a row, or cells of it
+    Delete(show::DeleteArgs),
+    /// Make a read and tell the work that it took: files, blocks, bloom filters, cells, time
+    Explain(explain::ExplainArgs),
+    /// Run statements of a terminal or of standard input on one connection
+    Shell(shell::ShellArgs),
     /// List tables and their families
     Tables(schema::TablesArgs),
     /// Create a table, or add families to one
@@ -46,6 +54,8 @@ pub enum Command {
     Top(top::TopArgs),
     /// List the calls on which a server worked for long
     Slow(slow::SlowArgs),
+    /// Tell whether a server serves requests; exits with 1 if not
+    Health(health::HealthArgs),
     /// List access rules
     Rules(access::RulesArgs),
     /// Give rights on the cluster, an instance, a table or a part of it
@@ -64,6 +74,9 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Scan(args) => show::scan(args).await,
         Command::Get(args) => show::get(args).await,
         Command::Put(args) => show::put(args).await,
+        Command::Delete(args) => show::delete(args).await,
+        Command::Explain(args) => explain::explain(args).await,
+        Command::Shell(args) => shell::shell(args).await,
         Command::Tables(args) => schema::tables(args).await,
         Command::CreateTable(args) => schema::create_table(args).await,
         Command::DropTable(args) => schema::drop_table(args).await,
@@ -77,6 +90,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::MoveFamily(args) => groups::move_family(args).await,
         Command::Top(args) => top::top(args).await,
         Command::Slow(args) => slow::slow(args).await,
+        Command::Health(args) => health::health(args).await,
         Command::Rules(args) => access::rules(args).await,
         Command::Grant(args) => access::grant(args).await,
         Command::Revoke(args) => access::revoke(args).await,
@@ -107,6 +121,8 @@ mod tests {
             include_str!("../../../docs/table-settings.md"),
             include_str!("../../../docs/snapshots.md"),
             include_str!("../../../docs/console.md"),
+            include_str!("../../../docs/shell.md"),
+            include_str!("../../../docs/explain.md"),
         ];
         for line in manuals.into_iter().flat_map(str::lines) {
             let Some(arguments) = line.strip_prefix("$ stele ") else {

@@ -1,14 +1,20 @@
-//! Calls of the HTTP port of a server: the JSON of its console.
+//! Calls of the HTTP port of a server: its console, and its state.
 //!
-//! One request for each connection, over plain text. An answer is at most [`ANSWER_BYTES_MAX`] long.
+//! One request for each connection, over plain text or TLS. An answer is at most [`ANSWER_BYTES_MAX`] long.
 
+use crate::client::TlsOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 /// The console's answers are a megabyte at most.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -18,35 +24,67 @@ const WAIT_MAX: Duration = Duration::from_secs(15);
 /// Where the HTTP port is.
 #[derive(Args, Clone, Debug)]
 pub struct HttpConnection {
-    /// HOST:PORT of the server's HTTP port
+    /// HOST:PORT of the server's HTTP port, with https:// in front if it is under TLS
     #[arg(long, value_name = "HOST:PORT", env = "STELE_HTTP", default_value = "127.0.0.1:8088")]
     pub http: String,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 impl HttpConnection {
     /// The answer to a call of the console.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let (status, body) = self.ask(path).await?;
+        if status != 200 {
+            bail!("{}: {}", self.http, error_of(status, &body));
+        }
+        serde_json::from_slice(&body).with_context(|| format!("{} is not a server of this version", self.http))
+    }
+
+    /// The status and the body of the answer to a call.
+    pub async fn ask(&self, path: &str) -> Result<(u16, Vec<u8>)> {
         let answer = timeout(WAIT_MAX, self.exchange(path)).await;
         let answer = answer.with_context(|| format!("{} does not answer", self.http))??;
         let (status, body) = parse(&answer).with_context(|| format!("{} does not speak HTTP", self.http))?;
-        if status != 200 {
-            bail!("{}: {}", self.http, error_of(status, body));
-        }
-        serde_json::from_slice(body).with_context(|| format!("{} is not a server of this version", self.http))
+        Ok((status, body.to_vec()))
     }
 
     async fn exchange(&self, path: &str) -> Result<Vec<u8>> {
-        let connecting = TcpStream::connect(&self.http).await;
-        let mut stream = connecting.with_context(|| format!("cannot connect to {}", self.http))?;
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            self.http
-        );
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
-        Ok(answer)
+        let (bare, is_tls) = self.tls.is_tls(&self.http)?;
+        let connecting = TcpStream::connect(bare).await;
+        let stream = connecting.with_context(|| format!("cannot connect to {bare}"))?;
+        if !is_tls {
+            return request(stream, bare, path).await;
+        }
+        let connector = TlsConnector::from(Arc::new(self.tls.of_stream()?));
+        let secured = connector.connect(server_name(bare)?, stream).await;
+        request(secured.with_context(|| format!("TLS with {bare}"))?, bare, path).await
     }
+}
+
+/// Sends a request, and returns the answer up to its end.
+async fn request(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: &str) -> Result<Vec<u8>> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    match stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await {
+        // A connection that ends without TLS's own end; the length of the answer tells whether it is complete.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof && !answer.is_empty() => {}
+        read => drop(read?),
+    }
+    Ok(answer)
+}
+
+/// The name that the server's certificate must have.
+fn server_name(address: &str) -> Result<ServerName<'static>> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = match host.parse::<IpAddr>() {
+        // A server listens there, and is asked on its own machine.
+        Ok(ip) if ip.is_unspecified() => "localhost",
+        _ => host,
+    };
+    ServerName::try_from(host.to_owned()).with_context(|| format!("{host:?} is not the name of a host"))
 }
 
 /// The status and the body of an answer.
@@ -87,6 +125,15 @@ fn error_of(status: u16, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificates_are_for_the_host() {
+        let name = |address: &str| server_name(address).unwrap().to_str().into_owned();
+        assert_eq!(name("node-1:8088"), "node-1");
+        assert_eq!(name("[::1]:8088"), "::1");
+        assert_eq!(name("0.0.0.0:8088"), "localhost");
+        assert!(server_name("a b:1").is_err());
+    }
 
     #[test]
     fn answers_are_parsed() {

@@ -1,7 +1,7 @@
 //! `tables`, `create-table` and `drop-table`.
 
-use crate::client::TableRef;
 use crate::client::admin::{NewFamily, TableInfo};
+use crate::client::{Client, TableRef};
 use crate::connection::Connection;
 use crate::query::parse_bytes;
 use crate::show::print;
@@ -19,9 +19,9 @@ pub struct TablesArgs {
     connection: Connection,
 }
 
-/// Arguments of `create-table`.
+/// A table to be made.
 #[derive(Args, Clone, Debug)]
-pub struct CreateTableArgs {
+pub struct NewTable {
     /// The table, as instance/table; the instance is created if it is missing
     pub table: TableRef,
     /// A family; may be repeated
@@ -33,6 +33,13 @@ pub struct CreateTableArgs {
     /// A key at which the new table is split; may be repeated
     #[arg(long = "split", value_name = "KEY", value_parser = parse_bytes)]
     splits: Vec<Bytes>,
+}
+
+/// Arguments of `create-table`.
+#[derive(Args, Clone, Debug)]
+pub struct CreateTableArgs {
+    #[command(flatten)]
+    new: NewTable,
     #[command(flatten)]
     connection: Connection,
 }
@@ -49,22 +56,31 @@ pub struct DropTableArgs {
 /// Lists tables with their families and garbage-collection rules.
 pub async fn tables(args: TablesArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let instances = match args.instance {
-        Some(instance) => vec![instance],
-        None => match client.list_instances().await? {
-            Some(instances) => instances,
-            None => bail!("this server does not list instances; name one: stele tables INSTANCE"),
-        },
-    };
-    for instance in instances {
-        for table in client.list_tables(&instance).await? {
-            print(&show_table(&instance, &table))?;
-        }
+    for (instance, table) in list(&client, args.instance).await? {
+        print(&show_table(&instance, &table))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_table(instance: &str, table: &TableInfo) -> String {
+/// The tables of an instance, or of all, with their instances.
+pub(crate) async fn list(client: &Client, instance: Option<String>) -> Result<Vec<(String, TableInfo)>> {
+    let instances = match instance {
+        Some(instance) => vec![instance],
+        None => match client.list_instances().await? {
+            Some(instances) => instances,
+            None => bail!("this server does not list instances; name one: tables INSTANCE"),
+        },
+    };
+    let mut found = Vec::new();
+    for instance in instances {
+        let tables = client.list_tables(&instance).await?;
+        found.extend(tables.into_iter().map(|table| (instance.clone(), table)));
+    }
+    Ok(found)
+}
+
+/// A table for people.
+pub(crate) fn show_table(instance: &str, table: &TableInfo) -> String {
     let mut out = format!("{instance}/{}\n", table.name);
     let width = table.families.keys().map(String::len).max().unwrap_or(0);
     for (family, rule) in &table.families {
@@ -77,33 +93,40 @@ fn show_table(instance: &str, table: &TableInfo) -> String {
     out
 }
 
-/// Creates a table; if it exists, adds the families it lacks.
+impl NewTable {
+    /// Creates the table; if it exists, adds the families that it lacks. Returns a sentence about it.
+    pub async fn run(self, client: &Client) -> Result<String> {
+        let versions_max = self.max_versions;
+        let families: Vec<NewFamily> = self
+            .families
+            .into_iter()
+            .map(|name| NewFamily { name, versions_max })
+            .collect();
+        if client.create_table(&self.table, &families, &self.splits).await? {
+            return Ok(format!("created {}", self.table));
+        }
+        let existing = client.get_table(&self.table).await?.map(|table| table.families);
+        let existing = existing.unwrap_or_default();
+        let missing: Vec<NewFamily> = families
+            .into_iter()
+            .filter(|family| !existing.contains_key(&family.name))
+            .collect();
+        client.create_families(&self.table, &missing).await?;
+        let names: Vec<&str> = missing.iter().map(|family| family.name.as_str()).collect();
+        let added = if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(", ")
+        };
+        Ok(format!("{} exists; added {added}", self.table))
+    }
+}
+
+/// Creates a table.
 pub async fn create_table(args: CreateTableArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let versions_max = args.max_versions;
-    let families: Vec<NewFamily> = args
-        .families
-        .into_iter()
-        .map(|name| NewFamily { name, versions_max })
-        .collect();
-    if client.create_table(&args.table, &families, &args.splits).await? {
-        print(&format!("created {}\n", args.table))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let existing = client.get_table(&args.table).await?.map(|table| table.families);
-    let existing = existing.unwrap_or_default();
-    let missing: Vec<NewFamily> = families
-        .into_iter()
-        .filter(|family| !existing.contains_key(&family.name))
-        .collect();
-    client.create_families(&args.table, &missing).await?;
-    let names: Vec<&str> = missing.iter().map(|family| family.name.as_str()).collect();
-    let added = if names.is_empty() {
-        "nothing".to_owned()
-    } else {
-        names.join(", ")
-    };
-    print(&format!("{} exists; added {added}\n", args.table))?;
+    let done = args.new.run(&client).await?;
+    print(&format!("{done}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

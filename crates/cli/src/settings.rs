@@ -58,7 +58,8 @@ pub async fn alter_table(args: AlterTableArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(settings: &Settings) -> String {
+/// Settings for people.
+pub(crate) fn show(settings: &Settings) -> String {
     let durability = settings.durability.as_deref().unwrap_or("default");
     let row_cache = settings.row_cache.unwrap_or_default();
     let tablet_size = match settings.tablet_bytes.unwrap_or_default() {

@@ -1,14 +1,14 @@
-//! `count`, `scan`, `get` and `put`: looking at rows and changing single cells.
+//! `count`, `scan`, `get`, `put` and `delete`: looking at rows and changing single cells.
 //!
 //! Output is for people: a row's key on a line of its own, each cell indented below it as column, time and value, all in
 //! the escaped spelling. `export` is for programs.
 
 use crate::client::read::ReadQuery;
-use crate::client::{TableRef, describe};
+use crate::client::{Client, TableRef, describe};
 use crate::connection::Connection;
 use crate::escape::{escape, unescape};
 use crate::progress::Progress;
-use crate::query::{CellArgs, RangeArgs, chain, parse_bytes};
+use crate::query::{CellArgs, ColumnRef, RangeArgs, chain, parse_bytes};
 use crate::records::{CellValue, RowCells};
 use crate::timestamp;
 use anyhow::{Context, Result, bail};
@@ -23,20 +23,18 @@ use v2::mutate_rows_request::Entry;
 use v2::mutation::{self, SetCell};
 use v2::row_filter::Filter;
 
-/// Arguments of `count`.
+/// The rows of a count.
 #[derive(Args, Clone, Debug)]
-pub struct CountArgs {
+pub struct Count {
     /// The table, as instance/table
     pub table: TableRef,
     #[command(flatten)]
     range: RangeArgs,
-    #[command(flatten)]
-    connection: Connection,
 }
 
-/// Arguments of `scan`.
+/// The rows and cells of a scan.
 #[derive(Args, Clone, Debug)]
-pub struct ScanArgs {
+pub struct Scan {
     /// The table, as instance/table
     pub table: TableRef,
     #[command(flatten)]
@@ -49,13 +47,11 @@ pub struct ScanArgs {
     limit: u64,
     #[command(flatten)]
     cells: CellArgs,
-    #[command(flatten)]
-    connection: Connection,
 }
 
-/// Arguments of `get`.
+/// The row and the cells of a read.
 #[derive(Args, Clone, Debug)]
-pub struct GetArgs {
+pub struct Get {
     /// The table, as instance/table
     pub table: TableRef,
     /// The row key (\xNN for any byte)
@@ -63,13 +59,11 @@ pub struct GetArgs {
     pub row: Bytes,
     #[command(flatten)]
     cells: CellArgs,
-    #[command(flatten)]
-    connection: Connection,
 }
 
-/// Arguments of `put`.
+/// The row and the cells of a write.
 #[derive(Args, Clone, Debug)]
-pub struct PutArgs {
+pub struct Put {
     /// The table, as instance/table
     pub table: TableRef,
     /// The row key (\xNN for any byte)
@@ -81,8 +75,46 @@ pub struct PutArgs {
     /// Timestamp of the cells in microseconds since 1970 [default: now]
     #[arg(long, value_name = "MICROS", value_parser = clap::value_parser!(i64).range(0..))]
     timestamp: Option<i64>,
-    #[command(flatten)]
-    connection: Connection,
+}
+
+/// The row and the cells of a deletion.
+#[derive(Args, Clone, Debug)]
+pub struct Delete {
+    /// The table, as instance/table
+    pub table: TableRef,
+    /// The row key (\xNN for any byte)
+    #[arg(value_parser = parse_bytes)]
+    pub row: Bytes,
+    /// Families or columns; the whole row if none is given
+    #[arg(value_name = "FAMILY[:QUALIFIER]")]
+    cells: Vec<Target>,
+}
+
+/// A command of its own, with the server that it is for.
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident($field:ident: $arguments:ty);)*) => {
+        $($(#[$doc])*
+        #[derive(Args, Clone, Debug)]
+        pub struct $name {
+            #[command(flatten)]
+            $field: $arguments,
+            #[command(flatten)]
+            connection: Connection,
+        })*
+    };
+}
+
+commands! {
+    /// Arguments of `count`.
+    CountArgs(count: Count);
+    /// Arguments of `scan`.
+    ScanArgs(scan: Scan);
+    /// Arguments of `get`.
+    GetArgs(get: Get);
+    /// Arguments of `put`.
+    PutArgs(put: Put);
+    /// Arguments of `delete`.
+    DeleteArgs(delete: Delete);
 }
 
 /// One `family:qualifier=value`.
@@ -112,26 +144,155 @@ impl FromStr for Assignment {
     }
 }
 
-/// Counts rows: the server sends one cell per row, without its value.
-pub async fn count(args: CountArgs) -> Result<ExitCode> {
-    let client = args.connection.connect().await?;
-    let filter = chain(vec![
-        Filter::CellsPerRowLimitFilter(1),
-        Filter::StripValueTransformer(true),
-    ]);
-    let mut rows = 0;
-    let mut progress = Progress::new("counted", None, 0);
-    if let Some(query) = args.range.query(filter, 0) {
-        let mut stream = client.read_rows(&args.table, query);
-        while let Some(row) = stream.next().await.with_context(|| reading(&args.table))? {
-            rows += 1;
-            if rows % 1000 == 0 {
-                progress.update(rows, 0);
-            }
-            drop(row);
+/// A family or a column: `family` or `family:qualifier`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Family(String),
+    Column(ColumnRef),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.contains(':') {
+            true => text.parse().map(Target::Column),
+            false if text.is_empty() => Err("the name of a family is empty".to_owned()),
+            false => Ok(Target::Family(text.to_owned())),
         }
     }
-    progress.finish();
+}
+
+impl Target {
+    fn deletion(self) -> mutation::Mutation {
+        match self {
+            Target::Family(family_name) => {
+                mutation::Mutation::DeleteFromFamily(mutation::DeleteFromFamily { family_name })
+            }
+            Target::Column(ColumnRef { family, qualifier }) => {
+                mutation::Mutation::DeleteFromColumn(mutation::DeleteFromColumn {
+                    family_name: family,
+                    column_qualifier: qualifier,
+                    time_range: None,
+                })
+            }
+        }
+    }
+}
+
+impl Count {
+    /// Counts rows: the server sends one cell per row, without its value.
+    pub async fn run(self, client: &Client) -> Result<u64> {
+        let filter = chain(vec![
+            Filter::CellsPerRowLimitFilter(1),
+            Filter::StripValueTransformer(true),
+        ]);
+        let mut rows = 0;
+        let mut progress = Progress::new("counted", None, 0);
+        if let Some(query) = self.range.query(filter, 0) {
+            let mut stream = client.read_rows(&self.table, query);
+            while let Some(row) = stream.next().await.with_context(|| reading(&self.table))? {
+                rows += 1;
+                if rows % 1000 == 0 {
+                    progress.update(rows, 0);
+                }
+                drop(row);
+            }
+        }
+        progress.finish();
+        Ok(rows)
+    }
+}
+
+impl Scan {
+    /// The read; `None` if its range has no key.
+    pub(crate) fn query(self) -> (TableRef, Option<ReadQuery>) {
+        let mut filters = Vec::new();
+        if let Some(regex) = self.regex {
+            filters.push(Filter::RowKeyRegexFilter(regex.into()));
+        }
+        filters.extend(self.cells.filters());
+        (self.table, self.range.query(chain(filters), self.limit))
+    }
+
+    /// Hands over rows until there are no more, or `each` wants none. Returns the number of rows.
+    pub async fn run(self, client: &Client, mut each: impl FnMut(RowCells) -> Result<bool>) -> Result<u64> {
+        let (table, query) = self.query();
+        let Some(query) = query else { return Ok(0) };
+        let (mut rows, mut stream) = (0, client.read_rows(&table, query));
+        while let Some(row) = stream.next().await.with_context(|| reading(&table))? {
+            rows += 1;
+            if !each(row)? {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Get {
+    /// The row; a missing one is a failure, so that scripts can test for it.
+    pub async fn run(self, client: &Client) -> Result<RowCells> {
+        if self.row.is_empty() {
+            bail!("the row key is empty");
+        }
+        let query = ReadQuery::of_row(self.row.clone(), chain(self.cells.filters()));
+        let mut stream = client.read_rows(&self.table, query);
+        match stream.next().await.with_context(|| reading(&self.table))? {
+            Some(row) => Ok(row),
+            None => bail!("{} has no row {} with such cells", self.table, escape(&self.row)),
+        }
+    }
+}
+
+impl Put {
+    /// Writes cells of one row, atomically.
+    pub async fn run(self, client: &Client) -> Result<()> {
+        let timestamp_micros = self.timestamp.unwrap_or_else(now_micros);
+        let set_cell = |cell: Assignment| {
+            mutation::Mutation::SetCell(SetCell {
+                family_name: cell.family,
+                column_qualifier: cell.qualifier,
+                timestamp_micros,
+                value: cell.value,
+            })
+        };
+        let cells = self.cells.into_iter().map(set_cell).collect();
+        mutate(client, &self.table, self.row, cells).await
+    }
+}
+
+impl Delete {
+    /// Deletes a row, or cells of it, atomically.
+    pub async fn run(self, client: &Client) -> Result<()> {
+        let deletions = match self.cells.is_empty() {
+            true => vec![mutation::Mutation::DeleteFromRow(mutation::DeleteFromRow {})],
+            false => self.cells.into_iter().map(Target::deletion).collect(),
+        };
+        mutate(client, &self.table, self.row, deletions).await
+    }
+}
+
+async fn mutate(client: &Client, table: &TableRef, row: Bytes, mutations: Vec<mutation::Mutation>) -> Result<()> {
+    let shown = escape(&row);
+    let mutation = |mutation| v2::Mutation {
+        mutation: Some(mutation),
+    };
+    let entry = Entry {
+        row_key: row,
+        mutations: mutations.into_iter().map(mutation).collect(),
+        ..Entry::default()
+    };
+    let written = client.mutate_row(table, entry).await;
+    written
+        .map_err(|status| describe(&status))
+        .with_context(|| format!("cannot write row {shown} of {table}"))
+}
+
+/// Counts rows.
+pub async fn count(args: CountArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let rows = args.count.run(&client).await?;
     print(&format!("{rows}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -139,67 +300,28 @@ pub async fn count(args: CountArgs) -> Result<ExitCode> {
 /// Prints rows.
 pub async fn scan(args: ScanArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let mut filters = Vec::new();
-    if let Some(regex) = args.regex {
-        filters.push(Filter::RowKeyRegexFilter(regex.into()));
-    }
-    filters.extend(args.cells.filters());
-    let Some(query) = args.range.query(chain(filters), args.limit) else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    let mut stream = client.read_rows(&args.table, query);
-    while let Some(row) = stream.next().await.with_context(|| reading(&args.table))? {
-        if !print(&show_row(&row))? {
-            break;
-        }
-    }
+    args.scan.run(&client, |row| print(&show_row(&row))).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one row; a missing one is a failure, so that scripts can test for it.
+/// Prints one row.
 pub async fn get(args: GetArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let end = [&args.row[..], b"\0"].concat().into();
-    let query = ReadQuery {
-        start: args.row.clone(),
-        end,
-        filter: chain(args.cells.filters()),
-        limit: 1,
-    };
-    if args.row.is_empty() {
-        bail!("the row key is empty");
-    }
-    let mut stream = client.read_rows(&args.table, query);
-    match stream.next().await.with_context(|| reading(&args.table))? {
-        Some(row) => print(&show_row(&row))?,
-        None => bail!("{} has no row {} with such cells", args.table, escape(&args.row)),
-    };
+    print(&show_row(&args.get.run(&client).await?))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes cells of one row, atomically.
+/// Writes cells of one row.
 pub async fn put(args: PutArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let timestamp_micros = args.timestamp.unwrap_or_else(now_micros);
-    let set_cell = |cell: Assignment| v2::Mutation {
-        mutation: Some(mutation::Mutation::SetCell(SetCell {
-            family_name: cell.family,
-            column_qualifier: cell.qualifier,
-            timestamp_micros,
-            value: cell.value,
-        })),
-    };
-    let mutations = args.cells.into_iter().map(set_cell).collect();
-    let entry = Entry {
-        row_key: args.row.clone(),
-        mutations,
-        ..Entry::default()
-    };
-    client
-        .mutate_row(&args.table, entry)
-        .await
-        .map_err(|status| describe(&status))
-        .with_context(|| format!("cannot write row {} of {}", escape(&args.row), args.table))?;
+    args.put.run(&client).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes a row, or cells of it.
+pub async fn delete(args: DeleteArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    args.delete.run(&client).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -210,7 +332,7 @@ pub fn now_micros() -> i64 {
     timestamp::to_granularity(i64::try_from(since.as_micros()).unwrap_or(0))
 }
 
-fn reading(table: &TableRef) -> String {
+pub(crate) fn reading(table: &TableRef) -> String {
     format!("cannot read {table}")
 }
 
@@ -223,7 +345,8 @@ pub fn print(text: &str) -> Result<bool> {
     }
 }
 
-fn show_row(row: &RowCells) -> String {
+/// A row for people.
+pub(crate) fn show_row(row: &RowCells) -> String {
     let column = |cell: &CellValue| format!("{}:{}", cell.family, escape(&cell.qualifier));
     let width = row
         .cells
@@ -256,6 +379,18 @@ mod tests {
         for bad in ["f", "f:q", ":q=v", "f:q=\\z"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn deletions_name_families_and_columns() {
+        let parse = |text: &str| text.parse::<Target>();
+        assert_eq!(parse("f"), Ok(Target::Family("f".to_owned())));
+        let column = ColumnRef {
+            family: "f".to_owned(),
+            qualifier: Bytes::from_static(b"\xff"),
+        };
+        assert_eq!(parse("f:\\xff"), Ok(Target::Column(column)));
+        assert!(parse("").is_err() && parse(":q").is_err());
     }
 
     #[test]

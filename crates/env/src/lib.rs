@@ -3,13 +3,14 @@
 //! All code above this crate reaches time, randomness and concurrency through an [`Env`]. In production that is a tokio
 //! runtime. In simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
 //! server. Connections between servers are in [`network`]. Files are behind `stele-storage`, coordination behind
-//! `stele-coord`; sockets of clients belong to the event loops.
+//! `stele-coord`; sockets of clients belong to the event loops. [`work`] counts the work behind a call.
 #![forbid(unsafe_code)]
 
 pub mod metrics;
 pub mod network;
 pub mod planted;
 pub mod tokio_env;
+pub mod work;
 
 pub use planted::PlantedBug;
 

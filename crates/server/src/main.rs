@@ -1,6 +1,7 @@
 //! The binary `stele`: the server and its command line client.
 
 mod allocator;
+mod certificates;
 mod check;
 mod cluster;
 mod config;
@@ -10,7 +11,9 @@ mod http;
 mod inspect;
 mod listen;
 mod logging;
+mod manual;
 mod node;
+mod notify;
 mod open_files;
 mod repair;
 mod security;
@@ -18,7 +21,7 @@ mod sizes;
 mod start;
 mod token;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,11 +53,21 @@ enum Top {
     Repair(repair::RepairArgs),
     /// Makes bearer tokens
     Token(token::TokenArgs),
+    /// Makes an authority, and certificates of servers and clients, for a first cluster under TLS
+    Certificates(certificates::CertificatesArgs),
     /// Copies tables of a live HBase into this server, and compares both
     Migrate(Box<stele_migrate::MigrateArgs>),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
+    /// Prints the script that completes commands and options in a shell
+    Completions(manual::CompletionsArgs),
+    /// Prints the manual page
+    Man(manual::ManArgs),
 }
+
+/// The exit status of a server whose data another server has taken over. A service manager must not start it again: it would
+/// take the data back.
+const TAKEN_OVER: u8 = 4;
 
 #[derive(clap::Args)]
 struct ConfigArgs {
@@ -77,7 +90,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
-            ExitCode::FAILURE
+            match error.is::<start::TakenOver>() {
+                true => ExitCode::from(TAKEN_OVER),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -107,6 +123,9 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
         Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),
+        Top::Certificates(args) => print(&certificates::run(&args, seconds_since_1970()?)?),
+        Top::Completions(args) => print(&manual::completions(&args, Cli::command())?),
+        Top::Man(args) => print(&manual::man(&args, Cli::command())?),
         Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }

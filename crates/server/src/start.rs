@@ -2,7 +2,8 @@
 //!
 //! Sockets are bound before the data is opened, so a taken port costs nothing. The server responds to requests once
 //! recovery is done. On SIGTERM or SIGINT the server stops accepting requests, finishes those in flight, flushes, and
-//! exits with 0. A second signal ends it immediately; the log has all acknowledged writes.
+//! exits with 0. A second signal ends it immediately; the log has all acknowledged writes. SIGHUP has the files of TLS read
+//! again, and never ends the server.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -14,6 +15,7 @@ use crate::config::Config;
 use crate::data_dir::Data;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
+use crate::notify::Notifier;
 use crate::security::{Security, callers};
 use crate::{data_dir, hbase, listen, logging, open_files, sizes};
 use anyhow::Context;
@@ -57,6 +59,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 
 async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
+    let manager = Notifier::of_environment();
     let files = open_files::raise_limit();
     let bigtable = listen::bind("bigtable", config.bigtable).await?;
     let http = listen::bind("http", config.http).await?;
@@ -80,6 +83,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         http: http_at,
     };
     let (audit, forwarded) = callers::open_audit(&config.security, &env, &metrics).await?;
+    manager.recovering();
     let started = tokio::select! {
         started = open(config, env.clone(), (bound, loops, forwarded), &metrics) => started?,
         // A store that does not respond is retried for minutes.
@@ -100,15 +104,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     };
     announce(config, &node, &addresses);
 
-    let limits = CallLimits::for_memory(config.memory);
-    let front_end = BigtableFrontEnd::with_limits(
-        node.service.clone(),
-        node.admin.clone(),
-        env.clone(),
-        &metrics,
-        limits,
-        node.server.pool().clone(),
-    );
+    let front_end = bigtable_front_end(config, &node, env.clone(), &metrics);
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
     let access = callers::start(config.security.access.as_ref(), audit, &node, (&env, &metrics)).await?;
@@ -120,6 +116,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let port = security.port(Application::Http2);
     let serve_connection = bigtable_connections(service, env.clone(), port, stopped.clone());
 
+    manager.ready();
     tokio::select! {
         () = signals.next() => {}
         () = acceptor.accept(&bigtable, loops, serve_connection) => {}
@@ -128,6 +125,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         by = data.replaced() => return Err(replaced(config, &by)),
     }
     tracing::info!("stopping");
+    manager.stopping();
     pages.set_stage(Stage::Stopping);
     // New connections are refused from here on.
     drop((bigtable, hbase));
@@ -154,6 +152,18 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
             std::process::exit(130)
         }
     }
+}
+
+/// The front end of the Bigtable API.
+fn bigtable_front_end(config: &Config, node: &Node, env: Env, metrics: &Metrics) -> BigtableFrontEnd {
+    BigtableFrontEnd::with_limits(
+        node.service.clone(),
+        node.admin.clone(),
+        env,
+        metrics,
+        CallLimits::for_memory(config.memory),
+        node.server.pool().clone(),
+    )
 }
 
 /// Serves connections of the Bigtable API.
@@ -241,21 +251,45 @@ async fn serve_pages(connections: PageConnections, router: axum::Router) {
     }
 }
 
+/// Another server is the owner of the data now.
+#[derive(Debug)]
+pub struct TakenOver(String);
+
+impl std::fmt::Display for TakenOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TakenOver {}
+
+/// The error of a server that is no longer the owner. One of a cluster may join it again immediately, as another server.
 fn replaced(config: &Config, by: &str) -> anyhow::Error {
-    anyhow::anyhow!("{} was taken over by another server ({by}); this one ends", config.data)
+    let sentence = format!("{} was taken over by another server ({by}); this one ends", config.data);
+    match config.cluster {
+        None => TakenOver(sentence).into(),
+        Some(_) => anyhow::anyhow!(sentence),
+    }
 }
 
 /// SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Never awaited here: without a receiver, SIGHUP would end a server without TLS.
+    _hangup: Signal,
 }
 
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("signal handler")?;
         let interrupt = signal(SignalKind::interrupt()).context("signal handler")?;
-        Ok(Signals { terminate, interrupt })
+        let hangup = signal(SignalKind::hangup()).context("signal handler")?;
+        Ok(Signals {
+            terminate,
+            interrupt,
+            _hangup: hangup,
+        })
     }
 
     async fn next(&mut self) {

@@ -16,6 +16,8 @@ mod support {
 
 mod access;
 mod console;
+mod deploy;
+mod explain;
 mod families;
 mod full_disk;
 mod hbase;
@@ -26,6 +28,7 @@ mod large_values_concurrently;
 mod migrate;
 mod process;
 mod s3;
+mod shell;
 mod table_settings;
 mod tls;
 mod wide_rows;

@@ -5,8 +5,10 @@ use crate::support::server;
 use rustix::process::{Pid, Signal, kill_process};
 use server::{FREE_PORTS, STELE, Server, stele};
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 fn start(data: &Path) -> Server {
@@ -91,6 +93,34 @@ fn as_many_files_may_be_open_as_the_system_allows() {
     let (now, most) = (words.next(), words.next());
     assert!(now.is_some() && now == most, "{line:?}");
     assert_eq!(server.stop(Signal::TERM), Some(0));
+}
+
+/// As systemd starts, reloads and stops a unit of `Type=notify`.
+#[test]
+fn the_service_manager_learns_start_and_stop() {
+    let (scratch, data) = scratch();
+    let socket = scratch.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let next = || {
+        let mut buffer = [0; 256];
+        let read = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..read]).into_owned()
+    };
+    let mut command = stele(&["start", "--memory", "64MiB", "--data"]);
+    let server = Server::run(command.arg(&data).env("NOTIFY_SOCKET", &socket));
+    assert_eq!(next(), "STATUS=recovering");
+    assert!(next().starts_with("READY=1\n"));
+    server.says(&["health", "--http", &server.http]);
+    // A reload. There are no certificates to read, and nothing else happens.
+    kill_process(
+        Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap(),
+        Signal::HUP,
+    )
+    .unwrap();
+    server.says(&["create-table", "main/t", "--family", "f"]);
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    assert!(next().starts_with("STOPPING=1\n"));
 }
 
 #[test]

@@ -81,6 +81,17 @@ fn flip(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
+/// By its status a service manager knows that it must not start the server again.
+#[test]
+fn a_server_that_is_replaced_says_so() {
+    let Some(place) = Place::new("replaced") else { return };
+    let first = start(&place);
+    let second = start(&place);
+    assert_eq!(first.wait_for_end(), Some(4));
+    second.says(&["create-table", "main/t", "--family", "f"]);
+    stop(second);
+}
+
 #[test]
 fn a_prefix_is_checked_and_repaired() {
     let Some(place) = Place::new("repair") else { return };

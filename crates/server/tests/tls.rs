@@ -123,6 +123,52 @@ fn clients_need_a_certificate_where_one_is_required() {
     assert!(certificates.exchange(&server.http, Some(&stranger), GET_PAGE).is_err());
 }
 
+/// The certificates of `stele certificates`, and the commands that ask the HTTP port.
+#[test]
+fn a_first_server_has_certificates_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let arguments = [
+        "certificates",
+        "--dir",
+        &path(""),
+        "--server",
+        "node-1",
+        "--client",
+        "alice",
+    ];
+    let made = stele(&arguments).output().unwrap();
+    assert!(
+        made.status.success() && String::from_utf8_lossy(&made.stdout).contains("client alice"),
+        "{made:?}"
+    );
+    let (cert, key, ca) = (path("node-1.pem"), path("node-1.key"), path("ca.pem"));
+    let settings = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let (_data, server) = start(&settings.map(str::to_owned));
+    let (own, own_key) = (path("alice.pem"), path("alice.key"));
+    let options = ["--tls-ca", &ca, "--tls-cert", &own, "--tls-key", &own_key];
+    for command in [
+        &CREATE[..],
+        &["shell", "--execute", "put main/t row f:q=1"],
+        &["health", "--http", &server.http],
+        &["health", "--alive", "--http", &format!("https://{}", server.http)],
+        &["top", "--once", "--http", &server.http],
+        &["slow", "--http", &server.http],
+    ] {
+        let address = format!("https://{}", server.bigtable);
+        let output = stele(&[command, &options].concat())
+            .env("STELE_ADDRESS", address)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+    }
+    // Without a certificate, and without TLS.
+    for options in [&["--tls-ca", &ca][..], &[]] {
+        let output = server.client(&[&["health", "--http", &server.http], options].concat());
+        assert!(!output.status.success(), "{output:?}");
+    }
+}
+
 #[test]
 fn silent_connections_do_not_keep_clients_out() {
     let certificates = Certificates::new();

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
+use stele_env::work;
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
@@ -278,6 +279,8 @@ impl Cursor {
                     return Err(self.table.failed_read(e));
                 }
             };
+            debug_assert!(framed.len() >= needed.1, "a read returns the block that was missing");
+            work::note(|work| work.block_bytes_read += framed.len() as u64);
             self.ahead.fill(offset, framed);
             let target = std::mem::take(&mut self.target);
             let step = self.go(&target);
@@ -506,6 +509,7 @@ impl Cursor {
     fn fetch<B: BlockKind>(&mut self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         self.table.check_handle(handle)?;
         if let Some(framed) = self.ahead.take(handle) {
+            work::note(|work| self.table.note_block_read(work));
             return self.table.open_block(handle, &framed, fill_cache).map(Some);
         }
         let block = self.table.try_block(handle, fill_cache)?;

@@ -25,6 +25,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
+use stele_env::work;
 use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
@@ -326,13 +327,18 @@ impl Sstable {
         if row_prefix > &self.properties.largest_key[..] || Some(row_prefix) < first_row {
             return false;
         }
-        self.filter.may_contain(filter::row_hash(row_prefix))
+        self.may_contain_hash(filter::row_hash(row_prefix))
     }
 
     /// False when the file certainly has no cell of the row with this hash ([`filter::row_hash`]). The caller knows
     /// that the row is within the file's key range.
     pub fn may_contain_hash(&self, row_hash: u64) -> bool {
-        self.filter.may_contain(row_hash)
+        let may = self.filter.may_contain(row_hash);
+        work::note(|work| {
+            work.filters_asked += u64::from(self.filter.is_held());
+            work.filters_excluded += u64::from(!may);
+        });
+        may
     }
 
     /// Memory that the filter takes when it is loaded; 0 for a file without a filter or with a damaged one.
@@ -501,10 +507,28 @@ impl Sstable {
             self.cache.peek(&key)
         };
         if let Some(cached) = cached {
+            work::note(|work| {
+                work.blocks_cached += 1;
+                work.use_file(self.file_id.0);
+            });
             return self.of_kind(handle, cached).map(Some);
         }
         self.check_handle(handle)?;
-        self.read_block(handle, fill_cache)
+        debug_assert!(handle.framed_len() > 0, "a block has a checksum at least");
+        let block = self.read_block(handle, fill_cache)?;
+        if block.is_some() {
+            work::note(|work| {
+                work.block_bytes_read += handle.framed_len() as u64;
+                self.note_block_read(work);
+            });
+        }
+        Ok(block)
+    }
+
+    /// Counts a block that was read from storage.
+    pub(crate) fn note_block_read(&self, work: &mut work::Work) {
+        work.blocks_read += 1;
+        work.use_file(self.file_id.0);
     }
 
     /// A block, from the cache or the storage.

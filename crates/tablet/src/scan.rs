@@ -34,6 +34,7 @@ use detached::DetachedScan;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use stele_env::work;
 use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
 use stele_types::{Cell, FileId, RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
@@ -479,6 +480,7 @@ impl TabletScanner {
         let state = self.tablet.state();
         let snapshot = self.tablet.visible();
         self.reader.set_time(snapshot, self.tablet.wall_micros());
+        work::note(|work| state.note_sources(work));
         if !self.states.0.last().is_some_and(|last| Arc::ptr_eq(last, &state)) {
             self.states.0.push(state.clone());
         }

@@ -20,6 +20,7 @@ pub(crate) use migration::Leavers;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use stele_env::work::Work;
 use stele_filter::{CompiledFilter, Pushdown};
 use stele_memtable::{MemoryAccount, Memtable};
 use stele_sstable::Properties;
@@ -411,6 +412,14 @@ impl State {
             );
             group.compaction_stats.read(sources.len() - before);
         }
+    }
+
+    /// Tells a call that counts its work how much there is to read in.
+    pub(crate) fn note_sources(&self, work: &mut Work) {
+        work.memtables = self.memtables().filter(|memtable| !memtable.is_empty()).count() as u64;
+        work.runs = self.groups.iter().map(|group| group.runs.len() as u64).sum();
+        work.files = self.groups.iter().map(|group| group.files.len() as u64).sum();
+        debug_assert!(work.runs <= work.files, "a run has a file at least");
     }
 
     /// Bytes in memtables.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceResult, TabletRead, TabletSample};
+use stele_env::work;
 use stele_filter::Filter;
 use stele_tablet::{PointRead, ScanSpec, Tablet, TabletError, TabletScanner};
 use stele_types::{RowBatch, TabletId};
@@ -96,7 +97,10 @@ impl Reader {
         let now = || tablet.wall_micros();
         let lookup = self.row_cache.lookup(&row_read(tablet, row, filter), now);
         let reading = match lookup {
-            Lookup::Hit(kept) => return Ok(AtOnce::Found(OneRow::Shared(kept))),
+            Lookup::Hit(kept) => {
+                work::note(|work| work.row_cache_hits += 1);
+                return Ok(AtOnce::Found(OneRow::Shared(kept)));
+            }
             Lookup::Miss(reading) => Some(reading),
             Lookup::Uncached => None,
         };

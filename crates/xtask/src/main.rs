@@ -2,7 +2,7 @@
 //!
 //! * `test` is the one command before a commit, and `ci` another name for it. It ends with `N passed, N failed`.
 //! * `test --all` is everything there is, for nights and releases.
-//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`, `hbase`) are commands of their own.
+//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`, `hbase`), and `package`, are commands of their own.
 //! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
@@ -34,6 +34,7 @@ mod jobs;
 mod launch;
 mod measure;
 mod miri;
+mod package;
 mod pipeline;
 mod proc_stat;
 mod remote;
@@ -188,6 +189,8 @@ enum Task {
         #[arg(long, default_value_t = 1_000)]
         tablets: u32,
     },
+    /// Builds the Debian package with licences and a bill of materials in `target/package`, and starts a server from it.
+    Package(package::Arguments),
     /// Fetches the descriptions of Debian's packages for the bench to cut values from, and prints the file's path.
     Corpus,
     /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
@@ -258,6 +261,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Rival { task } => rival::run(task),
         Task::Hbase(arguments) => hbase::run(&arguments),
         Task::Console { tablets } => console::run(tablets),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),
     }

@@ -150,15 +150,16 @@ impl Setting<'_> {
     }
 }
 
-/// The exit code of a server that has told why it ends. One that panics is ended by a signal.
-const REFUSED: i32 = 1;
+/// The exit codes of a server that has told why it ends: an error at its storage, or the new owner. One that panics is ended
+/// by a signal.
+const REFUSED: [i32; 2] = [1, 4];
 
 /// Milliseconds until the process ended with an error that it tells, as a replaced server must; `None` when it did not.
 fn wait_for_end(process: &mut Process) -> Result<Option<u128>> {
     let start = Instant::now();
     while start.elapsed() < END_WAIT {
         if let Some(status) = process.ended()? {
-            if status.code() != Some(REFUSED) {
+            if !status.code().is_some_and(|code| REFUSED.contains(&code)) {
                 eprintln!("it ended with {status}");
                 return Ok(None);
             }

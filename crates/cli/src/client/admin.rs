@@ -63,6 +63,7 @@ macro_rules! call {
 
 mod access;
 mod cluster;
+mod explain;
 pub mod groups;
 pub(super) mod own;
 pub mod settings;

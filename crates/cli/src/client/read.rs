@@ -26,6 +26,42 @@ pub struct ReadQuery {
     pub limit: u64,
 }
 
+impl ReadQuery {
+    /// A read of one row.
+    pub fn of_row(row: Bytes, filter: Option<v2::RowFilter>) -> Self {
+        ReadQuery {
+            end: [&row[..], b"\0"].concat().into(),
+            start: row,
+            filter,
+            limit: 1,
+        }
+    }
+
+    /// The request of the part behind `last`, the last key that was read; empty for all of it. `returned` rows came before.
+    pub(super) fn request(&self, table_name: &str, last: &Bytes, returned: u64) -> v2::ReadRowsRequest {
+        use v2::row_range::{EndKey, StartKey};
+        let start_key = match (last.is_empty(), self.start.is_empty()) {
+            (false, _) => Some(StartKey::StartKeyOpen(last.clone())),
+            (true, false) => Some(StartKey::StartKeyClosed(self.start.clone())),
+            (true, true) => None,
+        };
+        let end_key = (!self.end.is_empty()).then(|| EndKey::EndKeyOpen(self.end.clone()));
+        v2::ReadRowsRequest {
+            table_name: table_name.to_owned(),
+            rows: Some(v2::RowSet {
+                row_keys: Vec::new(),
+                row_ranges: vec![v2::RowRange { start_key, end_key }],
+            }),
+            filter: self.filter.clone(),
+            rows_limit: match self.limit {
+                0 => 0,
+                limit => i64::try_from(limit - returned.min(limit)).unwrap_or(i64::MAX),
+            },
+            ..v2::ReadRowsRequest::default()
+        }
+    }
+}
+
 /// Rows of one read, in key order, across as many streams as it takes.
 pub struct RowStream {
     client: BigtableClient<Stub>,
@@ -116,28 +152,8 @@ impl RowStream {
     }
 
     fn request(&self) -> v2::ReadRowsRequest {
-        use v2::row_range::{EndKey, StartKey};
-        let last = self.assembler.last_key();
-        let start_key = match (last.is_empty(), self.query.start.is_empty()) {
-            (false, _) => Some(StartKey::StartKeyOpen(last.clone())),
-            (true, false) => Some(StartKey::StartKeyClosed(self.query.start.clone())),
-            (true, true) => None,
-        };
-        let end = &self.query.end;
-        let end_key = (!end.is_empty()).then(|| EndKey::EndKeyOpen(end.clone()));
-        v2::ReadRowsRequest {
-            table_name: self.table_name.clone(),
-            rows: Some(v2::RowSet {
-                row_keys: Vec::new(),
-                row_ranges: vec![v2::RowRange { start_key, end_key }],
-            }),
-            filter: self.query.filter.clone(),
-            rows_limit: match self.query.limit {
-                0 => 0,
-                limit => i64::try_from(limit - self.returned.min(limit)).unwrap_or(i64::MAX),
-            },
-            ..v2::ReadRowsRequest::default()
-        }
+        self.query
+            .request(&self.table_name, self.assembler.last_key(), self.returned)
     }
 }
 

@@ -2,13 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// Credentials of the server and of the caller.
+/// TLS of a connection, and the certificate of the caller.
 #[derive(Args, Clone, Debug, Default)]
-pub struct SecurityOptions {
+pub struct TlsOptions {
     /// Authorities to trust for the server's certificate, as PEM [default: those of the system]
     #[arg(long, value_name = "FILE", env = "STELE_CA")]
     pub tls_ca: Option<PathBuf>,
@@ -18,36 +21,99 @@ pub struct SecurityOptions {
     /// Private key of that certificate, as PEM
     #[arg(long, value_name = "FILE", env = "STELE_CLIENT_KEY")]
     pub tls_key: Option<PathBuf>,
+}
+
+/// Credentials of the server and of the caller.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SecurityOptions {
+    /// TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
     /// File with a bearer token
     #[arg(long, value_name = "FILE", env = "STELE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
 }
 
-impl SecurityOptions {
-    /// The address without a scheme, and the configuration of TLS if the address, or an option, asks for it.
-    pub(super) fn tls_of<'a>(&self, address: &'a str) -> Result<(&'a str, Option<ClientTlsConfig>)> {
+impl TlsOptions {
+    /// The address without a scheme, and whether the address, or an option, asks for TLS.
+    pub(crate) fn is_tls<'a>(&self, address: &'a str) -> Result<(&'a str, bool)> {
+        let has_files = self.tls_ca.is_some() || self.tls_cert.is_some();
         let (bare, is_tls) = match (address.strip_prefix("https://"), address.strip_prefix("http://")) {
             (Some(bare), _) => (bare, true),
             (None, Some(bare)) => (bare, false),
-            (None, None) => (address, self.tls_ca.is_some() || self.tls_cert.is_some()),
+            (None, None) => (address, has_files),
         };
-        if !is_tls {
-            if self.tls_ca.is_some() || self.tls_cert.is_some() {
-                bail!("{address}: certificates are of no use to http://");
-            }
-            return Ok((bare, None));
+        if !is_tls && has_files {
+            bail!("{address}: certificates are of no use to http://");
         }
-        let mut config = ClientTlsConfig::new();
-        config = match &self.tls_ca {
+        Ok((bare.trim_end_matches('/'), is_tls))
+    }
+
+    /// The files of the client's own certificate.
+    fn own(&self) -> Result<Option<(&Path, &Path)>> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Ok(Some((cert, key))),
+            (None, None) => Ok(None),
+            _ => bail!("--tls-cert and --tls-key are needed together"),
+        }
+    }
+
+    /// The configuration of a gRPC client.
+    fn of_grpc(&self) -> Result<ClientTlsConfig> {
+        let config = ClientTlsConfig::new();
+        let config = match &self.tls_ca {
             Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
             None => config.with_native_roots(),
         };
-        match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => config = config.identity(Identity::from_pem(read(cert)?, read(key)?)),
-            (None, None) => {}
-            _ => bail!("--tls-cert and --tls-key are needed together"),
+        Ok(match self.own()? {
+            Some((cert, key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
+            None => config,
+        })
+    }
+
+    /// The configuration of another client.
+    pub(crate) fn of_stream(&self) -> Result<rustls::ClientConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        match &self.tls_ca {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    roots.add(certificate).with_context(|| path.display().to_string())?;
+                }
+            }
+            None => {
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+            }
         }
-        Ok((bare, Some(config)))
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let Some((cert, key_path)) = self.own()? else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let key = PrivateKeyDer::from_pem_slice(&read(key_path)?);
+        let key = key.with_context(|| format!("{}: not a key", key_path.display()))?;
+        Ok(builder.with_client_auth_cert(certificates(cert)?, key)?)
+    }
+}
+
+/// The certificates of a file.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => bail!("{}: not a certificate", path.display()),
+    }
+}
+
+impl SecurityOptions {
+    /// The address without a scheme, and the configuration of TLS if the address, or an option, asks for it.
+    pub(super) fn tls_of<'a>(&self, address: &'a str) -> Result<(&'a str, Option<ClientTlsConfig>)> {
+        let (bare, is_tls) = self.tls.is_tls(address)?;
+        let config = is_tls.then(|| self.tls.of_grpc()).transpose()?;
+        Ok((bare, config))
     }
 
     /// The header with the token.
@@ -77,7 +143,10 @@ mod tests {
     fn tls_is_asked_for_by_address_or_option() {
         let plain = SecurityOptions::default();
         let trusting = SecurityOptions {
-            tls_ca: Some("/nowhere/ca.pem".into()),
+            tls: TlsOptions {
+                tls_ca: Some("/nowhere/ca.pem".into()),
+                ..TlsOptions::default()
+            },
             ..plain.clone()
         };
         assert!(plain.tls_of("h:1").unwrap().1.is_none());
@@ -96,7 +165,10 @@ mod tests {
             assert_eq!(error.to_string(), "/nowhere/ca.pem");
         }
         let half = SecurityOptions {
-            tls_cert: Some("c".into()),
+            tls: TlsOptions {
+                tls_cert: Some("c".into()),
+                ..TlsOptions::default()
+            },
             ..plain
         };
         assert!(half.tls_of("https://h:1").unwrap_err().to_string().contains("together"));

@@ -113,6 +113,11 @@ impl Server {
         self.wait().code()
     }
 
+    /// Waits until it ends by itself; its exit code, if it has one.
+    pub fn wait_for_end(mut self) -> Option<i32> {
+        self.wait().code()
+    }
+
     fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }

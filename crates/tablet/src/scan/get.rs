@@ -16,6 +16,7 @@ use crate::run::fences::RowLookup;
 use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;
+use stele_env::work;
 use stele_filter::CompiledFilter;
 use stele_types::{GcRule, RowBatch, SeqNo, TableSchema, key};
 
@@ -167,6 +168,7 @@ impl Tablet {
             self.with_state(|state| {
                 // The state first, then the snapshot: everything acknowledged before is in that state.
                 snapshot = self.visible();
+                work::note(|work| state.note_sources(work));
                 state.add_sources_of_row(filter, &row_lookup, options, &mut Vec::new(), sources);
             });
             any = !sources.is_empty();

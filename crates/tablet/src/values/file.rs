@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use stele_env::work;
 use stele_sstable::compress::decompress;
 use stele_sstable::damage::is_damage;
 use stele_sstable::{DecodeError, SstableError};
@@ -153,7 +154,15 @@ impl ValueFile {
             None => file.read_at(offset, len).await,
         };
         match read {
-            Ok(record) => Ok(self.value(reference, &record)?),
+            Ok(record) => {
+                debug_assert!(record.len() == len, "a read returns all bytes of the record");
+                work::note(|work| {
+                    work.values_read += 1;
+                    work.value_bytes_read += record.len() as u64;
+                    work.use_file(self.id.0);
+                });
+                Ok(self.value(reference, &record)?)
+            }
             Err(error @ StorageError::Unreadable { .. }) => Err(self.note(error.into()).into()),
             Err(error) => Err(error.into()),
         }

@@ -6,12 +6,12 @@ use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
     CREATE_SNAPSHOT_PATH, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
-    DeleteSnapshotRequest, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH,
-    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH,
-    ListRulesRequest, ListRulesResponse, ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse,
-    MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, MOVE_TABLET_PATH, ModifyLocalityGroupsRequest, ModifyRulesRequest,
-    MoveTabletRequest, RESTORE_SNAPSHOT_PATH, ResourceRules, RestoreSnapshotRequest, Settings, Snapshot,
-    UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+    DeleteSnapshotRequest, DrainServerRequest, EXPLAIN_READ_PATH, ExplainReadRequest, ExplainReadResponse,
+    GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH, GetClusterStatusRequest, GetLocalityGroupsRequest,
+    GetTableSettingsRequest, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH, ListRulesRequest, ListRulesResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MODIFY_RULES_PATH,
+    MOVE_TABLET_PATH, ModifyLocalityGroupsRequest, ModifyRulesRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH,
+    ResourceRules, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -87,6 +87,10 @@ impl OwnClient {
 
     pub(super) async fn drain_server(&mut self, request: Request<DrainServerRequest>) -> Answer<()> {
         self.unary(DRAIN_SERVER_PATH, request).await
+    }
+
+    pub(super) async fn explain_read(&mut self, request: Request<ExplainReadRequest>) -> Answer<ExplainReadResponse> {
+        self.unary(EXPLAIN_READ_PATH, request).await
     }
 
     async fn unary<Q, A>(&mut self, path: &'static str, request: Request<Q>) -> Answer<A>
