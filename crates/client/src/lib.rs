@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod assignment;
+pub mod backup;
 pub mod cluster;
 pub mod error;
 pub mod request;
@@ -21,6 +22,9 @@ pub mod tablets;
 
 pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
+pub use backup::{
+    BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
+};
 pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{

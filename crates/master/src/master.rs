@@ -7,10 +7,11 @@
 use crate::error::from_catalog;
 use crate::replacement::Replacements;
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stele_catalog::{Catalog, CatalogError, SnapshotEntry, TableEntry};
-use stele_client::{ServiceError, ServiceResult, TabletControl};
+use stele_client::{BackupAdmin, ServiceError, ServiceResult, TabletControl};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
 use tokio::sync::Mutex;
@@ -31,6 +32,10 @@ pub struct Master {
     /// The same of a snapshot, whose files are listed in storage.
     pub(crate) unknown_snapshot: parking_lot::Mutex<Option<SnapshotEntry>>,
     pub(crate) replacements: Replacements,
+    /// How long deleted tables are kept, in microseconds; 0 for not at all.
+    pub(crate) grace_micros: AtomicI64,
+    /// Makes backups at destinations; set once, by whoever owns it.
+    pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
 }
@@ -53,6 +58,8 @@ impl Master {
             changing: Arc::default(),
             unknown: parking_lot::Mutex::default(),
             unknown_snapshot: parking_lot::Mutex::default(),
+            grace_micros: AtomicI64::new(0),
+            backups: OnceLock::new(),
             this: this.clone(),
         })
     }
@@ -160,6 +167,9 @@ async fn split_loop(master: Weak<Master>) {
         }
         if let Err(error) = current.delete_expired().await {
             tracing::warn!(%error, "an expired snapshot is not deleted yet");
+        }
+        if let Err(error) = current.give_up_kept().await {
+            tracing::warn!(%error, "a kept table is not given up yet");
         }
         let env = current.env.clone();
         drop(current);

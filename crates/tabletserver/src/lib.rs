@@ -21,6 +21,7 @@ mod commit;
 pub mod error;
 pub mod governor;
 pub mod heat;
+mod imports;
 pub mod latch;
 mod lifecycle;
 mod log;
@@ -48,6 +49,7 @@ mod work;
 pub mod write;
 
 pub use error::ServerError;
+pub use imports::SnapshotImport;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};

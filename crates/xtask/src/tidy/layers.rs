@@ -28,6 +28,7 @@ const ORDER: &[&str] = &[
     "peer",
     "tabletserver",
     "master",
+    "backup",
     "cluster",
     "serving",
     "bigtable",
