@@ -1,4 +1,6 @@
-//! Copies single files: into a destination under their own numbers, out of it under new ones.
+//! Copies single files, in both directions.
+//!
+//! Into a destination they keep their numbers; out of it they get new ones.
 //!
 //! Every block of an sstable and every record of a value file is checked on the way, so damage of the source is not copied.
 //!

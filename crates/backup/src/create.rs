@@ -7,8 +7,8 @@
 //! 5. One change of the state makes the backup complete.
 //! 6. The snapshots are deleted.
 //!
-//! Interrupted at any point it is continued by the same order: the entry of the state has its number, the snapshots on the
-//! server have names made of that, and the lists name the files that are there.
+//! Interrupted at any point it is continued by the same order. The entry of the state has its number, and the snapshots on the
+//! server have names made of that. The lists name the files that are there.
 
 use crate::destination::Destination;
 use crate::error::{BackupError, Result};
@@ -28,7 +28,7 @@ use stele_types::TableName;
 const NAME_BYTES_MAX: usize = 128;
 /// Most backups of a destination.
 const BACKUPS_MAX: usize = 10_000;
-/// Copied bytes after which a list is written, unless a hundredth of all is more: so much is copied again after a crash.
+/// Copied bytes after which a list is written, unless a hundredth of all is more: as many are copied again after a crash.
 const LIST_EVERY_BYTES: u64 = 256 << 20;
 /// Files that are compared concurrently with those of earlier backups; each is a small read.
 const COMPARED_CONCURRENTLY: usize = 32;

@@ -14,9 +14,9 @@ use stele_tablet::snapshot::SnapshotPart;
 
 /// Attempts at a change or a read while others change the state.
 const ATTEMPTS_MAX: usize = 100;
-/// States kept behind the newest. A writer that slept for longer than so many changes finds out ([`LOST_BEHIND`]).
+/// States kept behind the newest. A writer that slept for longer than as many changes finds out ([`LOST_BEHIND`]).
 const STATES_KEPT: u64 = 64;
-/// A state that is further behind the newest when its writer looks was put where a deleted one had been.
+/// A state that is further behind the newest when its writer checks was put where a deleted one had been.
 const LOST_BEHIND: u64 = STATES_KEPT / 2;
 
 /// A destination.

@@ -1,6 +1,6 @@
-//! Backups of tables at destinations outside of the data root: a folder, an object store, HDFS.
+//! Backups of tables outside of the data root.
 //!
-//! The server copies: only it can hold files by snapshots, give numbers to restored ones, and read any kind of data root while
+//! They are in a folder, an object store or HDFS. The server copies: only it can hold files by snapshots, give numbers to restored ones, and read any kind of data root while
 //! it runs (`docs/adr/0036-the-server-copies-backups.md`). Bytes: `docs/formats/backup.md`. For users: `docs/backups.md`.
 //!
 //! Terms: a *destination* is the place of backups. Its *state* is the list of its backups. A *work* is one order that is carried

@@ -285,7 +285,9 @@ impl Importing<'_> {
         for mut manifest in self.destination.part(self.backup, wanted.index, part).await?.tablets {
             renumber(&mut manifest, epoch, &self.done)?;
             // From here on the import holds them.
-            manifest.stored().for_each(|file| drop(self.fresh.remove(&file)));
+            for file in manifest.stored() {
+                self.fresh.remove(&file);
+            }
             import.add(manifest).await?;
         }
         Ok(())

@@ -1,4 +1,6 @@
-//! The data root of a running server, as backups are made of it and restored into it.
+//! The data root of a running server.
+//!
+//! Backups are made of it and restored into it.
 
 use crate::error::{BackupError, Result};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! Verifies a backup: reads every file and compares it with its checksum, and the documents with each other.
+//! Verifies a backup.
+//!
+//! Every file is read and compared with its checksum, and the documents with each other.
 
 use crate::copy;
 use crate::destination::Destination;

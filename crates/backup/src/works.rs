@@ -1,6 +1,6 @@
-//! The works of a server: one at a time, with the outcomes of the last ones.
+//! The works of a server.
 //!
-//! A work runs in a task of its own and goes on when the client that ordered it is gone. It ends early when it is called off.
+//! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that ordered it is gone. It ends early when it is called off.
 
 use crate::create::{create, delete_snapshots};
 use crate::delete::delete;
@@ -198,7 +198,7 @@ impl BackupAdmin for Backups {
 async fn tables_of(destination: &Destination, backup: u64) -> Result<Vec<TableName>> {
     let record = match destination.record(backup).await {
         Ok(record) => record,
-        // The list is wanted most when something is damaged; `verify` says what is.
+        // The list is wanted most when something is damaged; `verify` names it.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };

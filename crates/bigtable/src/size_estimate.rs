@@ -265,6 +265,7 @@ plain!(
     admin::ListTablesRequest,
     admin::GetTableRequest,
     admin::DeleteTableRequest,
+    admin::UndeleteTableRequest,
     admin::DropRowRangeRequest,
     admin::GenerateConsistencyTokenRequest,
     admin::CheckConsistencyRequest,
@@ -289,11 +290,14 @@ plain!(
     own::UpdateTableSettingsRequest,
     own::CreateSnapshotRequest,
     own::ListSnapshotsRequest,
+    own::ListKeptTablesRequest,
     own::GetClusterStatusRequest,
     own::MoveTabletRequest,
     own::DrainServerRequest,
     own::RestoreSnapshotRequest,
     own::DeleteSnapshotRequest,
+    own::GetBackupWorkRequest,
+    own::CancelBackupWorkRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,
     longrunning::CancelOperationRequest,
@@ -322,6 +326,8 @@ by_bytes!(
     admin::UpdateAppProfileRequest: 1 2,
     iam::SetIamPolicyRequest: 2 3,
     own::ModifyRulesRequest: 2 3,
+    own::BeginBackupWorkRequest: 1 4,
+    own::ListDestinationRequest: 1,
 );
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The command line: one variant per subcommand.
 
-use crate::{access, cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
+use crate::{access, backups, cluster, export, groups, import, schema, settings, show, slow, snapshots, top};
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -26,12 +26,16 @@ pub enum Command {
     CreateTable(schema::CreateTableArgs),
     /// Drop a table and everything in it
     DropTable(schema::DropTableArgs),
+    /// Make a deleted table again, as long as the server keeps it
+    Undelete(schema::UndeleteArgs),
     /// Tell the settings of a table: durability, row cache, size of tablets
     Settings(settings::SettingsArgs),
     /// Change settings of a table
     AlterTable(settings::AlterTableArgs),
     /// Take, list, restore and delete snapshots of tables
     Snapshot(snapshots::SnapshotArgs),
+    /// Create, list, restore, verify and delete backups outside of the data root
+    Backup(backups::BackupArgs),
     /// Tell the servers and tablets of a cluster, move tablets, drain servers
     Cluster(cluster::ClusterArgs),
     /// Describe the locality groups of a table
@@ -67,9 +71,11 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Tables(args) => schema::tables(args).await,
         Command::CreateTable(args) => schema::create_table(args).await,
         Command::DropTable(args) => schema::drop_table(args).await,
+        Command::Undelete(args) => schema::undelete(args).await,
         Command::Settings(args) => settings::settings(args).await,
         Command::AlterTable(args) => settings::alter_table(args).await,
         Command::Snapshot(args) => snapshots::run(args).await,
+        Command::Backup(args) => backups::run(args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
@@ -106,6 +112,7 @@ mod tests {
             include_str!("../../../docs/locality-groups.md"),
             include_str!("../../../docs/table-settings.md"),
             include_str!("../../../docs/snapshots.md"),
+            include_str!("../../../docs/backups.md"),
             include_str!("../../../docs/console.md"),
         ];
         for line in manuals.into_iter().flat_map(str::lines) {

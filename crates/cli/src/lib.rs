@@ -5,7 +5,7 @@
 //!
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
 //! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
-//! [`show`], [`schema`], [`groups`], [`settings`] and [`snapshots`] are the
+//! [`show`], [`schema`], [`groups`], [`settings`], [`snapshots`] and [`backups`] are the
 //! commands. [`top`] and [`slow`] ask the console of a server over [`http`].
 //!
 //! `docs/import-export.md` and `docs/console.md` are the references for users.
@@ -19,6 +19,7 @@
 )]
 
 pub mod access;
+pub mod backups;
 pub mod checkpoint;
 pub mod client;
 pub mod cluster;

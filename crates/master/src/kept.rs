@@ -1,7 +1,6 @@
-//! Accidents are undoable: before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that
-//! expires after a grace period.
+//! Accidents can be undone.
 //!
-//! It costs no space until compactions replace files, and a deletion frees the files when it expires. It is not among the
+//! Before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that expires after a grace. It costs no space until compactions replace files, and a deletion frees the files when it expires. It is not among the
 //! snapshots that clients list. When the disk is full, and when a snapshot cannot be taken, nothing is kept: dropping a table must
 //! always be possible, and free space then.
 //!
@@ -116,7 +115,7 @@ impl Master {
         Ok(())
     }
 
-    /// While the disk is full: deletes some of what is kept, the oldest first; how many.
+    /// While the disk is full: deletes the oldest snapshot that is kept; how many.
     pub(crate) async fn give_up_kept(&self) -> ServiceResult<usize> {
         if !self.tablets.is_short_of_space().await {
             return Ok(0);

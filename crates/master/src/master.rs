@@ -34,7 +34,7 @@ pub struct Master {
     pub(crate) replacements: Replacements,
     /// How long deleted tables are kept, in microseconds; 0 for not at all.
     pub(crate) grace_micros: AtomicI64,
-    /// Makes backups at destinations; set once, by whoever owns it.
+    /// Makes backups at destinations; set once.
     pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,

@@ -84,7 +84,10 @@ impl Sstable {
             return Err(self.gap(target.at));
         }
         target.add(footer).await?;
-        target.flush().await
+        target.flush().await?;
+        assert_eq!(target.file.len(), self.file_bytes(), "a copy is as long as its source");
+        assert_eq!(target.at, target.file.len(), "all blocks of a copy are written");
+        Ok(())
     }
 
     /// The blocks behind the data blocks, but for index blocks of the first level.
@@ -102,6 +105,11 @@ impl Sstable {
         }
         let framed = window.framed(self, handle).await?;
         self.check_framed(handle, &framed)?;
+        assert_eq!(
+            framed.len(),
+            handle.framed_len(),
+            "a framed block is as long as its handle says"
+        );
         let framed = match target.id == self.file_id() {
             true => framed,
             false => frame::renumber(target.id, handle.offset, &framed),

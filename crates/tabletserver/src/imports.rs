@@ -1,6 +1,6 @@
 //! Files from outside of the data root, and snapshots over them.
 //!
-//! Whoever imports writes complete, durable files under numbers from here, then lists manifests that name them as a snapshot.
+//! An importer writes complete, durable files under numbers from here, then lists manifests that name them as a snapshot.
 //! From then on the registry holds the files. The master records the snapshot in the catalog, and makes tables of it as of any
 //! other. A start deletes files and lists that no record names.
 //!
@@ -60,6 +60,10 @@ impl SnapshotImport {
     /// Adds the next tablet in row order. After an error the import is to be abandoned.
     pub async fn add(&mut self, manifest: Manifest) -> ServiceResult<()> {
         let stored: Vec<_> = snapshot::stored(&manifest).collect();
+        assert!(
+            manifest.flushed_through().epoch().0 < manifest.epoch,
+            "cells of an import are older than the writes of its tablets"
+        );
         self.files.hold(stored.iter().map(|(file, _)| *file));
         self.held.extend(stored);
         self.bytes += manifest
@@ -79,6 +83,7 @@ impl SnapshotImport {
             held,
             bytes,
         } = self;
+        assert!(bytes == 0 || !held.is_empty(), "files with rows are held");
         match writer.finish().await {
             Ok(parts) => Ok(SnapshotFiles { parts, bytes }),
             Err(error) => {

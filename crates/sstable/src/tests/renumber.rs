@@ -71,7 +71,10 @@ fn damage_anywhere_ends_a_copy() {
         damaged[at] ^= 0x10;
         let error = copy(&damaged, OTHER).expect_err("a byte that has changed is found");
         let is_version = error.kind() == ErrorKind::Unimplemented;
-        assert!(is_version || error.kind() == ErrorKind::Corruption, "byte {at}: {error}");
+        assert!(
+            is_version || error.kind() == ErrorKind::Corruption,
+            "byte {at}: {error}"
+        );
     }
 }
 

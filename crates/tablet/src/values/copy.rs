@@ -19,8 +19,8 @@ use stele_types::FileId;
 /// Bytes per read and write.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The checksum of a record under another file number: `len` is that of the payload. CRC-32 is linear, and the number is what
-/// it covers first, so the rest need not be read.
+/// The checksum of a record under another file number: `len` is that of the payload. CRC-32 is linear, and covers
+/// the number first, so the rest need not be read.
 fn renumbered_checksum(crc: u32, len: u32, from: FileId, to: FileId) -> u32 {
     // Offset, length, payload, compression.
     let rest = 8 + LENGTH_BYTES as u64 + u64::from(len) + 1;
@@ -61,7 +61,10 @@ pub async fn copy_as(source: &Arc<dyn ReadFile>, from: FileId, to: FileId, targe
     while copy.at < source.len() {
         copy.record(from, to).await?;
     }
-    copy.flush().await
+    assert_eq!(copy.at, source.len(), "records end where their file does");
+    copy.flush().await?;
+    assert_eq!(copy.target.len(), source.len(), "a copy is as long as its source");
+    Ok(())
 }
 
 struct Copy<'a> {
@@ -118,6 +121,10 @@ impl Copy<'_> {
             let left = usize::try_from(self.source.len() - self.at).unwrap_or(usize::MAX);
             self.window = self.source.read_at(self.at, left.min(PIECE_BYTES).max(len)).await?;
         }
+        assert!(
+            self.window.len() >= len,
+            "a read returns as many bytes as were asked for"
+        );
         self.at += len as u64;
         Ok(self.window.split_to(len))
     }
