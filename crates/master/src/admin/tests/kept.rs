@@ -74,7 +74,10 @@ async fn the_last_of_a_name_comes_back_and_outlives_its_namespace() {
 #[tokio::test]
 async fn drops_keep_the_table_as_it_was() {
     let (_, tablets, master) = with_table().await;
-    master.drop_row_range(&name(), RowRange::prefix(b"a")).await.unwrap();
+    master
+        .drop_row_range(&name(), RowRange::prefix(&Bytes::from_static(b"a")))
+        .await
+        .unwrap();
     let drop = vec![FamilyChange::Drop { name: "f".to_owned() }];
     master.modify_families(&name(), drop).await.unwrap();
     master.truncate(&name(), true).await.unwrap();
