@@ -30,6 +30,7 @@ pub struct Node {
     /// The tablet server.
     pub server: Arc<TabletServer>,
     /// Makes backups at destinations; `None` in a cluster, which does not yet.
+    #[allow(dead_code, reason = "owns them: the master refers to them weakly")]
     pub backups: Option<Arc<Backups>>,
     /// The report of recovery.
     pub recovery: RecoveryReport,
