@@ -55,6 +55,9 @@ fn main() -> io::Result<()> {
         add(&mut seeds, "manifest", golden_file("tablet", version)?);
     }
     segment(&mut seeds, &batch);
+    for golden in ["v1.state", "v1.record", "v1.list"] {
+        add(&mut seeds, "backup_documents", golden_file("backup", golden)?);
+    }
     add(&mut seeds, "snapshot_part", golden_file("tablet", "v1.snapshot")?);
     add(&mut seeds, "snapshot_part", snapshot::path(SnapshotId(0xab), 1));
     manifests(&mut seeds);

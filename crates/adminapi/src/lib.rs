@@ -1,12 +1,13 @@
 //! Messages of administration that the Bigtable API lacks.
 //!
-//! They are about locality groups, settings of tables, snapshots, access rules, clusters, and the work behind reads.
+//! They are about locality groups, settings of tables, snapshots, backups, access rules, clusters, and the work behind reads.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Each module
 //! names the document that describes them for clients in other languages. Numbers are never reused.
 #![forbid(unsafe_code)]
 
 mod access;
+mod backups;
 mod cluster;
 mod explain;
 mod groups;
@@ -16,6 +17,11 @@ mod snapshots;
 pub use access::{
     AccessRule, LIST_RULES_PATH, ListRulesRequest, ListRulesResponse, MODIFY_RULES_PATH, ModifyRulesRequest,
     ResourceRules,
+};
+pub use backups::{
+    BEGIN_BACKUP_WORK_PATH, BackupDestination, BackupWork, BeginBackupWorkRequest, CANCEL_BACKUP_WORK_PATH,
+    CancelBackupWorkRequest, DestinationBackup, DestinationOption, GET_BACKUP_WORK_PATH, GetBackupWorkRequest,
+    LIST_BACKUPS_PATH, ListDestinationRequest, ListDestinationResponse,
 };
 pub use cluster::{
     ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,
@@ -30,6 +36,7 @@ pub use settings::{
     GET_SETTINGS_PATH, GetTableSettingsRequest, Settings, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 pub use snapshots::{
-    CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, LIST_SNAPSHOTS_PATH,
-    ListSnapshotsRequest, ListSnapshotsResponse, RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Snapshot,
+    CREATE_SNAPSHOT_PATH, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DeleteSnapshotRequest, KeptTable,
+    LIST_KEPT_TABLES_PATH, LIST_SNAPSHOTS_PATH, ListKeptTablesRequest, ListKeptTablesResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, RESTORE_SNAPSHOT_PATH, RestoreSnapshotRequest, Snapshot,
 };

@@ -11,6 +11,48 @@ pub const RESTORE_SNAPSHOT_PATH: &str = "/stele.admin.v1.Snapshots/RestoreSnapsh
 /// Path of the call that deletes a snapshot.
 pub const DELETE_SNAPSHOT_PATH: &str = "/stele.admin.v1.Snapshots/DeleteSnapshot";
 
+/// Path of the call that lists tables that the server keeps after an accident.
+pub const LIST_KEPT_TABLES_PATH: &str = "/stele.admin.v1.Snapshots/ListKeptTables";
+
+/// Asks for the tables of an instance that the server keeps, or of all instances.
+#[derive(Clone, PartialEq, Message)]
+pub struct ListKeptTablesRequest {
+    /// `projects/P/instances/I`, or `projects/P/instances/-` for all.
+    #[prost(string, tag = "1")]
+    pub parent: String,
+}
+
+/// The tables that the server keeps.
+#[derive(Clone, PartialEq, Message)]
+pub struct ListKeptTablesResponse {
+    /// The tables, by instance and snapshot.
+    #[prost(message, repeated, tag = "1")]
+    pub tables: Vec<KeptTable>,
+}
+
+/// A table before it was deleted, or something of it was dropped.
+#[derive(Clone, PartialEq, Message)]
+pub struct KeptTable {
+    /// `I/T`.
+    #[prost(string, tag = "1")]
+    pub table: String,
+    /// `deleted`, `rows dropped`, `families dropped` or `truncated`.
+    #[prost(string, tag = "2")]
+    pub event: String,
+    /// Microseconds since 1970 at which that happened.
+    #[prost(int64, tag = "3")]
+    pub kept_micros: i64,
+    /// Microseconds since 1970 from which on it is not kept any more.
+    #[prost(int64, tag = "4")]
+    pub expires_micros: i64,
+    /// The snapshot with the table as it was, in the same instance.
+    #[prost(string, tag = "5")]
+    pub snapshot: String,
+    /// Bytes of rows that it refers to, roughly.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+}
+
 /// Takes a snapshot of a table, in the instance of the table.
 #[derive(Clone, PartialEq, Message)]
 pub struct CreateSnapshotRequest {

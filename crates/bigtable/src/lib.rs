@@ -31,6 +31,7 @@ mod cluster;
 mod clusters;
 mod context;
 mod data_plane;
+mod destinations;
 mod explain;
 mod families;
 mod features;

@@ -13,8 +13,8 @@ use crate::pb::{admin, iam as iam_v1, longrunning, own, v2};
 use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
-    access_rules, app_profiles, backups, cluster, clusters, explain, groups, iam, instances, operations, settings,
-    snapshots, tables, wire,
+    access_rules, app_profiles, backups, cluster, clusters, destinations, explain, groups, iam, instances, operations,
+    settings, snapshots, tables, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -130,6 +130,7 @@ pub(crate) fn routes() -> impl Iterator<Item = Route> {
         LOCALITY_GROUPS,
         TABLE_SETTINGS,
         SNAPSHOTS,
+        DESTINATIONS,
         ACCESS,
         CLUSTER,
         READS,
@@ -157,6 +158,7 @@ const TABLE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableTable
     "UpdateTable" => unary tables::update_table, admin::UpdateTableRequest;
     "DeleteTable" => unary tables::delete_table, admin::DeleteTableRequest;
     "ModifyColumnFamilies" => unary tables::modify_column_families, admin::ModifyColumnFamiliesRequest;
+    "UndeleteTable" => unary tables::undelete_table, admin::UndeleteTableRequest;
     "DropRowRange" => unary tables::drop_row_range, admin::DropRowRangeRequest;
     "GenerateConsistencyToken" => unary tables::generate_consistency_token, admin::GenerateConsistencyTokenRequest;
     "CheckConsistency" => unary tables::check_consistency, admin::CheckConsistencyRequest;
@@ -221,8 +223,16 @@ const READS: &[Route] = service! { "stele.admin.v1.Reads",
 const SNAPSHOTS: &[Route] = service! { "stele.admin.v1.Snapshots",
     "CreateSnapshot" => unary snapshots::create_snapshot, own::CreateSnapshotRequest;
     "ListSnapshots" => unary snapshots::list_snapshots, own::ListSnapshotsRequest;
+    "ListKeptTables" => unary snapshots::list_kept_tables, own::ListKeptTablesRequest;
     "RestoreSnapshot" => unary snapshots::restore_snapshot, own::RestoreSnapshotRequest;
     "DeleteSnapshot" => unary snapshots::delete_snapshot, own::DeleteSnapshotRequest;
+};
+
+const DESTINATIONS: &[Route] = service! { "stele.admin.v1.Backups",
+    "BeginWork" => unary destinations::begin_work, own::BeginBackupWorkRequest;
+    "GetWork" => unary destinations::get_work, own::GetBackupWorkRequest;
+    "CancelWork" => unary destinations::cancel_work, own::CancelBackupWorkRequest;
+    "ListBackups" => unary destinations::list_backups, own::ListDestinationRequest;
 };
 
 const ACCESS: &[Route] = service! { "stele.admin.v1.Access",

@@ -265,6 +265,7 @@ plain!(
     admin::ListTablesRequest,
     admin::GetTableRequest,
     admin::DeleteTableRequest,
+    admin::UndeleteTableRequest,
     admin::DropRowRangeRequest,
     admin::GenerateConsistencyTokenRequest,
     admin::CheckConsistencyRequest,
@@ -289,12 +290,15 @@ plain!(
     own::UpdateTableSettingsRequest,
     own::CreateSnapshotRequest,
     own::ListSnapshotsRequest,
+    own::ListKeptTablesRequest,
     own::GetClusterStatusRequest,
     own::MoveTabletRequest,
     own::DrainServerRequest,
     own::RestoreSnapshotRequest,
     own::ExplainReadRequest,
     own::DeleteSnapshotRequest,
+    own::GetBackupWorkRequest,
+    own::CancelBackupWorkRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,
     longrunning::CancelOperationRequest,
@@ -323,6 +327,8 @@ by_bytes!(
     admin::UpdateAppProfileRequest: 1 2,
     iam::SetIamPolicyRequest: 2 3,
     own::ModifyRulesRequest: 2 3,
+    own::BeginBackupWorkRequest: 1 4,
+    own::ListDestinationRequest: 1,
 );
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::names::{InstanceName, TableResource, check_table_id};
 use crate::pb::own as pb;
 use crate::status::{invalid, status};
 use stele_client::{NewSnapshot, SnapshotInfo, SnapshotName};
+use stele_types::Kept;
 use tonic::Status;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -46,6 +47,30 @@ pub(crate) async fn list_snapshots(
     call.charge(found.len().saturating_mul(SNAPSHOT_BYTES))?;
     Ok(pb::ListSnapshotsResponse {
         snapshots: found.iter().map(|snapshot| shown(snapshot)).collect(),
+    })
+}
+
+pub(crate) async fn list_kept_tables(
+    context: &Context,
+    call: &Call,
+    request: pb::ListKeptTablesRequest,
+) -> Result<pb::ListKeptTablesResponse, Status> {
+    let instance = match request.parent.strip_suffix("/instances/-") {
+        Some(_) => None,
+        None => Some(InstanceName::parse(&request.parent)?.instance),
+    };
+    let found = context.admin.kept_tables(instance.as_deref()).await.map_err(status)?;
+    call.charge(found.len().saturating_mul(SNAPSHOT_BYTES))?;
+    let tables = found.iter().map(|kept| pb::KeptTable {
+        table: kept.schema.name.to_string(),
+        event: kept.kept.map(Kept::event).unwrap_or_default().to_owned(),
+        kept_micros: kept.created_micros,
+        expires_micros: kept.expires_micros.unwrap_or(i64::MAX),
+        snapshot: kept.name.name.clone(),
+        bytes: kept.bytes,
+    });
+    Ok(pb::ListKeptTablesResponse {
+        tables: tables.collect(),
     })
 }
 

@@ -10,9 +10,9 @@ use crate::pb::admin::drop_row_range_request::Target;
 use crate::pb::admin::table::cluster_state::ReplicationState;
 use crate::pb::admin::table::{ClusterState, View};
 use crate::pb::longrunning::Operation;
-use crate::status::{invalid, status};
+use crate::status::{invalid, not_found, status};
 use crate::table_protos::{family_change, new_table, shown_bytes, table_proto, table_update};
-use stele_types::{RowRange, TableSchema};
+use stele_types::{ErrorKind, RowRange, TableSchema};
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -117,6 +117,39 @@ pub(crate) async fn delete_table(
     let table = TableResource::parse(&request.name)?;
     let deleted = context.admin.delete_table(&table.name).await;
     deleted.map_err(|error| table_status(&table, error))
+}
+
+/// Makes a deleted table again. The operation is done when it is returned.
+pub(crate) async fn undelete_table(
+    context: &Context,
+    call: &Call,
+    request: admin::UndeleteTableRequest,
+) -> Result<Operation, Status> {
+    let table = TableResource::parse(&request.name)?;
+    let start_time = Some(context.timestamp());
+    let made = context.admin.undelete_table(&table.name).await;
+    let schema = made.map_err(|error| match error.kind {
+        ErrorKind::NotFound => not_found(format!("table {table} was not deleted, or is not kept any more")),
+        _ => status(error),
+    })?;
+    call.charge_response(shown_bytes(&schema));
+    let metadata = admin::UndeleteTableMetadata {
+        name: table.to_string(),
+        start_time,
+        end_time: Some(context.timestamp()),
+    };
+    Ok(context.done(
+        call,
+        &request.name,
+        Typed {
+            name: "Table",
+            message: &table_proto(&table.instance, &schema),
+        },
+        Typed {
+            name: "UndeleteTableMetadata",
+            message: &metadata,
+        },
+    ))
 }
 
 pub(crate) async fn modify_column_families(

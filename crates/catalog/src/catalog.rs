@@ -4,9 +4,11 @@
 //! and in memory when it is durable; one of a schema when tablets know of it as well.
 
 mod access;
+mod root;
 mod shared;
 mod snapshots;
 
+pub use root::EPOCHS;
 pub use shared::{Follower, Reassignment};
 
 use crate::error::CatalogError;

@@ -190,6 +190,12 @@ pub struct SnapshotRecord {
     /// Wall-clock microseconds at which it was complete.
     #[prost(int64, tag = "11")]
     pub completed_micros: i64,
+    /// Why the server has taken it by itself; 0 if a client has.
+    #[prost(uint32, tag = "12")]
+    pub kept: u32,
+    /// The access rules of the table: a whole record of them, or nothing.
+    #[prost(bytes = "bytes", tag = "13")]
+    pub rules: Bytes,
 }
 
 /// Encodes any record.

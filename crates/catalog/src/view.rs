@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_assignment::Assignment;
-use stele_types::{AccessRule, Resource, RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, Kept, Resource, RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// One tablet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +116,10 @@ pub struct SnapshotEntry {
     pub tablets: u64,
     /// Bytes of the rows that it refers to, roughly.
     pub bytes: u64,
+    /// Why the server has taken it by itself; `None` if a client has.
+    pub kept: Option<Kept>,
+    /// The access rules of the table when it was kept.
+    pub rules: Arc<[AccessRule]>,
     /// Version of its record, for conditional changes.
     pub version: u64,
 }

@@ -1,7 +1,8 @@
 //! The command line: one variant per subcommand.
 
 use crate::{
-    access, cluster, explain, export, groups, health, import, schema, settings, shell, show, slow, snapshots, top,
+    access, backups, cluster, explain, export, groups, health, import, schema, settings, shell, show, slow, snapshots,
+    top,
 };
 use anyhow::Result;
 use clap::Subcommand;
@@ -34,12 +35,16 @@ pub enum Command {
     CreateTable(schema::CreateTableArgs),
     /// Drop a table and everything in it
     DropTable(schema::DropTableArgs),
+    /// Make a deleted table again, as long as the server keeps it
+    Undelete(schema::UndeleteArgs),
     /// Tell the settings of a table: durability, row cache, size of tablets
     Settings(settings::SettingsArgs),
     /// Change settings of a table
     AlterTable(settings::AlterTableArgs),
     /// Take, list, restore and delete snapshots of tables
     Snapshot(snapshots::SnapshotArgs),
+    /// Create, list, restore, verify and delete backups outside of the data root
+    Backup(backups::BackupArgs),
     /// Tell the servers and tablets of a cluster, move tablets, drain servers
     Cluster(cluster::ClusterArgs),
     /// Describe the locality groups of a table
@@ -80,9 +85,11 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Tables(args) => schema::tables(args).await,
         Command::CreateTable(args) => schema::create_table(args).await,
         Command::DropTable(args) => schema::drop_table(args).await,
+        Command::Undelete(args) => schema::undelete(args).await,
         Command::Settings(args) => settings::settings(args).await,
         Command::AlterTable(args) => settings::alter_table(args).await,
         Command::Snapshot(args) => snapshots::run(args).await,
+        Command::Backup(args) => backups::run(args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
@@ -120,6 +127,7 @@ mod tests {
             include_str!("../../../docs/locality-groups.md"),
             include_str!("../../../docs/table-settings.md"),
             include_str!("../../../docs/snapshots.md"),
+            include_str!("../../../docs/backups.md"),
             include_str!("../../../docs/console.md"),
             include_str!("../../../docs/shell.md"),
             include_str!("../../../docs/explain.md"),

@@ -15,6 +15,8 @@ pub struct Progress {
     started: Instant,
     last_line: Instant,
     verb: &'static str,
+    /// The counted things.
+    noun: &'static str,
     bytes_total: Option<u64>,
     /// Rows when this run began; rates count from there.
     rows_before: u64,
@@ -32,9 +34,26 @@ impl Progress {
             started: now,
             last_line: now,
             verb,
+            noun: "rows",
             bytes_total,
             rows_before,
             note: None,
+        }
+    }
+
+    /// Starts showing files instead of rows; [`Progress::expect`] tells their bytes as they become known.
+    pub fn of_files(verb: &'static str) -> Self {
+        Progress {
+            noun: "files",
+            ..Progress::new(verb, Some(0), 0)
+        }
+    }
+
+    /// Changes the number of bytes that is expected in all.
+    pub fn expect(&mut self, bytes_total: u64) {
+        self.bytes_total = Some(bytes_total);
+        if let Some(bar) = &self.bar {
+            bar.set_length(bytes_total);
         }
     }
 
@@ -48,7 +67,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
             let (count, rate) = (HumanCount(rows), HumanCount(self.rate(rows)));
-            bar.set_message(format!("{count} rows, {rate}/s{}", self.noted()));
+            bar.set_message(format!("{count} {}, {rate}/s{}", self.noun, self.noted()));
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             eprintln!("{}", self.line(rows, bytes));
@@ -57,6 +76,7 @@ impl Progress {
 
     fn line(&self, rows: u64, bytes: u64) -> String {
         let (count, rate) = (HumanCount(rows), HumanCount(self.rate(rows)));
+        let noun = self.noun;
         let share = match self.bytes_total {
             Some(total) if total > 0 => {
                 format!(" of {} ({}%)", HumanBytes(total), bytes.saturating_mul(100) / total)
@@ -64,7 +84,7 @@ impl Progress {
             _ => String::new(),
         };
         format!(
-            "{} {count} rows, {rate} rows/s, {}{share}{}",
+            "{} {count} {noun}, {rate} {noun}/s, {}{share}{}",
             self.verb,
             HumanBytes(bytes),
             self.noted()
@@ -130,6 +150,7 @@ mod tests {
             started: now - Duration::from_secs(10),
             last_line: now,
             verb: "imported",
+            noun: "rows",
             bytes_total: Some(4096),
             rows_before: 100,
             note: None,

@@ -8,13 +8,18 @@ use crate::show::print;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use clap::Args;
+use std::fmt::Write as _;
 use std::process::ExitCode;
+use stele_adminapi::KeptTable;
 
 /// Arguments of `tables`.
 #[derive(Args, Clone, Debug)]
 pub struct TablesArgs {
     /// Only this instance
     pub instance: Option<String>,
+    /// The tables that the server keeps although they were deleted, or rows or families of them were dropped
+    #[arg(long)]
+    deleted: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -53,9 +58,22 @@ pub struct DropTableArgs {
     connection: Connection,
 }
 
+/// Arguments of `undelete`.
+#[derive(Args, Clone, Debug)]
+pub struct UndeleteArgs {
+    /// The table, as instance/table
+    pub table: TableRef,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 /// Lists tables with their families and garbage-collection rules.
 pub async fn tables(args: TablesArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
+    if args.deleted {
+        print(&show_kept(&client.list_kept_tables(args.instance.as_deref()).await?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for (instance, table) in list(&client, args.instance).await? {
         print(&show_table(&instance, &table))?;
     }
@@ -91,6 +109,32 @@ pub(crate) fn show_table(instance: &str, table: &TableInfo) -> String {
         out.push_str(&format!("    {family:width$}  {rule}\n"));
     }
     out
+}
+
+fn show_kept(tables: &[KeptTable]) -> String {
+    let seconds = |micros: i64| micros / 1_000_000;
+    let mut out = String::new();
+    for kept in tables {
+        let (at, hours) = (
+            seconds(kept.kept_micros),
+            seconds(kept.expires_micros - kept.kept_micros) / 3_600,
+        );
+        let instance = kept.table.split('/').next().unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "{}  {} at {at} s since 1970, kept for {hours} h after that, as snapshot {instance}/{}",
+            kept.table, kept.event, kept.snapshot
+        );
+    }
+    out
+}
+
+/// Makes a deleted table again.
+pub async fn undelete(args: UndeleteArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    client.undelete_table(&args.table).await?;
+    print(&format!("undeleted {}\n", args.table))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl NewTable {
@@ -141,6 +185,22 @@ pub async fn drop_table(args: DropTableArgs) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kept_tables_are_named_with_their_snapshots() {
+        let kept = KeptTable {
+            table: "i/t".to_owned(),
+            event: "rows dropped".to_owned(),
+            kept_micros: 1_600_000_000_000_000,
+            expires_micros: 1_600_086_400_000_000,
+            snapshot: "kept-07".to_owned(),
+            bytes: 7,
+        };
+        assert_eq!(
+            show_kept(&[kept]),
+            "i/t  rows dropped at 1600000000 s since 1970, kept for 24 h after that, as snapshot i/kept-07\n"
+        );
+    }
 
     #[test]
     fn tables_are_listed_with_their_rules() {

@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod assignment;
+pub mod backup;
 pub mod bulk_load;
 pub mod cluster;
 pub mod error;
@@ -22,6 +23,9 @@ pub mod tablets;
 
 pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
+pub use backup::{
+    BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
+};
 pub use bulk_load::{BulkLoad, LoadSource, Loaded, SortedCells};
 pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};

@@ -1,5 +1,6 @@
 //! The traits of the service interface.
 
+use crate::backup::{BackupDestination, BackupInfo, BackupOrder, BackupWork, no_backups};
 use crate::bulk_load::{BulkLoad, Loaded};
 use crate::cluster::ClusterStatus;
 use crate::error::{ServiceError, ServiceResult};
@@ -206,6 +207,21 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// or disabled. `FailedPrecondition` when it is protected against deletion.
     async fn restore_snapshot(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
 
+    /// Tables that the server keeps although they were deleted, or something of them was dropped: as snapshots that it has taken
+    /// by itself, and deletes at their expiry. Of a namespace by name, or all.
+    async fn kept_tables(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        let _ = namespace;
+        Ok(Vec::new())
+    }
+
+    /// Makes a deleted table again as it was, enabled. `NotFound` when none of this name is kept, `AlreadyExists` when another has
+    /// taken its name.
+    async fn undelete_table(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        Err(ServiceError::not_found(format!(
+            "no table {table} was deleted that is still kept"
+        )))
+    }
+
     /// The schemas of all tables of a namespace, by name; empty for an unknown namespace.
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>>;
 
@@ -224,6 +240,31 @@ pub trait TableAdmin: Send + Sync + 'static {
 
     /// All namespaces with their data, by name.
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>>;
+
+    /// Begins a work on backups at a destination, and returns its number: [`crate::BackupAdmin::begin`]. `Unimplemented` where
+    /// the server makes none, also of the three calls below.
+    async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
+        let _ = order;
+        Err(no_backups())
+    }
+
+    /// A work on backups: [`crate::BackupAdmin::work`].
+    async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
+        let _ = number;
+        Err(no_backups())
+    }
+
+    /// Calls a work on backups off: [`crate::BackupAdmin::cancel`].
+    async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {
+        let _ = number;
+        Err(no_backups())
+    }
+
+    /// The backups at a destination: [`crate::BackupAdmin::list`].
+    async fn list_backups(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {
+        let _ = destination;
+        Err(no_backups())
+    }
 
     /// Servers and tablets of the cluster. `FailedPrecondition` where there is one server, also of the two calls below.
     async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {

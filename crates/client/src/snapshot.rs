@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
-use stele_types::{SnapshotId, TableName, TableSchema, TabletId};
+use stele_types::{Kept, SnapshotId, TableName, TableSchema, TabletId};
 
 /// The name of a snapshot within a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,6 +68,9 @@ pub struct SnapshotInfo {
     pub tablets: u64,
     /// Bytes of the rows that it refers to, roughly.
     pub bytes: u64,
+    /// Why the server has taken it by itself; `None` if a client has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     /// Data of the front end.
     pub front_end_data: Bytes,
 }

@@ -155,6 +155,11 @@ pub trait TabletControl: Send + Sync + 'static {
     /// The compactions of a tablet that run or were requested.
     async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
 
+    /// Whether writes are refused for want of space: then nothing is kept that can go.
+    async fn is_short_of_space(&self) -> bool {
+        false
+    }
+
     /// Servers that may have tablets; 1 where there is no cluster.
     fn servers(&self) -> usize {
         1

@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::{CatalogError, TableEntry};
 use stele_client::{
-    CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy,
-    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+    BackupDestination, BackupInfo, BackupOrder, BackupWork, CompactionState, FamilyChange, GroupChange, NewSnapshot,
+    NewTable, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
+    TableGroups, TableUpdate,
 };
-use stele_types::{ErrorKind, FamilyId, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
+use stele_types::{ErrorKind, FamilyId, Kept, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 
 impl Master {
     /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
@@ -59,6 +60,7 @@ impl Master {
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
         check_unprotected(&entry.schema)?;
+        self.keep(&entry, Kept::DeletedTable, true).await?;
         let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
         self.tablets
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
@@ -115,6 +117,7 @@ impl Master {
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
         let rows = RowSet::new(vec![range]);
+        self.keep_rows(&entry, &rows).await?;
         for tablet in entry.tablets() {
             for part in rows.intersect(&tablet.range).ranges() {
                 self.tablets.drop_rows(tablet.id, part.clone()).await?;
@@ -130,7 +133,12 @@ impl Master {
         if !view.namespaces.contains_key(namespace) {
             return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));
         }
-        if view.snapshots.keys().any(|(of, _)| of == namespace) {
+        // Tables that are kept stay so, and undeleting one makes the namespace again.
+        if view
+            .snapshots
+            .values()
+            .any(|entry| entry.name.0 == namespace && entry.kept.is_none())
+        {
             let message = format!("namespace {namespace} has snapshots or backups: delete them first");
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
@@ -198,7 +206,16 @@ impl TableAdmin for Master {
         let table = table.clone();
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
-            master.publish(schema::change_families(&entry.schema, changes)?).await
+            let next = schema::change_families(&entry.schema, changes)?;
+            if entry
+                .schema
+                .families
+                .keys()
+                .any(|family| !next.families.contains_key(family))
+            {
+                master.keep(&entry, Kept::DroppedFamilies, true).await?;
+            }
+            master.publish(next).await
         })
         .await
     }
@@ -280,6 +297,16 @@ impl TableAdmin for Master {
             .await
     }
 
+    async fn kept_tables(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        Ok(self.kept_of(namespace))
+    }
+
+    async fn undelete_table(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let table = table.clone();
+        self.carry_out(|master| async move { master.undelete_locked(&table).await })
+            .await
+    }
+
     async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
         Ok(self.snapshots_of(namespace))
     }
@@ -315,6 +342,22 @@ impl TableAdmin for Master {
         let (name, table) = (name.clone(), table.clone());
         self.carry_out(|master| async move { master.restore_locked(&name, &table).await })
             .await
+    }
+
+    async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
+        self.backups()?.begin(order).await
+    }
+
+    async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
+        self.backups()?.work(number)
+    }
+
+    async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {
+        self.backups()?.cancel(number)
+    }
+
+    async fn list_backups(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {
+        self.backups()?.list(destination).await
     }
 
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {

@@ -9,8 +9,10 @@
 
 mod access;
 pub mod admin;
+mod backups;
 mod error;
 mod files;
+mod kept;
 pub mod master;
 mod merge;
 mod replacement;

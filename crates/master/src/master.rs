@@ -8,11 +8,12 @@ use crate::error::from_catalog;
 use crate::replacement::Replacements;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stele_assignment::limit_divisor;
 use stele_catalog::{Catalog, CatalogError, SnapshotEntry, TableEntry};
-use stele_client::{ServiceError, ServiceResult, SplitPolicy, TabletControl};
+use stele_client::{BackupAdmin, ServiceError, ServiceResult, SplitPolicy, TabletControl};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
 use tokio::sync::Mutex;
@@ -33,6 +34,10 @@ pub struct Master {
     /// The same of a snapshot, whose files are listed in storage.
     pub(crate) unknown_snapshot: parking_lot::Mutex<Option<SnapshotEntry>>,
     pub(crate) replacements: Replacements,
+    /// How long deleted tables are kept, in microseconds; 0 for not at all.
+    pub(crate) grace_micros: AtomicI64,
+    /// Makes backups at destinations; set once.
+    pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
 }
@@ -55,6 +60,8 @@ impl Master {
             changing: Arc::default(),
             unknown: parking_lot::Mutex::default(),
             unknown_snapshot: parking_lot::Mutex::default(),
+            grace_micros: AtomicI64::new(0),
+            backups: OnceLock::new(),
             this: this.clone(),
         })
     }
@@ -177,6 +184,9 @@ async fn split_loop(master: Weak<Master>) {
         }
         if let Err(error) = current.delete_expired().await {
             tracing::warn!(%error, "an expired snapshot is not deleted yet");
+        }
+        if let Err(error) = current.give_up_kept().await {
+            tracing::warn!(%error, "a kept table is not given up yet");
         }
         let env = current.env.clone();
         drop(current);

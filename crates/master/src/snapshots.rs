@@ -39,15 +39,17 @@ pub(crate) fn info(entry: &SnapshotEntry) -> Arc<SnapshotInfo> {
         expires_micros: entry.expires_micros,
         tablets: entry.tablets,
         bytes: entry.bytes,
+        kept: entry.kept,
         front_end_data: entry.front_end_data.clone(),
     })
 }
 
 impl Master {
-    /// All snapshots, or those of a namespace, by name.
+    /// All snapshots that clients have taken, or those of a namespace, by name.
     pub(crate) fn snapshots_of(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
         let view = self.catalog.view();
-        let is_wanted = |entry: &&Arc<SnapshotEntry>| namespace.is_none_or(|wanted| entry.name.0 == wanted);
+        let is_of = |entry: &&Arc<SnapshotEntry>| namespace.is_none_or(|wanted| entry.name.0 == wanted);
+        let is_wanted = |entry: &&Arc<SnapshotEntry>| entry.kept.is_none() && is_of(entry);
         view.snapshots
             .values()
             .filter(is_wanted)
@@ -62,7 +64,12 @@ impl Master {
     }
 
     /// Checks a snapshot before anything is made.
-    fn check_new(&self, name: &SnapshotName, front_end_data: &[u8], expires_micros: Option<i64>) -> ServiceResult<()> {
+    pub(crate) fn check_new(
+        &self,
+        name: &SnapshotName,
+        front_end_data: &[u8],
+        expires_micros: Option<i64>,
+    ) -> ServiceResult<()> {
         check_new_name(name, front_end_data)?;
         check_expiry(expires_micros, self.env.wall_micros())?;
         let view = self.catalog.view();
@@ -77,9 +84,28 @@ impl Master {
         Ok(())
     }
 
-    async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
+    /// A number for a snapshot: of one that is to be imported, or taken here.
+    pub async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
         let ids = self.catalog.allocate_ids(1).await.map_err(from_catalog)?;
         Ok(SnapshotId(ids.first().copied().unwrap_or_default()))
+    }
+
+    /// Records a snapshot whose parts and files were imported under a number from [`Master::new_snapshot_id`]. After an error
+    /// of known outcome they are given up.
+    pub async fn import_snapshot(&self, entry: SnapshotEntry) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.carry_out(|master| async move {
+            let name = SnapshotName::new(entry.name.0.clone(), entry.name.1.clone());
+            let checked = match master.find_out_snapshot().await {
+                Ok(()) => master.check_new(&name, &entry.front_end_data, entry.expires_micros),
+                Err(error) => Err(from_catalog(error)),
+            };
+            if let Err(error) = checked {
+                master.tablets.drop_snapshot(entry.id, entry.parts).await;
+                return Err(error);
+            }
+            master.record(entry).await
+        })
+        .await
     }
 
     /// Takes a snapshot of a table.
@@ -105,6 +131,8 @@ impl Master {
             parts: files.parts,
             tablets: count,
             bytes: files.bytes,
+            kept: None,
+            rules: Default::default(),
             version: 0,
         };
         self.record(entry).await
@@ -129,7 +157,7 @@ impl Master {
     }
 
     /// Records a snapshot whose files are listed in storage.
-    async fn record(&self, entry: SnapshotEntry) -> ServiceResult<Arc<SnapshotInfo>> {
+    pub(crate) async fn record(&self, entry: SnapshotEntry) -> ServiceResult<Arc<SnapshotInfo>> {
         let (id, parts) = (entry.id, entry.parts);
         match self.catalog.create_snapshot(entry.clone()).await {
             Ok(made) => {

@@ -4,13 +4,14 @@ use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
 use stele_client::ServiceResult;
-use stele_types::{RowRange, TableId, TableName, TabletId};
+use stele_types::{Kept, RowRange, TableId, TableName, TabletId};
 
 impl Master {
     /// Drops all rows of a table. Its tablets keep their boundaries if `keep_tablets`, or it has one from then on.
     pub(crate) async fn truncate_locked(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
         self.replacements.decide_former().await?;
         let entry = self.entry(table)?;
+        self.keep(&entry, Kept::Truncated, true).await?;
         let ranges = match keep_tablets {
             true => entry.tablets().iter().map(|tablet| tablet.range.clone()).collect(),
             false => vec![RowRange::all()],

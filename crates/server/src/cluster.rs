@@ -123,6 +123,7 @@ pub async fn join(
     let log = roots.own.get().cloned().context("the server has no log")?;
     Ok(Joined {
         node: Node {
+            backups: None,
             service,
             admin: admin.clone(),
             rules: admin.clone(),

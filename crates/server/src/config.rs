@@ -80,6 +80,10 @@ pub struct StartArgs {
     /// Free bytes of the disk below which writes are refused [default: 64MiB]
     #[arg(long, env = "STELE_FREE_SPACE_MIN", value_name = "BYTES")]
     free_space_min: Option<String>,
+    /// How long deleted tables and dropped rows can be had back: a number of seconds, hours (24h) or days (7d), or off
+    /// [default: 24h]
+    #[arg(long, env = "STELE_KEEP_DELETED", value_name = "DURATION|off")]
+    keep_deleted: Option<String>,
     /// Time from which on a call is kept among the slow ones, or off [default: 200ms]
     #[arg(long, env = "STELE_SLOW_CALL", value_name = "DURATION|off")]
     slow_call: Option<String>,
@@ -112,7 +116,7 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 21] = [
+const SETTINGS: [Setting; 22] = [
     Setting {
         key: "data",
         meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
@@ -243,6 +247,15 @@ const SETTINGS: [Setting; 21] = [
         range: "0 and more",
     },
     Setting {
+        key: "keep_deleted",
+        meaning: "How long a table that was deleted, and a table before rows or families of it were dropped, is kept so that the \
+                  accident can be undone. Until then its files take space; while the disk is full they are given up. How long \
+                  it takes until an accident is noticed only its operators know.",
+        unit: "seconds, hours or days",
+        default: "24h",
+        range: "1s to 90d, or off",
+    },
+    Setting {
         key: "slow_call",
         meaning: "Time that the server works on a call from which on the call is kept among the slow ones, which the console \
                   and `stele slow` show. The right value depends on the storage and on the rows.",
@@ -348,6 +361,8 @@ pub struct Config {
     pub tablet_size: u64,
     /// Free bytes of the disk below which writes are refused.
     pub free_space_min: u64,
+    /// How long deleted tables are kept; zero for not at all.
+    pub keep_deleted: Duration,
     /// Time from which on a call is slow; the longest there is if none is.
     pub slow_call: Duration,
     /// Time for requests in flight at shutdown.
@@ -484,6 +499,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         },
         tablet_size: bytes("tablet_size", &args.tablet_size)?,
         free_space_min: bytes("free_space_min", &args.free_space_min)?,
+        keep_deleted: parse_grace(&text("keep_deleted", &args.keep_deleted))?,
         slow_call: parse_slow_call(&text("slow_call", &args.slow_call))?,
         drain_timeout: parse_seconds("drain_timeout", &text("drain_timeout", &args.drain_timeout))?,
         bulk_load_roots: args.loads.resolve(&text)?,
@@ -567,6 +583,31 @@ pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<P
         bail!("data_option: {key:?} is of no use to a folder");
     }
     Ok(Place::Folder(text.into()))
+}
+
+/// The longest time that deleted tables are kept: that of a backup of the Bigtable API.
+const GRACE_SECONDS_MAX: u64 = 90 * 86_400;
+
+fn parse_grace(text: &str) -> anyhow::Result<Duration> {
+    let text = text.trim();
+    if text == OFF || text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let (number, unit) = match text.strip_suffix(['s', 'h', 'd']) {
+        Some(number) if text.ends_with('h') => (number, 3_600),
+        Some(number) if text.ends_with('d') => (number, 86_400),
+        Some(number) => (number, 1),
+        None => (text, 1),
+    };
+    let seconds = number
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 1..=GRACE_SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => bail!("keep_deleted: {text:?} is neither off nor a time from 1s to 90d"),
+    }
 }
 
 fn parse_slow_call(text: &str) -> anyhow::Result<Duration> {

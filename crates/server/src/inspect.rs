@@ -50,6 +50,9 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     if content.starts_with(&snapshot::MAGIC) {
         return Ok(snapshot::inspect(&shown, &content)?);
     }
+    if let Some(text) = stele_backup::format::inspect(&shown, &content) {
+        return Ok(text?);
+    }
     if let Some(text) = chunk::inspect(name, &content) {
         return Ok(text);
     }

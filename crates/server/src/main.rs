@@ -1,6 +1,7 @@
 //! The binary `stele`: the server and its command line client.
 
 mod allocator;
+mod backup_destination;
 mod certificates;
 mod check;
 mod cluster;

@@ -3,11 +3,12 @@
 //! These are all parts between the storage and the front ends.
 
 use crate::config::Config;
-use crate::{allocator, sizes};
+use crate::{allocator, backup_destination, sizes};
 use anyhow::Context;
 use std::sync::Arc;
-use stele_catalog::Catalog;
-use stele_client::{AccessAdmin, Router, SlowCalls, TableAdmin, TableService};
+use stele_backup::{Backups, DataRoot};
+use stele_catalog::{Catalog, EPOCHS};
+use stele_client::{AccessAdmin, BackupAdmin, Router, SlowCalls, TableAdmin, TableService};
 use stele_cluster::ClusterAdmin;
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
@@ -28,6 +29,9 @@ pub struct Node {
     pub rules: Arc<dyn AccessAdmin>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
+    /// Makes backups at destinations; `None` in a cluster, which does not yet.
+    #[allow(dead_code, reason = "owns them: the master refers to them weakly")]
+    pub backups: Option<Arc<Backups>>,
     /// The report of recovery.
     pub recovery: RecoveryReport,
     /// The calls that were slow.
@@ -56,7 +60,7 @@ pub async fn next_server_epoch(coord: &dyn Coord, storage: &dyn Storage) -> anyh
 }
 
 async fn next_epoch_after(coord: &dyn Coord, used: u64) -> anyhow::Result<Epoch> {
-    let epoch = next_epoch_above(coord, "server", used).await.context("coordination")?;
+    let epoch = next_epoch_above(coord, EPOCHS, used).await.context("coordination")?;
     let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
     epoch.map(Epoch).context("server epochs are used up")
 }
@@ -139,12 +143,18 @@ impl Node {
             .await
             .context("recovery")?;
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
+        master.keep_deleted_for(config.keep_deleted);
         master.start_splitting();
+        let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
+        let backups = Backups::new(root, backup_destination::opener(env.clone()));
+        let makes_backups: Arc<dyn BackupAdmin> = backups.clone();
+        master.set_backups(Arc::downgrade(&makes_backups));
         let slow = Arc::new(SlowCalls::new(config.slow_call));
         let service = Arc::new(Router::noting(env, catalog, server.clone(), slow.clone()));
         Ok(Node {
             service,
             rules: master.clone(),
+            backups: Some(backups),
             admin: master,
             server,
             recovery,

@@ -15,6 +15,7 @@ mod support {
 }
 
 mod access;
+mod backup;
 mod console;
 mod deploy;
 mod explain;

@@ -300,6 +300,12 @@ impl Window {
     }
 
     pub(crate) async fn block(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
+        let framed = self.framed(table, handle).await?;
+        table.open_content(handle, &framed)
+    }
+
+    /// A block with its frame, unchecked.
+    pub(crate) async fn framed(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
         table.check_handle(handle)?;
         let len = handle.framed_len();
         let within = |window: &Window| {
@@ -307,7 +313,7 @@ impl Window {
             let end = start.checked_add(len).filter(|end| *end <= window.bytes.len())?;
             Some(window.bytes.slice(start..end))
         };
-        let framed = match within(self) {
+        Ok(match within(self) {
             Some(framed) => framed,
             None => {
                 let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);
@@ -317,7 +323,6 @@ impl Window {
                 self.offset = handle.offset;
                 self.bytes.slice(..len.min(self.bytes.len()))
             }
-        };
-        table.open_content(handle, &framed)
+        })
     }
 }

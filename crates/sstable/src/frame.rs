@@ -82,6 +82,15 @@ pub(crate) fn seal_in_place(file: FileId, offset: u64, framed: &mut [u8], kind: 
     }
 }
 
+/// A framed block that is intact, with the checksum that it has at the same place of another file.
+pub(crate) fn renumber(file: FileId, offset: u64, framed: &[u8]) -> Bytes {
+    let mut sealed = framed.to_vec();
+    let kind_at = sealed.len().checked_sub(TAIL_BYTES);
+    let kind = kind_at.and_then(|at| sealed.get(at).copied()).unwrap_or_default();
+    seal_in_place(file, offset, &mut sealed, kind);
+    Bytes::from(sealed)
+}
+
 /// Checks a framed block that was read from `offset` of `file`. Returns its content: a slice of `framed` when it was
 /// not compressed.
 pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeError> {

@@ -30,6 +30,7 @@ pub mod limits;
 pub mod properties;
 mod ranges;
 mod reader;
+mod renumber;
 mod residence;
 mod scratch;
 mod warm;

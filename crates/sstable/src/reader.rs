@@ -413,6 +413,12 @@ impl Sstable {
             .map_err(|e| self.corruption_at(handle, &e))
     }
 
+    /// Checks a framed block without decompressing it.
+    pub(crate) fn check_framed(&self, handle: Handle, framed: &[u8]) -> Result<()> {
+        let opened = frame::open_slice(self.file_id, handle.offset, framed, self.dictionary.as_ref());
+        opened.map(drop).map_err(|e| self.corruption_at(handle, &e))
+    }
+
     /// Decodes a framed block, and inserts it into the cache if `fill_cache` is set.
     pub(crate) fn open_block<B: BlockKind>(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<B> {
         let mut content = self.open_content(handle, framed)?;

@@ -8,3 +8,4 @@ mod golden;
 mod kept;
 mod model;
 mod ranges;
+mod renumber;

@@ -1,8 +1,8 @@
-//! The header of manifests and of parts of snapshots.
+//! The header of manifests, of parts of snapshots and of documents of backups.
 //!
 //! It has a magic number, a version, the length of the payload, and a checksum.
 //!
-//! Byte tables: `docs/formats/manifest.md`, `docs/formats/snapshot.md`. The checksum covers the header before it and the payload.
+//! Byte tables: `docs/formats/manifest.md`, `docs/formats/snapshot.md`, `docs/formats/backup.md`. The checksum covers the header before it and the payload.
 
 use crate::error::{Result, TabletError};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 pub(crate) const HEADER_BYTES: usize = 20;
 
 /// A kind of file with this header.
-pub(crate) struct FileKind {
+#[derive(Clone, Copy, Debug)]
+pub struct FileKind {
     /// The first bytes.
     pub magic: [u8; 8],
     /// The newest version that this program reads.

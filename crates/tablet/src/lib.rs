@@ -50,6 +50,7 @@ pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use description::{Description, FileDescription, GroupDescription, RunDescription};
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
+pub use file_header::FileKind;
 pub use files::{FileRegistry, Ownership};
 pub use holders::Holder;
 pub use maintenance::{CellSource, Compacted, Loading, MajorBounds, MajorEnd, NewCells, NewRuns, SpaceLimit};

@@ -5,8 +5,8 @@
 //! of the value. A *link* is a manifest's statement that the entries of an sstable refer to a value file.
 //!
 //! * [`writer`] writes a file, [`file`] reads one, [`load`] fetches the values of cells that a read returns, [`collect`]
-//!   decides when the live values of files that are mostly garbage, or small and many, are moved. This module is the
-//!   encoding: pure functions over bytes, which never panic and never allocate more than a stated limit.
+//!   decides when the live values of files that are mostly garbage, or small and many, are moved. [`copy`] copies a whole file.
+//!   This module is the encoding: pure functions over bytes, which never panic and never allocate more than a stated limit.
 //!
 //! Invariants:
 //! * A value file is complete and synced before a manifest names it, and every manifest that names an sstable names all
@@ -15,6 +15,7 @@
 //! * References never leave a tablet: a cell that is returned has its value.
 
 pub mod collect;
+pub mod copy;
 pub mod file;
 pub mod load;
 pub mod writer;

@@ -22,6 +22,7 @@ mod commit;
 pub mod error;
 pub mod governor;
 pub mod heat;
+mod imports;
 pub mod latch;
 mod lifecycle;
 mod loads;
@@ -51,6 +52,7 @@ mod work;
 pub mod write;
 
 pub use error::ServerError;
+pub use imports::SnapshotImport;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};

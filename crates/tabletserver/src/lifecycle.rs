@@ -111,6 +111,7 @@ impl Lifecycle {
         let manifest = Manifest {
             tablet: tablet.0,
             table: schema.id.0,
+            // A manifest that was imported has a later one than this server: later writes are to be newer than its cells.
             epoch: self.epoch.0.max(other.epoch),
             written_micros: self.context.env.wall_micros(),
             ..other

@@ -164,6 +164,10 @@ impl TabletControl for TabletServer {
         self.snapshots.prepare_restore(schema, snapshot, old, new).await
     }
 
+    async fn is_short_of_space(&self) -> bool {
+        self.is_refusing_writes()
+    }
+
     async fn finish_replacement(&self, first: TabletId, committed: bool) {
         self.replacements.finish(first, committed).await;
     }

@@ -8,6 +8,7 @@ pub mod access;
 pub mod error;
 pub mod gc;
 pub mod ids;
+pub mod kept;
 pub mod key;
 pub mod lifetime;
 pub mod limits;
@@ -26,6 +27,7 @@ pub use ids::{
     Epoch, FamilyId, FileId, FilesInUse, GroupId, SeqNo, ServerId, SnapshotId, TableId, TableName, TabletId, TimeUnit,
     Timestamp,
 };
+pub use kept::Kept;
 pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};

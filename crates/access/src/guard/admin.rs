@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceResult, SnapshotCopy,
-    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+    BackupDestination, BackupInfo, BackupOrder, BackupWork, ClusterStatus, CompactionState, FamilyChange, GroupChange,
+    NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
+    TableGroups, TableUpdate,
 };
 use stele_types::{Resource, Rights, RowRange, ServerId, TableName, TableSchema, TabletId};
 
@@ -191,6 +192,20 @@ impl TableAdmin for Guard {
         self.administer(OPERATION, table(target), call).await
     }
 
+    async fn kept_tables(&self, of: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        let mut all = self.tables.kept_tables(of).await?;
+        let grants = self.grants();
+        all.retain(|info| sees_snapshot(&grants, info));
+        Ok(all)
+    }
+
+    async fn undelete_table(&self, name: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        const OPERATION: &str = "undelete_table";
+        self.check(OPERATION, &namespace(&name.namespace), Rights::ADMIN)?;
+        self.audited(OPERATION, &table(name), self.tables.undelete_table(name))
+            .await
+    }
+
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
         let mut all = self.tables.list_tables(namespace).await?;
         let grants = self.known_grants()?;
@@ -220,6 +235,26 @@ impl TableAdmin for Guard {
             self.check("namespace", &namespace(name), Rights::VIEW)?;
         }
         self.tables.namespace(name).await
+    }
+
+    async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
+        let call = self.tables.begin_backup_work(order);
+        self.administer("begin_backup_work", Resource::Cluster, call).await
+    }
+
+    async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
+        self.check("backup_work", &Resource::Cluster, Rights::ADMIN)?;
+        self.tables.backup_work(number).await
+    }
+
+    async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {
+        let call = self.tables.cancel_backup_work(number);
+        self.administer("cancel_backup_work", Resource::Cluster, call).await
+    }
+
+    async fn list_backups(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {
+        self.check("list_backups", &Resource::Cluster, Rights::ADMIN)?;
+        self.tables.list_backups(destination).await
     }
 
     async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::pin::Pin;
 use stele_client::{
-    AccessAdmin, Condition, MutateRows, NewSnapshot, NewTable, ReadRows, RmwOperation, RmwRule, RowOperation,
-    RowsOperation, SnapshotCopy, SnapshotName, Step,
+    AccessAdmin, BackupDestination, BackupOrder, BackupTask, Condition, MutateRows, NewSnapshot, NewTable, ReadRows,
+    RmwOperation, RmwRule, RowOperation, RowsOperation, SnapshotCopy, SnapshotName, Step,
 };
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -204,6 +204,19 @@ fn new_table() -> NewTable {
     }
 }
 
+fn backup_order() -> BackupOrder {
+    BackupOrder {
+        destination: BackupDestination {
+            address: "/backups".to_owned(),
+            options: Vec::new(),
+        },
+        backup: "b".to_owned(),
+        task: BackupTask::Verify,
+        bytes_per_second: None,
+        parallel: 0,
+    }
+}
+
 fn new_snapshot() -> NewSnapshot {
     NewSnapshot {
         name: name(),
@@ -331,6 +344,20 @@ fn admin_calls() -> Vec<(&'static str, Needs, Call)> {
         }),
         call!("restore_snapshot", OnNamespace(R::ADMIN), |guard| guard
             .restore_snapshot(&name(), &table())
+            .await),
+        call!("kept_tables", Nothing, |guard| guard.kept_tables(None).await),
+        call!("undelete_table", OnNamespace(R::ADMIN), |guard| guard
+            .undelete_table(&table())
+            .await),
+        call!("begin_backup_work", OnCluster(R::ADMIN), |guard| guard
+            .begin_backup_work(backup_order())
+            .await),
+        call!("backup_work", OnCluster(R::ADMIN), |guard| guard.backup_work(1).await),
+        call!("cancel_backup_work", OnCluster(R::ADMIN), |guard| guard
+            .cancel_backup_work(1)
+            .await),
+        call!("list_backups", OnCluster(R::ADMIN), |guard| guard
+            .list_backups(backup_order().destination)
             .await),
         call!("list_tables", Nothing, |guard| guard.list_tables("n").await),
         call!("create_namespace", OnCluster(R::ADMIN), |guard| guard

@@ -43,6 +43,8 @@ struct State {
     /// Returned by the next data call.
     failure: Option<ServiceError>,
     snapshots: BTreeMap<SnapshotName, Arc<SnapshotInfo>>,
+    /// Tables that were deleted, by name.
+    deleted: BTreeMap<TableName, FakeTable>,
 }
 
 impl State {
@@ -418,8 +420,24 @@ impl TableAdmin for Fake {
                 format!("table {name} is protected"),
             ));
         }
-        self.state.lock().tables.remove(name);
+        let mut state = self.state.lock();
+        if let Some(table) = state.tables.remove(name) {
+            state.deleted.insert(name.clone(), table);
+        }
         Ok(())
+    }
+
+    async fn undelete_table(&self, name: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let mut state = self.state.lock();
+        if state.tables.contains_key(name) {
+            let message = format!("table {name} exists");
+            return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
+        }
+        let kept = state.deleted.remove(name);
+        let table = kept.ok_or_else(|| ServiceError::not_found(format!("table {name} is not kept")))?;
+        let schema = table.schema.clone();
+        state.tables.insert(name.clone(), table);
+        Ok(schema)
     }
 
     async fn update_table(&self, name: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
@@ -563,6 +581,7 @@ impl TableAdmin for Fake {
         let mut state = self.state.lock();
         state.made += 1;
         let info = SnapshotInfo {
+            kept: None,
             id: SnapshotId(state.made),
             name: new.name.clone(),
             schema,
@@ -581,6 +600,7 @@ impl TableAdmin for Fake {
         let mut state = self.state.lock();
         state.made += 1;
         let info = SnapshotInfo {
+            kept: None,
             id: SnapshotId(state.made),
             name: copy.name.clone(),
             expires_micros: copy.expires_micros,

@@ -1,5 +1,7 @@
 //! Every call as callers with different rights. The list below has the right that each call needs.
 
+mod destinations;
+
 use super::*;
 use crate::pb::{iam, longrunning, own};
 use crate::routes::routes;
@@ -40,6 +42,7 @@ fn calls() -> BTreeMap<&'static str, (Needs, Vec<u8>)> {
         ("/google.longrunning.Operations/", operations()),
         ("/stele.admin.v1.", own_services()),
         ("/stele.admin.v1.Cluster/", cluster()),
+        ("/stele.admin.v1.", destinations::calls()),
     ] {
         for (name, needs, request) in calls {
             let path: &'static str = format!("{prefix}{name}").leak();
@@ -330,6 +333,11 @@ fn backups() -> Calls {
         ),
         ("CopyBackup", Administers, copy.encode_to_vec()),
         ("RestoreTable", Administers, restore.encode_to_vec()),
+        (
+            "UndeleteTable",
+            Administers,
+            admin::UndeleteTableRequest { name: TABLE.into() }.encode_to_vec(),
+        ),
     ]
 }
 

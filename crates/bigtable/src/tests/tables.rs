@@ -11,6 +11,33 @@ fn get(name: &str, view: admin::table::View) -> admin::GetTableRequest {
 }
 
 #[tokio::test]
+async fn a_deleted_table_is_undeleted_by_an_operation() {
+    let harness = Harness::new();
+    let mut tables = harness.tables();
+    let made = tables.create_table(table_request("t")).await.unwrap().into_inner();
+    let undelete = || admin::UndeleteTableRequest { name: TABLE.into() };
+    assert_eq!(code(tables.undelete_table(undelete()).await), Code::AlreadyExists);
+    tables
+        .delete_table(admin::DeleteTableRequest { name: TABLE.into() })
+        .await
+        .unwrap();
+    let operation = tables.undelete_table(undelete()).await.unwrap().into_inner();
+    assert!(operation.done && operation.name.contains("/tables/t/operations/"));
+    let table: admin::Table = unpack(&operation, "Table", "UndeleteTableMetadata");
+    assert_eq!(table, made);
+    let metadata = operation.metadata.unwrap();
+    let metadata = <admin::UndeleteTableMetadata as prost::Message>::decode(&metadata.value[..]).unwrap();
+    assert_eq!(metadata.name, TABLE);
+    assert!(metadata.start_time.is_some() && metadata.end_time.is_some());
+    let other = admin::UndeleteTableRequest {
+        name: format!("{INSTANCE}/tables/u"),
+    };
+    assert_eq!(code(tables.undelete_table(other).await), Code::NotFound);
+    let malformed = admin::UndeleteTableRequest { name: "t".into() };
+    assert_eq!(code(tables.undelete_table(malformed).await), Code::InvalidArgument);
+}
+
+#[tokio::test]
 async fn tables_are_made_shown_and_dropped() {
     use admin::table::View;
     let harness = Harness::new();

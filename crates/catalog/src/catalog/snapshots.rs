@@ -117,7 +117,7 @@ mod tests {
     use stele_coord::EmbeddedCoord;
     use stele_env::tokio_env::TokioRuntime;
     use stele_storage::memory::MemoryStorage;
-    use stele_types::{SnapshotId, TableName};
+    use stele_types::{AccessRule, Kept, Member, Rights, SnapshotId, TableName};
 
     fn entry(id: u64, name: &str) -> SnapshotEntry {
         SnapshotEntry {
@@ -131,6 +131,8 @@ mod tests {
             parts: 2,
             tablets: 3,
             bytes: 4,
+            kept: Some(Kept::DroppedRows),
+            rules: vec![AccessRule::whole(Member::User("u".into()), Rights::READ)].into(),
             version: 0,
         }
     }

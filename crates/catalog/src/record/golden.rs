@@ -157,9 +157,19 @@ fn snapshots_are_as_they_were() {
         tablets: 3,
         bytes: 4,
         completed_micros: 6,
+        kept: 0,
+        rules: Bytes::new(),
     };
     assert_eq!(decode(SNAPSHOT), Ok(record.clone()));
     assert_eq!(encode(&record), SNAPSHOT);
+    let kept = SnapshotRecord {
+        kept: 1,
+        rules: Bytes::from_static(b"\x01r"),
+        ..record
+    };
+    let bytes = [SNAPSHOT, b"\x60\x01\x6a\x02\x01r"].concat();
+    assert_eq!(decode(&bytes), Ok(kept.clone()));
+    assert_eq!(encode(&kept), bytes);
 }
 
 #[test]

@@ -62,6 +62,7 @@ macro_rules! call {
 }
 
 mod access;
+pub mod backups;
 mod cluster;
 mod explain;
 pub mod groups;
@@ -254,6 +255,15 @@ impl Client {
         call!(self.tables, delete_table, request)
             .map_err(|status| describe(&status))
             .with_context(|| format!("cannot drop {table}"))
+    }
+
+    /// Makes a deleted table again.
+    pub async fn undelete_table(&self, table: &TableRef) -> Result<()> {
+        let request = admin_v2::UndeleteTableRequest {
+            name: self.table_name(table),
+        };
+        let made = call!(self.tables, undelete_table, request).map_err(|status| describe(&status));
+        made.map(drop).with_context(|| format!("cannot undelete {table}"))
     }
 }
 

@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
 
+mod kept;
 mod snapshots;
 
 use super::*;
@@ -27,6 +28,10 @@ struct Noting {
     flushed: parking_lot::Mutex<Vec<TabletId>>,
     /// Snapshots that were taken, and not dropped.
     snapshots: parking_lot::Mutex<Vec<SnapshotId>>,
+    /// Snapshots are refused.
+    takes_no_snapshots: AtomicBool,
+    /// Writes are refused for want of space.
+    is_full: AtomicBool,
     /// No tablet has a middle.
     is_small: AtomicBool,
     /// Divided at `m` when it is asked for.
@@ -117,8 +122,15 @@ impl TabletControl for Noting {
     }
 
     async fn take_snapshot(&self, snapshot: SnapshotId, _: Vec<TabletId>, _: bool) -> ServiceResult<SnapshotFiles> {
+        if self.takes_no_snapshots.load(Ordering::Relaxed) {
+            return Err(ServiceError::new(ErrorKind::Corruption, "damaged"));
+        }
         self.snapshots.lock().push(snapshot);
         Ok(SnapshotFiles { parts: 1, bytes: 0 })
+    }
+
+    async fn is_short_of_space(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 
     async fn copy_snapshot(&self, _: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles> {

@@ -223,7 +223,7 @@ fn unreadable_offset(error: &SstableError) -> Option<u64> {
     }
 }
 
-async fn check_header(file: &dyn ReadFile, id: FileId) -> std::result::Result<(), SstableError> {
+pub(super) async fn check_header(file: &dyn ReadFile, id: FileId) -> std::result::Result<(), SstableError> {
     let len = HEADER_BYTES.min(usize::try_from(file.len()).unwrap_or(HEADER_BYTES));
     let header = file.read_at(0, len).await?;
     match decode_header(&header) {

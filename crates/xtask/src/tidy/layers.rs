@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "peer",
     "tabletserver",
     "master",
+    "backup",
     "cluster",
     "serving",
     "bigtable",

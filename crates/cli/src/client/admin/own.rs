@@ -5,13 +5,16 @@
 use super::super::{Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
-    CREATE_SNAPSHOT_PATH, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
+    BEGIN_BACKUP_WORK_PATH, BackupWork, BeginBackupWorkRequest, CANCEL_BACKUP_WORK_PATH, CREATE_SNAPSHOT_PATH,
+    CancelBackupWorkRequest, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
     DeleteSnapshotRequest, DrainServerRequest, EXPLAIN_READ_PATH, ExplainReadRequest, ExplainReadResponse,
-    GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH, GetClusterStatusRequest, GetLocalityGroupsRequest,
-    GetTableSettingsRequest, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH, ListRulesRequest, ListRulesResponse,
-    ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MODIFY_RULES_PATH,
-    MOVE_TABLET_PATH, ModifyLocalityGroupsRequest, ModifyRulesRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH,
-    ResourceRules, RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+    GET_BACKUP_WORK_PATH, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH, GetBackupWorkRequest,
+    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_BACKUPS_PATH,
+    LIST_KEPT_TABLES_PATH, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH, ListDestinationRequest, ListDestinationResponse,
+    ListKeptTablesRequest, ListKeptTablesResponse, ListRulesRequest, ListRulesResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, MOVE_TABLET_PATH,
+    ModifyLocalityGroupsRequest, ModifyRulesRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH, ResourceRules,
+    RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -61,12 +64,38 @@ impl OwnClient {
         self.unary(LIST_SNAPSHOTS_PATH, request).await
     }
 
+    pub(super) async fn list_kept_tables(
+        &mut self,
+        request: Request<ListKeptTablesRequest>,
+    ) -> Answer<ListKeptTablesResponse> {
+        self.unary(LIST_KEPT_TABLES_PATH, request).await
+    }
+
     pub(super) async fn restore_snapshot(&mut self, request: Request<RestoreSnapshotRequest>) -> Answer<()> {
         self.unary(RESTORE_SNAPSHOT_PATH, request).await
     }
 
     pub(super) async fn delete_snapshot(&mut self, request: Request<DeleteSnapshotRequest>) -> Answer<()> {
         self.unary(DELETE_SNAPSHOT_PATH, request).await
+    }
+
+    pub(super) async fn begin_backup_work(&mut self, request: Request<BeginBackupWorkRequest>) -> Answer<BackupWork> {
+        self.unary(BEGIN_BACKUP_WORK_PATH, request).await
+    }
+
+    pub(super) async fn backup_work(&mut self, request: Request<GetBackupWorkRequest>) -> Answer<BackupWork> {
+        self.unary(GET_BACKUP_WORK_PATH, request).await
+    }
+
+    pub(super) async fn cancel_backup_work(&mut self, request: Request<CancelBackupWorkRequest>) -> Answer<()> {
+        self.unary(CANCEL_BACKUP_WORK_PATH, request).await
+    }
+
+    pub(super) async fn list_destination(
+        &mut self,
+        request: Request<ListDestinationRequest>,
+    ) -> Answer<ListDestinationResponse> {
+        self.unary(LIST_BACKUPS_PATH, request).await
     }
 
     pub(super) async fn list_rules(&mut self, request: Request<ListRulesRequest>) -> Answer<ListRulesResponse> {

@@ -7,7 +7,8 @@ use super::own::refusal;
 use super::{ADMIN_TIMEOUT, Retry};
 use anyhow::{Context, Result};
 use stele_adminapi::{
-    CreateSnapshotRequest, DeleteSnapshotRequest, ListSnapshotsRequest, RestoreSnapshotRequest, Snapshot,
+    CreateSnapshotRequest, DeleteSnapshotRequest, KeptTable, ListKeptTablesRequest, ListSnapshotsRequest,
+    RestoreSnapshotRequest, Snapshot,
 };
 use tonic::Request;
 
@@ -34,6 +35,15 @@ impl Client {
         let answer = call!(self.own, list_snapshots, request).map_err(|status| refusal(WHAT, &status));
         let answer = answer.with_context(|| format!("cannot list the snapshots of {instance}"))?;
         Ok(answer.snapshots)
+    }
+
+    /// The tables that the server keeps after an accident: of an instance, or of all.
+    pub async fn list_kept_tables(&self, instance: Option<&str>) -> Result<Vec<KeptTable>> {
+        let request = ListKeptTablesRequest {
+            parent: self.instance_name(instance.unwrap_or("-")),
+        };
+        let answer = call!(self.own, list_kept_tables, request).map_err(|status| refusal("deleted tables", &status));
+        Ok(answer.context("cannot list deleted tables")?.tables)
     }
 
     /// Makes a table of a snapshot, or puts one back to it if `in_place`.

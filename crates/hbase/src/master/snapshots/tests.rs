@@ -27,6 +27,7 @@ fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8
         front_end_data: Vec::new(),
     };
     SnapshotInfo {
+        kept: None,
         id: SnapshotId(1),
         name: SnapshotName::new(namespace, "s"),
         schema: Arc::new(schema),

@@ -1,0 +1,283 @@
+//! The documents of a destination as bytes. Byte tables: `docs/formats/backup.md`.
+//!
+//! Decoders are pure functions over bytes: they refuse damage with an error that names the path, and never panic.
+
+use crate::error::{BackupError, Result};
+use bytes::Bytes;
+use prost::Message;
+use stele_tablet::{FileKind, StoredFile};
+use stele_types::FileId;
+
+const VERSION: u32 = 1;
+/// Largest payload: a list of 10,000 files has half a megabyte, a state of 10,000 backups two.
+const BYTES_MAX: usize = 16 << 20;
+/// Files of one list.
+pub const LISTED_FILES_MAX: usize = 10_000;
+/// Bytes of a file that [`ListedFile::tail_crc`] covers.
+pub const TAIL_BYTES: u64 = 4096;
+
+/// The magic of a state.
+pub const STATE_MAGIC: [u8; 8] = *b"STELEBST";
+/// The magic of a record.
+pub const RECORD_MAGIC: [u8; 8] = *b"STELEBRC";
+/// The magic of a list of files.
+pub const LIST_MAGIC: [u8; 8] = *b"STELEBFL";
+
+const fn kind(magic: [u8; 8], name: &'static str) -> FileKind {
+    FileKind {
+        magic,
+        version_max: VERSION,
+        bytes_max: BYTES_MAX,
+        name,
+    }
+}
+
+const STATE: FileKind = kind(STATE_MAGIC, "a state of backups");
+const RECORD: FileKind = kind(RECORD_MAGIC, "a record of a backup");
+const LIST: FileKind = kind(LIST_MAGIC, "a list of files of a backup");
+
+/// A document with its own magic.
+pub trait Document: Message + Default {
+    /// Its header.
+    #[doc(hidden)]
+    fn file_kind() -> FileKind;
+
+    /// Encodes with header and checksum; fails if it would be larger than any that is read.
+    fn encode_file(&self, path: &str) -> Result<Bytes> {
+        let payload = self.encode_to_vec();
+        match payload.len() <= BYTES_MAX {
+            true => Ok(Self::file_kind().encode(VERSION, &payload)),
+            false => Err(BackupError::TooMuch(format!(
+                "{path}: {} bytes, of {BYTES_MAX} at most",
+                payload.len()
+            ))),
+        }
+    }
+
+    /// Decodes a whole file; `path` is for errors.
+    fn decode_file(path: &str, bytes: &[u8]) -> Result<Self> {
+        let decoded = Self::file_kind().decode(path, bytes, |payload| Self::decode(payload));
+        decoded.map_err(BackupError::Document)
+    }
+}
+
+/// All backups of a destination.
+#[derive(Clone, PartialEq, Message)]
+pub struct State {
+    /// Its number.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Backups, complete and unfinished.
+    #[prost(message, repeated, tag = "2")]
+    pub backups: Vec<Entry>,
+    /// Deleted backups whose files may still be in use.
+    #[prost(message, repeated, tag = "3")]
+    pub deleted: Vec<Deleted>,
+}
+
+/// A backup in a state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    /// The number of the backup.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The root that it is of.
+    #[prost(bytes = "vec", tag = "3")]
+    pub root: Vec<u8>,
+    /// Wall-clock microseconds at which it was begun.
+    #[prost(int64, tag = "4")]
+    pub begun_micros: i64,
+    /// Wall-clock microseconds at which it was complete; 0 while it is not.
+    #[prost(int64, tag = "5")]
+    pub completed_micros: i64,
+    /// Number of the state that first had it.
+    #[prost(uint64, tag = "6")]
+    pub since: u64,
+    /// Tables.
+    #[prost(uint64, tag = "7")]
+    pub tables: u64,
+    /// Files.
+    #[prost(uint64, tag = "8")]
+    pub files: u64,
+    /// Bytes of the files.
+    #[prost(uint64, tag = "9")]
+    pub bytes: u64,
+    /// Bytes that it copied itself.
+    #[prost(uint64, tag = "10")]
+    pub copied_bytes: u64,
+}
+
+impl Entry {
+    /// Whether it can be restored.
+    pub fn is_complete(&self) -> bool {
+        self.completed_micros != 0
+    }
+}
+
+/// A deleted backup.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Deleted {
+    /// The number of the backup.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Number of the state that first lacked it.
+    #[prost(uint64, tag = "2")]
+    pub since: u64,
+}
+
+/// The description of a backup: its tables.
+#[derive(Clone, PartialEq, Message)]
+pub struct Record {
+    /// The number of the backup.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The root that it is of.
+    #[prost(bytes = "vec", tag = "3")]
+    pub root: Vec<u8>,
+    /// Its tables, by name.
+    #[prost(message, repeated, tag = "4")]
+    pub tables: Vec<TableOf>,
+    /// Lists of files.
+    #[prost(uint32, tag = "5")]
+    pub lists: u32,
+    /// Program and version.
+    #[prost(string, tag = "6")]
+    pub created_by: String,
+}
+
+/// A table of a backup.
+#[derive(Clone, PartialEq, Message)]
+pub struct TableOf {
+    /// A table record of the catalog.
+    #[prost(bytes = "vec", tag = "1")]
+    pub table: Vec<u8>,
+    /// Wall-clock microseconds at which its snapshot was begun.
+    #[prost(int64, tag = "2")]
+    pub created_micros: i64,
+    /// Wall-clock microseconds at which its snapshot was complete.
+    #[prost(int64, tag = "3")]
+    pub completed_micros: i64,
+    /// Parts of the snapshot.
+    #[prost(uint32, tag = "4")]
+    pub parts: u32,
+    /// Tablets.
+    #[prost(uint64, tag = "5")]
+    pub tablets: u64,
+    /// Bytes of rows, roughly.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+}
+
+/// Some files of a backup.
+#[derive(Clone, PartialEq, Message)]
+pub struct FileList {
+    /// The number of the backup.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The number of the list.
+    #[prost(uint32, tag = "2")]
+    pub number: u32,
+    /// The files.
+    #[prost(message, repeated, tag = "3")]
+    pub files: Vec<ListedFile>,
+}
+
+/// A file of a backup.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ListedFile {
+    /// Its number in its root.
+    #[prost(uint64, tag = "1")]
+    pub file: u64,
+    /// 0 an sstable, 1 a value file.
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// Bytes.
+    #[prost(uint64, tag = "3")]
+    pub len: u64,
+    /// Checksum of all bytes.
+    #[prost(fixed32, tag = "4")]
+    pub crc: u32,
+    /// Checksum of the last [`TAIL_BYTES`].
+    #[prost(fixed32, tag = "5")]
+    pub tail_crc: u32,
+    /// The backup that copied it.
+    #[prost(uint64, tag = "6")]
+    pub copied_by: u64,
+}
+
+impl ListedFile {
+    /// Which file; `None` for a kind that this program does not know.
+    pub fn stored(&self) -> Option<StoredFile> {
+        match self.kind {
+            0 => Some(StoredFile::Sstable(FileId(self.file))),
+            1 => Some(StoredFile::Values(FileId(self.file))),
+            _ => None,
+        }
+    }
+
+    /// The number of its kind.
+    pub fn kind_of(file: StoredFile) -> u32 {
+        match file {
+            StoredFile::Sstable(_) => 0,
+            StoredFile::Values(_) => 1,
+        }
+    }
+}
+
+impl Document for State {
+    fn file_kind() -> FileKind {
+        STATE
+    }
+}
+
+impl Document for Record {
+    fn file_kind() -> FileKind {
+        RECORD
+    }
+}
+
+impl Document for FileList {
+    fn file_kind() -> FileKind {
+        LIST
+    }
+}
+
+/// Prints a document; `None` when it is none.
+pub fn inspect(path: &str, bytes: &[u8]) -> Option<Result<String>> {
+    let magic: [u8; 8] = *bytes.first_chunk()?;
+    match magic {
+        STATE_MAGIC => Some(State::decode_file(path, bytes).map(|state| format!("{state:#?}\n"))),
+        RECORD_MAGIC => Some(Record::decode_file(path, bytes).map(|record| shown(&record))),
+        LIST_MAGIC => Some(FileList::decode_file(path, bytes).map(|list| format!("{list:#?}\n"))),
+        _ => None,
+    }
+}
+
+/// A record with the schemas of its tables as such.
+fn shown(record: &Record) -> String {
+    let mut text = String::new();
+    for table in &record.tables {
+        text += &match stele_catalog::record::decode_table(&table.table) {
+            Ok((schema, _)) => format!("{schema:#?}\n"),
+            Err(why) => format!("a table record that cannot be decoded: {why}\n"),
+        };
+    }
+    let without_schemas = record.tables.iter().map(|table| TableOf {
+        table: Vec::new(),
+        ..table.clone()
+    });
+    let record = Record {
+        tables: without_schemas.collect(),
+        ..record.clone()
+    };
+    format!("{record:#?}\n{text}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! Backups of tables outside of the data root.
+//!
+//! They are in a folder, an object store or HDFS. The server copies: only it can hold files by snapshots, give numbers to restored ones, and read any kind of data root while
+//! it runs (`docs/adr/0036-the-server-copies-backups.md`). Bytes: `docs/formats/backup.md`. For users: `docs/backups.md`.
+//!
+//! Terms: a *destination* is the place of backups. Its *state* is the list of its backups. A *work* is one order that is carried
+//! out. A *root* is a data root, which files have their numbers in.
+//!
+//! Modules, from the bottom up: [`format`], [`paths`]: bytes and names. [`destination`]: the state and the documents. [`work`]:
+//! progress and rate. [`copy`]: one file. [`create`], [`restore`], [`verify`], [`delete`]: the works. [`works`]: runs them.
+#![forbid(unsafe_code)]
+
+pub mod copy;
+pub mod create;
+pub mod delete;
+pub mod destination;
+mod error;
+pub mod format;
+pub mod paths;
+pub mod restore;
+mod root;
+pub mod verify;
+pub mod work;
+mod works;
+
+pub use error::{BackupError, Result};
+pub use root::DataRoot;
+pub use works::{Backups, OpenDestination};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! Backups of whole servers, in memory.
+
+mod crashes;
+mod deletion;
+mod node;
+mod round_trip;
+mod state;
+mod stopping;

@@ -1,0 +1,222 @@
+//! The works of a server.
+//!
+//! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that ordered it is gone. It ends early when it is called off.
+
+use crate::create::{create, delete_snapshots};
+use crate::delete::delete;
+use crate::destination::Destination;
+use crate::error::{BackupError, Result};
+use crate::format::Entry;
+use crate::restore::restore;
+use crate::root::DataRoot;
+use crate::verify::verify;
+use crate::work::Work;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use stele_client::{
+    BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupTask, BackupWork, ServiceError,
+    ServiceResult,
+};
+use stele_storage::Storage;
+use stele_types::{ErrorKind, TableName};
+
+/// Ended works whose outcomes are kept.
+const ENDED_KEPT: usize = 64;
+/// Most tables that a list of backups shows, over all of them.
+const SHOWN_TABLES_MAX: usize = 10_000;
+
+/// Opens the storage of a destination. It may be made if the flag is set.
+pub type OpenDestination =
+    Arc<dyn Fn(BackupDestination, bool) -> BoxFuture<'static, ServiceResult<Arc<dyn Storage>>> + Send + Sync>;
+
+/// Backups of a server.
+pub struct Backups {
+    root: Arc<DataRoot>,
+    open: OpenDestination,
+    works: Mutex<Works>,
+    /// Destinations that are in use here, by address and options: a folder cannot be opened twice.
+    opened: tokio::sync::Mutex<Vec<(BackupDestination, Weak<dyn Storage>)>>,
+    this: Weak<Backups>,
+}
+
+#[derive(Default)]
+struct Works {
+    last: u64,
+    running: Option<(u64, Arc<Work>)>,
+    ended: BTreeMap<u64, BackupWork>,
+}
+
+impl Backups {
+    /// Of a data root; `open` opens destinations.
+    pub fn new(root: DataRoot, open: OpenDestination) -> Arc<Backups> {
+        Arc::new_cyclic(|this| Backups {
+            root: Arc::new(root),
+            open,
+            works: Mutex::default(),
+            opened: tokio::sync::Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    async fn destination(&self, destination: BackupDestination, make: bool) -> Result<Destination> {
+        let mut opened = self.opened.lock().await;
+        opened.retain(|(_, storage)| storage.strong_count() > 0);
+        let found = opened.iter().find(|(at, _)| *at == destination);
+        let storage = match found.and_then(|(_, storage)| storage.upgrade()) {
+            Some(storage) => storage,
+            None => {
+                let storage = (self.open)(destination.clone(), make).await?;
+                opened.push((destination, Arc::downgrade(&storage)));
+                storage
+            }
+        };
+        drop(opened);
+        Destination::open(storage, make).await
+    }
+
+    /// Does a work to its end.
+    pub async fn run(&self, order: BackupOrder, work: &Arc<Work>) -> Result<BackupOutcome> {
+        let make = matches!(order.task, BackupTask::Create { .. });
+        let destination = self.destination(order.destination, make).await?;
+        match order.task {
+            BackupTask::Create { tables } => {
+                create(&self.root, &destination, &order.backup, &tables, work).await?;
+                Ok(BackupOutcome::default())
+            }
+            BackupTask::Restore { table, target } => {
+                let names = (table.as_ref(), target.as_ref());
+                if names.0.is_none() && names.1.is_some() {
+                    let message = "a name for one table was given, and no table of the backup";
+                    return Err(BackupError::Invalid(message.to_owned()));
+                }
+                let tables = restore(&self.root, &destination, &order.backup, names, work).await?;
+                Ok(BackupOutcome {
+                    tables,
+                    ..BackupOutcome::default()
+                })
+            }
+            BackupTask::Verify => verify(&destination, &order.backup, work).await,
+            BackupTask::Delete => {
+                let entry = delete(&destination, &order.backup, work).await?;
+                // Those of an unfinished backup.
+                delete_snapshots(&self.root, entry.id).await?;
+                Ok(BackupOutcome::default())
+            }
+        }
+    }
+
+    fn end(&self, number: u64, work: &Work, outcome: ServiceResult<BackupOutcome>) {
+        match &outcome {
+            Ok(_) => tracing::info!(number, "a work on backups is done"),
+            Err(error) => tracing::warn!(number, %error, "a work on backups ended"),
+        }
+        let mut works = self.works.lock();
+        assert!(
+            works.running.take().is_some_and(|(running, _)| running == number),
+            "one work runs at a time"
+        );
+        let ended = BackupWork {
+            number,
+            progress: work.progress(),
+            outcome: Some(outcome),
+        };
+        works.ended.insert(number, ended);
+        while works.ended.len() > ENDED_KEPT {
+            works.ended.pop_first();
+        }
+    }
+}
+
+#[async_trait]
+impl BackupAdmin for Backups {
+    async fn begin(&self, order: BackupOrder) -> ServiceResult<u64> {
+        let work = Work::new(self.root.env().clone(), order.bytes_per_second, order.parallel);
+        let number = {
+            let mut works = self.works.lock();
+            if let Some((running, _)) = &works.running {
+                let message = format!("work {running} on backups runs; the server does one at a time");
+                return Err(ServiceError::new(ErrorKind::Unavailable, message));
+            }
+            works.last += 1;
+            works.running = Some((works.last, work.clone()));
+            works.last
+        };
+        let this = self.this.upgrade().ok_or_else(|| BackupError::Cancelled)?;
+        tracing::info!(number, destination = ?order.destination, backup = order.backup, "a work on backups begins");
+        self.root.env().spawn_background("backup", async move {
+            let outcome = this.run(order, &work).await;
+            this.end(number, &work, outcome.map_err(ServiceError::from));
+        });
+        Ok(number)
+    }
+
+    fn work(&self, number: u64) -> ServiceResult<BackupWork> {
+        let works = self.works.lock();
+        if let Some((running, work)) = &works.running
+            && *running == number
+        {
+            return Ok(BackupWork {
+                number,
+                progress: work.progress(),
+                outcome: None,
+            });
+        }
+        let ended = works.ended.get(&number).cloned();
+        ended.ok_or_else(|| ServiceError::not_found(format!("there is no work {number} on backups")))
+    }
+
+    fn cancel(&self, number: u64) -> ServiceResult<()> {
+        if let Some((running, work)) = &self.works.lock().running
+            && *running == number
+        {
+            work.cancel();
+            return Ok(());
+        }
+        self.work(number).map(drop)
+    }
+
+    async fn list(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {
+        let destination = self.destination(destination, false).await?;
+        let mut entries = destination.state().await?.backups;
+        entries.sort_by_key(|entry| entry.begun_micros);
+        let (mut shown, mut backups) = (0, Vec::with_capacity(entries.len()));
+        for entry in entries {
+            let tables = match entry.is_complete() && shown < SHOWN_TABLES_MAX {
+                true => tables_of(&destination, entry.id).await?,
+                false => Vec::new(),
+            };
+            shown += tables.len();
+            backups.push(info(entry, tables));
+        }
+        Ok(backups)
+    }
+}
+
+async fn tables_of(destination: &Destination, backup: u64) -> Result<Vec<TableName>> {
+    let record = match destination.record(backup).await {
+        Ok(record) => record,
+        // The list is wanted most when something is damaged; `verify` names it.
+        Err(error) if error.kind() == ErrorKind::Corruption => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let decoded = record
+        .tables
+        .iter()
+        .filter_map(|table| stele_catalog::record::decode_table(&table.table).ok());
+    Ok(decoded.map(|(schema, _)| schema.name).collect())
+}
+
+fn info(entry: Entry, tables: Vec<TableName>) -> BackupInfo {
+    BackupInfo {
+        completed_micros: entry.is_complete().then_some(entry.completed_micros),
+        name: entry.name,
+        begun_micros: entry.begun_micros,
+        tables,
+        files: entry.files,
+        bytes: entry.bytes,
+        copied_bytes: entry.copied_bytes,
+    }
+}

@@ -1,0 +1,365 @@
+//! `backup create`, `list`, `restore`, `verify` and `delete`.
+//!
+//! The server does the work; a command orders it and shows how far it is. When the server was started in between, the command
+//! orders the same again, and the server continues where it was.
+
+use crate::client::{Client, TableRef};
+use crate::connection::Connection;
+use crate::interrupt::interrupted;
+use crate::progress::{Progress, count};
+use crate::show::print;
+use crate::sizes::{parse_size, show_bytes};
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+use stele_adminapi::{BackupDestination, BackupWork, BeginBackupWorkRequest, DestinationBackup, DestinationOption};
+use tonic::Code;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+/// Between two questions how far the server is.
+const ASKED_EVERY: Duration = Duration::from_millis(300);
+/// Orders of the same work, when the server is started again and again.
+const ORDERS_MAX: usize = 20;
+
+const CREATE: u32 = 1;
+const RESTORE: u32 = 2;
+const VERIFY: u32 = 3;
+const DELETE: u32 = 4;
+
+/// Arguments of `backup`.
+#[derive(Args, Clone, Debug)]
+pub struct BackupArgs {
+    #[command(subcommand)]
+    command: BackupCommand,
+}
+
+/// What to do with backups.
+#[derive(Subcommand, Clone, Debug)]
+enum BackupCommand {
+    /// Copy tables to a destination; only files that no earlier backup there has
+    Create(CreateArgs),
+    /// List the backups at a destination
+    List(ListArgs),
+    /// Make tables of a backup
+    Restore(RestoreArgs),
+    /// Read all files of a backup and compare them with their checksums. Exits with 1 when something is damaged
+    Verify(VerifyArgs),
+    /// Delete a backup, and files that no other backup needs
+    Delete(DeleteArgs),
+}
+
+/// Where backups are.
+#[derive(Args, Clone, Debug)]
+struct DestinationArgs {
+    /// A folder of the server, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
+    destination: String,
+    /// Setting of the object store or of HDFS, as of --data-option of the server; may be repeated. The server's own variables
+    /// are a safer place for secrets
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    options: Vec<String>,
+}
+
+/// How a work is done.
+#[derive(Args, Clone, Debug)]
+struct PaceArgs {
+    /// Bytes that are read or written each second at most, such as 20MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "0", hide_default_value = true)]
+    rate: u64,
+    /// Files that are copied concurrently [default: 4]
+    #[arg(long, value_name = "FILES", default_value_t = 0, hide_default_value = true)]
+    parallel: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+struct CreateArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// The name of the backup. The same name continues a backup that was interrupted
+    #[arg(long, value_name = "NAME")]
+    backup: String,
+    /// A table, as instance/table; may be repeated [default: all tables]
+    #[arg(long = "table", value_name = "TABLE")]
+    tables: Vec<TableRef>,
+    #[command(flatten)]
+    pace: PaceArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ListArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RestoreArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// The name of the backup
+    #[arg(long, value_name = "NAME")]
+    backup: String,
+    /// Only this table, as instance/table [default: all tables of the backup]
+    #[arg(long, value_name = "TABLE")]
+    table: Option<TableRef>,
+    /// The name that the table gets, as instance/table [default: its own]
+    #[arg(long = "as", value_name = "TABLE", requires = "table")]
+    target: Option<TableRef>,
+    #[command(flatten)]
+    pace: PaceArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Args, Clone, Debug)]
+struct VerifyArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// The name of the backup
+    #[arg(long, value_name = "NAME")]
+    backup: String,
+    #[command(flatten)]
+    pace: PaceArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Args, Clone, Debug)]
+struct DeleteArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// The name of the backup; also of one that was not completed
+    #[arg(long, value_name = "NAME")]
+    backup: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Runs a command for backups.
+pub async fn run(args: BackupArgs) -> Result<ExitCode> {
+    match args.command {
+        BackupCommand::Create(args) => create(args).await,
+        BackupCommand::List(args) => list(args).await,
+        BackupCommand::Restore(args) => restore(args).await,
+        BackupCommand::Verify(args) => verify(args).await,
+        BackupCommand::Delete(args) => delete(args).await,
+    }
+}
+
+async fn create(args: CreateArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let tables = args.tables.iter().map(|table| client.table_name(table));
+    let order = BeginBackupWorkRequest {
+        tables: tables.collect(),
+        ..order(CREATE, &args.destination, &args.backup, Some(&args.pace))?
+    };
+    let done = carry_out(&client, order, "copied").await?;
+    let copied = done.bytes_copied;
+    let mut out = format!(
+        "created {}: {} of {}",
+        args.backup,
+        count(done.files, "file"),
+        show_bytes(done.bytes)
+    );
+    let _ = writeln!(
+        out,
+        ", {} copied with {}",
+        count(done.files_copied, "file"),
+        show_bytes(copied)
+    );
+    print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(args: ListArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    print(&show(&client.list_backups(destination(&args.destination)?).await?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn restore(args: RestoreArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let order = BeginBackupWorkRequest {
+        tables: args.table.iter().map(|table| client.table_name(table)).collect(),
+        target: args
+            .target
+            .as_ref()
+            .map(|table| client.table_name(table))
+            .unwrap_or_default(),
+        ..order(RESTORE, &args.destination, &args.backup, Some(&args.pace))?
+    };
+    let done = carry_out(&client, order, "restored").await?;
+    let (files, bytes) = (count(done.files_copied, "file"), show_bytes(done.bytes_copied));
+    print(&format!(
+        "restored {} from {}: {files} of {bytes}\n",
+        done.tables.join(", "),
+        args.backup
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn verify(args: VerifyArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let order = order(VERIFY, &args.destination, &args.backup, Some(&args.pace))?;
+    let done = carry_out(&client, order, "verified").await?;
+    if done.damage.is_empty() {
+        let (files, bytes) = (count(done.files, "file"), show_bytes(done.bytes));
+        print(&format!("verified {}: {files} of {bytes}, no damage\n", args.backup))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for damage in &done.damage {
+        print(&format!("damage: {damage}\n"))?;
+    }
+    if done.more_damage > 0 {
+        print(&format!("damage: and {} more\n", done.more_damage))?;
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+async fn delete(args: DeleteArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    carry_out(
+        &client,
+        order(DELETE, &args.destination, &args.backup, None)?,
+        "deleted",
+    )
+    .await?;
+    print(&format!("deleted {}\n", args.backup))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn destination(args: &DestinationArgs) -> Result<BackupDestination> {
+    let mut options = Vec::with_capacity(args.options.len());
+    for option in &args.options {
+        let (key, value) = option
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--option {option}: not KEY=VALUE"))?;
+        options.push(DestinationOption {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        });
+    }
+    Ok(BackupDestination {
+        address: args.destination.clone(),
+        options,
+    })
+}
+
+fn order(task: u32, at: &DestinationArgs, backup: &str, pace: Option<&PaceArgs>) -> Result<BeginBackupWorkRequest> {
+    Ok(BeginBackupWorkRequest {
+        destination: Some(destination(at)?),
+        backup: backup.to_owned(),
+        task,
+        bytes_per_second: pace.map_or(0, |pace| pace.rate),
+        parallel: pace.map_or(0, |pace| pace.parallel),
+        ..BeginBackupWorkRequest::default()
+    })
+}
+
+/// Has the server do a work to its end, and shows how far it is. An interrupt calls it off.
+async fn carry_out(client: &Client, order: BeginBackupWorkRequest, verb: &'static str) -> Result<BackupWork> {
+    let mut progress = Progress::of_files(verb);
+    for attempt in 0..ORDERS_MAX {
+        let begun = client.begin_backup_work(order.clone()).await?;
+        let Some(done) = follow(client, begun.number, &mut progress).await? else {
+            progress.say("the server was started again; the work is ordered once more");
+            continue;
+        };
+        let is_repeated_delete = attempt > 0 && order.task == DELETE && done.code == Code::NotFound as u32;
+        if done.code != 0 && !is_repeated_delete {
+            progress.finish();
+            bail!("{}", done.error);
+        }
+        progress.finish();
+        return Ok(done);
+    }
+    bail!("the server was started {ORDERS_MAX} times before the work was done")
+}
+
+/// Waits for the end of a work; `None` when the server does not know it any more.
+async fn follow(client: &Client, number: u64, progress: &mut Progress) -> Result<Option<BackupWork>> {
+    let mut is_cancelled = false;
+    let interrupted = interrupted();
+    tokio::pin!(interrupted);
+    loop {
+        let Some(work) = client.backup_work(number).await? else {
+            return Ok(None);
+        };
+        progress.expect(work.bytes);
+        progress.note(work.step.clone());
+        progress.update(work.files_done, work.bytes_done);
+        if work.is_done {
+            return Ok(Some(work));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ASKED_EVERY) => {}
+            () = &mut interrupted, if !is_cancelled => {
+                progress.say("called off; the same command continues");
+                client.cancel_backup_work(number).await?;
+                is_cancelled = true;
+            }
+        }
+    }
+}
+
+fn show(backups: &[DestinationBackup]) -> String {
+    let mut out = String::new();
+    for backup in backups {
+        let begun = backup.begun_micros / MICROS_PER_SECOND;
+        let _ = match backup.completed_micros {
+            Some(_) => writeln!(
+                out,
+                "{}  at {begun} s since 1970, {} of {}, {} of them not in earlier ones; {}",
+                backup.name,
+                count(backup.files, "file"),
+                show_bytes(backup.bytes),
+                show_bytes(backup.copied_bytes),
+                backup.tables.join(", ")
+            ),
+            None => writeln!(out, "{}  begun at {begun} s since 1970, not complete", backup.name),
+        };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_read_as_text() {
+        let backup = DestinationBackup {
+            name: "b".to_owned(),
+            begun_micros: 1_600_000_000_000_000,
+            completed_micros: Some(1_600_000_060_000_000),
+            tables: vec!["i/t".to_owned(), "i/u".to_owned()],
+            files: 3,
+            bytes: 2048,
+            copied_bytes: 1024,
+        };
+        let unfinished = DestinationBackup {
+            completed_micros: None,
+            ..backup.clone()
+        };
+        assert_eq!(
+            show(&[backup, unfinished]),
+            "b  at 1600000000 s since 1970, 3 files of 2.0KiB, 1.0KiB of them not in earlier ones; i/t, i/u\n\
+             b  begun at 1600000000 s since 1970, not complete\n"
+        );
+    }
+
+    #[test]
+    fn options_are_pairs() {
+        let args = |option: &str| DestinationArgs {
+            destination: "s3://b/p".to_owned(),
+            options: vec![option.to_owned()],
+        };
+        let good = destination(&args("endpoint=http://h:1?a=b")).unwrap();
+        assert_eq!(good.options[0].value, "http://h:1?a=b");
+        assert!(destination(&args("endpoint")).is_err());
+    }
+}

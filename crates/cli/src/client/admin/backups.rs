@@ -1,0 +1,52 @@
+//! Calls for backups at destinations.
+//!
+//! The service is Stele's own. Other servers of the Bigtable API do not have it.
+
+use super::super::Client;
+use super::own::refusal;
+use super::{ADMIN_TIMEOUT, Retry};
+use anyhow::{Context, Result};
+use stele_adminapi::{
+    BackupDestination, BackupWork, BeginBackupWorkRequest, CancelBackupWorkRequest, DestinationBackup,
+    GetBackupWorkRequest, ListDestinationRequest,
+};
+use tonic::{Code, Request};
+
+/// The feature, for the error of a server without these calls.
+const WHAT: &str = "backups at destinations";
+
+impl Client {
+    /// Begins a work.
+    pub async fn begin_backup_work(&self, request: BeginBackupWorkRequest) -> Result<BackupWork> {
+        let answer = call!(self.own, begin_backup_work, request).map_err(|status| refusal(WHAT, &status));
+        answer.context("cannot begin")
+    }
+
+    /// A work; `None` when the server does not know it, because it was started since.
+    pub async fn backup_work(&self, number: u64) -> Result<Option<BackupWork>> {
+        let request = GetBackupWorkRequest { number };
+        match call!(self.own, backup_work, request) {
+            Ok(work) => Ok(Some(work)),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(refusal(WHAT, &status)).context("the work goes on; its state is unknown"),
+        }
+    }
+
+    /// Calls a work off.
+    pub async fn cancel_backup_work(&self, number: u64) -> Result<()> {
+        let request = CancelBackupWorkRequest { number };
+        let answer = call!(self.own, cancel_backup_work, request).map_err(|status| refusal(WHAT, &status));
+        answer.context("cannot cancel")
+    }
+
+    /// The backups at a destination, oldest first.
+    pub async fn list_backups(&self, destination: BackupDestination) -> Result<Vec<DestinationBackup>> {
+        let address = destination.address.clone();
+        let request = ListDestinationRequest {
+            destination: Some(destination),
+        };
+        let answer = call!(self.own, list_destination, request).map_err(|status| refusal(WHAT, &status));
+        let answer = answer.with_context(|| format!("cannot list the backups at {address}"))?;
+        Ok(answer.backups)
+    }
+}

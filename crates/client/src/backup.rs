@@ -1,0 +1,141 @@
+//! Backups at destinations outside of the data root, as front ends order them.
+//!
+//! A backup is made by a *work* of the server: it takes as long as copying takes, and goes on when the client that ordered it
+//! is gone. The server does one work at a time. An interrupted work is continued by the same order.
+
+use crate::error::{ServiceError, ServiceResult};
+use serde::{Deserialize, Serialize};
+use stele_types::{ErrorKind, TableName};
+
+/// Where backups are: a folder of the server, a prefix of an object store or a directory of HDFS.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupDestination {
+    /// The address, as the server's own data have one.
+    pub address: String,
+    /// Settings of the store, with keys as the server's own data have them. They may be secret.
+    pub options: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for BackupDestination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+/// What to do at a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackupTask {
+    /// Makes a backup, or completes one that was begun under this name.
+    Create {
+        /// Of these tables; of all if there are none.
+        tables: Vec<TableName>,
+    },
+    /// Makes tables of a backup. None of them may exist.
+    Restore {
+        /// Only this table, if any.
+        table: Option<TableName>,
+        /// The name that it gets, if it is another.
+        target: Option<TableName>,
+    },
+    /// Reads all files of a backup and compares them with their checksums.
+    Verify,
+    /// Deletes a backup, and files that no other needs.
+    Delete,
+}
+
+/// An order of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupOrder {
+    /// Where.
+    pub destination: BackupDestination,
+    /// The name of the backup.
+    pub backup: String,
+    /// What to do.
+    pub task: BackupTask,
+    /// Bytes that are read or written each second at most; `None` for as many as possible.
+    pub bytes_per_second: Option<u64>,
+    /// Files that are copied concurrently; 0 for the server's default.
+    pub parallel: u32,
+}
+
+/// How far a work is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackupProgress {
+    /// The step that runs, in words.
+    pub step: String,
+    /// Files of the backup, as far as that is known.
+    pub files: u64,
+    /// Of these, files that are done.
+    pub files_done: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Of these, bytes that are done: copied, read, or there before.
+    pub bytes_done: u64,
+    /// Files that this work copied.
+    pub files_copied: u64,
+    /// Bytes that this work copied.
+    pub bytes_copied: u64,
+}
+
+/// A work that runs, or has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupWork {
+    /// Its number on this server since its start.
+    pub number: u64,
+    /// How far it is.
+    pub progress: BackupProgress,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<ServiceResult<BackupOutcome>>,
+}
+
+/// The result of a work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackupOutcome {
+    /// Tables that were restored.
+    pub tables: Vec<TableName>,
+    /// Damage that was found, at most a hundred of it.
+    pub damage: Vec<String>,
+    /// Damage beyond those.
+    pub more_damage: u64,
+}
+
+/// A backup at a destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// Its name.
+    pub name: String,
+    /// Wall-clock microseconds at which it was begun.
+    pub begun_micros: i64,
+    /// Wall-clock microseconds at which it was complete; `None` while it is not.
+    pub completed_micros: Option<i64>,
+    /// Its tables.
+    pub tables: Vec<TableName>,
+    /// Its files.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Of these, bytes that are not those of earlier backups.
+    pub copied_bytes: u64,
+}
+
+/// Backups at destinations. The server keeps the outcomes of the last works.
+#[async_trait::async_trait]
+pub trait BackupAdmin: Send + Sync + 'static {
+    /// Begins a work and returns its number. `Unavailable` while another runs.
+    async fn begin(&self, order: BackupOrder) -> ServiceResult<u64>;
+
+    /// A work; `NotFound` for one that ended long ago, or before the server was started.
+    fn work(&self, number: u64) -> ServiceResult<BackupWork>;
+
+    /// Calls a work off; returns immediately. The same order continues it.
+    fn cancel(&self, number: u64) -> ServiceResult<()>;
+
+    /// The backups at a destination, oldest first.
+    async fn list(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>>;
+}
+
+/// The error of a server that cannot make backups.
+pub(crate) fn no_backups() -> ServiceError {
+    let message = "this server makes no backups at destinations: servers of a cluster do not make them yet";
+    ServiceError::new(ErrorKind::Unimplemented, message)
+}

@@ -1,0 +1,147 @@
+//! Tables that are kept after they were deleted, and before drops.
+
+use super::*;
+use stele_client::TableAdmin;
+use stele_types::{AccessRule, Kept, Member, Resource, Rights};
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+fn name() -> TableName {
+    TableName::new("n", "t")
+}
+
+async fn with_table() -> (Arc<Unsure>, Arc<Noting>, Arc<Master>) {
+    let (coord, _, tablets, master) = unsure(false).await;
+    let with_family = NewTable {
+        families: vec![new_family()],
+        ..new_table(&name())
+    };
+    master.create_table(with_family).await.unwrap();
+    master.keep_deleted_for(GRACE);
+    (coord, tablets, master)
+}
+
+async fn kept(master: &Master) -> Vec<(String, Kept)> {
+    let found = master.kept_tables(Some("n")).await.unwrap();
+    found
+        .iter()
+        .map(|info| (info.schema.name.table.clone(), info.kept.unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_deleted_table_comes_back_with_its_families_and_rules() {
+    let (_, tablets, master) = with_table().await;
+    let rule = AccessRule::whole(Member::User("u".into()), Rights::READ);
+    let resource = Resource::Table(name());
+    master
+        .catalog
+        .set_rules(&resource, vec![rule.clone()], None)
+        .await
+        .unwrap();
+    let before = master.entry(&name()).unwrap().schema.clone();
+    master.delete_table(&name()).await.unwrap();
+    assert!(master.entry(&name()).is_err() && master.catalog.view().access.is_empty());
+    assert_eq!(kept(&master).await, [("t".to_owned(), Kept::DeletedTable)]);
+    assert!(
+        master.list_snapshots(None).await.unwrap().is_empty(),
+        "it is none that a client has taken"
+    );
+    let made = master.undelete_table(&name()).await.unwrap();
+    assert_eq!(made.families, before.families);
+    assert_ne!(made.id, before.id);
+    assert_eq!(master.catalog.view().access[&resource].rules[..], [rule]);
+    assert!(kept(&master).await.is_empty() && tablets.snapshots.lock().is_empty());
+    let again = master.undelete_table(&name()).await.unwrap_err();
+    assert_eq!(again.kind, ErrorKind::AlreadyExists);
+    let never = master.undelete_table(&TableName::new("n", "u")).await.unwrap_err();
+    assert_eq!(never.kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn the_last_of_a_name_comes_back_and_outlives_its_namespace() {
+    let (_, _, master) = with_table().await;
+    master.delete_table(&name()).await.unwrap();
+    master.create_table(new_table(&name())).await.unwrap();
+    master.delete_namespace("n").await.unwrap();
+    assert_eq!(kept(&master).await.len(), 2);
+    let made = master.undelete_table(&name()).await.unwrap();
+    assert!(made.families.is_empty(), "the second one had none");
+    assert!(master.catalog.view().namespaces.contains_key("n"));
+    assert_eq!(kept(&master).await.len(), 1, "the first one is still kept");
+}
+
+#[tokio::test]
+async fn drops_keep_the_table_as_it_was() {
+    let (_, tablets, master) = with_table().await;
+    master
+        .drop_row_range(&name(), RowRange::prefix(&Bytes::from_static(b"a")))
+        .await
+        .unwrap();
+    let drop = vec![FamilyChange::Drop { name: "f".to_owned() }];
+    master.modify_families(&name(), drop).await.unwrap();
+    master.truncate(&name(), true).await.unwrap();
+    let events: Vec<Kept> = kept(&master).await.into_iter().map(|(_, event)| event).collect();
+    assert_eq!(events, [Kept::DroppedRows, Kept::DroppedFamilies, Kept::Truncated]);
+    let found = master.kept_tables(Some("n")).await.unwrap();
+    let families: Vec<usize> = found.iter().map(|info| info.schema.families.len()).collect();
+    assert_eq!(families, [1, 1, 0], "as before each of them");
+    let cloned = master
+        .clone_snapshot(&found[1].name, &TableName::new("n", "old"), None)
+        .await;
+    assert_eq!(cloned.unwrap().families.len(), 1);
+    for _ in 0..20 {
+        master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    }
+    assert_eq!(kept(&master).await.len(), 8, "the oldest ones are given up");
+    assert_eq!(tablets.snapshots.lock().len(), 8);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_without_a_grace_or_for_want_of_space() {
+    let (_, tablets, master) = with_table().await;
+    master.keep_deleted_for(Duration::ZERO);
+    master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    assert!(kept(&master).await.is_empty());
+    master.keep_deleted_for(GRACE);
+    master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    tablets.is_full.store(true, Ordering::Relaxed);
+    master.delete_table(&name()).await.unwrap();
+    assert_eq!(kept(&master).await, [("t".to_owned(), Kept::DroppedRows)]);
+    assert_eq!(master.give_up_kept().await.unwrap(), 1);
+    assert_eq!(master.give_up_kept().await.unwrap(), 0);
+    assert!(kept(&master).await.is_empty() && tablets.snapshots.lock().is_empty());
+}
+
+/// A table whose files cannot be listed can be deleted all the same.
+#[tokio::test]
+async fn a_table_that_cannot_be_kept_is_deleted() {
+    let (_, tablets, master) = with_table().await;
+    tablets.takes_no_snapshots.store(true, Ordering::Relaxed);
+    master.delete_table(&name()).await.unwrap();
+    assert!(kept(&master).await.is_empty() && master.entry(&name()).is_err());
+}
+
+/// The snapshot is there and the deletion is not: the table is not shown as deleted.
+#[tokio::test]
+async fn a_deletion_that_did_not_happen_is_not_shown() {
+    let (_, _, master) = with_table().await;
+    let entry = master.entry(&name()).unwrap();
+    master.keep(&entry, Kept::DeletedTable, true).await.unwrap();
+    assert!(kept(&master).await.is_empty());
+    assert_eq!(
+        master.undelete_table(&name()).await.unwrap_err().kind,
+        ErrorKind::AlreadyExists
+    );
+}
+
+#[tokio::test]
+async fn kept_tables_expire() {
+    let (_, tablets, master) = with_table().await;
+    master.keep_deleted_for(Duration::from_millis(30));
+    master.delete_table(&name()).await.unwrap();
+    assert_eq!(kept(&master).await.len(), 1);
+    master.env.sleep(Duration::from_millis(50)).await;
+    assert_eq!(master.delete_expired().await.unwrap(), 1);
+    assert!(kept(&master).await.is_empty() && tablets.snapshots.lock().is_empty());
+}

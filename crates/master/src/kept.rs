@@ -1,0 +1,173 @@
+//! Accidents can be undone.
+//!
+//! Before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that expires after a grace. It costs no space until compactions replace files, and a deletion frees the files when it expires. It is not among the
+//! snapshots that clients list. When the disk is full, and when a snapshot cannot be taken, nothing is kept: dropping a table must
+//! always be possible, and free space then.
+//!
+//! Invariant: a table is kept before anything of it is dropped.
+
+use crate::error::from_catalog;
+use crate::master::Master;
+use crate::snapshots::info;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stele_catalog::{CatalogError, SnapshotEntry, TableEntry};
+use stele_client::{ServiceError, ServiceResult, SnapshotInfo, SnapshotName};
+use stele_types::{Kept, Resource, RowSet, TableName, TableSchema, TabletId};
+
+/// Most snapshots that are kept of one table before drops of its rows and families: a client may drop rows every second. The
+/// oldest goes.
+const KEPT_OF_TABLE_MAX: usize = 8;
+
+impl Master {
+    /// Keeps deleted tables, and tables before drops, for this long from now on. Zero keeps nothing.
+    pub fn keep_deleted_for(&self, grace: Duration) {
+        let micros = i64::try_from(grace.as_micros()).unwrap_or(i64::MAX);
+        self.grace_micros.store(micros, Ordering::Relaxed);
+    }
+
+    fn grace_micros(&self) -> i64 {
+        self.grace_micros.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a table before rows of it are dropped. Tablets without any of these rows lose nothing, so they are not flushed.
+    pub(crate) async fn keep_rows(&self, table: &TableEntry, rows: &RowSet) -> ServiceResult<()> {
+        if self.grace_micros() == 0 {
+            return Ok(());
+        }
+        let concerned = table
+            .tablets()
+            .iter()
+            .filter(|tablet| !rows.intersect(&tablet.range).is_empty());
+        for tablet in concerned {
+            if let Err(error) = self.tablets.flush(tablet.id).await {
+                tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
+                return Ok(());
+            }
+        }
+        self.keep(table, Kept::DroppedRows, false).await
+    }
+
+    /// Takes a snapshot of a table before something of it is dropped, after a flush of all its tablets if `flush`. Within a change.
+    pub(crate) async fn keep(&self, table: &TableEntry, why: Kept, flush: bool) -> ServiceResult<()> {
+        let grace = self.grace_micros();
+        if grace == 0 || self.tablets.is_short_of_space().await {
+            return Ok(());
+        }
+        self.find_out_snapshot().await.map_err(from_catalog)?;
+        self.replacements.decide_for(&table.schema.name).await?;
+        let created_micros = self.env.wall_micros();
+        let id = self.new_snapshot_id().await?;
+        let namespace = table.schema.name.namespace.clone();
+        let name = SnapshotName::new(namespace, format!("kept-{:016x}", id.0));
+        let expires_micros = Some(created_micros.saturating_add(grace));
+        if let Err(error) = self.check_new(&name, &[], expires_micros) {
+            tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
+            return Ok(());
+        }
+        let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
+        let count = tablets.len() as u64;
+        let files = match self.tablets.take_snapshot(id, tablets, flush).await {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
+                return Ok(());
+            }
+        };
+        let rules = self
+            .catalog
+            .view()
+            .access
+            .get(&Resource::Table(table.schema.name.clone()))
+            .cloned();
+        let entry = SnapshotEntry {
+            id,
+            name: (name.namespace, name.name),
+            schema: table.schema.clone(),
+            created_micros,
+            completed_micros: self.env.wall_micros(),
+            expires_micros,
+            front_end_data: bytes::Bytes::new(),
+            parts: files.parts,
+            tablets: count,
+            bytes: files.bytes,
+            kept: Some(why),
+            rules: rules.map(|found| found.rules).unwrap_or_default(),
+            version: 0,
+        };
+        self.record(entry).await?;
+        match why {
+            Kept::DeletedTable => Ok(()),
+            _ => self.limit_kept(&table.schema.name).await,
+        }
+    }
+
+    /// Deletes the oldest snapshots that are kept of a table beyond the limit.
+    async fn limit_kept(&self, table: &TableName) -> ServiceResult<()> {
+        let mut kept = self.kept_entries(Some(&table.namespace));
+        kept.retain(|entry| entry.schema.name == *table && entry.kept != Some(Kept::DeletedTable));
+        kept.sort_by_key(|entry| entry.id);
+        let surplus = kept.len().saturating_sub(KEPT_OF_TABLE_MAX);
+        for entry in kept.into_iter().take(surplus) {
+            self.delete_snapshot_locked(&info(&entry).name.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// While the disk is full: deletes the oldest snapshot that is kept; how many.
+    pub(crate) async fn give_up_kept(&self) -> ServiceResult<usize> {
+        if !self.tablets.is_short_of_space().await {
+            return Ok(0);
+        }
+        let mut kept = self.kept_entries(None);
+        kept.sort_by_key(|entry| entry.id);
+        let Some(oldest) = kept.first() else {
+            return Ok(0);
+        };
+        let _changing = self.changing.lock().await;
+        let name = info(oldest).name.clone();
+        tracing::warn!(table = %oldest.schema.name, "a kept table is given up, because the disk is full");
+        self.delete_snapshot_locked(&name).await.map(|()| 1)
+    }
+
+    /// The snapshots that are kept. One of a deletion that did not happen is left out: its table is still there.
+    fn kept_entries(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotEntry>> {
+        let view = self.catalog.view();
+        let is_wanted = |entry: &&Arc<SnapshotEntry>| {
+            let there = || {
+                view.table(&entry.schema.name)
+                    .is_some_and(|table| table.schema.id == entry.schema.id)
+            };
+            let is_of = namespace.is_none_or(|wanted| entry.name.0 == wanted);
+            is_of && entry.kept.is_some_and(|kept| kept != Kept::DeletedTable || !there())
+        };
+        view.snapshots.values().filter(is_wanted).cloned().collect()
+    }
+
+    /// The same as front ends see them.
+    pub(crate) fn kept_of(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
+        self.kept_entries(namespace).iter().map(|entry| info(entry)).collect()
+    }
+
+    /// Makes a deleted table again, with its rules. Within a change.
+    pub(crate) async fn undelete_locked(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        if self.catalog.view().table(table).is_some() {
+            return Err(from_catalog(CatalogError::TableExists(table.clone())));
+        }
+        let mut kept = self.kept_entries(Some(&table.namespace));
+        kept.retain(|entry| entry.kept == Some(Kept::DeletedTable) && entry.schema.name == *table);
+        let newest = kept.into_iter().max_by_key(|entry| entry.id);
+        let not_kept = || ServiceError::not_found(format!("no table {table} was deleted that is still kept"));
+        let newest = newest.ok_or_else(not_kept)?;
+        let name = info(&newest).name.clone();
+        let made = self.clone_locked(&name, table, None).await?;
+        if !newest.rules.is_empty() {
+            let resource = Resource::Table(table.clone());
+            let set = self.catalog.set_rules(&resource, newest.rules.to_vec(), None).await;
+            set.map_err(from_catalog)?;
+        }
+        self.delete_snapshot_locked(&name).await?;
+        Ok(made)
+    }
+}

@@ -1,0 +1,165 @@
+//! Opens destinations of backups.
+//!
+//! A destination is marked by its `FORMAT` (`docs/formats/backup.md`), which is looked at before anything is opened: opening a
+//! folder tidies it up, and opening a directory of HDFS ends its owner. A folder and a directory of HDFS are used by one process at
+//! a time; a prefix of an object store by any number.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "runs before the storage is opened, because opening it already tidies up"
+)]
+
+use crate::config::{Place, parse_place};
+use anyhow::Context;
+use std::path::Path;
+use std::sync::Arc;
+use stele_backup::OpenDestination;
+use stele_backup::paths::{FORMAT, FORMAT_TEXT};
+use stele_client::{BackupDestination, ServiceError, ServiceResult};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
+use stele_objects::{ObjectMetrics, ObjectStorage};
+use stele_storage::local::LocalStorage;
+use stele_storage::{Storage, StorageError};
+use stele_types::ErrorKind;
+use tokio::runtime::Handle;
+
+/// Opens destinations for a server.
+pub fn opener(env: Env) -> OpenDestination {
+    Arc::new(move |destination, make| {
+        let env = env.clone();
+        Box::pin(open(destination, make, env))
+    })
+}
+
+async fn open(destination: BackupDestination, make: bool, env: Env) -> ServiceResult<Arc<dyn Storage>> {
+    let place = parse_place(&destination.address, &destination.options);
+    let place = place.map_err(|error| ServiceError::invalid(format!("destination: {error:#}")))?;
+    let opened = match &place {
+        Place::Folder(root) if !root.is_absolute() => {
+            return Err(ServiceError::invalid(
+                "destination: a folder of the server has an absolute path",
+            ));
+        }
+        Place::Folder(root) => open_folder(root, make, env),
+        // Of the server's metrics only the requests of its own data are part.
+        Place::Objects(address) => match ObjectStorage::share(address, env, None, ObjectMetrics::default()).await {
+            Ok(objects) => Ok(objects as Arc<dyn Storage>),
+            Err(error) => Err(error.into()),
+        },
+        Place::Hdfs(address) => {
+            let format = HdfsStorage::peek(address, env.clone(), FORMAT).await;
+            match format {
+                Ok(Some(text)) if text == FORMAT_TEXT.as_bytes() => open_hdfs(address, env).await,
+                Ok(None) if make => match HdfsStorage::any_key(address, env.clone()).await {
+                    Ok(None) => open_hdfs(address, env).await,
+                    Ok(Some(key)) => Err(foreign(&key)),
+                    Err(error) => Err(error.into()),
+                },
+                Ok(None) => Err(no_backups()),
+                Ok(Some(_)) => Err(foreign(FORMAT)),
+                Err(error) => Err(error.into()),
+            }
+        }
+    };
+    opened.map_err(|error| {
+        let storage = error.downcast_ref::<StorageError>().map(StorageError::kind);
+        ServiceError::new(
+            storage.unwrap_or(ErrorKind::InvalidArgument),
+            format!("{place}: {error:#}"),
+        )
+    })
+}
+
+/// On a thread of its own: the future of opening cannot be sent to another one.
+async fn open_hdfs(address: &HdfsAddress, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+    let (address, runtime) = (address.clone(), Handle::current());
+    let open = move || {
+        let metrics = HdfsMetrics::new(&Metrics::new());
+        runtime.block_on(HdfsStorage::open(&address, env, None, metrics))
+    };
+    let opened = tokio::task::spawn_blocking(open).await.context("the thread ended")?;
+    Ok(opened? as Arc<dyn Storage>)
+}
+
+fn open_folder(root: &Path, make: bool, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+    match std::fs::read(root.join(FORMAT)) {
+        Ok(text) if text == FORMAT_TEXT.as_bytes() => {}
+        Ok(_) => return Err(foreign(FORMAT)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_new(root, make)?,
+        Err(error) => return Err(error).with_context(|| format!("{FORMAT} cannot be read")),
+    }
+    Ok(LocalStorage::open(root, env)?)
+}
+
+/// A folder without a format must be new: it may hold only the files of an interrupted first use.
+fn check_new(root: &Path, make: bool) -> anyhow::Result<()> {
+    if !make {
+        return Err(no_backups());
+    }
+    let entries = match std::fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).context("the folder cannot be read"),
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let is_tmp = name == "tmp" && std::fs::read_dir(root.join("tmp"))?.next().is_none();
+        if name != "LOCK" && name != "lost+found" && !is_tmp {
+            return Err(foreign(&name.to_string_lossy()));
+        }
+    }
+    Ok(())
+}
+
+fn foreign(name: &str) -> anyhow::Error {
+    anyhow::anyhow!("not empty and not a place of backups of Stele (it has {name:?}); give another")
+}
+
+fn no_backups() -> anyhow::Error {
+    anyhow::anyhow!("holds no backups of Stele")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+
+    fn at(address: &str) -> BackupDestination {
+        BackupDestination {
+            address: address.to_owned(),
+            options: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_places_of_backups_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let env = TokioRuntime::current();
+        let refused = async |address: &str, make| open(at(address), make, env.clone()).await.err().map(|e| e.message);
+        assert!(refused("backups", true).await.unwrap().contains("absolute"));
+        assert!(
+            refused("ftp://host/x", true)
+                .await
+                .unwrap()
+                .contains("neither a folder")
+        );
+        assert!(refused(&path("absent"), false).await.unwrap().contains("no backups"));
+        std::fs::create_dir_all(folder.path().join("home/tmp")).unwrap();
+        std::fs::write(folder.path().join("home/tmp/mine"), "mine").unwrap();
+        assert!(refused(&path("home"), true).await.unwrap().contains("not empty"));
+        assert!(
+            folder.path().join("home/tmp/mine").exists(),
+            "a foreign folder is not touched"
+        );
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        std::fs::write(folder.path().join("data/FORMAT"), "stele-data 1\n").unwrap();
+        assert!(refused(&path("data"), true).await.unwrap().contains("not empty"));
+        let opened = open(at(&path("new")), true, env.clone()).await.unwrap();
+        stele_backup::destination::Destination::open(opened, true)
+            .await
+            .unwrap();
+        assert_eq!(refused(&path("new"), false).await, None);
+    }
+}
