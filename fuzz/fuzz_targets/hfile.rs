@@ -1,4 +1,4 @@
-//! HFiles: any bytes are refused or are read within bounds, as a file and as a data block, also without checksums.
+//! HFiles: any bytes are refused or read within bounds, also without checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

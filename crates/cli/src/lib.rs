@@ -3,8 +3,8 @@
 //! They work against any server of that API, so nothing here knows how Stele stores data. [`Command`] is embedded in the
 //! binary's command line, [`run`] executes one.
 //!
-//! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
-//! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
+//! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network.
+//! [`checkpoint`], [`compression`], [`progress`] know files. [`client`] knows the network. [`import`], [`export`],
 //! [`show`], [`schema`], [`groups`], [`settings`], [`explain`], [`snapshots`] and [`backups`] are the
 //! commands, and [`shell`] runs some of them on one connection. [`top`], [`slow`] and [`health`] ask the HTTP port of a server over [`http`].
 //!

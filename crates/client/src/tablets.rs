@@ -122,7 +122,7 @@ pub struct TabletSample {
 pub struct SplitPolicy {
     /// Servers that may have tablets.
     pub servers: usize,
-    /// Tables with few tablets for so many servers: their limit is divided by this.
+    /// Tables with few tablets for this number of servers: their limit is divided by this.
     pub divisors: BTreeMap<TableId, u64>,
 }
 

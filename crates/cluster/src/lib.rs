@@ -39,6 +39,7 @@ mod rules;
 mod session;
 mod status;
 mod sweeping;
+mod tablet_answers;
 mod tablet_calls;
 mod term;
 

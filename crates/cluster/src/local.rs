@@ -5,7 +5,7 @@ use crate::members::Members;
 use crate::messages::{Call, Request, ServerReport, TabletReport, TabletState};
 use crate::peers::Peers;
 use crate::reporting::Reporting;
-use crate::tablet_calls;
+use crate::tablet_answers;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -297,7 +297,9 @@ impl Local {
                 let probe = self.peers.probe(suspect).await;
                 codec::encode(&(probe == Probe::Gone))
             }
-            Request::Tablets(call) => tablet_calls::answer(self, call).await,
+            Request::Tablets(call) => {
+                tablet_answers::answer(&self.server, |tablets| self.keep_closed(tablets), call).await
+            }
             request @ (Request::Admin(_) | Request::Cluster(_)) => match self.leader() {
                 Some(leader) => leader.answer(request).await,
                 None => Err(ServiceError::new(

@@ -1,4 +1,4 @@
-//! Reports of this member, without what its leader knows already.
+//! Reports of this member, without tablets that its leader knows already.
 //!
 //! A leader asks several times a second, and a server may have thousands of tablets that change rarely.
 

@@ -55,7 +55,9 @@ struct ForeignFile {
 impl ReadFile for ForeignFile {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         check_range(&self.url, offset, len, self.len())?;
-        self.file.read(offset, len).await
+        let bytes = self.file.read(offset, len).await?;
+        assert_eq!(bytes.len(), len, "a range within a file is read whole");
+        Ok(bytes)
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {

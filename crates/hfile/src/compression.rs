@@ -1,7 +1,7 @@
 //! Decompression of blocks.
 //!
 //! Codecs of Hadoop that compress in blocks (Snappy, LZ4, and HBase's Zstandard) frame their output: bytes before
-//! compression (4), then *chunks*, each with its length (4), until these bytes are complete; all of this as often as
+//! compression (4), then *chunks*, each with its length (4), until these bytes are complete. All of this is repeated as often as
 //! needed. gzip, and Hadoop's own Zstandard, are streams without such frames.
 
 use crate::error::{Decoded, Malformed};

@@ -1,4 +1,4 @@
-//! The data index: the first key and the place of each data block, or of a block of the level below.
+//! The data index: the first key and the place of each block below.
 //!
 //! | block | content, big-endian |
 //! |---|---|

@@ -7,7 +7,6 @@ use crate::index::{self, IndexEntry, LEVELS_MAX};
 use crate::info::FileInfo;
 use crate::key::row_of;
 use crate::plain::Layout;
-use crate::scan::Scan;
 use crate::trailer::{Trailer, tail_of};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -77,11 +76,6 @@ impl HFile {
             None => Malformed::new("cells, but no last key"),
         };
         row.map(Some).map_err(|malformed| self.corrupt(malformed))
-    }
-
-    /// A reading of all cells, which reads about this many bytes of the file in one piece.
-    pub fn scan(self: &Arc<Self>, piece_bytes: usize) -> Scan {
-        Scan::new(Arc::clone(self), piece_bytes)
     }
 
     pub(crate) fn corrupt(&self, malformed: Malformed) -> HFileError {

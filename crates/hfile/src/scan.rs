@@ -58,6 +58,13 @@ impl CellBlock {
     }
 }
 
+impl HFile {
+    /// A reading of all cells, which reads about this many bytes of the file in one piece.
+    pub fn scan(self: &Arc<Self>, piece_bytes: usize) -> Scan {
+        Scan::new(Arc::clone(self), piece_bytes)
+    }
+}
+
 impl Scan {
     /// Reads about this many bytes in one piece.
     pub(crate) fn new(file: Arc<HFile>, piece_bytes: usize) -> Self {

@@ -73,7 +73,9 @@ struct ForeignObject {
 impl ReadFile for ForeignObject {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         check_range(&self.url, offset, len, self.len)?;
-        self.store.get_range(&self.key, offset, len).await
+        let bytes = self.store.get_range(&self.key, offset, len).await?;
+        assert_eq!(bytes.len(), len, "a range within an object is read whole");
+        Ok(bytes)
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {

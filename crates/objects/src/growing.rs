@@ -297,7 +297,9 @@ impl AppendFile for GrowingAppend {
 
     fn reading_cost(&self) -> u64 {
         let parts = self.next.map_or(0, |next| u64::from(next) - 1);
-        self.len.max(parts * self.shared.part_cost())
+        let cost = self.len.max(parts * self.shared.part_cost());
+        debug_assert!(cost >= self.len, "a reading transfers all bytes");
+        cost
     }
 }
 
@@ -398,6 +400,10 @@ impl ReadFile for GrowingRead {
     }
 
     fn reading_cost(&self) -> u64 {
+        debug_assert!(
+            self.ends.is_sorted(),
+            "the end of each part is not before that of the one before"
+        );
         self.len().max(self.ends.len() as u64 * self.shared.part_cost())
     }
 

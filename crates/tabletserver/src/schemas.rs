@@ -1,6 +1,6 @@
 //! The newest changed schemas, for tablets that are not served yet when a schema changes.
 //!
-//! A schema is noted before the tablets that are served are told of it. A tablet is served first, and looks here then. So each
+//! A schema is noted before the tablets that are served are told of it. A tablet is served first, and checks this list then. So each
 //! tablet learns of each schema in one of the two ways.
 
 use parking_lot::Mutex;

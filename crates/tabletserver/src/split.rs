@@ -140,7 +140,9 @@ impl Splitter {
     fn split_bytes(&self, served: &Served, policy: &SplitPolicy) -> u64 {
         let (table, own) = served.tablet.with_schema(|schema| (schema.id, schema.tablet_bytes_max));
         let limit = if own == 0 { self.tablet_bytes_max } else { own };
-        limit / policy.divisors.get(&table).copied().unwrap_or(1).max(1)
+        let divisor = policy.divisors.get(&table).copied().unwrap_or(1).max(1);
+        debug_assert!(divisor == 1 || policy.servers > 1, "one server divides no limit");
+        limit / divisor
     }
 
     /// Ends the time for which a tablet is left alone after a split of it failed.

@@ -158,7 +158,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a node says of the cluster. Asks the next one when a node does not answer.
+    /// The state of the cluster as a node sees it. Asks the next one when a node does not answer.
     fn status(&self) -> Result<Status> {
         let answers = self.nodes.iter().rev().map(Node::status);
         let mut last = None;

@@ -1,4 +1,4 @@
-//! Machines that tests start servers on: this one, or network namespaces with links that can be cut.
+//! Hosts of tests: this machine, or network namespaces with links that can be cut.
 //!
 //! A [`Network`] needs no rights: [`enter`] runs this program again in namespaces of its own. They end with their processes,
 //! so nothing is left behind after a crash.

@@ -1,4 +1,4 @@
-//! Sixty-four writers of Google's client, and the proof that nothing which they saw acknowledged is lost.
+//! Sixty-four writers of Google's client, and the proof that no acknowledged write is lost.
 
 use crate::server::Process;
 use crate::shell::Run;
@@ -12,7 +12,7 @@ use std::process::{ChildStdout, Stdio};
 /// On average, at least. Sixty-four writers do thousands in a second; a server that refuses everything loses nothing.
 const ACKNOWLEDGED_PER_ROUND: u64 = 10;
 
-/// The program, and the file that carries what was acknowledged from one round to the next.
+/// The program, and the file that carries acknowledged writes from one round to the next.
 pub struct Proof {
     program: PathBuf,
     state: PathBuf,
@@ -52,7 +52,7 @@ impl Proof {
         Ok(Some(Writers { process, output }))
     }
 
-    /// Whether all acknowledged writes are there, and a report of what was found.
+    /// Whether all acknowledged writes are there, and a report.
     pub fn verify(&self, address: &str) -> Result<(bool, String)> {
         let mut report = String::new();
         let passed = Run::new(&self.program)

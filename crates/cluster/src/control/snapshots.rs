@@ -2,7 +2,7 @@
 //!
 //! The leader lists the files of a snapshot. The owner of a tablet flushes it, and the leader reads the newest manifest then.
 //!
-//! Why the manifest has every write that was acknowledged before the snapshot began: the owner served the tablet under the
+//! The manifest has every write that was acknowledged before the snapshot began. The owner served the tablet under the
 //! epoch of its assignment during the flush, so the flush took all of its writes and of those that it had replayed. The manifest is
 //! of the same epoch. A later owner claims the manifest under a greater epoch before it serves the tablet, so there was none.
 //! Should the epochs differ, the tablet has moved, and its next owner is asked.

@@ -6,8 +6,8 @@
 //! | encoding | a cell; lengths are compressed integers |
 //! |---|---|
 //! | `PREFIX` | rest of the key, value and `common` as lengths; rest of the key; value |
-//! | `DIFF` | of the first cell the family (1, n); flags; key and value as lengths unless as before; `common`; rest of row and qualifier; timestamp or its difference in 1 to 8 bytes, lowest first; type unless as before; value |
-//! | `FAST_DIFF` | flags; key and value as lengths unless as before; `common`; of the first cell the key and the value; else rest of row and qualifier; the timestamp but for the bytes at its front that are as before; type and value unless as before |
+//! | `DIFF` | of the first cell the family (1, n). Then flags; key and value as lengths unless as before; `common`; rest of row and qualifier; timestamp or its difference in 1 to 8 bytes, lowest first; type unless as before; value |
+//! | `FAST_DIFF` | flags; key and value as lengths unless as before; `common`. Of the first cell the key and the value, else rest of row and qualifier; the timestamp but for the bytes at its front that are as before; type and value unless as before |
 //!
 //! Behind each cell are the length of its tags (compressed integer) and the tags, if the file has tags, and a vlong, if the
 //! file has numbers in the order of commits.

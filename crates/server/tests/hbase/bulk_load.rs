@@ -1,4 +1,4 @@
-//! A bulk load of a file that HBase wrote, through the process, with a kill behind it.
+//! A bulk load of a file of HBase through the process, which is killed afterwards.
 
 use super::*;
 use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! Bulk loads: their order among writes, their tokens, and the files that a failed one leaves.
+//! Bulk loads: their order among writes, their tokens, and files of failed ones.
 
 use super::*;
 use crate::{CellSource, NewCells, StoredFile, TabletError};

@@ -656,7 +656,7 @@ async fn a_divided_limit_makes_a_small_tablet_a_candidate() {
     put(&server, "a", None).await;
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     let policy = |divisor| SplitPolicy {
-        servers: 1,
+        servers: 2,
         divisors: [(TableId(1), divisor)].into(),
     };
     assert!(server.splitter.candidates(&policy(1)).is_empty());

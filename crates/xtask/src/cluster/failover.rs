@@ -1,4 +1,4 @@
-//! Measures how long rows are not available after the kill of a node with a full log.
+//! Measures pauses of rows after the kill of a node with a full log.
 
 use super::Cluster;
 use super::registers::Registers;

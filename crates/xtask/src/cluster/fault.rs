@@ -57,7 +57,7 @@ pub const FAULTS: [Fault; 14] = [
 ];
 
 impl Fault {
-    /// Whether clients that use the nodes which are left may see no error, whatever happens to the others.
+    /// Whether clients that use the nodes which are left may see no error.
     pub fn is_harmless(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ fn pause(cluster: &mut Cluster, registers: &mut Registers, at: usize) -> Result<
     registers.use_only(&cluster.addresses())?;
     registers.give_up(&node.bigtable)?;
     std::thread::sleep(SILENCE);
-    // Clients that know no better ask it at once.
+    // Clients that do not know of its failure ask it immediately.
     let mut addresses = cluster.addresses();
     addresses.push(&node.bigtable);
     registers.use_only(&addresses)?;

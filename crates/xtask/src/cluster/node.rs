@@ -99,7 +99,7 @@ impl Node {
         metric_of(&http_get(&self.http, "/metrics")?, name).with_context(|| format!("{} has no {name}", self.name))
     }
 
-    /// What it says of the cluster.
+    /// The state of the cluster as it sees it.
     pub fn status(&self) -> Result<Status> {
         Status::parse(&self.command(&["cluster", "status"])?)
     }
@@ -115,7 +115,7 @@ impl Node {
             .collect()
     }
 
-    /// Runs `stele` with this node's address; what it prints.
+    /// Runs `stele` with this node's address, for its output.
     pub fn command(&self, arguments: &[&str]) -> Result<String> {
         Run::new("timeout")
             .args([STATUS_WAIT])

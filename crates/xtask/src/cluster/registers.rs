@@ -1,4 +1,4 @@
-//! Rows that are written and read through all nodes by Google's client, each checked as a linearizable register.
+//! Rows that clients write and read through all nodes, as linearizable registers.
 //!
 //! `tests/clients/go/cmd/registers` has the rules.
 

@@ -1,4 +1,4 @@
-//! Loads files into Stele and into a real HBase with HBase's own tool, and compares the tables.
+//! Loads files into Stele and HBase with HBase's tool, and compares the tables.
 //!
 //! `BulkLoad.java` in `tests/rivals/hbase` writes the files, loads them, and prints all cells after each step.
 

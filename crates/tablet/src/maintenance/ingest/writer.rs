@@ -1,4 +1,4 @@
-//! The files of the runs that are added: for each locality group and lane one sorted run.
+//! The files of added runs: one sorted run for each locality group and lane.
 
 use super::merge::Entry;
 use crate::compaction::Carried;

@@ -1,4 +1,4 @@
-//! Bulk loads and their repetitions, also after a restart and in the halves of a split.
+//! Bulk loads and their repetitions, after restarts and in halves of splits.
 
 use super::*;
 use stele_client::{LoadSource, Loaded, ServiceError, ServiceResult, SortedCells, TabletControl, TabletService};

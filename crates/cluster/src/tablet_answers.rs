@@ -1,0 +1,92 @@
+//! Answers the calls of `TabletControl` with the tablets of this server.
+
+use crate::codec::{self, Outcome, outcome};
+use crate::tablet_calls::TabletCall;
+use bytes::Bytes;
+use stele_client::{ServiceError, ServiceResult, TabletControl};
+use stele_tabletserver::TabletServer;
+use stele_types::{ErrorKind, TabletId};
+
+/// Carries a call out here, and encodes its answer. `keep_closed` keeps tablets that are not open from being opened, as long as its
+/// result lives.
+pub(crate) async fn answer<K: Send>(
+    tablets: &TabletServer,
+    keep_closed: impl Fn(&[TabletId]) -> ServiceResult<K> + Send + Sync,
+    call: TabletCall,
+) -> ServiceResult<Bytes> {
+    match call {
+        TabletCall::Create { schema, tablets: new } => done(tablets.create_tablets(schema, new).await),
+        TabletCall::Drop(dropped) => {
+            tablets.drop_tablets(dropped).await;
+            done(Ok(()))
+        }
+        TabletCall::Unsettled(tablet) => codec::encode(&tablets.unsettled(tablet).await?),
+        TabletCall::DropRows { tablet, range } => done(tablets.drop_rows(tablet, range).await),
+        TabletCall::Flush(tablet) => done(tablets.flush(tablet).await),
+        TabletCall::Compact { tablet, major } => done(tablets.compact(tablet, major).await),
+        TabletCall::Compaction(tablet) => codec::encode(&tablets.compaction(tablet).await?),
+        TabletCall::SplitCandidates(policy) => codec::encode(&tablets.split_candidates(&policy).await),
+        TabletCall::PrepareSplit { tablet, halves, at } => {
+            let row = tablets.prepare_split(tablet, halves, at).await?;
+            codec::encode(&(row, tablets.preparation_of(tablet)))
+        }
+        TabletCall::PrepareMerge { tablets: old, merged } => {
+            let first = first(&old)?;
+            tablets.prepare_merge(old, merged).await?;
+            number(tablets, first)
+        }
+        TabletCall::PrepareTruncation {
+            schema,
+            tablets: old,
+            empty,
+        } => {
+            let first = first(&old)?;
+            let _closed = keep_closed(&old)?;
+            tablets.prepare_truncation(schema, old, empty).await?;
+            number(tablets, first)
+        }
+        TabletCall::FlushUnder { tablet, epoch } => {
+            let served = tablets.served(tablet)?;
+            if served.tablet.epoch() != epoch {
+                let message = format!("tablet {tablet} is not served under epoch {epoch} here");
+                return Err(ServiceError::new(ErrorKind::Unavailable, message));
+            }
+            done(tablets.flush(tablet).await)
+        }
+        TabletCall::Clone {
+            schema,
+            snapshot,
+            tablets: new,
+        } => done(tablets.clone_some(schema, snapshot, &new).await),
+        TabletCall::PrepareRestore {
+            schema,
+            snapshot,
+            old,
+            new,
+        } => {
+            let first = first(&old)?;
+            let _closed = keep_closed(&old)?;
+            tablets.prepare_restore_of(schema, snapshot, old, &new).await?;
+            number(tablets, first)
+        }
+    }
+}
+
+fn first(tablets: &[TabletId]) -> ServiceResult<TabletId> {
+    let first = tablets.first().copied();
+    first.ok_or_else(|| ServiceError::invalid("a replacement without tablets that are replaced"))
+}
+
+/// The number of a replacement that was prepared just now.
+fn number(tablets: &TabletServer, first: TabletId) -> ServiceResult<Bytes> {
+    let number = tablets.preparation_of(first);
+    let ended = || ServiceError::new(ErrorKind::Aborted, "the preparation was ended by another leader");
+    codec::encode(&number.ok_or_else(ended)?)
+}
+
+fn done(result: ServiceResult<()>) -> ServiceResult<Bytes> {
+    // An error is that of the call itself.
+    result?;
+    let nothing: Outcome = outcome(Ok(()));
+    codec::encode(&nothing)
+}
