@@ -146,8 +146,8 @@ impl Connection {
             self.renew_token().await?;
         }
         match self.once(path, request.clone()).await {
-            // It was refused before it was executed.
-            Err(Failure::Token(_)) => {
+            // It was refused before it was executed. An etcd that asked for no user before may do so now.
+            Err(failure) if user.needs_token(&failure) => {
                 self.renew_token().await?;
                 self.once(path, request).await
             }
