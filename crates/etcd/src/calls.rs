@@ -24,6 +24,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_LIMIT: Duration = Duration::from_secs(5);
 
+/// The call for a token.
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
 /// A connection to a member, made by the first call.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -121,7 +124,7 @@ impl Connection {
             name: user.name.clone(),
             password: user.password.clone(),
         };
-        let answer: Answer<AuthenticateResponse> = self.once("/etcdserverpb.Auth/Authenticate", request).await;
+        let answer: Answer<AuthenticateResponse> = self.once(AUTHENTICATE, request).await;
         match answer {
             Ok(answer) => user.set_token(&answer.token)?,
             // It knows no users, and will take any request.
@@ -143,8 +146,8 @@ impl Connection {
             self.renew_token().await?;
         }
         match self.once(path, request.clone()).await {
-            // It was refused before it was executed.
-            Err(Failure::Token(_)) => {
+            // It was refused before it was executed. An etcd that asked for no user before may do so now.
+            Err(failure) if user.needs_token(&failure) => {
                 self.renew_token().await?;
                 self.once(path, request).await
             }
@@ -161,7 +164,7 @@ impl Connection {
         calls.ready().await.map_err(unreachable)?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
         let response = calls
-            .unary(self.request(request), PathAndQuery::from_static(path), codec)
+            .unary(self.request(path, request), PathAndQuery::from_static(path), codec)
             .await;
         Ok(response.map_err(Failure::from)?.into_inner())
     }
@@ -179,17 +182,19 @@ impl Connection {
         calls.ready().await.map_err(unreachable)?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
         let response = calls
-            .streaming(self.request(requests), PathAndQuery::from_static(path), codec)
+            .streaming(self.request(path, requests), PathAndQuery::from_static(path), codec)
             .await;
         Ok(response.map_err(Failure::from)?.into_inner())
     }
 
     /// A member without a leader refuses such a request immediately, and ends such a stream.
-    fn request<T>(&self, message: T) -> Request<T> {
+    fn request<T>(&self, path: &str, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
         metadata.insert("hasleader", MetadataValue::from_static("true"));
-        let token = self.user.as_ref().and_then(|user| user.token());
+        // etcd refuses also the request for a token if it comes with one that has ended.
+        let user = self.user.as_ref().filter(|_| path != AUTHENTICATE);
+        let token = user.and_then(|user| user.token());
         if let Some(token) = token.filter(|token| !token.is_empty()) {
             metadata.insert("token", token);
         }

@@ -81,6 +81,16 @@ impl User {
         self.token.read().clone()
     }
 
+    /// Whether a request failed because it needs another token.
+    pub(crate) fn needs_token(&self, failure: &Failure) -> bool {
+        let has_none = || self.token().is_none_or(|token| token.is_empty());
+        match failure {
+            Failure::Token(_) => true,
+            Failure::Refused(CoordError::Denied { .. }) => has_none(),
+            _ => false,
+        }
+    }
+
     /// Keeps a token. None is needed, so far, by an etcd that does not ask for users.
     pub(crate) fn set_token(&self, token: &str) -> Result<(), Failure> {
         let parsed = token.parse::<MetadataValue<Ascii>>();

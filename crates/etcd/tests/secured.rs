@@ -76,7 +76,7 @@ impl Drop for Secured {
 }
 
 impl Secured {
-    /// Starts one, if the machine has an etcd for tests. Its tokens count for two seconds.
+    /// Starts one, if the machine has an etcd for tests. Its tokens count for five seconds.
     async fn start() -> Option<Secured> {
         let program = std::env::var_os("STELE_TEST_ETCD")?;
         let parent = std::env::var_os("STELE_TEST_ETCD_FOLDER").expect("a folder for the data of etcd");
@@ -104,7 +104,7 @@ impl Secured {
             .args(["--cert-file", &file("member.pem", &certificates.member.0)])
             .args(["--key-file", &file("member.key", &certificates.member.1)])
             .args(["--trusted-ca-file", &file("ca.pem", &certificates.authority)])
-            .args(["--client-cert-auth", "--auth-token-ttl", "2"])
+            .args(["--client-cert-auth", "--auth-token-ttl", "5"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -117,19 +117,34 @@ impl Secured {
             _folder: folder,
         };
         let began = Instant::now();
-        while secured.connect(secured.certificates.security(None)).await.is_err() {
+        while secured
+            .fail("etcds", secured.certificates.security(None))
+            .await
+            .is_some()
+        {
             assert!(began.elapsed() < LONG, "etcd does not serve");
         }
         Some(secured)
     }
 
+    /// With much time for each request: etcd spends some on a password.
     async fn connect(&self, security: EtcdSecurity) -> stele_coord::Result<Arc<EtcdCoord>> {
-        self.connect_by("etcds", security).await
+        self.connect_by("etcds", security, LONG).await
     }
 
-    async fn connect_by(&self, scheme: &str, security: EtcdSecurity) -> stele_coord::Result<Arc<EtcdCoord>> {
+    /// Where no answer is expected.
+    async fn fail(&self, scheme: &str, security: EtcdSecurity) -> Option<ErrorKind> {
+        let connected = self.connect_by(scheme, security, Duration::from_secs(4)).await;
+        connected.err().map(|error| error.kind())
+    }
+
+    async fn connect_by(
+        &self,
+        scheme: &str,
+        security: EtcdSecurity,
+        limit: Duration,
+    ) -> stele_coord::Result<Arc<EtcdCoord>> {
         let address = EtcdAddress::parse(&format!("{scheme}://{}/secured", self.address)).unwrap();
-        let limit = Duration::from_secs(4);
         EtcdCoord::connect_with(&address, security, TokioRuntime::current(), limit).await
     }
 
@@ -191,15 +206,15 @@ async fn tls_and_users() {
     commit(&*coord, put("a", "1")).await;
     // Plain text, no certificate, and an authority that did not sign etcd's.
     let kind = |outcome: stele_coord::Result<Arc<EtcdCoord>>| outcome.err().map(|error| error.kind());
-    let plain = etcd.connect_by("etcd", EtcdSecurity::default()).await;
-    assert_eq!(kind(plain), Some(ErrorKind::Unavailable));
+    let unreachable = Some(ErrorKind::Unavailable);
+    assert_eq!(etcd.fail("etcd", EtcdSecurity::default()).await, unreachable);
     let bare = EtcdSecurity {
         own: None,
         ..certificates.security(None)
     };
-    assert_eq!(kind(etcd.connect(bare).await), Some(ErrorKind::Unavailable));
+    assert_eq!(etcd.fail("etcds", bare).await, unreachable);
     let stranger = Certificates::new().security(None);
-    assert_eq!(kind(etcd.connect(stranger).await), Some(ErrorKind::Unavailable));
+    assert_eq!(etcd.fail("etcds", stranger).await, unreachable);
     let faulty = EtcdSecurity {
         own: Some((b"no".to_vec(), b"thing".to_vec())),
         ..certificates.security(None)
@@ -228,7 +243,7 @@ async fn tls_and_users() {
         commit(&*user, put("a", value)).await;
         session.keep_alive().await.unwrap();
         // Longer than a token counts.
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
     }
     assert_eq!(text(&*user, "a").await.as_deref(), Some("4"));
     // One that had no token gets one, and its watch goes on.
