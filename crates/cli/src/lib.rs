@@ -6,7 +6,7 @@
 //! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network.
 //! [`checkpoint`], [`compression`], [`progress`] know files. [`client`] knows the network. [`import`], [`export`],
 //! [`show`], [`schema`], [`groups`], [`settings`], [`explain`], [`snapshots`] and [`backups`] are the
-//! commands, and [`shell`] runs some of them on one connection. [`top`], [`slow`] and [`health`] ask the HTTP port of a server over [`http`].
+//! commands. The [`shell`] runs some of them on one connection. [`top`], [`slow`] and [`health`] ask the HTTP port of a server over [`http`].
 //!
 //! `docs/import-export.md` and `docs/console.md` are the references for users.
 //!

@@ -187,6 +187,7 @@ impl Traffic {
     /// Reads and writes in a second together.
     pub(crate) fn requests_per_second(&self) -> u64 {
         let (reads, writes) = self.per_second();
+        debug_assert!(reads >= 0.0 && writes >= 0.0, "rates of counters are not negative");
         (reads + writes) as u64
     }
 }
