@@ -13,6 +13,9 @@ use std::sync::Arc;
 use stele_memory::{Consumer, Reservation};
 use stele_storage::ReadFile;
 
+/// A file info has a dozen entries. Its decoded form takes far more memory than its bytes if they are many and empty.
+const INFO_BYTES_MAX: usize = 256 << 10;
+
 /// An open file: its trailer, the root of its index, and its file info.
 pub struct HFile {
     file: Arc<dyn ReadFile>,
@@ -41,9 +44,14 @@ impl HFile {
         let (content, after_root) = reader.read(trailer.open_offset, BlockKind::RootIndex).await?;
         let root = index::root(&content, trailer.index_entries);
         let root = root.map_err(|malformed| malformed.at(&path, trailer.open_offset))?;
+        reserve(&reader.reservation, &path, root.len() * size_of::<IndexEntry>())?;
         // That of meta blocks.
         let (_, after_meta) = reader.read(after_root, BlockKind::RootIndex).await?;
         let (content, _) = reader.read(after_meta, BlockKind::FileInfo).await?;
+        if content.len() > INFO_BYTES_MAX {
+            let malformed = Malformed(format!("a file info of {} bytes", content.len()).into());
+            return Err(malformed.at(&path, after_meta));
+        }
         let info = FileInfo::decode(&content).map_err(|malformed| malformed.at(&path, after_meta))?;
         let reservation = reader.reservation;
         Ok(Arc::new(HFile {
