@@ -47,7 +47,17 @@ pub async fn create(
     check_name(name)?;
     work.begin("beginning")?;
     let of_root = root.id().await?;
-    let (state, id) = begin(root, destination, name, &of_root).await?;
+    let (state, id) = match begin(root, destination, name, &of_root).await {
+        Err(BackupError::Exists(name)) => {
+            // It may have been completed by an attempt that ended before it deleted its snapshots.
+            let own = destination.state().await?.backups.into_iter();
+            for entry in own.filter(|entry| entry.name == name && entry.root == of_root) {
+                delete_snapshots(root, entry.id).await?;
+            }
+            return Err(BackupError::Exists(name));
+        }
+        begun => begun?,
+    };
     work.begin("taking snapshots")?;
     let snapshots = take_snapshots(root, id, tables, work).await?;
     let parts = copy_parts(root, destination, id, &snapshots).await?;

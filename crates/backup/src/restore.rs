@@ -57,7 +57,9 @@ pub async fn restore(
     let record = destination.record(id).await?;
     let wanted = wanted(&record, table, target)?;
     let mut todo = Vec::new();
+    let mut snapshots = Vec::new();
     for table in wanted {
+        snapshots.push(table.snapshot.clone());
         if !is_restored(root, &table)? {
             todo.push(table);
         }
@@ -91,8 +93,9 @@ pub async fn restore(
             .clone_snapshot(&table.snapshot, &table.target, None)
             .await?;
     }
-    for table in &todo {
-        root.master().delete_snapshot(&table.snapshot).await?;
+    // Those of tables that an earlier attempt has made, too.
+    for snapshot in &snapshots {
+        root.master().delete_snapshot(snapshot).await?;
     }
     Ok(todo.into_iter().map(|table| table.target).collect())
 }
@@ -112,7 +115,12 @@ fn wanted(record: &Record, only: Option<&TableName>, target: Option<&TableName>)
             table: table.clone(),
             snapshot: SnapshotName::new(
                 target.namespace.clone(),
-                format!("restore-{:016x}-{index:x}-{}", record.id, target.table),
+                // As long for every name of a table.
+                format!(
+                    "restore-{:016x}-{index:x}-{:08x}",
+                    record.id,
+                    crc32fast::hash(target.table.as_bytes())
+                ),
             ),
             schema,
             target,

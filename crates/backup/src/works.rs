@@ -100,9 +100,12 @@ impl Backups {
             }
             BackupTask::Verify => verify(&destination, &order.backup, work).await,
             BackupTask::Delete => {
-                let entry = delete(&destination, &order.backup, work).await?;
-                // Those of an unfinished backup.
-                delete_snapshots(&self.root, entry.id).await?;
+                // Snapshots that a creation has left go first: the name is not known any more afterwards.
+                let state = destination.state().await?;
+                if let Some(entry) = state.backups.iter().find(|entry| entry.name == order.backup) {
+                    delete_snapshots(&self.root, entry.id).await?;
+                }
+                delete(&destination, &order.backup, work).await?;
                 Ok(BackupOutcome::default())
             }
         }
