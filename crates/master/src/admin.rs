@@ -60,7 +60,7 @@ impl Master {
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
         check_unprotected(&entry.schema)?;
-        self.keep(&entry, Kept::DeletedTable, true).await?;
+        self.keep(&entry, Kept::DeletedTable).await?;
         let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
         self.tablets
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
@@ -74,6 +74,7 @@ impl Master {
             return Err(from_catalog(CatalogError::TableExists(table.name)));
         }
         let ranges = initial_ranges(table.initial_splits.clone())?;
+        self.give_up_namespace(&table.name.namespace).await?;
         // Checked before anything is made.
         let mut schema = schema::new_schema(TableId(0), table)?;
         let ids = self
@@ -117,7 +118,7 @@ impl Master {
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
         let rows = RowSet::new(vec![range]);
-        self.keep_rows(&entry, &rows).await?;
+        self.keep(&entry, Kept::DroppedRows).await?;
         for tablet in entry.tablets() {
             for part in rows.intersect(&tablet.range).ranges() {
                 self.tablets.drop_rows(tablet.id, part.clone()).await?;
@@ -133,7 +134,7 @@ impl Master {
         if !view.namespaces.contains_key(namespace) {
             return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));
         }
-        // Tables that are kept stay so, and undeleting one makes the namespace again.
+        // Tables that are kept stay so. Undeleting one makes the namespace again; making another of its name gives them up.
         if view
             .snapshots
             .values()
@@ -213,7 +214,7 @@ impl TableAdmin for Master {
                 .keys()
                 .any(|family| !next.families.contains_key(family))
             {
-                master.keep(&entry, Kept::DroppedFamilies, true).await?;
+                master.keep(&entry, Kept::DroppedFamilies).await?;
             }
             master.publish(next).await
         })
@@ -373,6 +374,7 @@ impl TableAdmin for Master {
         schema::check_namespace(namespace)?;
         let namespace = namespace.to_owned();
         self.carry_out(|master| async move {
+            master.give_up_namespace(&namespace).await?;
             let created = master.catalog.create_namespace(&namespace, front_end_data.into());
             created.await.map_err(from_catalog)
         })

@@ -1,7 +1,8 @@
 //! Accidents can be undone.
 //!
-//! Before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that expires after a grace. It costs no space until compactions replace files, and a deletion frees the files when it expires. It is not among the
-//! snapshots that clients list. When the disk is full, and when a snapshot cannot be taken, nothing is kept: dropping a table must
+//! Before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that expires after a grace. It costs
+//! no space until compactions replace files, and a deletion frees the files when it expires. It is not among the snapshots that
+//! clients list. When the disk is full, and when a snapshot cannot be taken, nothing is kept: dropping a table must
 //! always be possible, and free space then.
 //!
 //! Invariant: a table is kept before anything of it is dropped.
@@ -14,11 +15,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_catalog::{CatalogError, SnapshotEntry, TableEntry};
 use stele_client::{ServiceError, ServiceResult, SnapshotInfo, SnapshotName};
-use stele_types::{Kept, Resource, RowSet, TableName, TableSchema, TabletId};
+use stele_types::{Kept, Resource, TableName, TableSchema, TabletId};
 
-/// Most snapshots that are kept of one table before drops of its rows and families: a client may drop rows every second. The
-/// oldest goes.
+/// Most snapshots that are kept of tables of one name: a client may drop rows every second. The oldest goes.
 const KEPT_OF_TABLE_MAX: usize = 8;
+/// Most that are kept of all tables: a client may make and delete tables. The rest of the limit is for snapshots of users.
+const KEPT_MAX: usize = 1_000;
 
 impl Master {
     /// Keeps deleted tables, and tables before drops, for this long from now on. Zero keeps nothing.
@@ -31,26 +33,9 @@ impl Master {
         self.grace_micros.load(Ordering::Relaxed)
     }
 
-    /// Keeps a table before rows of it are dropped. Tablets without any of these rows lose nothing, so they are not flushed.
-    pub(crate) async fn keep_rows(&self, table: &TableEntry, rows: &RowSet) -> ServiceResult<()> {
-        if self.grace_micros() == 0 {
-            return Ok(());
-        }
-        let concerned = table
-            .tablets()
-            .iter()
-            .filter(|tablet| !rows.intersect(&tablet.range).is_empty());
-        for tablet in concerned {
-            if let Err(error) = self.tablets.flush(tablet.id).await {
-                tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
-                return Ok(());
-            }
-        }
-        self.keep(table, Kept::DroppedRows, false).await
-    }
-
-    /// Takes a snapshot of a table before something of it is dropped, after a flush of all its tablets if `flush`. Within a change.
-    pub(crate) async fn keep(&self, table: &TableEntry, why: Kept, flush: bool) -> ServiceResult<()> {
+    /// Takes a snapshot of a table before something of it is dropped. All its tablets are flushed: a restore in place replaces
+    /// those without dropped rows, too. Within a change.
+    pub(crate) async fn keep(&self, table: &TableEntry, why: Kept) -> ServiceResult<()> {
         let grace = self.grace_micros();
         if grace == 0 || self.tablets.is_short_of_space().await {
             return Ok(());
@@ -68,7 +53,7 @@ impl Master {
         }
         let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
         let count = tablets.len() as u64;
-        let files = match self.tablets.take_snapshot(id, tablets, flush).await {
+        let files = match self.tablets.take_snapshot(id, tablets, true).await {
             Ok(files) => files,
             Err(error) => {
                 tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
@@ -97,19 +82,36 @@ impl Master {
             version: 0,
         };
         self.record(entry).await?;
-        match why {
-            Kept::DeletedTable => Ok(()),
-            _ => self.limit_kept(&table.schema.name).await,
-        }
+        self.limit_kept(&table.schema.name).await
     }
 
-    /// Deletes the oldest snapshots that are kept of a table beyond the limit.
+    /// Deletes the oldest snapshots that are kept beyond the limits: of tables of this name, and of all.
     async fn limit_kept(&self, table: &TableName) -> ServiceResult<()> {
-        let mut kept = self.kept_entries(Some(&table.namespace));
-        kept.retain(|entry| entry.schema.name == *table && entry.kept != Some(Kept::DeletedTable));
+        let mut kept = self.kept_entries(None);
         kept.sort_by_key(|entry| entry.id);
-        let surplus = kept.len().saturating_sub(KEPT_OF_TABLE_MAX);
-        for entry in kept.into_iter().take(surplus) {
+        let of_table: Vec<_> = kept
+            .iter()
+            .filter(|entry| entry.schema.name == *table)
+            .cloned()
+            .collect();
+        let surplus = of_table.len().saturating_sub(KEPT_OF_TABLE_MAX);
+        let mut surplus: Vec<_> = of_table.into_iter().take(surplus).collect();
+        if surplus.is_empty() {
+            let of_all = kept.len().saturating_sub(KEPT_MAX);
+            surplus.extend(kept.into_iter().take(of_all));
+        }
+        for entry in surplus {
+            self.delete_snapshot_locked(&info(&entry).name.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives up all that is kept of a namespace that is to be made: the former one of its name may have belonged to others.
+    pub(crate) async fn give_up_namespace(&self, namespace: &str) -> ServiceResult<()> {
+        if self.catalog.view().namespaces.contains_key(namespace) {
+            return Ok(());
+        }
+        for entry in self.kept_entries(Some(namespace)) {
             self.delete_snapshot_locked(&info(&entry).name.clone()).await?;
         }
         Ok(())

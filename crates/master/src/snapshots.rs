@@ -151,6 +151,8 @@ impl Master {
             expires_micros: copy.expires_micros,
             front_end_data: copy.front_end_data.into(),
             parts,
+            kept: None,
+            rules: Vec::new().into(),
             ..SnapshotEntry::clone(&source)
         };
         self.record(entry).await

@@ -11,7 +11,7 @@ impl Master {
     pub(crate) async fn truncate_locked(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
         self.replacements.decide_former().await?;
         let entry = self.entry(table)?;
-        self.keep(&entry, Kept::Truncated, true).await?;
+        self.keep(&entry, Kept::Truncated).await?;
         let ranges = match keep_tablets {
             true => entry.tablets().iter().map(|tablet| tablet.range.clone()).collect(),
             false => vec![RowRange::all()],

@@ -127,7 +127,7 @@ async fn a_table_that_cannot_be_kept_is_deleted() {
 async fn a_deletion_that_did_not_happen_is_not_shown() {
     let (_, _, master) = with_table().await;
     let entry = master.entry(&name()).unwrap();
-    master.keep(&entry, Kept::DeletedTable, true).await.unwrap();
+    master.keep(&entry, Kept::DeletedTable).await.unwrap();
     assert!(kept(&master).await.is_empty());
     assert_eq!(
         master.undelete_table(&name()).await.unwrap_err().kind,
