@@ -169,7 +169,12 @@ impl Local {
             let message = format!("tablet {tablet} is being opened");
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
-        self.replacing.lock().extend(tablets);
+        let mut replacing = self.replacing.lock();
+        if let Some(tablet) = tablets.iter().find(|tablet| replacing.contains(tablet)) {
+            let message = format!("another replacement of tablet {tablet} is being prepared");
+            return Err(ServiceError::new(ErrorKind::Busy, message));
+        }
+        replacing.extend(tablets);
         Ok(KeptClosed {
             local: self,
             tablets: tablets.to_vec(),

@@ -9,8 +9,6 @@ use stele_types::ServerId;
 /// Opens log roots.
 #[async_trait]
 pub trait LogRoots: SealedLogs {
-    /// Becomes the owner of a server's log root. Afterwards no former owner appends to the log, and all that a reader finds
-    /// in it is durable. So it is not read here: its readers leave out the same segments after a gap, and failover waits
-    /// for one reading less.
+    /// Becomes the owner of a server's log root. Afterwards no former owner appends to the log.
     async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>>;
 }

@@ -93,13 +93,20 @@ impl sweep::Leader for Leader {
                 .await;
             match files {
                 Ok(files) => drop(servers.insert(*server, files)),
-                // Its tablets are claimed by others, or the round is void for one that is not.
+                // If it owns no tablet any more: see below.
                 Err(_) if log.sealed => {}
                 Err(_) => return Err(unknown("a server does not answer")),
             }
         }
+        // Before the catalog: a tablet that is not coming any more has its record.
+        let coming = self.control.coming();
         let view = self.catalog.view();
         let tablets = view.tables.values().flat_map(|table| table.tablets());
+        // A server that is sealed can still commit a manifest of a tablet that nobody else has claimed.
+        let mut owners = tablets.clone().filter_map(|tablet| tablet.assignment.owner);
+        if owners.any(|owner| !servers.contains_key(&owner.server)) {
+            return Err(unknown("the owner of a tablet was not asked"));
+        }
         let tablets = tablets.map(|tablet| {
             let owner = tablet.assignment.owner;
             (tablet.id, owner.map(|owner| owner.epoch).unwrap_or(Epoch::default()))
@@ -108,7 +115,7 @@ impl sweep::Leader for Leader {
             servers,
             next_server: ServerId(u32::try_from(next).unwrap_or(u32::MAX)),
             tablets: tablets.collect(),
-            coming: self.control.coming(),
+            coming,
         })
     }
 

@@ -14,6 +14,7 @@ pub(crate) async fn answer<K: Send>(
     keep_closed: impl Fn(&[TabletId]) -> ServiceResult<K> + Send + Sync,
     call: TabletCall,
 ) -> ServiceResult<Bytes> {
+    check_free(tablets, &call)?;
     match call {
         TabletCall::Create { schema, tablets: new } => done(tablets.create_tablets(schema, new).await),
         TabletCall::Drop(dropped) => {
@@ -69,6 +70,24 @@ pub(crate) async fn answer<K: Send>(
             tablets.prepare_restore_of(schema, snapshot, old, &new).await?;
             number(tablets, first)
         }
+    }
+}
+
+/// Refuses to prepare a replacement of a tablet of which another one is prepared. The answer to that was lost; the leader ends it
+/// first. A second one would wait for a gate that the first holds, with all changes of tables behind it.
+fn check_free(tablets: &TabletServer, call: &TabletCall) -> ServiceResult<()> {
+    let replaced: &[TabletId] = match call {
+        TabletCall::PrepareSplit { tablet, .. } => std::slice::from_ref(tablet),
+        TabletCall::PrepareMerge { tablets, .. } | TabletCall::PrepareTruncation { tablets, .. } => tablets,
+        TabletCall::PrepareRestore { old, .. } => old,
+        _ => &[],
+    };
+    match replaced.iter().find(|tablet| tablets.is_being_replaced(**tablet)) {
+        Some(tablet) => {
+            let message = format!("another replacement of tablet {tablet} has no outcome yet");
+            Err(ServiceError::new(ErrorKind::Busy, message))
+        }
+        None => Ok(()),
     }
 }
 

@@ -101,6 +101,9 @@ impl Catalog {
     }
 
     async fn begin_term(&self) -> Result<()> {
+        // A record that this version cannot read may name files: a leader that left it out would sweep them. Nobody else adds a
+        // record during the term.
+        Records::of_listing(self.coord.list(ALL).await?)?;
         let mut named = BTreeSet::new();
         for (key, table) in self.coord.list(record::TABLES).await? {
             let (_, set) =

@@ -16,7 +16,7 @@ use stele_catalog::Reassignment;
 use stele_client::{Closing, ServiceError, ServiceResult};
 use stele_coord::{Txn, TxnOutcome, Write, next_epoch};
 use stele_env::PlantedBug;
-use stele_tabletserver::delete_log;
+use stele_tabletserver::{delete_log, settle_log};
 use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 
 /// Longest time of a call to a server: the replay of a log, or two flushes.
@@ -209,10 +209,11 @@ impl Leader {
         }
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        let segments = log.list("log/").await;
-        let segments = segments.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        let bytes = segments.iter().map(|segment| segment.len).sum();
-        self.record_sealed(server, bytes).await
+        // Segments behind a gap are deleted before anybody reads the log. A former owner that does not know yet that it was replaced
+        // may delete the segment with the gap. A later reader would then take the others for valid.
+        let summary = settle_log(&*log).await;
+        let summary = summary.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        self.record_sealed(server, summary.bytes).await
     }
 
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
