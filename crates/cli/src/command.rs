@@ -152,7 +152,7 @@ mod tests {
                 c => word.push(c),
             }
         }
-        let end = words.iter().position(|word| matches!(word.as_str(), ">" | "|"));
+        let end = words.iter().position(|word| matches!(word.as_str(), ">" | "<" | "|"));
         words.truncate(end.unwrap_or(words.len()));
         words
     }

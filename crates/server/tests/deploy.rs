@@ -16,9 +16,6 @@ const CLIENT_VARIABLES: [&str; 5] = [
     "STELE_TOKEN_FILE",
 ];
 
-/// Settings of TLS between the servers of a cluster.
-const PEER_VARIABLES: [&str; 2] = ["STELE_PEER_TLS_CA", "STELE_PEER_TLS_NAME"];
-
 /// Ports of other programs that the files name, and the number of the user in the image.
 const OTHER_NUMBERS: [&str; 4] = ["2379", "2380", "9000", "10001"];
 
@@ -27,7 +24,7 @@ fn root() -> PathBuf {
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    fs::read_to_string(root().join(path)).expect(path)
 }
 
 fn output(arguments: &[&str]) -> String {
@@ -72,10 +69,7 @@ fn variables_exist() {
         for variable in words(&text, "STELE_", |c| c.is_ascii_uppercase() || c == '_') {
             let is_placeholder = variable == "STELE_KEY";
             assert!(
-                known.contains(variable)
-                    || CLIENT_VARIABLES.contains(&variable)
-                    || PEER_VARIABLES.contains(&variable)
-                    || is_placeholder,
+                known.contains(variable) || CLIENT_VARIABLES.contains(&variable) || is_placeholder,
                 "{path}: {variable}"
             );
             named += 1;
@@ -166,7 +160,7 @@ fn the_unit_stops_no_server_too_early() {
     let unit = read("deploy/systemd/stele.service");
     let value = |key: &str| {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        line.unwrap_or_else(|| panic!("{key}"))
+        line.expect(key)
     };
     assert_eq!(value("Type"), "notify");
     assert_eq!(value("RestartPreventExitStatus"), "4");
@@ -182,7 +176,7 @@ fn the_unit_stops_no_server_too_early() {
 
 #[test]
 fn yaml_has_the_parts_that_belong_together() {
-    let load = |path: &str| YamlLoader::load_from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let load = |path: &str| YamlLoader::load_from_str(&read(path)).expect(path);
     load("deploy/prometheus/alerts.yml");
     let chart = &load("deploy/helm/Chart.yaml")[0];
     let version = output(&["--version"]);

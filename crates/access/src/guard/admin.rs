@@ -194,7 +194,7 @@ impl TableAdmin for Guard {
 
     async fn kept_tables(&self, of: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
         let mut all = self.tables.kept_tables(of).await?;
-        let grants = self.grants();
+        let grants = self.known_grants()?;
         all.retain(|info| sees_snapshot(&grants, info));
         Ok(all)
     }

@@ -150,10 +150,13 @@ impl Guard {
         let (_, range) = &load.tablet;
         let may = match rights.families_of(Rights::WRITE, range) {
             Families::All => true,
-            Families::Named(named) => load.sources.iter().all(|source| {
-                let family = schema.families.get(&source.family);
-                family.is_some_and(|family| named.contains(&family.name))
-            }),
+            Families::Named(named) => {
+                let may = |family| {
+                    let family = schema.families.get(family);
+                    family.is_some_and(|family| named.contains(&family.name))
+                };
+                !load.sources.is_empty() && load.sources.iter().all(|source| may(&source.family))
+            }
         };
         match may {
             true => Ok(()),

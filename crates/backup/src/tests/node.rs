@@ -217,9 +217,7 @@ impl Node {
     /// The same where it succeeds.
     pub(super) async fn done(&self, backup: &str, task: BackupTask) -> BackupWork {
         let work = self.work(backup, task).await;
-        if let Some(Err(error)) = &work.outcome {
-            panic!("{error}");
-        }
+        assert!(!matches!(work.outcome, Some(Err(_))), "{:?}", work.outcome);
         work
     }
 

@@ -296,13 +296,13 @@ async fn damage_ends_a_copy() {
     let failed = other.work("b", restore()).await.outcome.unwrap().unwrap_err();
     assert_eq!(failed.kind, ErrorKind::Corruption, "{}", failed.message);
     assert!(other.catalog.view().tables.is_empty() && other.catalog.view().snapshots.is_empty());
-    for _ in 0..500 {
-        if target.list("sst/").await.unwrap().is_empty() {
-            return;
+    let gone = async {
+        while !target.list("sst/").await.unwrap().is_empty() {
+            other.env.sleep(std::time::Duration::from_millis(10)).await;
         }
-        other.env.sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("files are left over: {:?}", target.list("sst/").await.unwrap());
+    };
+    let gone = other.env.timeout(std::time::Duration::from_secs(5), gone).await;
+    assert!(gone.is_ok(), "files are left over");
 }
 
 #[tokio::test]

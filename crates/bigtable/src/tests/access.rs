@@ -561,7 +561,19 @@ fn own_services() -> Calls {
         rights: vec!["read".into()],
         ..Default::default()
     };
+    let read = v2::ReadRowsRequest {
+        table_name: name(),
+        ..Default::default()
+    };
     vec![
+        (
+            "Reads/ExplainRead",
+            Reads,
+            own::ExplainReadRequest {
+                read: read.encode_to_vec().into(),
+            }
+            .encode_to_vec(),
+        ),
         (
             "LocalityGroups/GetLocalityGroups",
             Reads,

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::{
-    CompactionState, FamilyChange, GroupChange, MutateRows, NewSnapshot, NewTable, ReadRows, RowOperation, RowOutcome,
-    RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName,
-    SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo, TabletPlace,
+    BulkLoad, CompactionState, FamilyChange, GroupChange, Loaded, MutateRows, NewSnapshot, NewTable, ReadRows,
+    RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy,
+    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo,
+    TabletPlace,
 };
 use stele_filter::Filter;
 use stele_types::{
@@ -132,6 +133,10 @@ impl TableService for Fake {
     }
 
     async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        reached()
+    }
+
+    async fn bulk_load(&self, _: BulkLoad) -> ServiceResult<Loaded> {
         reached()
     }
 

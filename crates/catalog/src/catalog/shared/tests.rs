@@ -209,32 +209,28 @@ async fn a_new_leader_removes_records_of_tablets_without_a_table() {
 async fn every_process_obeys_the_same_rules() {
     let coord = coord().await;
     let (leader, other) = (process(&coord).await, process(&coord).await);
-    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
-    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let leading = leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    leading.create_table(schema(1, 1), whole(10)).await.unwrap();
     let table = Resource::Table(name());
     let rule = |user: &str| vec![AccessRule::whole(Member::User(user.to_owned()), Rights::READ)];
-    let first = leader.catalog.set_rules(&table, rule("alice"), Some(0)).await.unwrap();
+    let first = leading.set_rules(&table, rule("alice"), Some(0)).await.unwrap();
     other.catalog.catch_up().await.unwrap();
     let seen = other.catalog.view().access.clone();
     let found = seen.get(&table).unwrap();
     assert_eq!((&found.rules[..], found.version), (&rule("alice")[..], first));
     // The pointer stays while other records change: callers keep their rights by it.
-    leader.catalog.update_schema(schema(1, 2), |_| async {}).await.unwrap();
+    leading.update_schema(schema(1, 2), |_| async {}).await.unwrap();
     other.catalog.catch_up().await.unwrap();
     assert!(Arc::ptr_eq(&seen, &other.catalog.view().access));
-    let stale = leader.catalog.set_rules(&table, rule("bob"), Some(first - 1)).await;
+    let stale = leading.set_rules(&table, rule("bob"), Some(first - 1)).await;
     assert!(matches!(stale, Err(CatalogError::Conflict { .. })), "{stale:?}");
-    leader
-        .catalog
-        .set_rules(&table, rule("bob"), Some(first))
-        .await
-        .unwrap();
+    leading.set_rules(&table, rule("bob"), Some(first)).await.unwrap();
     other.catalog.catch_up().await.unwrap();
     assert_eq!(other.catalog.view().access[&table].rules[..], rule("bob")[..]);
     let late = process(&coord).await;
     assert_eq!(late.catalog.view().access, other.catalog.view().access);
     // They go with the table, at every process in the moment in which its name is free.
-    leader.catalog.delete_table(&name()).await.unwrap();
+    leading.delete_table(&name()).await.unwrap();
     other.catalog.catch_up().await.unwrap();
     assert!(other.catalog.view().access.is_empty() && leader.catalog.view().access.is_empty());
     let refused = other.catalog.set_rules(&Resource::Cluster, rule("mallory"), None).await;
@@ -245,9 +241,9 @@ async fn every_process_obeys_the_same_rules() {
 async fn rules_that_cannot_be_read_give_no_right() {
     let coord = coord().await;
     let leader = process(&coord).await;
-    leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
+    let leading = leader.catalog.lead(elect(&coord).await, Arc::new(Third)).await.unwrap();
     let rules = vec![AccessRule::whole(Member::Authenticated, Rights::ALL)];
-    leader.catalog.set_rules(&Resource::Cluster, rules, None).await.unwrap();
+    leading.set_rules(&Resource::Cluster, rules, None).await.unwrap();
     // As a newer program might write them.
     let strange = Write::Put {
         key: "catalog/access/cluster".to_owned(),
