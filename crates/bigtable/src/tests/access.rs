@@ -42,6 +42,7 @@ fn calls() -> BTreeMap<&'static str, (Needs, Vec<u8>)> {
         ("/google.longrunning.Operations/", operations()),
         ("/stele.admin.v1.", own_services()),
         ("/stele.admin.v1.Cluster/", cluster()),
+        ("/stele.admin.v1.Reads/", reads()),
         ("/stele.admin.v1.", destinations::calls()),
     ] {
         for (name, needs, request) in calls {
@@ -545,6 +546,17 @@ fn operations() -> Calls {
     ]
 }
 
+fn reads() -> Calls {
+    let read = v2::ReadRowsRequest {
+        table_name: TABLE.to_owned(),
+        ..Default::default()
+    };
+    let request = own::ExplainReadRequest {
+        read: read.encode_to_vec().into(),
+    };
+    vec![("ExplainRead", Needs::Reads, request.encode_to_vec())]
+}
+
 fn own_services() -> Calls {
     use Needs::{Administers, Known, Reads};
     let name = || TABLE.to_owned();
@@ -561,19 +573,7 @@ fn own_services() -> Calls {
         rights: vec!["read".into()],
         ..Default::default()
     };
-    let read = v2::ReadRowsRequest {
-        table_name: name(),
-        ..Default::default()
-    };
     vec![
-        (
-            "Reads/ExplainRead",
-            Reads,
-            own::ExplainReadRequest {
-                read: read.encode_to_vec().into(),
-            }
-            .encode_to_vec(),
-        ),
         (
             "LocalityGroups/GetLocalityGroups",
             Reads,
