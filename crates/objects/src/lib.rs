@@ -37,6 +37,7 @@ pub use metrics::ObjectMetrics;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use growing::{Object, Parts};
 use shared::{Access, Shared};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -220,22 +221,23 @@ impl Storage for ObjectStorage {
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         self.shared.fence.check(prefix)?;
-        let mut files = BTreeMap::new();
+        let mut files = Vec::new();
+        let mut growing: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
         for (key, len) in self.shared.store.list(prefix).await? {
-            match growing::parse_part(&key) {
-                // A file exists as long as its first part does.
-                Some((path, 0)) => files.entry(path.to_owned()).or_insert((0, true)).1 = true,
-                Some((path, _)) => files.entry(path.to_owned()).or_insert((0, false)).0 += len,
-                None if check_path(&key).is_ok() => {
-                    files.insert(key, (len, true));
-                }
+            match growing::parse_key(&key) {
+                Some((path, object)) => growing.entry(path.to_owned()).or_default().push((object, len)),
+                None if check_path(&key).is_ok() => files.push(FileInfo { path: key, len }),
                 None => {}
             }
         }
-        let files = files
-            .into_iter()
-            .filter(|(path, (_, there))| *there && path.starts_with(prefix));
-        Ok(files.map(|(path, (len, _))| FileInfo { path, len }).collect())
+        for (path, objects) in growing {
+            let parts = Parts::new(objects);
+            if parts.is_file() && path.starts_with(prefix) {
+                files.push(FileInfo { path, len: parts.len() });
+            }
+        }
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
     }
 
     async fn delete(&self, path: &str) -> Result<()> {

@@ -3,7 +3,7 @@
 //! A record is an object. A growing file is sealed by an empty part under the number after its last one. Of the old
 //! owner's append and the seal, the second one finds the number taken.
 
-use crate::growing::{self, Parts};
+use crate::growing::{self, Object, Parts};
 use crate::store::Store;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -62,12 +62,12 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .map(|record| record.made_micros)
         .max()
         .unwrap_or(i64::MIN);
-    let mut files: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
-    // Creation time of the newest part of each file.
+    let mut files: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
+    // Creation time of the newest object of each file.
     let mut made: BTreeMap<String, i64> = BTreeMap::new();
     for found in logs.iter().chain(&coordination) {
-        if let Some((path, number)) = growing::parse_part(&found.key) {
-            files.entry(path.to_owned()).or_default().push((number, found.len));
+        if let Some((path, object)) = growing::parse_key(&found.key) {
+            files.entry(path.to_owned()).or_default().push((object, found.len));
             let newest = made.entry(path.to_owned()).or_insert(found.made_micros);
             *newest = found.made_micros.max(*newest);
         }
@@ -76,7 +76,7 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .into_iter()
         .map(|(path, parts)| (path, Parts::new(parts)))
         .collect();
-    debug_assert_eq!(files.len(), made.len(), "every file has a newest part");
+    debug_assert_eq!(files.len(), made.len(), "every file has a newest object");
     store.delete_many(&outlived(&files, &made, now_micros)).await?;
     let seals = files.into_iter().map(|(path, parts)| async move {
         if !parts.is_file() {
@@ -123,9 +123,10 @@ mod tests {
     fn seals_of_deleted_files_stay_for_a_week_and_not_too_many() {
         let now = 2 * SEAL_KEPT_MICROS;
         let of = |seals: &[Left<'_>]| {
-            let files = seals
-                .iter()
-                .map(|(path, parts, _)| ((*path).to_owned(), Parts::new(parts.clone())));
+            let files = seals.iter().map(|(path, parts, _)| {
+                let parts = parts.iter().map(|(number, len)| (Object::Part(*number), *len));
+                ((*path).to_owned(), Parts::new(parts))
+            });
             let made = seals.iter().map(|(path, _, made)| ((*path).to_owned(), *made));
             outlived(&files.collect(), &made.collect(), now)
         };

@@ -78,9 +78,11 @@ fn is_hfile(content: &[u8]) -> bool {
     trailer.is_some_and(|trailer| trailer.starts_with(stele_hfile::TRAILER_MAGIC))
 }
 
-/// The number of a part, by its name: of a growing file in an object store, or of one in HDFS.
+/// The number of a part, by its name: of a growing file in an object store, or of one in HDFS. Of joined parts, that of
+/// the first.
 fn part_number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix('@')?;
+    let digits = digits.split_once('-').map_or(digits, |(first, _)| first);
     let digits = digits.strip_suffix(".open").unwrap_or(digits);
     (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
 }
