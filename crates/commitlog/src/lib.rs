@@ -36,7 +36,7 @@ pub use group::{Append, Completion};
 pub use lead::{Gathered, Lead, Slot, Submitted};
 pub use metrics::LogMetrics;
 pub use queue::LogOptions;
-pub use replay::{ReplayReport, inspect, replay, replay_through};
+pub use replay::{ReplayReport, independent_bytes, inspect, replay, replay_through};
 pub use retention::SegmentInfo;
 pub use segment::SegmentNumbers;
 pub use stream::{HeldSegments, LogStream};

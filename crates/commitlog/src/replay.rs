@@ -5,10 +5,12 @@
 //! reported as damage ([`gap`]).
 
 mod gap;
+mod independent;
 mod inspect;
 mod reader;
 
 pub(crate) use gap::{Gap, counts_behind, gap_without_header};
+pub use independent::independent_bytes;
 pub use inspect::inspect;
 pub(crate) use reader::{KnownLengths, SegmentReader, find, find_group, read_header};
 

@@ -56,7 +56,7 @@ pub use imports::SnapshotImport;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};
-pub use roots::{LogSummary, SealedLogs, SharedRoots, delete_log, settle_log};
+pub use roots::{SealedLogs, SharedRoots, delete_log, settle_log};
 pub use server::TabletServer;
 pub use tablets::Served;
 pub use waits::{Cause, WriteWaits};

@@ -12,10 +12,10 @@
 use crate::error::ServerError;
 use crate::recovery::delete_dropped;
 use async_trait::async_trait;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use stele_commitlog::{LogError, independent_bytes, replay};
 use stele_storage::Storage;
-use stele_types::{SeqNo, ServerId, TabletId};
+use stele_types::ServerId;
 
 /// The storages of a server that shares its data.
 #[derive(Clone)]
@@ -35,37 +35,23 @@ pub trait SealedLogs: Send + Sync + 'static {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>>;
 }
 
-/// The content of a sealed log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogSummary {
-    /// The newest record of each tablet. A tablet without a record here, or with everything up to it in its files, does not
-    /// need the log.
-    pub tablets: BTreeMap<TabletId, SeqNo>,
-    /// Its bytes.
-    pub bytes: u64,
-}
-
-/// Settles a log of which the caller has become the owner. It may be repeated.
-pub async fn settle_log(log: &dyn Storage) -> Result<LogSummary, ServerError> {
-    let mut summary = LogSummary::default();
-    let report = stele_commitlog::replay::<stele_commitlog::LogError>(log, |record| {
-        let newest = summary.tablets.entry(record.tablet).or_default();
-        *newest = record.last.max(*newest);
-        Ok(())
-    });
-    let report = report.await?;
-    summary.bytes = report.bytes;
-    assert!(
-        summary.tablets.is_empty() || report.records > 0,
-        "each tablet of a summary has a record in the log"
-    );
-    delete_dropped(log, &report.dropped).await?;
-    for (_, _, segment) in &report.segments {
-        log.sync_file(&segment.path).await?;
-    }
+/// Settles a log of which the caller has become the owner; its bytes. It may be repeated.
+pub async fn settle_log(log: &dyn Storage) -> Result<u64, ServerError> {
+    // Tablets wait meanwhile. Where every group is synced no segment depends on another one, and none is read.
+    let bytes = match independent_bytes(log).await? {
+        Some(bytes) => bytes,
+        None => {
+            let report = replay::<LogError>(log, |_| Ok(())).await?;
+            delete_dropped(log, &report.dropped).await?;
+            for (_, _, segment) in &report.segments {
+                log.sync_file(&segment.path).await?;
+            }
+            report.bytes
+        }
+    };
     // Yet another owner would settle it as well, but may have deleted it since.
     log.confirm_owner().await?;
-    Ok(summary)
+    Ok(bytes)
 }
 
 /// Deletes a log that no tablet needs, and of which the caller is the owner; the number of its segments. It may be repeated.

@@ -211,9 +211,10 @@ impl Leader {
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         // Segments behind a gap are deleted before anybody reads the log. A former owner that does not know yet that it was replaced
         // may delete the segment with the gap. A later reader would then take the others for valid.
-        let summary = settle_log(&*log).await;
-        let summary = summary.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        self.record_sealed(server, summary.bytes).await
+        let bytes = settle_log(&*log).await;
+        let bytes = bytes.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        tracing::info!(%server, bytes, "the log of a former server is sealed and settled");
+        self.record_sealed(server, bytes).await
     }
 
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {

@@ -52,3 +52,19 @@ async fn a_synced_record_does_not_wait_for_the_end_of_its_segment() {
     }
     assert!(filled > 1, "{filled} segments were filled by the first of two records");
 }
+
+/// A takeover of the log reads nothing of it where each segment stands alone, and all of it otherwise.
+#[tokio::test]
+async fn a_log_tells_whether_its_segments_depend_on_each_other() {
+    for (durability, is_independent) in [(Durability::Sync, true), (Durability::Flush, false)] {
+        let storage = Slow::with_syncs(0);
+        let log = start(&storage);
+        for n in 0..200 {
+            log.submit(n, durability).await.await.unwrap().unwrap();
+        }
+        assert!(begun(&storage).await > 1);
+        let report = crate::replay::<LogError>(&*storage, |_| Ok(())).await.unwrap();
+        let bytes = crate::independent_bytes(&*storage).await.unwrap();
+        assert_eq!(bytes, is_independent.then_some(report.bytes), "{durability:?}");
+    }
+}

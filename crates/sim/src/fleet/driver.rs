@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Assignment, Closing, TabletAssignments, TabletControl};
+use stele_commitlog::LogError;
 use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
 use stele_tablet::manifest::{self, ManifestLog, StoredFile};
 use stele_tablet::sweep::{Knowledge, Round, Sweep};
 use stele_tablet::{TabletError, sweep};
-use stele_tabletserver::{LogSummary, delete_log, settle_log};
+use stele_tabletserver::{ServerError, delete_log, settle_log};
 use stele_types::{Epoch, FileId, FilesInUse, ServerId, SnapshotId, TabletId};
 
 /// Servers that the driver keeps alive.
@@ -227,7 +228,7 @@ impl Driver {
         }
         let runs = !member.process.has_ended();
         self.fleet.sim.note(&format!("server {id} is given up, runs {runs}"));
-        let (log, summary) = self.sealed_log(id).await?;
+        let (log, tablets) = self.sealed_log(id).await?;
         {
             let mut verdict = self.fleet.verdict.lock();
             verdict.failovers += 1;
@@ -238,15 +239,15 @@ impl Driver {
         let places = self.places().into_iter().filter(|(_, place)| place.server == id);
         let needed = places.map(|(tablet, place)| {
             // A log without records of a tablet is not read for it.
-            let has_records = summary.as_ref().is_none_or(|log| log.tablets.contains_key(&tablet));
+            let has_records = tablets.as_ref().is_none_or(|tablets| tablets.contains(&tablet));
             let own = has_records.then_some(id);
             (tablet, place.logs.into_iter().chain(own).collect())
         });
         Ok(needed.collect())
     }
 
-    /// The sealed log of a server, with a summary if it was settled.
-    async fn sealed_log(&self, server: ServerId) -> Result<(Arc<ObjectStorage>, Option<LogSummary>), String> {
+    /// The sealed log of a server, with the tablets that have records in it if it was settled.
+    async fn sealed_log(&self, server: ServerId) -> Result<(Arc<ObjectStorage>, Option<BTreeSet<TabletId>>), String> {
         let env = self.fleet.env.clone();
         for _ in 0..ATTEMPTS_MAX {
             let opened = match self.fleet.has(FleetBug::SkipFence) {
@@ -255,8 +256,8 @@ impl Driver {
             };
             match opened {
                 Ok(log) if self.fleet.has(FleetBug::SkipFence) => return Ok((log, None)),
-                Ok(log) => match settle_log(&*log).await {
-                    Ok(summary) => return Ok((log, Some(summary))),
+                Ok(log) => match settled(&*log).await {
+                    Ok(tablets) => return Ok((log, Some(tablets))),
                     Err(error) => self.fleet.sim.note(&format!("log of {server}: {error}")),
                 },
                 Err(error) => self.fleet.sim.note(&format!("log of {server}: {error}")),
@@ -473,4 +474,16 @@ async fn knowledge(fleet: &Fleet) -> sweep::Result<Knowledge> {
         tablets: table.places.iter().map(|(id, place)| (*id, place.epoch)).collect(),
         coming: BTreeSet::new(),
     })
+}
+
+/// Settles a log; the tablets with records in it.
+async fn settled(log: &ObjectStorage) -> Result<BTreeSet<TabletId>, ServerError> {
+    settle_log(log).await?;
+    let mut tablets = BTreeSet::new();
+    stele_commitlog::replay::<LogError>(log, |record| {
+        tablets.insert(record.tablet);
+        Ok(())
+    })
+    .await?;
+    Ok(tablets)
 }

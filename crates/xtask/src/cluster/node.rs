@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Memory of each node, unless the command line says otherwise.
-const MEMORY: &str = "512MiB";
+const MEMORY: &str = "2GiB";
 /// A node joins in seconds.
 const READY_WAIT: Duration = Duration::from_secs(60);
 /// How long a node may take for an answer about the cluster before another one is asked.
