@@ -19,8 +19,6 @@ const HOT_BYTES_MIN: u64 = 1 << 20;
 const SMALL_PART: u64 = 4;
 /// Requests per second above which a small tablet stays: it was split for its load.
 const IDLE_REQUESTS_MAX: u64 = 100;
-/// How long neighbours must have been unchanged. Tablets that were made for a load to come stay at least this long.
-const QUIET: Duration = Duration::from_secs(24 * 3600);
 
 /// The part of a table's limit at which its tablets are split: the limit is divided by this. More `tablets` divide it less.
 pub fn limit_divisor(servers: usize, tablets: usize) -> u64 {
@@ -48,11 +46,12 @@ pub struct MergeCandidate {
     pub right: TabletId,
 }
 
-/// Neighbours of a table to merge, each tablet at most once. The table keeps at least two tablets for each server.
-pub fn merges(table: &TableView, limit: u64, servers: usize) -> Vec<MergeCandidate> {
+/// Neighbours of a table to merge, each tablet at most once, of which both are unchanged for at least the time `quiet`. The
+/// table keeps at least two tablets for each server.
+pub fn merges(table: &TableView, limit: u64, servers: usize, quiet: Duration) -> Vec<MergeCandidate> {
     let mut spare = table.tablets.len().saturating_sub(2 * servers.max(1));
     let small = limit / SMALL_PART;
-    let is_quiet = |tablet: &TabletView| tablet.requests <= IDLE_REQUESTS_MAX && tablet.unchanged_for >= QUIET;
+    let is_quiet = |tablet: &TabletView| tablet.requests <= IDLE_REQUESTS_MAX && tablet.unchanged_for >= quiet;
     let mut merges = Vec::new();
     let mut tablets = table.tablets.iter().peekable();
     while let Some(left) = tablets.next() {
@@ -75,6 +74,8 @@ mod tests {
     use super::*;
     use crate::view::Assignment;
     use stele_types::TableId;
+
+    const QUIET: Duration = Duration::from_secs(60);
 
     fn tablet(id: u64, bytes: u64, requests: u64, unchanged_for: Duration) -> TabletView {
         TabletView {
@@ -117,10 +118,10 @@ mod tests {
             right: TabletId(right),
         };
         let all = table((0..6).map(quiet).collect());
-        assert_eq!(merges(&all, 1000, 1), vec![pair(0, 1), pair(2, 3), pair(4, 5)]);
-        assert_eq!(merges(&all, 1000, 2), vec![pair(0, 1), pair(2, 3)]);
-        assert_eq!(merges(&all, 1000, 3), vec![]);
-        assert_eq!(merges(&all, 80, 1), vec![]);
+        assert_eq!(merges(&all, 1000, 1, QUIET), vec![pair(0, 1), pair(2, 3), pair(4, 5)]);
+        assert_eq!(merges(&all, 1000, 2, QUIET), vec![pair(0, 1), pair(2, 3)]);
+        assert_eq!(merges(&all, 1000, 3, QUIET), vec![]);
+        assert_eq!(merges(&all, 80, 1, QUIET), vec![]);
         let others = [
             tablet(1, 300, 0, QUIET),
             tablet(1, 10, 101, QUIET),
@@ -128,7 +129,7 @@ mod tests {
         ];
         for other in others {
             let tablets = vec![quiet(0), other.clone(), quiet(2)];
-            assert_eq!(merges(&table(tablets), 1000, 0), vec![], "{other:?}");
+            assert_eq!(merges(&table(tablets), 1000, 0, QUIET), vec![], "{other:?}");
         }
     }
 }

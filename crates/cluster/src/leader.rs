@@ -10,19 +10,19 @@ use crate::control::ClusterControl;
 use crate::local::Local;
 use crate::messages::{Request, ServerReport};
 use crate::roots::LogRoots;
+use futures::future::{BoxFuture, Shared};
 use orders::Orders;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_assignment::{Suspicions, decide};
+use stele_assignment::{Suspicions, View, decide};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord};
 use stele_peer::Probe;
 use stele_storage::Storage;
 use stele_types::{ErrorKind, ServerId};
-use tokio::sync::watch;
 use view::Observed;
 
 /// Pause between two rounds, if nothing changes meanwhile.
@@ -31,6 +31,9 @@ const ROUND: Duration = Duration::from_millis(200);
 const DECISION_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for a report. A server that takes longer has none in this round.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// Completes when the term has ended. Its tasks learn it in the order in which they wait, so that a simulation repeats.
+pub(crate) type TermEnd = Shared<BoxFuture<'static, ()>>;
 
 /// One term of leadership.
 pub(crate) struct Leader {
@@ -94,20 +97,17 @@ impl Leader {
         self.reports.lock().clone()
     }
 
-    /// Leads until `ended` says that the term is over.
-    pub(crate) async fn lead(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+    /// Leads until the term has ended.
+    pub(crate) async fn lead(self: Arc<Self>, ended: TermEnd) {
         let mut changes = self.local.members.changes();
         let mut members_changed = true;
         loop {
-            if *ended.borrow() {
-                return;
-            }
             self.round(members_changed).await;
             tokio::select! {
                 biased;
+                () = ended.clone() => return,
                 () = self.local.env.sleep(ROUND) => members_changed = false,
                 _ = changes.changed() => members_changed = true,
-                _ = ended.changed() => {}
             }
         }
     }
@@ -119,14 +119,9 @@ impl Leader {
         if !members_changed && self.is_calm(&reports, now) {
             return;
         }
-        // Before the catalog, too: a tablet that is not coming any more has its record.
-        let coming = self.control.coming();
         let revision = self.local.catalog.applied();
-        let view = {
-            let members = self.local.members.view();
-            let catalog = self.local.catalog.view();
-            self.observed.lock().view((&members, &catalog), &reports, &coming, now)
-        };
+        let coming = !self.control.coming().is_empty();
+        let view = self.view(&reports, now);
         let condemned = {
             let mut suspicions = self.suspicions.lock();
             suspicions.expire(&view, now);
@@ -141,13 +136,22 @@ impl Leader {
         *self.decided.lock() = Decided {
             at: now,
             from: (revision, changes(&reports)),
-            is_calm: orders.is_empty() && !prepared && everybody && coming.is_empty(),
+            is_calm: orders.is_empty() && !prepared && everybody && !coming,
         };
         for order in orders {
             self.orders.begin(self, order, &view);
         }
         self.orders.commit(self).await;
         self.undo_abandoned(&reports);
+    }
+
+    /// The state of the cluster by the catalog, the records of servers, and these reports.
+    pub(crate) fn view(&self, reports: &BTreeMap<ServerId, Arc<ServerReport>>, now: Duration) -> View {
+        // Before the catalog: a tablet that is not coming any more has its record.
+        let coming = self.control.coming();
+        let members = self.local.members.view();
+        let catalog = self.local.catalog.view();
+        self.observed.lock().view((&members, &catalog), reports, &coming, now)
     }
 
     /// Whether the last decision stands: it had no orders, it is not old, and is from the same state.

@@ -29,6 +29,7 @@ mod leader;
 mod lease;
 mod local;
 mod members;
+mod merging;
 mod messages;
 mod node;
 mod peers;
@@ -45,6 +46,7 @@ mod term;
 
 pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
+pub use merging::MergePace;
 pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
 pub use roots::LogRoots;
 pub use rules::RULES_AGE_MAX;

@@ -6,6 +6,7 @@ use crate::gate::Gate;
 use crate::lease::{Lease, Leased};
 use crate::local::{Control, Local};
 use crate::members::{self, Addresses, Member, Members};
+use crate::merging::MergePace;
 use crate::peers::Peers;
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
@@ -45,6 +46,8 @@ pub struct ClusterOptions {
     pub tests: Arc<dyn TestDecoder>,
     /// How the leader deletes files that nothing needs.
     pub sweep: SweepPace,
+    /// How the leader merges small tablets.
+    pub merge: MergePace,
     /// Callers need rights, so the access rules are confirmed by the coordinator all the time.
     pub checks_rights: bool,
     /// Writes the calls that other servers forward to the audit log.
@@ -173,7 +176,7 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let sweep = options.sweep;
+    let (sweep, merge) = (options.sweep, options.merge);
     let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
@@ -181,6 +184,7 @@ pub async fn join(
         roots: storage.roots,
         data: storage.data,
         sweep,
+        merge,
     };
     env.spawn(
         "election",

@@ -1,6 +1,6 @@
 //! Deletes files that no tablet or snapshot needs, while this server leads.
 
-use crate::leader::Leader;
+use crate::leader::{Leader, TermEnd};
 use crate::messages::Request;
 use crate::records::{ELECTION, NUMBERS};
 use async_trait::async_trait;
@@ -13,7 +13,6 @@ use stele_env::PlantedBug;
 use stele_tablet::TabletError;
 use stele_tablet::sweep::{self, Knowledge, Round, Sweep};
 use stele_types::{Epoch, ErrorKind, FilesInUse, ServerId, SnapshotId};
-use tokio::sync::watch;
 
 /// Time for an answer of a server.
 const CALL_WAIT: Duration = Duration::from_secs(10);
@@ -41,7 +40,7 @@ impl Default for SweepPace {
 }
 
 /// Sweeps until the term ends.
-pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, mut ended: watch::Receiver<bool>) {
+pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, ended: TermEnd) {
     let mut sweep = Sweep::new(pace.grace);
     let env = leader.local.env.clone();
     if env.planted(PlantedBug::SweepSnapshots) {
@@ -50,8 +49,8 @@ pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, mut ended: watch::
     loop {
         tokio::select! {
             biased;
+            () = ended.clone() => return,
             () = env.sleep(pace.interval) => {}
-            _ = ended.wait_for(|ended| *ended) => return,
         }
         match sweep.round(&leader.data, env.now(), &*leader).await {
             Ok(Round::Swept {

@@ -6,6 +6,7 @@ use crate::control::{ClusterControl, NewTablets};
 use crate::election;
 use crate::leader::Leader;
 use crate::local::{LeaderCalls, Local};
+use crate::merging::{self, MergePace};
 use crate::messages::{ClusterCall, Request};
 use crate::records::{self, DRAINING, ELECTION};
 use crate::roots::LogRoots;
@@ -14,6 +15,7 @@ use crate::status::status;
 use crate::sweeping::{self, SweepPace};
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
@@ -22,19 +24,20 @@ use stele_coord::{Coord, CoordError, Leadership, Write, campaign};
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_types::ErrorKind;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 /// Pause after a failed attempt to lead.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Pause between two checks that the term goes on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The storage of a cluster, and how it is swept.
+/// The storage of a cluster, and how it is tidied.
 pub(crate) struct Places {
     pub(crate) roots: Arc<dyn LogRoots>,
     /// The shared data root.
     pub(crate) data: Arc<dyn Storage>,
     pub(crate) sweep: SweepPace,
+    pub(crate) merge: MergePace,
 }
 
 /// The calls to the leader during one term.
@@ -143,12 +146,17 @@ async fn lead(
         (places.roots.clone(), places.data.clone()),
         (fence, leadership.version()),
     );
-    let (end, ended) = watch::channel(false);
+    let (end, ended) = oneshot::channel::<()>();
+    let ended = ended.map(drop).boxed().shared();
     let rounds = leader.clone().lead(ended.clone());
     local.env.spawn("leader", rounds);
     local.env.spawn_background(
         "sweep of shared files",
-        sweeping::run(leader.clone(), places.sweep, ended),
+        sweeping::run(leader.clone(), places.sweep, ended.clone()),
+    );
+    local.env.spawn_background(
+        "merges of small tablets",
+        merging::run(leader.clone(), master.clone(), places.merge, ended),
     );
     local.set_leader(Some(Arc::new(Term {
         master,
@@ -156,7 +164,7 @@ async fn lead(
         leader,
     })));
     let outcome = until_over(local, &**coord, leadership).await;
-    let _ = end.send(true);
+    let _ = end.send(());
     outcome
 }
 

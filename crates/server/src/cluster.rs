@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
+use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
@@ -92,7 +92,9 @@ pub async fn join(
         data: objects,
         roots: roots.clone(),
     };
-    let parts = node::server_parts(config);
+    let mut parts = node::server_parts(config);
+    // Two survivors replay it with a quarter of their memtables each. More is flushed before it is served.
+    parts.1.log_bytes_max = parts.1.log_bytes_max.min(parts.1.memtables.bytes_max() / 2);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let slow = Arc::new(SlowCalls::new(config.slow_call));
     let options = ClusterOptions {
@@ -103,6 +105,7 @@ pub async fn join(
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
         sweep: SweepPace::default(),
+        merge: MergePace::of_tablets(config.tablet_size),
         checks_rights: config.security.access.is_some(),
         forwarded,
     };

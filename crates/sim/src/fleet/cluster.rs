@@ -127,9 +127,10 @@ impl Driver {
             durability: None,
             deletion_protection: false,
             families: vec![family("v"), family("c")],
-            initial_splits: LETTERS[1..]
-                .iter()
-                .map(|letter| Bytes::from_static(letter.as_bytes()))
+            // Small tablets, more than two for each server, so that some are merged.
+            initial_splits: (LETTERS[1..].iter())
+                .flat_map(|letter| [(*letter).to_owned(), format!("{letter}n")])
+                .map(Bytes::from)
                 .collect(),
             compression: Compression::None,
             front_end_data: Vec::new(),
@@ -332,6 +333,11 @@ impl Driver {
         for _ in 0..ATTEMPTS_MAX {
             match self.status().await {
                 Ok(status) if status.tablets.iter().all(|tablet| tablet.serves) && !status.tablets.is_empty() => {
+                    let own = status
+                        .tablets
+                        .iter()
+                        .filter(|tablet| tablet.table == table_name().to_string());
+                    self.fleet.verdict.lock().tablets = own.count();
                     return Ok(());
                 }
                 Ok(status) => {

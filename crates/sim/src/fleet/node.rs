@@ -10,7 +10,7 @@ use std::time::Duration;
 use stele_client::{
     AccessAdmin, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
 };
-use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, SweepPace};
+use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
 use stele_env::{Env, Priority};
@@ -29,6 +29,12 @@ const PACE: u32 = 30;
 pub(super) const SWEEP: SweepPace = SweepPace {
     interval: Duration::from_secs(5),
     grace: Duration::from_secs(60),
+};
+/// Often enough for merges within a run.
+pub(super) const MERGE: MergePace = MergePace {
+    interval: Duration::from_secs(5),
+    quiet: Duration::from_secs(8),
+    tablet_bytes_max: 12 << 10,
 };
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
@@ -125,6 +131,7 @@ async fn join(
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
         sweep: SWEEP,
+        merge: MERGE,
         checks_rights,
         forwarded: None,
     };
