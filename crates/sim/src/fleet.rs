@@ -17,6 +17,7 @@ mod member;
 mod node;
 mod nodes;
 pub mod rules;
+pub mod scale;
 mod service;
 mod snapshots;
 
@@ -196,7 +197,20 @@ fn simulate<F>(
 where
     F: Future<Output = Result<(), String>> + Send + 'static,
 {
-    let sim = Sim::new(seed, STEPS_MAX);
+    simulate_up_to(STEPS_MAX, (seed, prints), (bug, planted), live)
+}
+
+/// The same with a bound of its own for the steps.
+fn simulate_up_to<F>(
+    steps_max: u64,
+    (seed, prints): (u64, bool),
+    (bug, planted): (Option<FleetBug>, Option<PlantedBug>),
+    live: impl FnOnce(Arc<Fleet>) -> F,
+) -> FleetVerdict
+where
+    F: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let sim = Sim::new(seed, steps_max);
     if prints {
         sim.print_trace();
     }

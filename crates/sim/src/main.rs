@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
 use stele_sim::fleet::cluster::ClusterPlan;
+use stele_sim::fleet::scale::ScalePlan;
 use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
 use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 
@@ -81,6 +82,21 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Builds a large cluster, kills its leader and another server, and prints the virtual times of both.
+    Scale {
+        /// Servers.
+        #[arg(long, default_value_t = 100)]
+        servers: usize,
+        /// Tables.
+        #[arg(long, default_value_t = 100)]
+        tables: usize,
+        /// Tablets of each table.
+        #[arg(long, default_value_t = 1_000)]
+        tablets: usize,
+        /// The seed of all randomness.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
@@ -151,6 +167,30 @@ fn main() -> Result<()> {
         } => {
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_all(range, trace, planted)
+        }
+        Command::Scale {
+            servers,
+            tables,
+            tablets,
+            seed,
+        } => {
+            let plan = ScalePlan {
+                seed,
+                servers,
+                tables,
+                tablets,
+            };
+            let scale = fleet::scale::run(plan).map_err(anyhow::Error::msg)?;
+            println!(
+                "{servers} servers, {} tablets: another leader after {:?}; {} tablets of a dead server served after {:?}, {} requests \
+                 to the coordinator meanwhile",
+                tables * tablets,
+                scale.leader_change,
+                scale.tablets,
+                scale.failover,
+                scale.coordinator_requests
+            );
+            Ok(())
         }
         Command::Planted { seeds } => find_planted(seeds),
     }

@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_coord::session::SessionBackend;
 use stele_coord::watch::Watchers;
@@ -22,17 +22,28 @@ const CUT_POLL: Duration = Duration::from_millis(50);
 
 /// The way of one server to the coordinator.
 #[derive(Clone, Default)]
-pub(super) struct Link(Arc<AtomicBool>);
+pub(super) struct Link(Arc<LinkState>);
+
+#[derive(Default)]
+struct LinkState {
+    is_cut: AtomicBool,
+    requests: AtomicU64,
+}
 
 impl Link {
     /// Cuts it, or heals it.
     pub(super) fn set_cut(&self, is_cut: bool) {
-        self.0.store(is_cut, Ordering::Relaxed);
+        self.0.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
     /// Whether it is cut.
     pub(super) fn is_cut(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Requests that went over it, renewals of the session not counted.
+    pub(super) fn requests(&self) -> u64 {
+        self.0.requests.load(Ordering::Relaxed)
     }
 
     /// Waits until it is healed.
@@ -61,6 +72,7 @@ impl Coordinator {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        self.link.0.requests.fetch_add(1, Ordering::Relaxed);
         if self.link.is_cut() {
             self.env.sleep(CUT_WAIT).await;
             if self.link.is_cut() {

@@ -58,15 +58,24 @@ pub(super) struct NoAnswer;
 impl Node {
     /// Starts a server. Faults of the network may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
-        Node::start_with(fleet, coord, false).await
+        Node::start_with(fleet, coord, (false, MERGE)).await
     }
 
     /// The same for a server whose callers need rights.
     pub(super) async fn start_checking_rights(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
-        Node::start_with(fleet, coord, true).await
+        Node::start_with(fleet, coord, (true, MERGE)).await
     }
 
-    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, checks_rights: bool) -> Result<Arc<Node>, String> {
+    /// The same for a server that merges no tablets while it leads.
+    pub(super) async fn start_without_merges(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        let merge = MergePace {
+            tablet_bytes_max: 0,
+            ..MERGE
+        };
+        Node::start_with(fleet, coord, (false, merge)).await
+    }
+
+    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, choices: (bool, MergePace)) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
@@ -75,7 +84,7 @@ impl Node {
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = Link::default();
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
-        let joining = join(client, (process.clone(), env.clone()), (coord, link), checks_rights);
+        let joining = join(client, (process.clone(), env.clone()), (coord, link), choices);
         let starting = env.spawn_join(Priority::Foreground, "start", joining);
         match fleet.env.timeout(PATIENCE, starting).await {
             Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
@@ -105,7 +114,7 @@ async fn join(
     client: Arc<dyn Client>,
     (process, env): (Process, Env),
     (coord, link): (Arc<dyn Coord>, Link),
-    checks_rights: bool,
+    (checks_rights, merge): (bool, MergePace),
 ) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
@@ -130,8 +139,9 @@ async fn join(
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
+        log_place: ROOT.to_owned(),
         sweep: SWEEP,
-        merge: MERGE,
+        merge,
         checks_rights,
         forwarded: None,
     };

@@ -10,7 +10,7 @@ use stele_client::{
     MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult,
     TableAdmin, TableService, TabletInfo, TabletPlace,
 };
-use stele_types::{ErrorKind, RowBatch, RowRange, TableName, TableSchema};
+use stele_types::{ErrorKind, RowBatch, RowRange, ServerId, TableName, TableSchema};
 
 /// The servers that run.
 pub(super) struct Nodes {
@@ -35,6 +35,13 @@ impl Nodes {
 
     pub(super) fn add(&self, node: Arc<Node>) {
         self.nodes.lock().push(node);
+    }
+
+    /// Requests to the coordinator of those that run, one excepted.
+    pub(super) fn coordinator_requests(&self, except: ServerId) -> u64 {
+        let running = self.running();
+        let others = running.iter().filter(|node| node.number != except);
+        others.map(|node| node.link.requests()).sum()
     }
 
     /// One of them.
