@@ -53,6 +53,18 @@ impl HdfsAddress {
         &self.root
     }
 
+    /// A directory below this one.
+    pub fn below(&self, path: &str) -> HdfsAddress {
+        assert!(
+            stele_storage::check_path(path).is_ok(),
+            "{path:?} is a path below a directory"
+        );
+        HdfsAddress {
+            root: format!("{}/{path}", self.root),
+            ..self.clone()
+        }
+    }
+
     /// Whether a text is an address of HDFS.
     pub fn is_one(text: &str) -> bool {
         text.starts_with(SCHEME)

@@ -194,8 +194,8 @@ pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
     let records = owner::Records::records(cluster).await?;
     owner::check_last(records.iter().map(String::as_str), epoch)?;
     let seals = open
-        .iter()
-        .map(|(path, number)| async move { gone_is_fine(seal(cluster, path, *number).await) });
+        .into_iter()
+        .map(|(path, number)| async move { gone_is_fine(seal(cluster, &path, number).await) });
     futures::stream::iter(seals)
         .buffer_unordered(SEALS_CONCURRENT)
         .try_collect::<()>()

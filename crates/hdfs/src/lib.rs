@@ -10,7 +10,8 @@
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are append streams, synced on every DataNode of the
 //!   pipeline ([`growing`]).
 //! * A directory has one owner. A later process wins: it makes an owner record ([`stele_storage::remote::owner`]) and
-//!   takes the leases of all growing files. After that the previous owner can sync nothing any more.
+//!   takes the leases of all growing files. After that the previous owner can sync nothing any more. A directory without
+//!   growing files may be shared instead, by the servers of a cluster ([`stele_storage::servers`]).
 //! * A put is a file that was closed under another name and renamed: atomic, and the first one wins ([`cluster`]).
 //! * Chunks that were read are cached in a bounded folder of the local disk ([`stele_storage::remote::cache`]).
 //!
@@ -36,7 +37,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cluster::Cluster;
 use growing::Writers;
-use shared::Shared;
+use shared::{Access, Shared};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_env::Env;
@@ -44,7 +45,7 @@ use stele_storage::remote::cache::{CacheOptions, ChunkCache};
 use stele_storage::remote::{Fence, owner};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 
-/// A directory of HDFS, owned by this process until another one opens it, or opened read-only.
+/// A directory of HDFS: owned by this process until another one opens it, shared with others, or opened read-only.
 pub struct HdfsStorage {
     shared: Arc<Shared>,
     writers: Arc<Writers>,
@@ -66,7 +67,23 @@ impl HdfsStorage {
         growing::seal_all(&cluster, epoch).await?;
         cluster.remove_unfinished().await?;
         cluster.remove_empty_directories().await?;
-        Ok(Self::with(cluster, env, cache, Some(epoch)))
+        Ok(Self::with(cluster, env, cache, (Access::Owner, epoch)))
+    }
+
+    /// Opens the directory next to other processes: each creates and deletes files that do not grow. Growing files are
+    /// refused, and the directory has no owner: manifests decide the ownership of each tablet.
+    pub async fn share(
+        address: &HdfsAddress,
+        env: Env,
+        cache: Option<CacheOptions>,
+        metrics: HdfsMetrics,
+    ) -> Result<Arc<HdfsStorage>> {
+        let cluster = address.cluster(env.clone(), metrics)?;
+        probe(&cluster).await?;
+        let cache = ChunkCache::open(cache, env.clone()).await?;
+        // Those that are old: others may be writing some at this moment.
+        cluster.remove_unfinished().await?;
+        Ok(Self::with(cluster, env, cache, (Access::Member, 0)))
     }
 
     /// Opens the directory read-only, without becoming its owner: nothing is changed. It fails unless every growing
@@ -76,18 +93,18 @@ impl HdfsStorage {
         let cluster = address.cluster(env.clone(), HdfsMetrics::default())?;
         growing::check_finished(&cluster).await?;
         let cache = ChunkCache::open(None, env.clone()).await?;
-        Ok(Self::with(cluster, env, cache, None))
+        Ok(Self::with(cluster, env, cache, (Access::Reader, 0)))
     }
 
-    fn with(cluster: Cluster, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<HdfsStorage> {
-        assert_ne!(epoch, Some(0), "owners are numbered from 1");
+    fn with(cluster: Cluster, env: Env, cache: ChunkCache, (access, epoch): (Access, u64)) -> Arc<HdfsStorage> {
+        assert_eq!(access == Access::Owner, epoch > 0, "owners are numbered from 1");
         let shared = Shared {
             cluster,
             env,
             fence: Fence::default(),
-            epoch: epoch.unwrap_or_default(),
+            epoch,
             cache,
-            looking: epoch.is_none(),
+            access,
         };
         let shared = Arc::new(shared);
         Arc::new(HdfsStorage {
@@ -233,6 +250,6 @@ impl Storage for HdfsStorage {
     }
 
     fn owner_epoch(&self) -> Option<u64> {
-        (!self.shared.looking).then_some(self.shared.epoch)
+        (self.shared.access == Access::Owner).then_some(self.shared.epoch)
     }
 }

@@ -22,7 +22,6 @@ use stele_objects::{ObjectMetrics, ObjectStorage};
 use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
-use tokio::runtime::Handle;
 
 /// Opens destinations for a server.
 pub fn opener(env: Env) -> OpenDestination {
@@ -71,15 +70,9 @@ async fn open(destination: BackupDestination, make: bool, env: Env) -> ServiceRe
     })
 }
 
-/// On a thread of its own: the future of opening cannot be sent to another one.
 async fn open_hdfs(address: &HdfsAddress, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
-    let (address, runtime) = (address.clone(), Handle::current());
-    let open = move || {
-        let metrics = HdfsMetrics::new(&Metrics::new());
-        runtime.block_on(HdfsStorage::open(&address, env, None, metrics))
-    };
-    let opened = tokio::task::spawn_blocking(open).await.context("the thread ended")?;
-    Ok(opened? as Arc<dyn Storage>)
+    let metrics = HdfsMetrics::new(&Metrics::new());
+    Ok(HdfsStorage::open(address, env, None, metrics).await?)
 }
 
 fn open_folder(root: &Path, make: bool, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
