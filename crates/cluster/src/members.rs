@@ -1,6 +1,6 @@
 //! The servers of the cluster by the coordinator, and the membership of this one.
 
-use crate::records::{self, ALL, DRAINING, ID, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
+use crate::records::{self, ALL, DRAINING, ID, LOG_PLACE, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,6 +94,24 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
         expected: "16 bytes",
         found: value.escape_ascii().to_string(),
     })
+}
+
+/// The place of the logs of all servers: the first server chooses it. A server that had its log elsewhere would have a log that
+/// no other one finds.
+pub async fn agree_on_logs(coord: &dyn Coord, place: &str) -> Result<String, CoordError> {
+    let put = Write::Put {
+        key: LOG_PLACE.to_owned(),
+        value: place.to_owned().into(),
+    };
+    let txn = Txn {
+        conditions: vec![Condition::absent(LOG_PLACE)],
+        writes: vec![put],
+    };
+    // The record tells, also if the outcome is unknown.
+    let _ = coord.txn(txn).await;
+    let found = coord.get(LOG_PLACE).await?;
+    let value = found.map(|found| found.value).unwrap_or_default();
+    Ok(String::from_utf8_lossy(&value).into_owned())
 }
 
 /// Makes a member visible to the others: from now on it may get tablets.

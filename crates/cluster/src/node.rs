@@ -44,6 +44,8 @@ pub struct ClusterOptions {
     pub slow: Arc<SlowCalls>,
     /// Decodes conditions of front ends of other servers.
     pub tests: Arc<dyn TestDecoder>,
+    /// The place of the logs of all servers, as text.
+    pub log_place: String,
     /// How the leader deletes files that nothing needs.
     pub sweep: SweepPace,
     /// How the leader merges small tablets.
@@ -74,6 +76,14 @@ pub enum JoinError {
     /// Storage failed.
     #[error("storage: {0}")]
     Storage(#[from] StorageError),
+    /// The logs of the other servers are elsewhere.
+    #[error("the servers of this cluster have their logs at {found}, not at {own}: give commit-log as they do")]
+    LogPlace {
+        /// The place of the cluster.
+        found: String,
+        /// That of this server's settings.
+        own: String,
+    },
     /// The tablet server does not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -149,6 +159,11 @@ pub async fn join(
     options: ClusterOptions,
     metrics: &Metrics,
 ) -> Result<ClusterNode, JoinError> {
+    let found = members::agree_on_logs(&*coord, &options.log_place).await?;
+    if found != options.log_place {
+        let own = options.log_place;
+        return Err(JoinError::LogPlace { found, own });
+    }
     let member = members::begin(&*coord, &env, options.session).await?;
     let log = storage.roots.take_over(member.server).await?;
     let lease = Lease::new(env.clone(), log.clone());

@@ -8,6 +8,8 @@ use stele_types::ServerId;
 pub(crate) const ALL: &str = "cluster/";
 /// The number of the cluster, 16 bytes.
 pub(crate) const ID: &str = "cluster/id";
+/// The place of the logs of all servers, as text.
+pub(crate) const LOG_PLACE: &str = "cluster/log-place";
 /// Prefix of servers: bound to their sessions.
 pub(crate) const SERVERS: &str = "cluster/server/";
 /// Prefix of logs: from the start of a server until its log is deleted.

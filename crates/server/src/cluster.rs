@@ -6,36 +6,29 @@
 )]
 
 mod port;
+mod roots;
 
-use crate::config::{Cluster, Config, Place};
+use crate::config::{Cluster, Config};
 use crate::data_dir::{self, Data};
 use crate::listen;
 use crate::node::{self, Node, OfCluster};
 use crate::security::{self, EtcdCredentials};
-use anyhow::{Context, bail};
-use async_trait::async_trait;
+use anyhow::Context;
 use port::PeerPort;
+use roots::RootsOfPlace;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
+use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
 use stele_hbase::ConditionTests;
-use stele_objects::{Address, ObjectMetrics, ObjectStorage};
 use stele_serving::{EventLoops, PeerConnector};
-use stele_storage::Storage;
-use stele_storage::servers::log_root;
-use stele_tabletserver::{RecoveryReport, SealedLogs};
-use stele_types::ServerId;
+use stele_tabletserver::RecoveryReport;
 use tokio::sync::watch;
-
-/// Bytes of a log that count as much as one of its parts. After a failure rows wait until the log is read, so a log of 256 MiB
-/// has at most a thousand parts, which take about a second.
-const LOG_PART_COST: u64 = 256 << 10;
 
 /// Pause between two checks that all tablets have moved.
 const LEAVE_PAUSE: Duration = Duration::from_millis(20);
@@ -77,19 +70,13 @@ pub async fn join(
         Some(tls) => env.clone().connecting_by(PeerConnector::new(Arc::clone(tls), env)),
     };
     let port = PeerPort::new(listener, tls, env.clone(), metrics);
-    let Place::Objects(address) = &config.data else {
-        bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az:// with --data");
-    };
     let coord = connect(cluster, &env, metrics).await?;
-    let objects = data_dir::share_objects(address, config.cache.clone(), env.clone(), metrics).await;
-    let objects = objects.with_context(|| address.to_string())?;
-    let roots = Arc::new(ObjectRoots {
-        address: address.clone(),
-        env: env.clone(),
-        own: tokio::sync::OnceCell::new(),
-    });
+    let data = data_dir::share(&config.data, config.cache.clone(), env.clone(), metrics).await;
+    let data = data.with_context(|| config.data.to_string())?;
+    let place = cluster.commit_log.as_ref().unwrap_or(&config.data);
+    let roots = Arc::new(RootsOfPlace::new(place.clone(), env.clone()));
     let storage = ClusterStorage {
-        data: objects,
+        data,
         roots: roots.clone(),
     };
     let mut parts = node::server_parts(config);
@@ -104,6 +91,7 @@ pub async fn join(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
+        log_place: place.to_string(),
         sweep: SweepPace::default(),
         merge: MergePace::of_tablets(config.tablet_size),
         checks_rights: config.security.access.is_some(),
@@ -123,7 +111,7 @@ pub async fn join(
     } = joined;
     tracing::info!(server = %number, "this server has joined its cluster");
     let stop_peers = port.serve(peers, loops.clone());
-    let log = roots.own.get().cloned().context("the server has no log")?;
+    let log = roots.own().context("the server has no log")?;
     Ok(Joined {
         node: Node {
             backups: None,
@@ -189,32 +177,5 @@ pub async fn leave(node: &Node, env: &Env, wait: Duration) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "tablets do not move before the stop; others replay their log"),
         Err(_) => tracing::warn!("tablets were left after {wait:?}; others replay their log"),
-    }
-}
-
-/// The log roots in an object store.
-struct ObjectRoots {
-    address: Address,
-    env: Env,
-    /// That of this server: the first that was taken over.
-    own: tokio::sync::OnceCell<Arc<ObjectStorage>>,
-}
-
-#[async_trait]
-impl SealedLogs for ObjectRoots {
-    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let root = self.address.below(&log_root(server));
-        Ok(ObjectStorage::look(&root, self.env.clone()).await?)
-    }
-}
-
-#[async_trait]
-impl LogRoots for ObjectRoots {
-    async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let root = self.address.below(&log_root(server));
-        let log = ObjectStorage::open(&root, self.env.clone(), None, ObjectMetrics::default()).await?;
-        log.set_part_cost(LOG_PART_COST);
-        let _ = self.own.set(log.clone());
-        Ok(log)
     }
 }

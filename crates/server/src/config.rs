@@ -328,6 +328,8 @@ pub struct Cluster {
     pub advertise: String,
     /// How long a silent server keeps its tablets.
     pub session: Duration,
+    /// The place of the commit logs of all servers; `None` for that of the data.
+    pub commit_log: Option<Place>,
     /// Protection of the connections to other servers and to the coordinator.
     pub connections: Connections,
 }
@@ -467,6 +469,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     };
     let protection = (coordinator.as_ref(), security.tls.as_ref(), security.insecure);
     let connections = args.connections.resolve(&text, protection)?;
+    let commit_log = args.connections.commit_log(&text, coordinator.is_some())?;
     let cluster = match coordinator {
         None => None,
         Some(coordinator) => Some(Cluster {
@@ -474,6 +477,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             peer: address("peer", &args.peer)?,
             advertise: text("advertise", &args.advertise),
             session: parse_seconds("session", &text("session", &args.session))?,
+            commit_log,
             connections,
         }),
     };
@@ -540,8 +544,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
                 "advertise: other servers cannot be told to connect to 0.0.0.0 or [::]; give the host of this server"
             );
         }
-        if !matches!(config.data, Place::Objects(_)) {
-            bail!("data: the servers of a cluster share an object store; give s3://, gs:// or az://");
+        if matches!(config.data, Place::Folder(_)) {
+            bail!("data: the servers of a cluster share a storage; give s3://, gs://, az:// or hdfs://");
         }
     }
     if config.memory < MEMORY_MIN {

@@ -47,14 +47,40 @@ enum Shared {
     Objects(Arc<ObjectStorage>),
     Hdfs(Arc<HdfsStorage>),
     /// The log root of a server of a cluster, and whether the others have given the server up.
-    Cluster(Arc<ObjectStorage>, watch::Receiver<bool>),
+    Cluster(LogRoot, watch::Receiver<bool>),
+}
+
+/// The root of a server's log, which it owns.
+#[derive(Clone)]
+pub enum LogRoot {
+    /// In an object store.
+    Objects(Arc<ObjectStorage>),
+    /// In HDFS.
+    Hdfs(Arc<HdfsStorage>),
+}
+
+impl LogRoot {
+    /// The storage.
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        match self {
+            LogRoot::Objects(objects) => objects.clone(),
+            LogRoot::Hdfs(hdfs) => hdfs.clone(),
+        }
+    }
+
+    async fn replaced(&self) -> String {
+        match self {
+            LogRoot::Objects(objects) => objects.replaced().await,
+            LogRoot::Hdfs(hdfs) => hdfs.replaced().await,
+        }
+    }
 }
 
 impl Data {
     /// The data of a server of a cluster: it owns its log alone.
-    pub fn of_cluster(log: Arc<ObjectStorage>, given_up: watch::Receiver<bool>) -> Data {
+    pub fn of_cluster(log: LogRoot, given_up: watch::Receiver<bool>) -> Data {
         Data {
-            storage: log.clone(),
+            storage: log.storage(),
             shared: Shared::Cluster(log, given_up),
         }
     }
@@ -63,8 +89,8 @@ impl Data {
     /// this.
     pub async fn finish(&self) {
         match &self.shared {
-            Shared::No | Shared::Objects(_) | Shared::Cluster(..) => {}
-            Shared::Hdfs(hdfs) => hdfs.finish().await,
+            Shared::No | Shared::Objects(_) | Shared::Cluster(LogRoot::Objects(_), _) => {}
+            Shared::Hdfs(hdfs) | Shared::Cluster(LogRoot::Hdfs(hdfs), _) => hdfs.finish().await,
         }
     }
 
@@ -215,20 +241,38 @@ async fn open_hdfs(
     Ok(hdfs)
 }
 
-/// Opens a prefix that the servers of a cluster share, and makes it when needed.
-pub async fn share_objects(
-    address: &Address,
+/// Opens a place that the servers of a cluster share, and makes it when needed.
+pub async fn share(
+    place: &Place,
     cache: Option<CacheOptions>,
     env: Env,
     metrics: &Metrics,
-) -> anyhow::Result<Arc<ObjectStorage>> {
-    let format = ObjectStorage::peek(address, env.clone(), FORMAT).await?;
-    let any = match format {
-        None => ObjectStorage::any_key(address, env.clone()).await?,
-        Some(_) => None,
+) -> anyhow::Result<Arc<dyn Storage>> {
+    let format = match place {
+        Place::Folder(_) => bail!("the servers of a cluster cannot share a folder"),
+        Place::Objects(address) => ObjectStorage::peek(address, env.clone(), FORMAT).await?,
+        Place::Hdfs(address) => HdfsStorage::peek(address, env.clone(), FORMAT).await?,
     };
-    let shown = address.to_string();
-    match (&format, any) {
+    let any = match (&format, place) {
+        (None, Place::Objects(address)) => ObjectStorage::any_key(address, env.clone()).await?,
+        (None, Place::Hdfs(address)) => HdfsStorage::any_key(address, env.clone()).await?,
+        _ => None,
+    };
+    check_shared(&place.to_string(), format.as_ref(), any)?;
+    let storage: Arc<dyn Storage> = match place {
+        Place::Hdfs(address) => HdfsStorage::share(address, env, cache, HdfsMetrics::new(metrics)).await?,
+        Place::Objects(address) => ObjectStorage::share(address, env, cache, ObjectMetrics::new(metrics)).await?,
+        Place::Folder(_) => bail!("the servers of a cluster cannot share a folder"),
+    };
+    if format.is_none() {
+        put_format_text(&*storage, format!("stele-data {VERSION}{SHARED}\n")).await?;
+    }
+    Ok(storage)
+}
+
+/// Refuses a place that is not of a cluster.
+fn check_shared(shown: &str, format: Option<&Bytes>, any: Option<String>) -> anyhow::Result<()> {
+    match (format, any) {
         (Some(text), _) => {
             let text = String::from_utf8_lossy(text);
             let own = text.trim().strip_suffix(SHARED);
@@ -237,19 +281,14 @@ pub async fn share_objects(
                     "{shown} has the data of a single server, which a cluster cannot take over yet; give another with --data"
                 );
             };
-            check_version(own, &format!("{shown}/{FORMAT}"), &shown)?;
+            check_version(own, &format!("{shown}/{FORMAT}"), shown)
         }
         // Another server of the cluster may be at this very moment the first one.
-        (None, Some(key)) if !key.contains("servers/") && !key.ends_with(FORMAT) => {
+        (None, Some(key)) if !key.starts_with("servers") && !key.contains("servers/") && !key.ends_with(FORMAT) => {
             bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
         }
-        (None, _) => {}
+        (None, _) => Ok(()),
     }
-    let objects = ObjectStorage::share(address, env, cache, ObjectMetrics::new(metrics)).await?;
-    if format.is_none() {
-        put_format_text(&*objects, format!("stele-data {VERSION}{SHARED}\n")).await?;
-    }
-    Ok(objects)
 }
 
 async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {

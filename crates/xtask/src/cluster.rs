@@ -18,7 +18,9 @@ mod moves;
 mod node;
 mod registers;
 
+use crate::hdfs::Hdfs;
 use crate::hosts::{self, Host, Network};
+use crate::remote::Remote;
 use crate::server::{self, Scratch};
 use crate::stores::{self, Store};
 use crate::tools;
@@ -52,6 +54,9 @@ pub struct Arguments {
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
+    /// Where the data and the commit logs are. Network namespaces have no HDFS.
+    #[arg(long, value_enum, default_value_t = Medium::S3, conflicts_with = "chaos")]
+    medium: Medium,
     /// Makes the choices of `--chaos` repeatable.
     #[arg(long)]
     seed: Option<u64>,
@@ -63,6 +68,20 @@ pub struct Arguments {
     arguments: Vec<String>,
 }
 
+/// The storages of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Medium {
+    /// An S3 server.
+    S3,
+    /// HDFS.
+    Hdfs,
+    /// Data on an S3 server, commit logs in HDFS.
+    S3WithHdfsLogs,
+}
+
+/// DataNodes: files have two replicas.
+const DATA_NODES: usize = 2;
+
 /// Everything that runs; killed when dropped.
 pub struct Cluster {
     scratch: Scratch,
@@ -70,6 +89,9 @@ pub struct Cluster {
     etcd: Members,
     store: Store,
     store_host: Host,
+    /// Where the nodes have data or logs in it.
+    hdfs: Option<Hdfs>,
+    medium: Medium,
     nodes: Vec<Node>,
     arguments: Vec<String>,
     started: usize,
@@ -127,12 +149,18 @@ impl Cluster {
         let etcd = Members::start(&scratch, &mut host)?;
         let store_host = host()?;
         let store = stores::start_s3(&scratch, &store_host)?;
+        let hdfs = match arguments.medium {
+            Medium::S3 => None,
+            Medium::Hdfs | Medium::S3WithHdfsLogs => Some(Hdfs::start(&scratch, DATA_NODES)?),
+        };
         let mut cluster = Cluster {
             scratch,
             network,
             etcd,
             store,
             store_host,
+            hdfs,
+            medium: arguments.medium,
             nodes: Vec::new(),
             arguments: arguments.arguments.clone(),
             started: 0,
@@ -149,13 +177,27 @@ impl Cluster {
         self.started += 1;
         let name = format!("node-{}", self.started);
         let log = self.scratch.join(&format!("{name}.log"));
-        let data = format!("{}/cluster", self.store.url());
         let mut arguments = vec!["--cluster".to_owned(), self.etcd.url("test")];
-        arguments.extend(["--data".to_owned(), data]);
-        arguments.extend(["--data-option".to_owned(), self.store.options().to_owned()]);
+        arguments.extend(self.places());
         arguments.extend(self.arguments.iter().cloned());
         self.nodes.push(Node::start(name, host, &arguments, &log)?);
         Ok(())
+    }
+
+    /// The arguments that name the storages.
+    fn places(&self) -> Vec<String> {
+        let in_s3 = [
+            "--data".to_owned(),
+            format!("{}/cluster", self.store.url()),
+            "--data-option".to_owned(),
+            self.store.options().to_owned(),
+        ];
+        let in_hdfs = |flag: &str, hdfs: &Hdfs| [flag.to_owned(), hdfs.data("cluster").display().to_string()];
+        match &self.hdfs {
+            None => in_s3.to_vec(),
+            Some(hdfs) if self.medium == Medium::Hdfs => in_hdfs("--data", hdfs).to_vec(),
+            Some(hdfs) => [in_s3.as_slice(), &in_hdfs("--commit-log", hdfs)].concat(),
+        }
     }
 
     /// The state of the cluster as a node sees it. Asks the next one when a node does not answer.
@@ -197,7 +239,7 @@ impl Cluster {
 
     fn show(&self) {
         println!("etcd    {}", self.etcd.url("test"));
-        println!("data    {}/cluster", self.store.url());
+        println!("nodes   {}", self.places().join(" "));
         for node in &self.nodes {
             let Node {
                 name,

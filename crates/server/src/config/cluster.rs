@@ -1,15 +1,29 @@
-//! Settings of the connections inside of a cluster: to other servers, and to etcd.
+//! Settings of a cluster: the place of commit logs, and the connections to other servers and to etcd.
 
-use super::Setting;
 use super::security::TlsFiles;
-use anyhow::bail;
+use super::{Place, Setting, parse_options};
+use anyhow::{Context, bail, ensure};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use stele_etcd::EtcdAddress;
+use stele_hdfs::HdfsAddress;
+use stele_objects::Address;
 
 /// The flags of these connections.
 #[derive(clap::Args, Default)]
 pub struct ConnectionArgs {
+    /// Where the servers of the cluster have their commit logs: s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY; the same for
+    /// all [default: data]
+    #[arg(long, env = "STELE_COMMIT_LOG", value_name = "URL")]
+    commit_log: Option<String>,
+    /// Settings of that store, as data-option [default: none; those of data where commit-log is not given]
+    #[arg(
+        long,
+        env = "STELE_COMMIT_LOG_OPTION",
+        value_name = "KEY=VALUE",
+        value_delimiter = ','
+    )]
+    commit_log_option: Vec<String>,
     /// Authorities whose certificates the servers of the cluster have, as PEM; with it they talk under TLS [default: none]
     #[arg(long, env = "STELE_PEER_TLS_CA", value_name = "FILE")]
     peer_tls_ca: Option<String>,
@@ -39,7 +53,22 @@ pub struct ConnectionArgs {
     etcd_password_file: Option<String>,
 }
 
-pub(super) const SETTINGS: [Setting; 9] = [
+pub(super) const SETTINGS: [Setting; 11] = [
+    Setting {
+        key: "commit_log",
+        meaning: "Where the servers of the cluster have their commit logs, the same for all. Each acknowledged write waits for this storage, \
+                  and not for that of the data.",
+        unit: "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
+        default: "",
+        range: "empty for data; needs cluster",
+    },
+    Setting {
+        key: "commit_log_option",
+        meaning: "Settings of the object store or of HDFS of commit_log, as in data_option.",
+        unit: "key=value, several separated by commas",
+        default: "",
+        range: "needs commit_log",
+    },
     Setting {
         key: "peer_tls_ca",
         meaning: "Authorities whose certificates the servers of the cluster have, as PEM. With it the servers talk under TLS, and \
@@ -144,6 +173,32 @@ pub struct Connections {
 }
 
 impl ConnectionArgs {
+    /// The place of commit logs; `None` for that of the data.
+    pub(super) fn commit_log(
+        &self,
+        text: &impl Fn(&str, &Option<String>) -> String,
+        is_cluster: bool,
+    ) -> anyhow::Result<Option<Place>> {
+        let joined = (!self.commit_log_option.is_empty()).then(|| self.commit_log_option.join(","));
+        let options = text("commit_log_option", &joined);
+        let log = text("commit_log", &self.commit_log);
+        if log.is_empty() {
+            ensure!(
+                options.is_empty(),
+                "commit_log_option: has no effect without commit_log"
+            );
+            return Ok(None);
+        }
+        ensure!(is_cluster, "commit_log: has no effect without cluster");
+        let options = parse_options(&options).context("commit_log_option")?;
+        let place = match () {
+            () if Address::is_one(&log) => Place::Objects(Address::parse(&log, &options).context("commit_log")?),
+            () if HdfsAddress::is_one(&log) => Place::Hdfs(HdfsAddress::parse(&log, &options).context("commit_log")?),
+            () => bail!("commit_log: {log:?} is not an address with s3://, gs://, az:// or hdfs://"),
+        };
+        Ok(Some(place))
+    }
+
     /// Parses the settings; `text` gives that of a key and its flag. `tls` is that of the ports of clients.
     pub(super) fn resolve(
         &self,
