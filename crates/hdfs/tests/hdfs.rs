@@ -89,6 +89,44 @@ async fn a_new_owner_ends_the_old_one() {
 }
 
 #[tokio::test]
+async fn members_create_and_delete_files_of_each_other() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let address = address(&name_node, &fresh(&env));
+    let share = || HdfsStorage::share(&address, env.clone(), None, HdfsMetrics::default());
+    let (one, two) = (share().await.expect("share"), share().await.expect("share"));
+    let manifest = "tablets/1/manifest-1";
+    one.put_if_absent(manifest, Bytes::from_static(b"a"))
+        .await
+        .expect("put");
+    let taken = two.put_if_absent(manifest, Bytes::new()).await;
+    assert!(matches!(taken, Err(StorageError::AlreadyExists { .. })), "{taken:?}");
+    let mut table = one.create("sst/1.sst").await.expect("create");
+    write(&mut table, "cells").await.expect("write");
+    assert_eq!(two.read_all("sst/1.sst").await.expect("read"), "cells");
+    two.delete("sst/1.sst").await.expect("delete");
+    two.delete(manifest).await.expect("delete");
+    assert_eq!(one.list("").await.expect("list"), vec![]);
+    for member in [&one, &two] {
+        member.confirm_owner().await.expect("nobody owns the directory");
+        assert_eq!(member.owner_epoch(), None);
+        let refused = member.create("log/0000/1.log").await.err().expect("no owner, no log");
+        assert!(matches!(refused, StorageError::Io { .. }), "{refused}");
+    }
+    // The log of a member is in a directory of its own, which it owns.
+    let root = address.below("servers/00000007");
+    let own = || HdfsStorage::open(&root, env.clone(), None, HdfsMetrics::default());
+    let log = own().await.expect("open");
+    let mut segment = log.create("log/0000/1.log").await.expect("create");
+    write(&mut segment, "a").await.expect("append");
+    let next = own().await.expect("open");
+    let fenced = write(&mut segment, "b").await.expect_err("the log is sealed");
+    assert!(matches!(fenced, StorageError::Fenced { .. }), "{fenced}");
+    assert_eq!(next.read_all("log/0000/1.log").await.expect("read"), "a");
+    one.put_if_absent(manifest, Bytes::new()).await.expect("members go on");
+}
+
+#[tokio::test]
 async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
     let Some(name_node) = name_node() else { return };
     let env = TokioRuntime::current();

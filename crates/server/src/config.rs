@@ -707,7 +707,7 @@ mod tests {
         assert!(load_text(facade, &none).unwrap_err().contains("which is off"));
         for (text, named) in [
             ("data = \"ftp://x\"", "ftp://x"),
-            ("cluster = \"etcd://e/c\"", "share an object store"),
+            ("cluster = \"etcd://e/c\"", "share a storage"),
             ("cluster = \"etcd://e/c\"\npeer = \"0.0.0.0:7070\"", "advertise"),
             ("cluster = \"etcd://e\"", "etcd://e"),
             ("free_space_min = \"10%\"", "free_space_min"),

@@ -330,6 +330,28 @@ mod tests {
     }
 
     #[test]
+    fn commit_logs_are_on_a_storage_that_all_servers_reach() {
+        let place = |text: &str| {
+            let file = parse_file(text).map_err(|error| error.to_string())?;
+            let config = resolve(&StartArgs::default(), &file, 8 << 30).map_err(|error| format!("{error:#}"))?;
+            let log = config.cluster.and_then(|cluster| cluster.commit_log);
+            Ok::<_, String>(log.map(|place| place.to_string()))
+        };
+        assert_eq!(place(CLUSTER).unwrap(), None);
+        let on_hdfs = format!("{CLUSTER}commit_log = \"hdfs://n:8020/logs\"\n");
+        assert_eq!(place(&on_hdfs).unwrap().as_deref(), Some("hdfs://n:8020/logs"));
+        for (wrong, named) in [
+            (format!("{CLUSTER}commit_log = \"/mnt/logs\""), "/mnt/logs"),
+            (format!("{CLUSTER}commit_log_option = \"user=x\""), "without commit_log"),
+            (format!("{on_hdfs}commit_log_option = \"usr=x\""), "usr"),
+            ("commit_log = \"hdfs://n/logs\"".to_owned(), "without cluster"),
+        ] {
+            let error = place(&wrong).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
     fn plain_text_between_servers_stays_on_the_machine() {
         let reachable = format!("{CLUSTER}peer = \"192.0.2.1:7070\"\n");
         let error = load(&reachable).unwrap_err();
