@@ -171,6 +171,35 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// A cluster of which the first node serves all tablets, with further arguments of its nodes. For measurements.
+    pub fn of_one_owner(nodes: usize, arguments: &[&str]) -> Result<Cluster> {
+        let arguments = Arguments {
+            nodes,
+            kills: None,
+            failovers: None,
+            log_mib: 0,
+            moves: None,
+            chaos: None,
+            medium: Medium::S3,
+            seed: None,
+            planted_stale_reads: false,
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        };
+        let mut cluster = Cluster::start(&arguments)?;
+        cluster.scratch.discard();
+        let status = cluster.status()?;
+        for node in cluster.nodes.iter().skip(1) {
+            let number = status.server_of(node)?.number.to_string();
+            node.command(&["cluster", "drain", &number])?;
+        }
+        Ok(cluster)
+    }
+
+    /// CPU seconds of all nodes so far.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        self.nodes.iter().map(|node| node.process.cpu_seconds()).sum()
+    }
+
     /// Starts one more node, and waits until it serves.
     fn add_node(&mut self) -> Result<()> {
         let host = self.network.as_mut().map_or_else(|| Ok(Host::local()), Network::host)?;
@@ -233,7 +262,7 @@ impl Cluster {
     }
 
     /// The addresses of all nodes for clients of Bigtable's API.
-    fn addresses(&self) -> Vec<&str> {
+    pub fn addresses(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| node.bigtable.as_str()).collect()
     }
 

@@ -279,6 +279,11 @@ impl Scratch {
 
     /// Its contents are not needed any more.
     pub fn passed(mut self) {
+        self.discard();
+    }
+
+    /// Its contents are removed in any case.
+    pub fn discard(&mut self) {
         self.keep = false;
     }
 }

@@ -3,6 +3,7 @@
 use super::Arguments;
 use super::load::{LARGE_BYTES, LARGE_ROWS};
 use crate::bench;
+use crate::cluster::Cluster;
 use crate::launch;
 use crate::server::{self, Process, Scratch, free_address, http_get};
 use crate::shell::{Run, json_line};
@@ -10,12 +11,16 @@ use crate::tools;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Stele,
+    /// A cluster of three nodes, of which one serves all tablets: called directly, and through another node. CPU seconds are
+    /// those of all nodes.
+    SteleCluster,
     /// Google's in-memory emulator.
     Emulator,
     /// Answers without storing, by tonic as usual.
@@ -33,6 +38,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Stele => "stele",
+            Kind::SteleCluster => "stele-cluster",
             Kind::Emulator => "emulator",
             Kind::EchoPlain => "echo-plain",
             Kind::EchoCoalesced => "echo-coalesced",
@@ -96,6 +102,11 @@ pub fn build_others(kinds: &[Kind]) -> Result<()> {
     if kinds.iter().any(|kind| kind.echo_form().is_some()) {
         bench::build_example("bigtable_echo")?;
     }
+    if kinds.contains(&Kind::SteleCluster) {
+        [tools::etcd, tools::versitygw]
+            .into_iter()
+            .try_for_each(|tool| tool().map(drop))?;
+    }
     if kinds.contains(&Kind::Emulator) {
         tools::go_program("emulator")?;
     }
@@ -106,8 +117,14 @@ pub fn build_others(kinds: &[Kind]) -> Result<()> {
 pub struct Party {
     name: String,
     address: String,
-    process: Process,
+    processes: Processes,
     stores: bool,
+}
+
+/// The processes whose CPU seconds count.
+enum Processes {
+    One(Process),
+    Nodes(Rc<Cluster>),
 }
 
 impl Party {
@@ -116,6 +133,7 @@ impl Party {
         let address = free_address()?;
         let party = match kind.echo_form() {
             _ if kind == Kind::Stele => return builds.iter().map(|build| Party::stele(build, scratch)).collect(),
+            _ if kind == Kind::SteleCluster => return Party::cluster(),
             Some(form) => {
                 let program = bench::example("bigtable_echo");
                 let large = LARGE_BYTES.to_string();
@@ -130,6 +148,19 @@ impl Party {
         Ok(vec![party])
     }
 
+    fn cluster() -> Result<Vec<Party>> {
+        let cluster = Rc::new(Cluster::of_one_owner(3, &["--durability", "flush", "--log", "warn"])?);
+        let parties = ["direct", "hop"].into_iter().zip(cluster.addresses());
+        let parties = parties.map(|(way, address)| Party {
+            name: format!("{}-{way}", Kind::SteleCluster.name()),
+            address: address.to_owned(),
+            processes: Processes::Nodes(cluster.clone()),
+            // One of them fills the tables for both.
+            stores: way == "direct",
+        });
+        Ok(parties.collect())
+    }
+
     fn stele(build: &NamedBuild, scratch: &Scratch) -> Result<Party> {
         let (address, http) = (free_address()?, free_address()?);
         // Acknowledged when the operating system has it: the emulator keeps everything in memory, and syncs would measure
@@ -139,9 +170,11 @@ impl Party {
             .args(["--bigtable", &address, "--http", &http, "--data"])
             .args([scratch.join(&format!("{}-data", build.name))]);
         let mut party = Party::spawn(&build.name, run, address, scratch, true)?;
-        launch::wait(&build.name, &mut party.process, || {
-            http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-        })?;
+        if let Processes::One(process) = &mut party.processes {
+            launch::wait(&build.name, process, || {
+                http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+            })?;
+        }
         Ok(party)
     }
 
@@ -149,7 +182,7 @@ impl Party {
         let log = scratch.join(&format!("{name}.log"));
         Ok(Party {
             name: name.to_owned(),
-            process: launch::listening(name, run, &address, &log)?,
+            processes: Processes::One(launch::listening(name, run, &address, &log)?),
             address,
             stores,
         })
@@ -186,9 +219,11 @@ impl Party {
 
     /// CPU seconds of its process so far.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        self.process
-            .cpu_seconds()
-            .with_context(|| format!("{} is gone", self.name))
+        let seconds = match &self.processes {
+            Processes::One(process) => process.cpu_seconds(),
+            Processes::Nodes(cluster) => cluster.cpu_seconds(),
+        };
+        seconds.with_context(|| format!("{} is gone", self.name))
     }
 }
 
