@@ -60,6 +60,7 @@ mod switches;
 #[cfg(test)]
 mod test_service;
 mod times;
+mod token;
 mod waiting;
 
 pub use cluster_id::{cluster_id, uuid_of};
