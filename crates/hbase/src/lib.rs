@@ -12,6 +12,8 @@
 //! Invariant: cells of a request's cell block are consumed in the order of its actions, also by those that fail.
 #![forbid(unsafe_code)]
 
+mod access_control;
+mod acl_table;
 mod admin;
 mod bulk_load;
 mod call;
