@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
+use stele_access::testing::issuer::Issuer;
 use stele_catalog::record;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_commitlog::{Payload, Record};
@@ -71,6 +72,7 @@ fn main() -> io::Result<()> {
     peers(&mut seeds);
     texts(&mut seeds);
     instance(&mut seeds);
+    oidc(&mut seeds);
     remote_files(&mut seeds);
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let _ = fs::remove_dir_all(&all);
@@ -629,6 +631,16 @@ fn texts(seeds: &mut Seeds) {
     ];
     for text in settings {
         add(seeds, "settings", text);
+    }
+}
+
+/// A key set, a token, and claims.
+fn oidc(seeds: &mut Seeds) {
+    let claims = r#"{"iss":"i","aud":["a"],"exp":1900000000,"sub":"u","realm":{"roles":["g"]}}"#;
+    let issuer = Issuer::new(1, "k1");
+    let token = issuer.signed_text(r#"{"alg":"EdDSA","kid":"k1","typ":"JWT"}"#, claims.as_bytes());
+    for (choice, text) in [(0u8, Issuer::key_set(&[&issuer])), (1, token), (2, claims.to_owned())] {
+        add(seeds, "oidc", [&[choice][..], text.as_bytes()].concat());
     }
 }
 

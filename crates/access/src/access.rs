@@ -2,7 +2,8 @@
 
 use crate::audit::{Audit, Event, Outcome};
 use crate::caller::{Caller, Source};
-use crate::tokens::{TokenRefused, Tokens};
+use crate::oidc::{JwtRefused, Oidc};
+use crate::tokens::{self, TokenRefused, Tokens};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -20,6 +21,8 @@ pub struct AccessOptions {
     pub superusers: HashSet<String>,
     /// The tokens of callers.
     pub tokens: Tokens,
+    /// The issuer whose tokens are believed, too.
+    pub oidc: Option<Arc<Oidc>>,
     /// The user name that an HBase client states is believed.
     pub trusts_users: bool,
     /// Reads and writes of rows that succeed are in the audit log, too.
@@ -31,12 +34,16 @@ pub struct Access {
     admin: Arc<dyn AccessAdmin>,
     superusers: HashSet<String>,
     tokens: ArcSwap<Tokens>,
+    oidc: Option<Arc<Oidc>>,
     trusts_users: bool,
     audits_rows: bool,
     audit: Option<Audit>,
-    callers: Mutex<HashMap<(String, Source), Arc<Caller>>>,
+    /// By name, source, and groups.
+    callers: Mutex<HashMap<CallerKey, Arc<Caller>>>,
     env: Env,
 }
+
+type CallerKey = (String, Source, Arc<[String]>);
 
 /// The credentials of a client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +62,9 @@ pub enum Refused {
     /// It shows a token that is not accepted.
     #[error(transparent)]
     Token(#[from] TokenRefused),
+    /// It shows a token of the issuer, or of another one, that is not accepted.
+    #[error(transparent)]
+    Jwt(#[from] JwtRefused),
     /// It shows nothing that counts.
     #[error("the caller is not known: this server needs {0}")]
     Nobody(&'static str),
@@ -67,6 +77,7 @@ impl Access {
             admin,
             superusers: options.superusers,
             tokens: ArcSwap::from_pointee(options.tokens),
+            oidc: options.oidc,
             trusts_users: options.trusts_users,
             audits_rows: options.audits_rows,
             audit,
@@ -83,22 +94,27 @@ impl Access {
     /// The caller. A token counts first: a client that shows one means it. Then its certificate, then its user name.
     pub fn identify(&self, shown: Shown<'_>) -> Result<Arc<Caller>, Refused> {
         if let Some(token) = shown.token {
-            let tokens = self.tokens.load();
             let now = u64::try_from(self.env.wall_micros() / 1_000_000).unwrap_or(0);
-            return Ok(self.caller(tokens.holder(token, now)?, Source::Token));
+            if let Some(oidc) = self.oidc.as_ref().filter(|_| !tokens::is_own(token)) {
+                let found = oidc.identify(token, now, self.env.now())?;
+                return Ok(self.caller(&found.user, Source::Oidc, &found.groups));
+            }
+            let tokens = self.tokens.load();
+            return Ok(self.caller(tokens.holder(token, now)?, Source::Token, &[]));
         }
         if let Some(name) = shown.certificate {
-            return Ok(self.caller(name, Source::Certificate));
+            return Ok(self.caller(name, Source::Certificate, &[]));
         }
         match shown.user.filter(|name| self.trusts_users && !name.is_empty()) {
-            Some(name) => Ok(self.caller(name, Source::TrustedUser)),
+            Some(name) => Ok(self.caller(name, Source::TrustedUser, &[])),
             None if self.trusts_users => Err(Refused::Nobody("a certificate, a bearer token or an HBase user")),
             None => Err(Refused::Nobody("a certificate or a bearer token")),
         }
     }
 
-    fn caller(&self, name: &str, source: Source) -> Arc<Caller> {
-        let key = (name.to_owned(), source);
+    fn caller(&self, name: &str, source: Source, groups: &[String]) -> Arc<Caller> {
+        let groups: Arc<[String]> = Arc::from(groups);
+        let key = (name.to_owned(), source, Arc::clone(&groups));
         let mut callers = self.callers.lock();
         if let Some(caller) = callers.get(&key) {
             return Arc::clone(caller);
@@ -108,7 +124,7 @@ impl Access {
         }
         // A name that anybody can state must not be enough for everything.
         let is_superuser = source != Source::TrustedUser && self.superusers.contains(name);
-        let caller = Arc::new(Caller::new(name.to_owned(), source, is_superuser));
+        let caller = Arc::new(Caller::new(name.to_owned(), source, groups, is_superuser));
         callers.insert(key, Arc::clone(&caller));
         caller
     }
@@ -139,6 +155,10 @@ impl Access {
         &*self.admin
     }
 
+    pub(crate) fn superusers(&self) -> &HashSet<String> {
+        &self.superusers
+    }
+
     pub(crate) fn audit(&self) -> Option<&Audit> {
         self.audit.as_ref()
     }
@@ -152,7 +172,6 @@ impl Access {
 mod tests {
     use super::*;
     use crate::testing::MemoryRules;
-    use crate::tokens;
     use stele_env::tokio_env::TokioRuntime;
 
     fn setting(trusts_users: bool) -> (Arc<Access>, String) {
@@ -161,7 +180,7 @@ mod tests {
             superusers: HashSet::from(["root".to_owned()]),
             tokens: Tokens::parse(&alice.line).unwrap(),
             trusts_users,
-            audits_rows: false,
+            ..AccessOptions::default()
         };
         let rules = Arc::new(MemoryRules::default());
         (Access::new(rules, options, None, TokioRuntime::current()), alice.token)

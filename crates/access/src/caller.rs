@@ -15,10 +15,12 @@ pub enum Source {
     Token,
     /// By the name alone, which this server trusts.
     TrustedUser,
+    /// By a token of an issuer of OpenID Connect.
+    Oidc,
 }
 
 impl Source {
-    const ALL: [Source; 3] = [Source::Certificate, Source::Token, Source::TrustedUser];
+    const ALL: [Source; 4] = [Source::Certificate, Source::Token, Source::TrustedUser, Source::Oidc];
 
     /// Its number between servers.
     pub fn number(self) -> u8 {
@@ -26,6 +28,7 @@ impl Source {
             Source::Certificate => 1,
             Source::Token => 2,
             Source::TrustedUser => 3,
+            Source::Oidc => 4,
         }
     }
 
@@ -40,6 +43,7 @@ impl Source {
             Source::Certificate => "certificate",
             Source::Token => "token",
             Source::TrustedUser => "trusted user",
+            Source::Oidc => "oidc token",
         }
     }
 }
@@ -48,6 +52,8 @@ impl Source {
 pub struct Caller {
     name: String,
     source: Source,
+    /// The groups that its credentials name.
+    groups: Arc<[String]>,
     is_superuser: bool,
     /// Computed when a call needs them, and again when rules have changed.
     grants: ArcSwapOption<Known>,
@@ -61,10 +67,11 @@ struct Known {
 }
 
 impl Caller {
-    pub(crate) fn new(name: String, source: Source, is_superuser: bool) -> Self {
+    pub(crate) fn new(name: String, source: Source, groups: Arc<[String]>, is_superuser: bool) -> Self {
         Caller {
             name,
             source,
+            groups,
             is_superuser,
             grants: ArcSwapOption::empty(),
         }
@@ -78,6 +85,11 @@ impl Caller {
     /// How it has shown that.
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// The groups that its credentials name.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
     }
 
     /// Whether it may do everything, without regard to the rules.
@@ -100,7 +112,7 @@ impl Caller {
         let grants = match known.as_deref() {
             Some(known) if Arc::ptr_eq(&known.rules, &rules) => Arc::clone(&known.grants),
             _ if self.is_superuser => Arc::new(Grants::everything()),
-            _ => Arc::new(Grants::of(&rules, &self.name)),
+            _ => Arc::new(Grants::of(&rules, &self.name, &self.groups)),
         };
         let known = Known {
             version,
@@ -121,14 +133,14 @@ mod tests {
     #[tokio::test]
     async fn grants_follow_the_rules() {
         let rules = MemoryRules::default();
-        let caller = Caller::new("alice".into(), Source::Token, false);
+        let caller = Caller::new("alice".into(), Source::Token, Arc::default(), false);
         let before = caller.grants(&rules);
         assert!(Arc::ptr_eq(&before, &caller.grants(&rules)), "kept");
         assert!(!before.on_cluster(Rights::READ));
         let rule = AccessRule::whole(Member::User("alice".into()), Rights::READ);
         rules.set_rules(&Resource::Cluster, vec![rule], None).await.unwrap();
         assert!(caller.grants(&rules).on_cluster(Rights::READ));
-        let root = Caller::new("root".into(), Source::Certificate, true);
+        let root = Caller::new("root".into(), Source::Certificate, Arc::default(), true);
         assert!(root.grants(&rules).on_cluster(Rights::ALL));
     }
 }

@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_caller_is_known_while_work_is_done_for_it() {
-        let caller = |name: String| Arc::new(Caller::new(name, Source::Token, false));
+        let caller = |name: String| Arc::new(Caller::new(name, Source::Token, Arc::default(), false));
         assert_eq!(NamedCaller::current(), None);
         let named = on_behalf_of(caller("alice".to_owned()), async { NamedCaller::current() }).await;
         let alice = NamedCaller {

@@ -74,11 +74,11 @@ impl Grants {
         }
     }
 
-    /// Those that rules give to the caller of this name.
-    pub fn of(all: &AccessView, name: &str) -> Self {
+    /// Those that rules give to the caller of this name, in these groups.
+    pub fn of(all: &AccessView, name: &str, groups: &[String]) -> Self {
         let mut grants = Grants::default();
         for (resource, rules) in all {
-            for rule in rules.rules.iter().filter(|rule| rule.member.is(name)) {
+            for rule in rules.rules.iter().filter(|rule| rule.member.is(name, groups)) {
                 grants.add(resource, rule);
             }
         }
@@ -159,6 +159,19 @@ impl Grants {
                 let own = self.snapshots.get(&key).copied().unwrap_or_default();
                 self.namespace(namespace).and(own)
             }
+        }
+    }
+}
+
+impl Grants {
+    /// Whether a right holds for a whole resource, or for one family of a table in all of its rows.
+    pub fn holds(&self, right: Rights, resource: &Resource, family: Option<&str>) -> bool {
+        match (resource, family) {
+            (Resource::Table(name), Some(family)) => match self.table(name).families_of(right, &RowRange::all()) {
+                Families::All => true,
+                Families::Named(named) => named.contains(family),
+            },
+            _ => self.on(resource).has(right),
         }
     }
 }
@@ -252,7 +265,7 @@ mod tests {
             });
             entry.rules = entry.rules.iter().cloned().chain([rule]).collect();
         }
-        Grants::of(&all, "alice")
+        Grants::of(&all, "alice", &["staff".to_owned()])
     }
 
     fn named(families: &[&str]) -> Families {
@@ -291,8 +304,12 @@ mod tests {
         let mut rule = part(Rights::ALL, &[], "");
         rule.member = Member::User("bob".into());
         assert!(!grants(vec![(Resource::Cluster, rule.clone())]).on_cluster(Rights::VIEW));
-        rule.member = Member::Authenticated;
-        assert!(grants(vec![(Resource::Cluster, rule)]).on_cluster(Rights::ALL));
+        rule.member = Member::Group("other".into());
+        assert!(!grants(vec![(Resource::Cluster, rule.clone())]).on_cluster(Rights::VIEW));
+        for member in [Member::Authenticated, Member::Group("staff".into())] {
+            rule.member = member;
+            assert!(grants(vec![(Resource::Cluster, rule.clone())]).on_cluster(Rights::ALL));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::audit::{Event, Outcome};
 use crate::caller::Caller;
 use crate::forwarded::on_behalf_of;
 use crate::grants::Grants;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
@@ -55,6 +56,11 @@ impl Guard {
         self.grants().on(resource)
     }
 
+    /// The names of the callers that may do everything.
+    pub(crate) fn superusers(&self) -> &HashSet<String> {
+        self.access.superusers()
+    }
+
     /// Whether any part of a table may be seen.
     pub fn sees_table(&self, table: &TableName) -> bool {
         self.grants().table(table).is_seen()
@@ -85,7 +91,7 @@ impl Guard {
     }
 
     /// The grants, where their absence would not be noticed otherwise.
-    fn known_grants(&self) -> ServiceResult<Arc<Grants>> {
+    pub(crate) fn known_grants(&self) -> ServiceResult<Arc<Grants>> {
         self.check_known()?;
         Ok(self.grants())
     }
@@ -153,14 +159,18 @@ impl Guard {
     /// Writes a call on rows to the audit log, if those are written.
     fn note_rows(&self, operation: &'static str, table: &TableName, error: Option<&ServiceError>) {
         if self.access.audits_rows() {
-            let outcome = if error.is_some() {
-                Outcome::Failed
-            } else {
-                Outcome::Done
-            };
-            let why = error.map_or("", |error| &error.message);
-            self.note(operation, &Resource::Table(table.clone()), outcome, why);
+            self.note_change(operation, table, error);
         }
+    }
+
+    /// Writes a change of rows that a person made to the audit log, also where other changes of rows are not written. A denial
+    /// is there already.
+    pub fn note_change(&self, operation: &'static str, table: &TableName, error: Option<&ServiceError>) {
+        let (outcome, why) = match error {
+            None => (Outcome::Done, ""),
+            Some(error) => (Outcome::Failed, &error.message[..]),
+        };
+        self.note(operation, &Resource::Table(table.clone()), outcome, why);
     }
 
     fn note(&self, operation: &'static str, on: &dyn Display, outcome: Outcome, why: &str) {

@@ -1,6 +1,7 @@
 //! Callers, their rights, and the audit log.
 //!
-//! A *caller* has shown its identity: by a certificate, a bearer token, or a user name where that is trusted ([`Access`]). Its
+//! A *caller* has shown its identity: by a certificate, a bearer token of this server or of an issuer ([`oidc`]), or a user name
+//! where that is trusted ([`Access`]). Its
 //! *grants* are the rights that the access rules of the catalog give it. A [`Guard`] is the service interface as that caller has it: each
 //! call is checked against the grants before it reaches the service. Both front ends work on a guard, so no call of either
 //! can go around the checks. Without access rules there is no guard, and calls cost nothing more.
@@ -18,7 +19,8 @@ mod caller;
 mod forwarded;
 mod grants;
 mod guard;
-mod rules;
+pub mod oidc;
+pub mod rules;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tokens;

@@ -1,10 +1,11 @@
 //! The administration of rules, as a caller has it.
 
+use crate::grants::Grants;
 use crate::guard::Guard;
 use std::sync::Arc;
 use stele_client::access::ResourceRules;
 use stele_client::{AccessAdmin, ServiceResult};
-use stele_types::{AccessRule, Resource, Rights};
+use stele_types::{AccessRule, Member, Resource, Rights};
 
 /// The rules for one caller, or for everybody where callers are not known.
 #[derive(Clone)]
@@ -61,6 +62,49 @@ impl Rules {
         }
     }
 
+    /// Whether rights hold for a whole resource, or for one family of a table in all of its rows: of the caller, or of the member
+    /// `other`, which the caller may ask for as an administrator of the resource. The groups of another caller are not known.
+    pub fn holds(
+        &self,
+        other: Option<&Member>,
+        right: Rights,
+        resource: &Resource,
+        family: Option<&str>,
+    ) -> ServiceResult<bool> {
+        let own =
+            |guard: &Arc<Guard>| -> ServiceResult<bool> { Ok(guard.known_grants()?.holds(right, resource, family)) };
+        let Some(member) = other else {
+            return self.guard.as_ref().map_or(Ok(true), own);
+        };
+        if let Some(guard) = &self.guard {
+            match member {
+                Member::User(name) if *name == guard.caller().name() => return own(guard),
+                _ => guard.check_rules("get_rights", resource)?,
+            }
+            if matches!(member, Member::User(name) if guard.superusers().contains(name)) {
+                return Ok(true);
+            }
+        }
+        let (name, groups) = match member {
+            Member::User(name) | Member::ServiceAccount(name) => (name.as_str(), Vec::new()),
+            Member::Group(name) => ("", vec![name.clone()]),
+            Member::Authenticated => ("", Vec::new()),
+        };
+        Ok(Grants::of(&self.admin.rules(), name, &groups).holds(right, resource, family))
+    }
+
+    /// The names of the callers that may do everything, for a caller that administers the cluster; none where callers are not
+    /// known.
+    pub fn superusers(&self) -> ServiceResult<Vec<String>> {
+        let Some(guard) = &self.guard else {
+            return Ok(Vec::new());
+        };
+        guard.check_rules("get_superusers", &Resource::Cluster)?;
+        let mut names: Vec<String> = guard.superusers().iter().cloned().collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// The rights on a whole resource.
     pub fn rights(&self, resource: &Resource) -> ServiceResult<Rights> {
         match &self.guard {
@@ -68,4 +112,25 @@ impl Rules {
             Some(guard) => guard.check_known().map(|()| guard.rights(resource)),
         }
     }
+}
+
+/// The rules after a change. Rights are taken from, and given to, the rule with the same member and the same part.
+pub fn changed(before: &[AccessRule], revoke: &[AccessRule], grant: &[AccessRule]) -> Vec<AccessRule> {
+    let same = |a: &AccessRule, b: &AccessRule| {
+        (&a.member, &a.families, &a.row_prefix) == (&b.member, &b.families, &b.row_prefix)
+    };
+    let mut all = before.to_vec();
+    for taken in revoke {
+        for rule in all.iter_mut().filter(|rule| same(rule, taken)) {
+            rule.rights = rule.rights.without(taken.rights);
+        }
+    }
+    for given in grant {
+        match all.iter_mut().find(|rule| same(rule, given)) {
+            Some(rule) => rule.rights = rule.rights.and(given.rights),
+            None => all.push(given.clone()),
+        }
+    }
+    all.retain(|rule| !rule.rights.is_none());
+    all
 }

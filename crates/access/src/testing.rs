@@ -1,4 +1,6 @@
-//! Rules in memory, for tests.
+//! Rules in memory, and an issuer of tokens, for tests.
+
+pub mod issuer;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;

@@ -30,6 +30,11 @@ pub const RANDOM_BYTES: usize = ID_BYTES + SALT_BYTES + SECRET_BYTES;
 /// Tokens of one file.
 const TOKENS_MAX: usize = 100_000;
 
+/// Whether a token is one of those that this module makes.
+pub fn is_own(token: &str) -> bool {
+    token.starts_with(PREFIX)
+}
+
 /// The tokens of a file, by id.
 #[derive(Default)]
 pub struct Tokens(HashMap<String, Entry>);

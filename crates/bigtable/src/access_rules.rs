@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::iam::{check_exists, no_rules, resource_of, rules_of};
 use crate::pb::own as pb;
 use crate::status::{invalid, status};
+use stele_access::rules::changed;
 use stele_client::access::ResourceRules;
 use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights};
 use tonic::Status;
@@ -76,27 +77,6 @@ pub(crate) async fn modify_rules(
             Err(error) => return Err(status(error)),
         }
     }
-}
-
-/// The rules after a change. Rights are taken from, and given to, the rule with the same member and the same part.
-fn changed(before: &[AccessRule], revoke: &[AccessRule], grant: &[AccessRule]) -> Vec<AccessRule> {
-    let same = |a: &AccessRule, b: &AccessRule| {
-        (&a.member, &a.families, &a.row_prefix) == (&b.member, &b.families, &b.row_prefix)
-    };
-    let mut all = before.to_vec();
-    for taken in revoke {
-        for rule in all.iter_mut().filter(|rule| same(rule, taken)) {
-            rule.rights = rule.rights.without(taken.rights);
-        }
-    }
-    for given in grant {
-        match all.iter_mut().find(|rule| same(rule, given)) {
-            Some(rule) => rule.rights = rule.rights.and(given.rights),
-            None => all.push(given.clone()),
-        }
-    }
-    all.retain(|rule| !rule.rights.is_none());
-    all
 }
 
 fn named(name: &str) -> Result<Resource, Status> {

@@ -225,8 +225,8 @@ fn rules_of_policy(policy: &Policy) -> Result<Vec<AccessRule>, Status> {
         for member in members {
             let known = Member::parse(member).ok_or_else(|| {
                 invalid(format!(
-                    "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME or \
-                     allAuthenticatedUsers"
+                    "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME, group:NAME \
+                     or allAuthenticatedUsers"
                 ))
             })?;
             let rule = AccessRule::whole(known, *rights);
@@ -336,7 +336,7 @@ mod tests {
         for (policy, expected) in [
             (of(vec![binding("roles/owner", &["user:a"])]), "roles/owner"),
             (of(vec![binding("roles/bigtable.reader", &["allUsers"])]), "allUsers"),
-            (of(vec![binding("roles/bigtable.reader", &["group:g"])]), "group:g"),
+            (of(vec![binding("roles/bigtable.reader", &["domain:d"])]), "domain:d"),
             (of(vec![conditional]), "conditions"),
         ] {
             let refused = rules_of_policy(&policy).unwrap_err();

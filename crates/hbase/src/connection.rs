@@ -91,7 +91,12 @@ impl HBaseFrontEnd {
             Ok(opened) => opened?,
             Err(_) => return Err(ConnectionError::NotBegun),
         };
-        let Opened { opening, service, user } = match opened {
+        let Opened {
+            opening,
+            service,
+            user,
+            token,
+        } = match opened {
             Some(opened) => opened,
             None => return Ok(()),
         };
@@ -99,7 +104,7 @@ impl HBaseFrontEnd {
             Opening::Calls(client) => client,
             Opening::Answered(frame) => return opening::answer(&mut socket, &shared, frame).await,
         };
-        let shared = match self.shared_of(user.as_deref()) {
+        let shared = match self.shared_of(user.as_deref(), token) {
             Ok(shared) => shared,
             Err(failure) => return opening::answer(&mut socket, &shared, Answer::Failed(failure)).await,
         };
@@ -225,6 +230,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
             shared: Arc::clone(&self.shared),
             call,
         };
+        if let Some(token) = &self.shared.token
+            && let Err(failure) = token.check(&self.shared.env)
+        {
+            return self.output.push(running.end(Err(failure)));
+        }
         let is_get = self.service == Service::Client && running.method == Method::Get;
         let tried = match is_get && self.client.compression.is_none() {
             false => None,

@@ -1,13 +1,14 @@
 //! Serves `ExecService`: services of a region that a client calls by name.
 //!
 //! Two services that HBase ships are there for every table, as if its configuration listed them for all regions:
-//! `AggregateService` ([`aggregate`]) and `MultiRowMutationService` ([`multi_row`]). No code of users runs here; other
-//! names get HBase's refusal.
+//! `AggregateService` ([`aggregate`]) and `MultiRowMutationService` ([`multi_row`]). `AccessControlService` is there, too
+//! ([`crate::access_control`]). No code of users runs here; other names get HBase's refusal.
 
 mod aggregate;
 mod multi_row;
 mod number;
 
+use crate::access_control;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -17,12 +18,18 @@ use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
 use stele_wire::exception;
-use stele_wire::messages::{CoprocessorServiceRequest, CoprocessorServiceResponse, NameBytesPair};
+use stele_wire::messages::{CoprocessorServiceRequest, CoprocessorServiceResponse, NameBytesPair, RegionSpecifier};
 
 /// Serves a call.
 pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: CoprocessorServiceRequest = call.message("CoprocessorServiceRequest")?;
     let (service, method) = (&request.call.service_name[..], &request.call.method_name[..]);
+    // It reads and changes nothing of the region.
+    if service == access_control::SERVICE {
+        let found = access_control::of_region(shared, &request).await?;
+        let (class, value) = found.ok_or_else(|| no_method(service, method))?;
+        return reply(call, request.region, class, value);
+    }
     // Refused before the region is found, as every other unknown service of it.
     if !matches!(service, "AggregateService" | "MultiRowMutationService") || regions::is_meta(&request.region) {
         return Err(no_service(service));
@@ -41,8 +48,13 @@ pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
         }
         _ => return Err(no_method(service, method)),
     };
+    reply(call, request.region, class, value)
+}
+
+/// The response of a method: the name of its class, and its bytes.
+fn reply(call: &Call, region: RegionSpecifier, class: &str, value: Vec<u8>) -> Outcome<Reply> {
     call.reply(&CoprocessorServiceResponse {
-        region: request.region,
+        region,
         value: NameBytesPair {
             name: format!("org.apache.hadoop.hbase.protobuf.generated.{class}"),
             value: Some(Bytes::from(value)),

@@ -3,9 +3,10 @@
 use crate::context::{Context, Identity};
 use crate::failure::{Failure, Outcome};
 use crate::scanners::{SWEEP_INTERVAL, Scanners};
+use crate::token::ShownToken;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
-use stele_access::{Access, Caller, Guard, Shown};
+use std::sync::{Arc, OnceLock, Weak};
+use stele_access::{Access, Caller, Guard, Rules, Shown};
 use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -31,6 +32,10 @@ pub(crate) struct Shared {
     pub switches: Arc<crate::switches::Switches>,
     /// Held by a call while it changes tables or namespaces: such a call reads first, and writes only then.
     pub changes: Arc<futures::lock::Mutex<()>>,
+    /// The access rules as the caller has them; empty where rules are not administered.
+    pub rules: OnceLock<Rules>,
+    /// The token by which the caller has shown its name.
+    pub token: Option<ShownToken>,
     /// The caller's guard, which the services of the context are then, too.
     pub guard: Option<Arc<Guard>>,
 }
@@ -62,6 +67,8 @@ impl HBaseFrontEnd {
             procedures: Arc::default(),
             switches: Arc::default(),
             changes: Arc::default(),
+            rules: OnceLock::new(),
+            token: None,
             guard: None,
         };
         let shared = Arc::new(shared);
@@ -73,6 +80,14 @@ impl HBaseFrontEnd {
             access: None,
             certificate: None,
         }
+    }
+
+    /// Administers these rules, also where callers are not known.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        let is_first = self.shared.rules.set(rules).is_ok();
+        debug_assert!(is_first, "the rules are set once");
+        self
     }
 
     /// Serves known callers only, as far as their rights go.
@@ -91,21 +106,23 @@ impl HBaseFrontEnd {
         }
     }
 
-    /// The state for the calls of a connection whose header names this user. The error is for the whole connection.
-    pub(crate) fn shared_of(&self, user: Option<&str>) -> Outcome<Arc<Shared>> {
+    /// The state for the calls of a connection whose header names this user and has this token. The error is for the whole connection.
+    pub(crate) fn shared_of(&self, user: Option<&str>, token: Option<String>) -> Outcome<Arc<Shared>> {
         let Some(access) = &self.access else {
             return Ok(Arc::clone(&self.shared));
         };
         let shown = Shown {
             certificate: self.certificate.as_deref(),
-            token: None,
+            token: token.as_deref(),
             user,
         };
         let caller = access.identify(shown).map_err(|refused| {
             access.audit_refused(shown, "hbase connection", &refused);
             Failure::new(exception::ACCESS_DENIED, refused.to_string())
         })?;
-        Ok(Arc::new(self.shared.of_caller(access, caller)))
+        let mut shared = self.shared.of_caller(access, Arc::clone(&caller));
+        shared.token = token.map(|token| ShownToken::new(Arc::clone(access), caller, token, &self.shared.env));
+        Ok(Arc::new(shared))
     }
 }
 
@@ -115,6 +132,7 @@ impl Shared {
         let scanners = self.scanners.of_owner(caller.name());
         let (service, admin) = (Arc::clone(&self.service), Arc::clone(&self.admin));
         let guard = Guard::new(Arc::clone(access), caller, service, admin);
+        let rules = self.rules.get().map(|rules| rules.of(Arc::clone(&guard)));
         Shared {
             context: Context {
                 service: Arc::clone(&guard) as Arc<dyn TableService>,
@@ -130,8 +148,17 @@ impl Shared {
             procedures: Arc::clone(&self.procedures),
             switches: Arc::clone(&self.switches),
             changes: Arc::clone(&self.changes),
+            rules: rules.map_or_else(OnceLock::new, OnceLock::from),
+            token: None,
             guard: Some(guard),
         }
+    }
+
+    /// The access rules as the caller has them.
+    pub fn rules(&self) -> Outcome<&Rules> {
+        self.rules
+            .get()
+            .ok_or_else(|| Failure::not_served("The administration of rights"))
     }
 }
 

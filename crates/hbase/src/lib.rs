@@ -12,6 +12,8 @@
 //! Invariant: cells of a request's cell block are consumed in the order of its actions, also by those that fail.
 #![forbid(unsafe_code)]
 
+mod access_control;
+mod acl_table;
 mod admin;
 mod bulk_load;
 mod call;
@@ -60,6 +62,7 @@ mod switches;
 #[cfg(test)]
 mod test_service;
 mod times;
+mod token;
 mod waiting;
 
 pub use cluster_id::{cluster_id, uuid_of};

@@ -17,6 +17,7 @@ mod region_calls;
 mod snapshots;
 mod tables;
 
+use crate::access_control;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -78,8 +79,11 @@ async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Out
         b"GetClusterStatus" => cluster::status(shared, call).await,
         b"IsMasterInMaintenanceMode" | b"AbortProcedure" => call.reply(&OneBool { value: false }),
         b"getSecurityCapabilities" => call.reply(&SecurityCapabilitiesResponse {
-            capabilities: vec![SecurityCapability::SimpleAuthentication as i32],
+            capabilities: capabilities(shared),
         }),
+        b"Grant" | b"Revoke" | b"GetUserPermissions" | b"HasUserPermissions" => {
+            access_control::of_master(shared, call, method).await
+        }
         // All of these are empty lists: no call leaves a procedure or a lock behind, and no server is drained, dead,
         // copied from, or limited by a quota.
         b"GetProcedures"
@@ -105,4 +109,13 @@ async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Out
             None => Err(Failure::not_served(format!("MasterService.{}", method.escape_ascii()))),
         },
     }
+}
+
+/// The parts of HBase's security that are there. The shell changes rights only where they count.
+fn capabilities(shared: &Shared) -> Vec<i32> {
+    let mut all = vec![SecurityCapability::SimpleAuthentication as i32];
+    if shared.guard.is_some() {
+        all.push(SecurityCapability::Authorization as i32);
+    }
+    all
 }

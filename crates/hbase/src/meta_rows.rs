@@ -3,6 +3,7 @@
 //! A client that looks up one row costs one lookup of a tablet, however many there are. Only a read of more rows lists
 //! the tablets of a table.
 
+use crate::acl_table;
 use crate::cells::ResultRow;
 use crate::context::Context;
 use crate::failure::Outcome;
@@ -145,7 +146,10 @@ impl<'a> MetaRows<'a> {
     /// The tablets from an index on, or in reverse those before it.
     fn listed(&self, schema: &TableSchema, at: impl FnOnce(&[TabletPlace]) -> usize) -> Walk {
         // A table that is dropped meanwhile has no rows.
-        let mut places = self.shared.service.places(&schema.name).unwrap_or_default();
+        let mut places = match acl_table::place_in(schema) {
+            Some(place) => vec![place],
+            None => self.shared.service.places(&schema.name).unwrap_or_default(),
+        };
         let at = at(&places).min(places.len());
         let places = match self.reversed {
             false => places.split_off(at),
@@ -190,7 +194,10 @@ impl<'a> MetaRows<'a> {
             match std::mem::replace(&mut table.regions, Walk::Done) {
                 Walk::Done => return None,
                 Walk::At(row) => {
-                    let place = self.shared.service.place_of(&table.schema.name, &row).ok()?;
+                    let place = match acl_table::place_in(&table.schema) {
+                        Some(place) => place,
+                        None => self.shared.service.place_of(&table.schema.name, &row).ok()?,
+                    };
                     table.regions = match (&place.range.end, self.reversed) {
                         (Some(end), false) => Walk::At(end.clone()),
                         (_, true) if !place.range.start.is_empty() => Walk::Before(place.range.start.clone()),
@@ -218,6 +225,9 @@ impl<'a> MetaRows<'a> {
 /// The tables whose rows may be in a range.
 async fn tables_in(shared: &Context, range: &KeyRange) -> Outcome<Vec<Arc<TableSchema>>> {
     if let Some(table) = range.table() {
+        if let Some(schema) = acl_table::schema_of(table) {
+            return Ok(vec![schema]);
+        }
         let named = names::from_text(table).and_then(|name| Ok(shared.service.schema(&name)?));
         return Ok(named
             .into_iter()

@@ -9,6 +9,12 @@ use stele_wire::messages::{self, DEFAULT_NAMESPACE};
 /// The namespace of HBase's own tables.
 pub(crate) const SYSTEM_NAMESPACE: &str = "hbase";
 
+/// The table of HBase's rights, which has no rows here.
+pub(crate) const ACL_TABLE: &str = "hbase:acl";
+
+/// Namespaces that exist also when they have no record.
+pub(crate) const RESERVED_NAMESPACES: [&str; 2] = [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE];
+
 /// The table of a message.
 pub(crate) fn from_message(name: &messages::TableName) -> Outcome<TableName> {
     let namespace = match &name.namespace[..] {

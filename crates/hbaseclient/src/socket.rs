@@ -273,6 +273,7 @@ fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
             version_minor: Some(minor),
             ..VersionInfo::default()
         }),
+        attribute: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ mod loads;
 mod security;
 
 pub use cluster::{Connections, EtcdFiles, PeerTlsFiles};
-pub use security::{AccessConfig, SecurityConfig, TlsFiles};
+pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
 
 use crate::sizes;
 use anyhow::{Context, bail};

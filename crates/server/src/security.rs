@@ -4,6 +4,7 @@
 
 pub mod callers;
 mod files;
+mod keys;
 
 use crate::config::{EtcdFiles, PeerTlsFiles, SecurityConfig};
 use anyhow::Context;

@@ -5,6 +5,7 @@ use crate::support::server::{Server, stele};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use stele_access::testing::issuer::Issuer;
 
 /// Longest time until something happens, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -152,4 +153,77 @@ fn callers_have_the_rights_that_they_were_given() {
     assert!(has(&["set_rules", "namespace main", "\"done\""]), "{log}");
     assert!(has(&["\"unauthenticated\"", "ReadRows"]), "{log}");
     assert!(!log.contains("eu-1"), "no rows: {log}");
+}
+
+/// A server that accepts tokens of an issuer, whose keys are in a file.
+#[test]
+fn tokens_of_an_issuer_name_callers_and_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = Certificates::new();
+    certificates.client("root");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, second) = (Issuer::new(1, "k1"), Issuer::new(2, "k2"));
+    std::fs::write(path("keys"), Issuer::key_set(&[&first])).unwrap();
+    let mut settings = certificates.settings_that_ask("optional");
+    settings.extend(["--memory", "128MiB", "--access", "rules", "--superusers", "root"].map(str::to_owned));
+    settings.extend(
+        [
+            "--oidc-issuer",
+            "https://id.example",
+            "--oidc-audience",
+            "stele",
+            "--jwks",
+        ]
+        .map(str::to_owned),
+    );
+    settings.extend([path("keys"), "--audit-log".into(), path("audit")]);
+    let server = Server::start(&folder.path().join("data"), &slices(&settings));
+    let setting = Setting {
+        folder,
+        certificates,
+        server,
+    };
+    setting.root(&["create-table", "main/t", "--family", "f"]).unwrap();
+    setting.root(&["put", "main/t", "r", "f:q=1"]).unwrap();
+    setting.root(&["grant", "group:staff", "read", "main/t"]).unwrap();
+    let show = |name: &str, issuer: &Issuer, audience: &str, groups: &[&str]| {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
+        let claims = serde_json::json!({
+            "iss": "https://id.example", "aud": audience, "sub": name, "exp": now + 3600, "groups": groups,
+        });
+        let file = setting.folder.path().join(format!("{name}.token"));
+        std::fs::write(file, issuer.token(&claims)).unwrap();
+    };
+    let get = |name: &str| setting.by_token(name, &["get", "main/t", "r"]);
+    show("alice", &first, "stele", &["staff"]);
+    show("bob", &first, "stele", &["guests"]);
+    show("carol", &first, "other", &["staff"]);
+    assert!(get("alice").unwrap().contains("f:q"));
+    assert!(get("bob").unwrap_err().contains("PermissionDenied"));
+    assert!(get("carol").unwrap_err().contains("another audience"));
+    // The key of the tokens is withdrawn.
+    std::fs::write(setting.folder.path().join("keys"), Issuer::key_set(&[&second])).unwrap();
+    let began = Instant::now();
+    while get("alice").is_ok() {
+        assert!(began.elapsed() < PATIENCE, "withdrawn");
+    }
+    assert!(
+        get("alice")
+            .unwrap_err()
+            .contains("a key that the issuer does not have")
+    );
+    show("alice", &second, "stele", &["staff"]);
+    assert!(get("alice").is_ok());
+    let Setting { folder, server, .. } = setting;
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let log = std::fs::read_to_string(folder.path().join("audit/log/audit-00000001.jsonl")).unwrap();
+    let has = |parts: &[&str]| log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(
+        has(&["\"who\":\"bob\"", "\"by\":\"oidc token\"", "\"denied\""]),
+        "{log}"
+    );
+    assert!(has(&["\"unauthenticated\"", "another audience"]), "{log}");
 }

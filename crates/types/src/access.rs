@@ -108,15 +108,18 @@ pub enum Member {
     User(String),
     /// The caller of this name, which an operator calls a service account.
     ServiceAccount(String),
+    /// The callers whose credentials say that they are in the group of this name.
+    Group(String),
     /// Every known caller.
     Authenticated,
 }
 
 impl Member {
-    /// Whether a caller of this name is meant.
-    pub fn is(&self, name: &str) -> bool {
+    /// Whether a caller of this name, in these groups, is meant.
+    pub fn is(&self, name: &str, groups: &[String]) -> bool {
         match self {
             Member::User(member) | Member::ServiceAccount(member) => member == name,
+            Member::Group(member) => groups.contains(member),
             Member::Authenticated => true,
         }
     }
@@ -130,6 +133,7 @@ impl Member {
         match text.split_once(':') {
             Some(("user", member)) => name(member).map(Member::User),
             Some(("serviceAccount", member)) => name(member).map(Member::ServiceAccount),
+            Some(("group", member)) => name(member).map(Member::Group),
             None if text == ALL_AUTHENTICATED => Some(Member::Authenticated),
             _ => None,
         }
@@ -144,6 +148,7 @@ impl fmt::Display for Member {
         match self {
             Member::User(name) => write!(f, "user:{name}"),
             Member::ServiceAccount(name) => write!(f, "serviceAccount:{name}"),
+            Member::Group(name) => write!(f, "group:{name}"),
             Member::Authenticated => f.write_str(ALL_AUTHENTICATED),
         }
     }
@@ -255,14 +260,29 @@ mod tests {
 
     #[test]
     fn members_have_one_spelling() {
-        for text in ["user:alice@example.com", "serviceAccount:a:b", "allAuthenticatedUsers"] {
+        for text in [
+            "user:alice@example.com",
+            "serviceAccount:a:b",
+            "group:g",
+            "allAuthenticatedUsers",
+        ] {
             assert_eq!(Member::parse(text).unwrap().to_string(), text);
         }
         let long = format!("user:{}", "n".repeat(257));
-        for text in ["alice", "user:", "allUsers", "group:x", "user:a\nb", "", &long] {
+        for text in [
+            "alice",
+            "user:",
+            "allUsers",
+            "group:",
+            "domain:x",
+            "user:a\nb",
+            "",
+            &long,
+        ] {
             assert_eq!(Member::parse(text), None, "{text}");
         }
-        assert!(Member::Authenticated.is("anyone") && !Member::User("a".into()).is("b"));
+        assert!(Member::Authenticated.is("anyone", &[]) && !Member::User("a".into()).is("b", &["a".into()]));
+        assert!(Member::Group("a".into()).is("b", &["a".into()]) && !Member::Group("b".into()).is("b", &[]));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! * Strings on the path of every call (names of methods and classes of filters) are [`bytes::Bytes`]. This saves an
 //!   allocation for each call and has the same encoding.
 
+pub mod access_control;
 pub mod admin;
 pub mod basic;
 pub mod bulk_load;
@@ -27,6 +28,7 @@ pub mod scan;
 pub mod snapshot;
 pub mod switches;
 
+pub use access_control::*;
 pub use admin::*;
 pub use basic::*;
 pub use bulk_load::*;

@@ -15,7 +15,9 @@ use bytes::BytesMut;
 use std::future::poll_fn;
 use stele_wire::exception;
 use stele_wire::frame::{self, PREAMBLE_BYTES, REGISTRY_OPENING, SECURITY_OPENING};
-use stele_wire::messages::{ConnectionHeader, KEY_VALUE_CODEC, KEY_VALUE_CODEC_WITH_TAGS, ResponseHeader};
+use stele_wire::messages::{
+    ConnectionHeader, KEY_VALUE_CODEC, KEY_VALUE_CODEC_WITH_TAGS, NameBytesPair, ResponseHeader,
+};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// Number of a response that is for the whole connection: -1.
@@ -27,6 +29,8 @@ pub(super) struct Opened {
     pub service: Service,
     /// The user that the client states.
     pub user: Option<String>,
+    /// The bearer token among the attributes of the connection.
+    pub token: Option<String>,
 }
 
 /// How it began.
@@ -53,6 +57,7 @@ pub(super) async fn open<T: AsyncRead + Unpin>(
             opening: Opening::Answered(answer),
             service: Service::Registry,
             user: None,
+            token: None,
         }))
     };
     loop {
@@ -72,6 +77,7 @@ pub(super) async fn open<T: AsyncRead + Unpin>(
                     Ok((client, service)) => Ok(Some(Opened {
                         opening: Opening::Calls(client),
                         service,
+                        token: token(&header),
                         user: header.user_info.map(|user| user.effective_user),
                     })),
                     Err(failure) => answered(Answer::Failed(failure)),
@@ -89,6 +95,29 @@ pub(super) async fn open<T: AsyncRead + Unpin>(
             return Ok(None);
         }
     }
+}
+
+/// The attribute of a connection with its bearer token, as in a header of HTTP.
+const AUTHORIZATION: &str = "authorization";
+
+/// The bearer token of a connection. An attribute that is none is a token that nobody has.
+fn token(header: &ConnectionHeader) -> Option<String> {
+    let is_meant = |pair: &&NameBytesPair| pair.name.eq_ignore_ascii_case(AUTHORIZATION);
+    let value = header
+        .attribute
+        .iter()
+        .find(is_meant)?
+        .value
+        .as_deref()
+        .unwrap_or_default();
+    let (scheme, token) = std::str::from_utf8(value)
+        .unwrap_or_default()
+        .split_once(' ')
+        .unwrap_or_default();
+    Some(match scheme.eq_ignore_ascii_case("bearer") {
+        true => token.trim().to_owned(),
+        false => String::new(),
+    })
 }
 
 /// The error for a preamble that is not served, as soon as it can be told.

@@ -7,7 +7,7 @@ use super::changes::change;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::names::{self, SYSTEM_NAMESPACE};
+use crate::names::{self, RESERVED_NAMESPACES};
 use crate::namespace_data::NamespaceData;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -15,12 +15,8 @@ use std::sync::Arc;
 use stele_types::ErrorKind;
 use stele_wire::exception;
 use stele_wire::messages::{
-    DEFAULT_NAMESPACE, ListNamespaceDescriptorsResponse, ListNamespacesResponse, NamespaceDescriptor, NamespaceMessage,
-    NamespaceRequest,
+    ListNamespaceDescriptorsResponse, ListNamespacesResponse, NamespaceDescriptor, NamespaceMessage, NamespaceRequest,
 };
-
-/// Names that the product itself uses.
-const RESERVED: [&str; 2] = [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE];
 
 /// Bytes of a namespace's settings: far more than those that HBase knows.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
@@ -40,7 +36,7 @@ async fn record(shared: &Shared, name: &str) -> Outcome<Bytes> {
     };
     match record {
         Some(record) => Ok(record),
-        None if RESERVED.contains(&name) => Ok(Bytes::new()),
+        None if RESERVED_NAMESPACES.contains(&name) => Ok(Bytes::new()),
         None => Err(not_found(name)),
     }
 }
@@ -60,7 +56,7 @@ pub(super) async fn create(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
             let message = format!("Namespace {name} already exists");
             Failure::new(exception::NAMESPACE_EXISTS, message)
         };
-        if RESERVED.contains(&name.as_str()) || shared.admin.namespace(&name).await?.is_some() {
+        if RESERVED_NAMESPACES.contains(&name.as_str()) || shared.admin.namespace(&name).await?.is_some() {
             return Err(exists());
         }
         let record = data.put_into(&name, &Bytes::new())?;
@@ -130,7 +126,7 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let work = move |shared: Arc<Shared>| async move {
         let shared = &*shared;
         let name = &request.namespace_name;
-        if RESERVED.contains(&name.as_str()) {
+        if RESERVED_NAMESPACES.contains(&name.as_str()) {
             let message = format!("Reserved namespace {name} cannot be removed.");
             return Err(Failure::new(exception::CONSTRAINT, message));
         }
@@ -171,7 +167,7 @@ fn descriptor(name: &str, record: &Bytes) -> Outcome<NamespaceDescriptor> {
 async fn all(shared: &Shared) -> Outcome<BTreeMap<String, Bytes>> {
     let mut all: BTreeMap<String, Bytes> = shared.admin.list_namespaces().await?.into_iter().collect();
     all.retain(|name, _| names::is_legal_namespace(name));
-    for name in RESERVED {
+    for name in RESERVED_NAMESPACES {
         all.entry(name.to_owned()).or_default();
     }
     Ok(all)

@@ -6,6 +6,7 @@ use crate::test_service::{Client, Model, failure, message};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use stele_access::testing::MemoryRules;
+use stele_access::tokens::{self, Tokens};
 use stele_access::{Access, AccessOptions};
 use stele_client::AccessAdmin;
 use stele_env::tokio_env::TokioRuntime;
@@ -13,7 +14,8 @@ use stele_memory::Pool;
 use stele_types::{AccessRule, Member, Resource};
 use stele_wire::messages::{
     ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, ConnectionHeader, Empty, Get, GetRequest, MASTER_SERVICE,
-    MultiRequest, MutateRequest, MutationProto, MutationType, RegionAction, Scan, ScanRequest, UserInformation,
+    MultiRequest, MutateRequest, MutationProto, MutationType, NameBytesPair, RegionAction, Scan, ScanRequest,
+    UserInformation,
 };
 
 /// The names of methods in the arms of a match over byte strings.
@@ -235,4 +237,49 @@ async fn calls_that_are_not_listed_are_refused() {
     let mut alice = setting.connect(MASTER_SERVICE, Some("alice"), None).await;
     let class = setting.outcome(&mut alice, "NoSuchCall", &Empty {}).await;
     assert_eq!(class, exception::DO_NOT_RETRY);
+}
+
+/// The clock of the test is tokio's.
+#[tokio::test(start_paused = true)]
+async fn a_token_counts_while_the_connection_lasts() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "v");
+    let rules = Arc::new(MemoryRules::default());
+    let alice = tokens::make("alice", &[7; tokens::RANDOM_BYTES], None).unwrap();
+    let options = AccessOptions {
+        tokens: Tokens::parse(&alice.line).unwrap(),
+        ..AccessOptions::default()
+    };
+    let access = Access::new(rules.clone(), options, None, TokioRuntime::current());
+    let front_end = model.front_end(&Pool::default()).with_access(Arc::clone(&access));
+    let setting = Setting {
+        model,
+        rules,
+        front_end,
+    };
+    setting.give(Rights::READ).await;
+    let connect = async |value: String| {
+        let header = ConnectionHeader {
+            service_name: Some(CLIENT_SERVICE.to_owned()),
+            attribute: vec![NameBytesPair {
+                name: "Authorization".to_owned(),
+                value: Some(value.into()),
+            }],
+            ..ConnectionHeader::default()
+        };
+        Client::open(&setting.front_end, 64 << 10, &header).await.0
+    };
+    let get = get(&setting.model);
+    let mut client = connect(format!("Bearer {}", alice.token)).await;
+    assert_eq!(setting.outcome(&mut client, "Get", &get).await, "");
+    for other in ["Bearer stele_x_y", "Basic YTpi", "Bearer a.b.c", ""] {
+        let refused = connect(other.to_owned()).await.response().await;
+        assert_eq!(failure(&refused), exception::ACCESS_DENIED, "{other}");
+    }
+    access.set_tokens(Tokens::default());
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    assert_eq!(
+        setting.outcome(&mut client, "Get", &get).await,
+        exception::ACCESS_DENIED
+    );
 }

@@ -1,10 +1,11 @@
 //! Settings of security, and the rule for addresses that other machines can reach.
 
 use super::{Config, Setting, cluster};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use stele_access::oidc::OidcOptions;
 
 /// The flags of security.
 #[derive(clap::Args, Default)]
@@ -33,6 +34,21 @@ pub struct SecurityArgs {
     /// File with the hashes of bearer tokens, which `stele token create` writes [default: none]
     #[arg(long, env = "STELE_TOKENS", value_name = "FILE")]
     tokens: Option<String>,
+    /// Issuer of OpenID Connect whose tokens are accepted, as the claim iss has it [default: none]
+    #[arg(long, env = "STELE_OIDC_ISSUER", value_name = "URL")]
+    oidc_issuer: Option<String>,
+    /// Audience that its tokens must be for
+    #[arg(long, env = "STELE_OIDC_AUDIENCE", value_name = "NAME")]
+    oidc_audience: Option<String>,
+    /// File with the keys of the issuer as a JSON Web Key Set [default: the issuer is asked]
+    #[arg(long, env = "STELE_JWKS", value_name = "FILE")]
+    jwks: Option<String>,
+    /// Claim with the name of the caller [default: sub]
+    #[arg(long, env = "STELE_OIDC_USER_CLAIM", value_name = "CLAIM")]
+    oidc_user_claim: Option<String>,
+    /// Claim with the groups of the caller [default: groups]
+    #[arg(long, env = "STELE_OIDC_GROUPS_CLAIM", value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
     /// Believes the user name that an HBase client states
     #[arg(long, env = "STELE_HBASE_TRUST_USER", value_name = "yes|no", num_args = 0..=1, default_missing_value = YES)]
     hbase_trust_user: Option<String>,
@@ -46,7 +62,7 @@ pub struct SecurityArgs {
 
 const YES: &str = "yes";
 
-pub(super) const SETTINGS: [Setting; 11] = [
+pub(super) const SETTINGS: [Setting; 16] = [
     Setting {
         key: "tls_cert",
         meaning: "Certificate of the server, as PEM, followed by those that lead to an authority. With it all ports are \
@@ -108,6 +124,42 @@ pub(super) const SETTINGS: [Setting; 11] = [
         range: "a file; empty for none; needs access = rules",
     },
     Setting {
+        key: "oidc_issuer",
+        meaning: "Issuer of OpenID Connect whose tokens are accepted, exactly as the claim iss has it. Its keys are found through \
+                  its discovery document, unless jwks has them.",
+        unit: "",
+        default: "",
+        range: "an https URL, or with jwks any name; empty for none; needs access = rules",
+    },
+    Setting {
+        key: "oidc_audience",
+        meaning: "Audience that the tokens of the issuer must be for. Use one that no other service accepts.",
+        unit: "",
+        default: "",
+        range: "needed with oidc_issuer",
+    },
+    Setting {
+        key: "jwks",
+        meaning: "File with the keys of the issuer as a JSON Web Key Set. It is read again when it changes.",
+        unit: "path",
+        default: "",
+        range: "a file; empty to ask the issuer; needs oidc_issuer",
+    },
+    Setting {
+        key: "oidc_user_claim",
+        meaning: "Claim with the name of the caller. Callers must not be able to choose it themselves.",
+        unit: "",
+        default: "sub",
+        range: "a name, or a path of names with dots between them",
+    },
+    Setting {
+        key: "oidc_groups_claim",
+        meaning: "Claim with the groups of the caller, which rules can name.",
+        unit: "",
+        default: "groups",
+        range: "a name, or a path of names with dots between them",
+    },
+    Setting {
         key: "hbase_trust_user",
         meaning: "Believes the user name that an HBase client without a certificate states. Anybody who reaches the port can \
                   then be anybody, superusers excepted.",
@@ -149,12 +201,23 @@ pub struct AccessConfig {
     pub superusers: HashSet<String>,
     /// The file of tokens.
     pub tokens: Option<PathBuf>,
+    /// The issuer whose tokens are accepted.
+    pub oidc: Option<OidcConfig>,
     /// The names that HBase clients state are believed.
     pub trusts_users: bool,
     /// The folder of the audit log.
     pub audit_log: Option<PathBuf>,
     /// Reads and writes of rows are in the audit log, too.
     pub audits_rows: bool,
+}
+
+/// An issuer of tokens.
+#[derive(Clone, Debug)]
+pub struct OidcConfig {
+    /// The tokens that are accepted.
+    pub options: OidcOptions,
+    /// The file with its keys; `None` to ask the issuer.
+    pub jwks: Option<PathBuf>,
 }
 
 /// The files of TLS.
@@ -201,6 +264,7 @@ impl SecurityArgs {
         let access = AccessConfig {
             superusers: names.map(str::to_owned).collect(),
             tokens: file("tokens", &self.tokens).map(PathBuf::from),
+            oidc: self.oidc(text)?,
             trusts_users: yes("hbase_trust_user", &self.hbase_trust_user)?,
             audit_log: file("audit_log", &self.audit_log).map(PathBuf::from),
             audits_rows: yes("audit_rows", &self.audit_rows)?,
@@ -219,12 +283,44 @@ impl SecurityArgs {
     }
 }
 
+impl SecurityArgs {
+    fn oidc(&self, text: &impl Fn(&str, &Option<String>) -> String) -> anyhow::Result<Option<OidcConfig>> {
+        let options = OidcOptions {
+            issuer: text("oidc_issuer", &self.oidc_issuer),
+            audience: text("oidc_audience", &self.oidc_audience),
+            user_claim: text("oidc_user_claim", &self.oidc_user_claim),
+            groups_claim: text("oidc_groups_claim", &self.oidc_groups_claim),
+        };
+        let jwks = Some(text("jwks", &self.jwks)).filter(|path| !path.is_empty());
+        match (options.issuer.is_empty(), options.audience.is_empty(), &jwks) {
+            (true, true, None) => return Ok(None),
+            (true, _, _) => bail!("oidc_audience and jwks: have no effect without oidc_issuer"),
+            (false, true, _) => {
+                bail!("oidc_audience: is needed with oidc_issuer, or tokens for other services would count here")
+            }
+            (false, false, None) => check_key_address(&options.issuer).context("oidc_issuer")?,
+            (false, false, Some(_)) => {}
+        }
+        for (key, claim) in [
+            ("oidc_user_claim", &options.user_claim),
+            ("oidc_groups_claim", &options.groups_claim),
+        ] {
+            if claim.is_empty() {
+                bail!("{key}: is empty");
+            }
+        }
+        let jwks = jwks.map(PathBuf::from);
+        Ok(Some(OidcConfig { options, jwks }))
+    }
+}
+
 impl AccessConfig {
     /// Refuses settings without an effect: they would seem to protect.
     fn check_unused(&self) -> anyhow::Result<()> {
         let given = [
             ("superusers", !self.superusers.is_empty()),
             ("tokens", self.tokens.is_some()),
+            ("oidc_issuer", self.oidc.is_some()),
             ("hbase_trust_user", self.trusts_users),
             ("audit_log", self.audit_log.is_some()),
             ("audit_rows", self.audits_rows),
@@ -236,13 +332,36 @@ impl AccessConfig {
     }
 
     fn check(&self, has_certificates: bool) -> anyhow::Result<()> {
-        if !has_certificates && self.tokens.is_none() && !self.trusts_users {
-            bail!("access: callers cannot show who they are: give tls_client_ca, tokens or hbase_trust_user");
+        if !has_certificates && self.tokens.is_none() && self.oidc.is_none() && !self.trusts_users {
+            bail!(
+                "access: callers cannot show who they are: give tls_client_ca, tokens, oidc_issuer or hbase_trust_user"
+            );
         }
         if self.audits_rows && self.audit_log.is_none() {
             bail!("audit_rows: has no effect without audit_log");
         }
         Ok(())
+    }
+}
+
+/// Fails for an address from which the keys of an issuer must not come: others could replace them on the way.
+pub fn check_key_address(text: &str) -> anyhow::Result<()> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        bail!("{text:?} is no URL");
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    if host.is_empty() || authority.contains(['@', '\\', ' ']) {
+        bail!("{text:?} has no host, or more before it");
+    }
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    match scheme {
+        "https" => Ok(()),
+        "http" if is_here => Ok(()),
+        _ => bail!("{text}: only https counts, except on the loopback address"),
     }
 }
 
@@ -273,6 +392,7 @@ pub(super) fn check_addresses(config: &Config) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::check_key_address;
     use crate::config::{Config, StartArgs, parse_file, resolve};
 
     fn load(text: &str) -> Result<Config, String> {
@@ -302,6 +422,29 @@ mod tests {
     }
 
     #[test]
+    fn keys_come_over_https_or_from_this_machine() {
+        for good in [
+            "https://id.example/realm",
+            "http://127.0.0.1:80",
+            "http://[::1]/x",
+            "http://localhost:1",
+        ] {
+            assert!(check_key_address(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "http://id.example",
+            "http://10.0.0.1",
+            "ftp://localhost",
+            "id.example",
+            "http://127.0.0.1.example",
+            "https://",
+            "http://localhost@id.example",
+        ] {
+            assert!(check_key_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, named) in [
             ("tls_cert = \"c\"", "both are needed"),
@@ -311,6 +454,21 @@ mod tests {
             ("insecure = \"true\"", "none of yes, no"),
             ("access = \"on\"", "none of off, rules"),
             ("access = \"rules\"", "cannot show who they are"),
+            ("oidc_audience = \"stele\"", "without oidc_issuer"),
+            ("jwks = \"keys\"", "without oidc_issuer"),
+            ("oidc_issuer = \"https://id.example\"", "oidc_audience: is needed"),
+            (
+                "oidc_issuer = \"https://id.example\"\noidc_audience = \"stele\"",
+                "no effect without access",
+            ),
+            (
+                "access = \"rules\"\noidc_issuer = \"http://id.example\"\noidc_audience = \"stele\"",
+                "only https",
+            ),
+            (
+                "access = \"rules\"\noidc_issuer = \"id\"\noidc_audience = \"stele\"\njwks = \"k\"\noidc_user_claim = \"\"",
+                "oidc_user_claim: is empty",
+            ),
             ("superusers = \"root\"", "no effect"),
             ("audit_log = \"/var/log/stele\"", "no effect"),
             (

@@ -2,7 +2,7 @@
 //!
 //! The file of tokens is read again when it changes. It is this server's own, also in a cluster: each server has a file.
 
-use super::files;
+use super::{files, keys};
 use crate::config::{AccessConfig, SecurityConfig};
 use crate::node::Node;
 use anyhow::Context;
@@ -72,6 +72,10 @@ pub async fn start(
     let options = AccessOptions {
         superusers: config.superusers.clone(),
         tokens: parse(bytes.as_deref().unwrap_or_default()).context("tokens")?,
+        oidc: match &config.oidc {
+            Some(oidc) => Some(keys::follow(oidc, env, metrics).await?),
+            None => None,
+        },
         trusts_users: config.trusts_users,
         audits_rows: config.audits_rows,
     };
@@ -96,7 +100,9 @@ pub fn secured(
     bigtable: BigtableFrontEnd,
     hbase: Option<HBaseFrontEnd>,
 ) -> (BigtableFrontEnd, Option<HBaseFrontEnd>) {
-    let bigtable = bigtable.with_rules(Rules::open(Arc::clone(&node.rules)));
+    let rules = Rules::open(Arc::clone(&node.rules));
+    let hbase = hbase.map(|hbase| hbase.with_rules(rules.clone()));
+    let bigtable = bigtable.with_rules(rules);
     match &callers.access {
         None => (bigtable, hbase),
         Some(access) => (

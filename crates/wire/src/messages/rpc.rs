@@ -1,5 +1,6 @@
 //! The header of a connection, and the headers of requests and responses.
 
+use super::basic::NameBytesPair;
 use bytes::Bytes;
 
 /// Codec class of the cell blocks that [`crate::cell`] reads and writes.
@@ -66,6 +67,9 @@ pub struct ConnectionHeader {
     /// The client's version. Some of a server's responses depend on it.
     #[prost(message, optional, tag = "5")]
     pub version_info: Option<VersionInfo>,
+    /// Attributes that the program gave the connection.
+    #[prost(message, repeated, tag = "7")]
+    pub attribute: Vec<NameBytesPair>,
 }
 
 /// Length of the cell block that follows the message.
