@@ -45,6 +45,8 @@ async function pages() {
     ["heat", `#/heat?table=${encodeURIComponent(busiest.table)}`, ".keys:not(:empty)"],
     ["slow", "#/slow", "#content table"],
     ["snapshots", "#/snapshots", "#content table"],
+    ["rows", `#/rows?table=${encodeURIComponent(busiest.table)}`, "#content tbody td"],
+    ["rules", "#/rules", "#content table"],
   ];
 }
 
@@ -100,7 +102,7 @@ async function keyboard(browser) {
   await page.goto(`${origin}/`, { waitUntil: "load" });
   await page.waitForSelector(".tiles .tile");
   const problems = [];
-  for (const [key, hash] of [["t", "#/tables"], ["h", "#/heat"], ["s", "#/slow"], ["b", "#/tablets"], ["n", "#/snapshots"], ["o", "#/"]]) {
+  for (const [key, hash] of [["t", "#/tables"], ["h", "#/heat"], ["s", "#/slow"], ["b", "#/tablets"], ["n", "#/snapshots"], ["r", "#/rows"], ["a", "#/rules"], ["o", "#/"]]) {
     await page.keyboard.press("g");
     await page.keyboard.press(key);
     await page.waitForFunction((hash) => location.hash === hash, { timeout: 2_000 }, hash).catch(() => problems.push(`g ${key} does not lead to ${hash}`));
@@ -165,6 +167,61 @@ async function paging(browser) {
   await page.close();
 }
 
+/** A cell is made, changed and deleted, and rights are given and taken. */
+async function changing(browser, [, hash]) {
+  const { page, faults } = await open(browser, "desktop", "light");
+  const problems = [];
+  const answer = await (await fetch(`${origin}/api/rows?limit=1&table=${hash.split("=")[1]}`)).json();
+  const press = async (text) => {
+    for (const button of await page.$$("button")) {
+      if ((await button.evaluate((element) => element.textContent)) === text && (await button.isVisible())) return button.click();
+    }
+    problems.push(`no button ${text}`);
+  };
+  const fill = async (label, text) => {
+    for (const field of await page.$$("dialog .field")) {
+      if ((await field.evaluate((element) => element.firstChild.textContent)) !== label) continue;
+      const input = await field.$("input, textarea");
+      await input.click({ clickCount: 3 });
+      await input.type(text);
+    }
+  };
+  const shows = (text, wanted = true) =>
+    page
+      .waitForFunction((text, wanted) => !document.querySelector("dialog.form") && document.querySelector("#content tbody").textContent.includes(text) === wanted, { timeout: 5_000 }, text, wanted)
+      .catch(() => problems.push(`${wanted ? "no" : "still"} ${text}`));
+  await page.goto(`${origin}/${hash}&prefix=${encodeURIComponent("\\x00console")}`, { waitUntil: "load" });
+  await page.waitForSelector("#content tbody td");
+  await press("New cell");
+  for (const [label, text] of [["Row", "\\x00console"], ["Family", answer.families[0]], ["Column", "checked"], ["Value", "first value"]]) await fill(label, text);
+  await page.screenshot({ path: join(folder, "rows-new-desktop-light.png") });
+  check("new cell: accessible", await audit(page));
+  await press("Save");
+  await shows("first value");
+  await press("Edit");
+  await page.waitForSelector("dialog.form");
+  await fill("Value", "second value");
+  await press("Save");
+  await shows("second value");
+  await press("Delete");
+  await page.waitForSelector("dialog.form");
+  await (await page.$("dialog button.danger")).click();
+  await shows("second value", false);
+  await page.goto(`${origin}/#/rules`, { waitUntil: "load" });
+  await page.waitForSelector("#content table");
+  await press("Give rights");
+  await fill("Resource", "cluster");
+  await fill("Member", "group:checkers");
+  await press("Give");
+  await shows("group:checkers");
+  await press("Take");
+  await page.waitForSelector("dialog.form");
+  await (await page.$("dialog button.danger")).click();
+  await shows("group:checkers", false);
+  check("changes of cells and rules", [...problems, ...faults]);
+  await page.close();
+}
+
 mkdirSync(folder, { recursive: true });
 const browser = await puppeteer.launch({
   executablePath: chromium,
@@ -187,6 +244,7 @@ try {
   await keyboard(browser);
   await zoom(browser, all.find(([name]) => name === "heat"));
   await paging(browser);
+  await changing(browser, all.find(([name]) => name === "rows"));
 } finally {
   await browser.close();
 }

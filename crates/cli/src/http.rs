@@ -2,7 +2,7 @@
 //!
 //! One request for each connection, over plain text or TLS. An answer is at most [`ANSWER_BYTES_MAX`] long.
 
-use crate::client::TlsOptions;
+use crate::client::SecurityOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use rustls::pki_types::ServerName;
@@ -28,7 +28,7 @@ pub struct HttpConnection {
     #[arg(long, value_name = "HOST:PORT", env = "STELE_HTTP", default_value = "127.0.0.1:8088")]
     pub http: String,
     #[command(flatten)]
-    tls: TlsOptions,
+    security: SecurityOptions,
 }
 
 impl HttpConnection {
@@ -50,21 +50,31 @@ impl HttpConnection {
     }
 
     async fn exchange(&self, path: &str) -> Result<Vec<u8>> {
-        let (bare, is_tls) = self.tls.is_tls(&self.http)?;
+        let (bare, is_tls) = self.security.tls.is_tls(&self.http)?;
+        let token = self.security.bearer()?;
         let connecting = TcpStream::connect(bare).await;
         let stream = connecting.with_context(|| format!("cannot connect to {bare}"))?;
         if !is_tls {
-            return request(stream, bare, path).await;
+            return request(stream, bare, path, token.as_deref()).await;
         }
-        let connector = TlsConnector::from(Arc::new(self.tls.of_stream()?));
+        let connector = TlsConnector::from(Arc::new(self.security.tls.of_stream()?));
         let secured = connector.connect(server_name(bare)?, stream).await;
-        request(secured.with_context(|| format!("TLS with {bare}"))?, bare, path).await
+        let secured = secured.with_context(|| format!("TLS with {bare}"))?;
+        request(secured, bare, path, token.as_deref()).await
     }
 }
 
 /// Sends a request, and returns the answer up to its end.
-async fn request(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: &str) -> Result<Vec<u8>> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+async fn request(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    path: &str,
+    token: Option<&str>,
+) -> Result<Vec<u8>> {
+    let token = token
+        .map(|token| format!("Authorization: Bearer {token}\r\n"))
+        .unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{token}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     match stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await {

@@ -1,27 +1,35 @@
 //! `/api/…`: the JSON behind the pages. `docs/console.md` lists the calls.
 //!
-//! Every call only reads. Every list has a limit, and no answer is larger than about a megabyte. Numbers are in base units,
-//! times in seconds since 1970. Row keys are spelled as the command line spells them ([`crate::text`]).
+//! Calls of GET read, calls of POST change one cell or one rule. Every list has a limit, and no answer is larger than about a
+//! megabyte. Numbers are in base units, times in seconds since 1970. Row keys are spelled as the command line spells them
+//! ([`crate::text`]).
 
+mod browse;
+mod edit;
 mod heat;
 mod history;
+mod me;
 mod overview;
+mod rules;
 mod slow;
 mod snapshots;
 mod tables;
 mod tablet;
 mod tablets;
 
-use crate::{Console, Parts, Shared};
+use crate::callers::{self, Called};
+use crate::failure::Failure;
+use crate::{Console, Shared};
 use axum::Router;
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Query};
+use axum::http::request::Parts as Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stele_client::ServiceError;
-use stele_types::{ErrorKind, TableName};
+use std::ops::Deref;
+use stele_types::TableName;
 
 /// The routes.
 pub fn router(console: Console) -> Router {
@@ -34,10 +42,17 @@ pub fn router(console: Console) -> Router {
         .route("/api/slow", get(slow::get))
         .route("/api/heat", get(heat::get))
         .route("/api/snapshots", get(snapshots::get))
+        .route("/api/kept", get(snapshots::kept))
+        .route("/api/me", get(me::get))
+        .route("/api/rows", get(browse::get))
+        .route("/api/cell", get(browse::cell).post(edit::put))
+        .route("/api/cell/delete", post(edit::delete))
+        .route("/api/rules", get(rules::get).post(rules::change))
         .route(
             "/api/{*other}",
             get(async || Failure::not_found("there is no such call; see docs/console.md")),
         )
+        .layer(DefaultBodyLimit::max(edit::BODY_BYTES_MAX))
         .with_state(console)
 }
 
@@ -60,57 +75,6 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// An error, as `{"error": "…"}`.
-#[derive(Debug)]
-struct Failure {
-    status: StatusCode,
-    message: String,
-}
-
-impl Failure {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Failure {
-            status,
-            message: message.into(),
-        }
-    }
-
-    fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, message)
-    }
-
-    fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, message)
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let body = serde_json::json!({ "error": self.message });
-        (
-            self.status,
-            [
-                (header::CONTENT_TYPE, "application/json"),
-                (header::CACHE_CONTROL, "no-store"),
-            ],
-            body.to_string(),
-        )
-            .into_response()
-    }
-}
-
-impl From<ServiceError> for Failure {
-    fn from(error: ServiceError) -> Self {
-        let status = match error.kind {
-            ErrorKind::NotFound => StatusCode::NOT_FOUND,
-            ErrorKind::InvalidArgument => StatusCode::BAD_REQUEST,
-            ErrorKind::Busy | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self::new(status, error.message)
-    }
-}
-
 type Answer<T> = Result<Json<T>, Failure>;
 
 /// The parameters of a call. An unknown one is an error, as a misspelled one would be ignored otherwise.
@@ -127,10 +91,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
     }
 }
 
-/// A server that has recovered, and the state of the console.
+/// A server that has recovered, as the caller has it, and the state of the console.
 struct Served {
-    parts: Parts,
+    called: Called,
     console: Console,
+}
+
+impl Deref for Served {
+    type Target = Called;
+
+    fn deref(&self) -> &Called {
+        &self.called
+    }
 }
 
 impl Served {
@@ -142,17 +114,89 @@ impl Served {
 impl FromRequestParts<Console> for Served {
     type Rejection = Failure;
 
-    async fn from_request_parts(_: &mut axum::http::request::Parts, console: &Console) -> Result<Self, Failure> {
+    async fn from_request_parts(request: &mut Request, console: &Console) -> Result<Self, Failure> {
+        let served = console.0.served.get().ok_or_else(recovering)?;
+        Ok(Served {
+            called: Called::of(request, served)?,
+            console: console.clone(),
+        })
+    }
+}
+
+fn recovering() -> Failure {
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the server is recovering")
+}
+
+/// The same for a caller that may see the whole cluster.
+struct Observed(Served);
+
+impl Deref for Observed {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
+}
+
+impl FromRequestParts<Console> for Observed {
+    type Rejection = Failure;
+
+    async fn from_request_parts(request: &mut Request, console: &Console) -> Result<Self, Failure> {
+        let served = Served::from_request_parts(request, console).await?;
+        served.check_cluster()?;
+        Ok(Observed(served))
+    }
+}
+
+/// The console for a caller that may see the whole cluster. While the server recovers it is there for everybody, unless
+/// callers must be known: the rules are not read yet.
+struct Watched(Console);
+
+impl FromRequestParts<Console> for Watched {
+    type Rejection = Failure;
+
+    async fn from_request_parts(request: &mut Request, console: &Console) -> Result<Self, Failure> {
         match console.0.served.get() {
-            Some(served) => Ok(Served {
-                parts: served.clone(),
-                console: console.clone(),
-            }),
-            None => Err(Failure::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the server is recovering",
-            )),
+            Some(served) => Called::of(request, served)?.check_cluster()?,
+            None if console.0.about.is_guarded => return Err(recovering()),
+            None => {}
         }
+        Ok(Watched(console.clone()))
+    }
+}
+
+/// The same as [`Served`] for reads of rows and for changes.
+struct Browsed(Served);
+
+impl Deref for Browsed {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
+}
+
+impl FromRequestParts<Console> for Browsed {
+    type Rejection = Failure;
+
+    async fn from_request_parts(request: &mut Request, console: &Console) -> Result<Self, Failure> {
+        callers::check_here(request, console)?;
+        callers::check_change(request)?;
+        Served::from_request_parts(request, console).await.map(Browsed)
+    }
+}
+
+/// The JSON of a change.
+struct Body<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Failure> {
+        let bytes = axum::body::Bytes::from_request(request, state).await;
+        let bytes = bytes.map_err(|error| Failure::new(error.status(), error.body_text()))?;
+        let parsed = serde_json::from_slice(&bytes);
+        parsed.map(Body).map_err(|error| Failure::invalid(error.to_string()))
     }
 }
 

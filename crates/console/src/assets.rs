@@ -47,6 +47,11 @@ assets! {
     "/console/heatmap.js", "heatmap.js", "text/javascript; charset=utf-8";
     "/console/slow.js", "slow.js", "text/javascript; charset=utf-8";
     "/console/snapshots.js", "snapshots.js", "text/javascript; charset=utf-8";
+    "/console/dialogs.js", "dialogs.js", "text/javascript; charset=utf-8";
+    "/console/values.js", "values.js", "text/javascript; charset=utf-8";
+    "/console/rows.js", "rows.js", "text/javascript; charset=utf-8";
+    "/console/rules.js", "rules.js", "text/javascript; charset=utf-8";
+    "/console/sign_in.js", "sign_in.js", "text/javascript; charset=utf-8";
 }
 
 /// The limits of a page in a browser.

@@ -3,7 +3,8 @@
 //! Terms: a *line* is a tablet in a list, a *page* everything about one tablet, a *point* the values of all series at one time.
 //!
 //! * [`assets`] are the files of the pages, which are in the binary. They ask no other host for anything.
-//! * [`api`] answers `/api/…`. Every answer is bounded, and nothing can be changed through it.
+//! * [`api`] answers `/api/…`. Every answer is bounded. Cells and access rules can be changed through it, nothing else.
+//! * [`callers`] finds the caller of a request, and keeps other pages of a browser from changes.
 //! * [`history`] keeps the last hour of some sixty series; [`series`] says which, from which metrics, and [`totals`] adds these up.
 //! * [`waits`] notes since when tablets wait for something.
 //! * [`text`] spells row keys.
@@ -14,6 +15,8 @@
 
 pub mod api;
 pub mod assets;
+mod callers;
+mod failure;
 pub mod history;
 pub mod series;
 pub mod text;
@@ -25,16 +28,21 @@ use history::History;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use stele_access::{Access, Rules};
 use stele_client::{SlowCalls, TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_tabletserver::TabletServer;
+use tokio::sync::Semaphore;
 use waits::Waits;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two points of the history.
 const TICKS_PER_POINT: u64 = 5;
+
+/// Reads and changes of rows at a time: they are for people.
+const BROWSERS_MAX: usize = 8;
 
 /// The console of one process. Cloning shares it.
 #[derive(Clone)]
@@ -47,6 +55,8 @@ pub(crate) struct Shared {
     host: Box<dyn Host>,
     history: Mutex<History>,
     waits: Mutex<Waits>,
+    /// Permits of reads and changes of rows.
+    browsing: Semaphore,
     served: OnceLock<Parts>,
     /// Seconds since 1970.
     started: i64,
@@ -61,6 +71,10 @@ pub struct About {
     pub data: String,
     /// Memory budget in bytes.
     pub memory: u64,
+    /// Callers must show who they are.
+    pub is_guarded: bool,
+    /// Only programs of this machine reach the port of the console.
+    pub is_local: bool,
     /// Names and addresses of the ports.
     pub ports: Vec<(&'static str, String)>,
 }
@@ -85,6 +99,10 @@ pub struct Parts {
     pub admin: Arc<dyn TableAdmin>,
     /// Slow calls.
     pub slow: Arc<SlowCalls>,
+    /// The access rules.
+    pub rules: Rules,
+    /// Finds the callers; `None` where everybody may do everything.
+    pub access: Option<Arc<Access>>,
 }
 
 impl Console {
@@ -98,6 +116,7 @@ impl Console {
             host: Box::new(host),
             history: Mutex::default(),
             waits: Mutex::default(),
+            browsing: Semaphore::new(BROWSERS_MAX),
             served: OnceLock::new(),
             started,
         }))

@@ -1,10 +1,13 @@
 // Chooses the page by the address, refreshes it, and listens to the keyboard.
 
-import { tryGet } from "./api.js";
+import { get, NotKnown, tryGet } from "./api.js";
 import { h, replace } from "./dom.js";
 import { duration } from "./format.js";
 import { heatPage } from "./heat.js";
 import { overviewPage } from "./overview.js";
+import { rowsPage } from "./rows.js";
+import { rulesPage } from "./rules.js";
+import { showCaller, signIn } from "./sign_in.js";
 import { slowPage } from "./slow.js";
 import { snapshotsPage } from "./snapshots.js";
 import { tablePage, tablesPage, tabletsPage } from "./tables.js";
@@ -20,9 +23,13 @@ const PAGES = {
   heat: heatPage,
   slow: slowPage,
   snapshots: snapshotsPage,
+  rows: rowsPage,
+  rules: rulesPage,
 };
 const MENU = { "": "overview", table: "tables", tablet: "tablets" };
-const GO = { o: "#/", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots" };
+const GO = { o: "#/", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots", r: "#/rows", a: "#/rules" };
+/** Pages of a caller that may not see the whole cluster. */
+const OF_EVERYBODY = ["tables", "snapshots", "rows", "rules"];
 const STATUS_EVERY_MS = 5_000;
 
 const content = document.getElementById("content");
@@ -30,6 +37,8 @@ let refresh = null;
 let timer = 0;
 let paused = false;
 let went = 0;
+let statusTimer = 0;
+let observes = true;
 
 function parameters() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -63,6 +72,7 @@ async function run(page, of) {
       content.dataset.ready = "true";
     } catch (error) {
       if (of !== refresh) return;
+      if (error instanceof NotKnown) return identify(error.message);
       const first = content.querySelector(".page > .alert.failed") ?? h("div", { class: "alert bad failed", role: "alert" });
       replace(first, h("b", {}, "No data: "), error.message);
       content.querySelector(".page")?.prepend(first);
@@ -82,6 +92,8 @@ function isInUse() {
 
 async function status() {
   const element = document.getElementById("status");
+  clearTimeout(statusTimer);
+  if (!observes) return replace(element, h("span", { class: "dot good" }), h("span", {}, "connected"));
   const overview = document.hidden ? undefined : await tryGet("overview");
   if (overview === null) {
     replace(element, h("span", { class: "dot bad" }), h("span", {}, "no answer"));
@@ -91,7 +103,7 @@ async function status() {
     const text = paused ? "paused" : `${overview.stage} · up ${duration(overview.now - overview.started)}`;
     replace(element, h("span", { class: `dot ${kind}` }), h("span", {}, text));
   }
-  setTimeout(status, STATUS_EVERY_MS);
+  statusTimer = setTimeout(status, STATUS_EVERY_MS);
 }
 
 function key(event) {
@@ -121,5 +133,25 @@ document.addEventListener("visibilitychange", () => {
     run(PAGES[name] ?? overviewPage, refresh);
   }
 });
-show();
-status();
+
+/** Finds out who calls, with a question for a token where the server wants one, and begins. */
+async function identify(reason) {
+  let me = null;
+  try {
+    me = await get("me");
+  } catch (error) {
+    if (error instanceof NotKnown) {
+      if (await signIn(reason)) return identify();
+      return replace(content, h("p", { class: "note" }, "This server serves known callers only. ", h("button", { class: "plain", type: "button", onclick: () => identify() }, "Sign in")));
+    }
+  }
+  observes = me?.observes ?? true;
+  showCaller(document.getElementById("caller"), me);
+  for (const link of document.querySelectorAll("nav a")) link.hidden = !observes && !OF_EVERYBODY.includes(link.dataset.page);
+  const [name] = parameters();
+  if (!observes && !OF_EVERYBODY.includes(MENU[name] ?? name)) location.hash = "#/tables";
+  show();
+  status();
+}
+
+identify();

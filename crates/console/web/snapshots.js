@@ -12,9 +12,15 @@ export const snapshotsPage = {
   every: 10_000,
   mount(root) {
     const wanted = { offset: 0, limit: LIMIT };
+    const keptWanted = { offset: 0, limit: LIMIT };
     const refresh = async () => {
-      const answer = await get("snapshots", wanted);
-      replace(root, head(), list(answer, wanted, refresh));
+      const [answer, kept] = await Promise.all([get("snapshots", wanted), get("kept", keptWanted)]);
+      replace(
+        root,
+        head(),
+        list(answer, wanted, refresh, { title: "Snapshots and backups", empty: "there are no snapshots", what: "snapshots" }),
+        list(kept, keptWanted, refresh, { title: "Kept after accidents", empty: "nothing was dropped lately", what: "kept tables" }),
+      );
     };
     replace(root, head());
     return refresh;
@@ -25,12 +31,13 @@ function head() {
   return h("div", { class: "head" }, h("h1", {}, "Snapshots"), h("span", { class: "sub" }, "and backups of the Bigtable API; they hold files and copy nothing"));
 }
 
-function list(answer, wanted, refresh) {
+function list(answer, wanted, refresh, { title, empty, what }) {
   return h(
     "section",
     { class: "panel" },
+    h("header", {}, h("h2", {}, title)),
     table({
-      label: "Snapshots",
+      label: title,
       columns: [
         { name: "snapshot", cell: (row) => row.snapshot },
         { name: "of table", cell: (row) => h("a", { href: `#/table?name=${encodeURIComponent(row.table)}` }, row.table) },
@@ -40,8 +47,8 @@ function list(answer, wanted, refresh) {
         { name: "size", cell: (row) => f.bytes(row.bytes), kind: "n" },
       ],
       rows: answer.snapshots,
-      empty: "there are no snapshots",
+      empty,
     }),
-    pager({ ...wanted, total: answer.total, shown: answer.snapshots.length, what: "snapshots", onpage: (offset) => ((wanted.offset = offset), refresh()) }),
+    pager({ ...wanted, total: answer.total, shown: answer.snapshots.length, what, onpage: (offset) => ((wanted.offset = offset), refresh()) }),
   );
 }

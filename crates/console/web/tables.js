@@ -15,6 +15,10 @@ function heatLink(name) {
   return h("a", { href: `#/heat?table=${encodeURIComponent(name)}`, "aria-label": `heat of ${name}` }, "heat");
 }
 
+function rowsLink(name) {
+  return h("a", { href: `#/rows?table=${encodeURIComponent(name)}`, "aria-label": `rows of ${name}` }, "rows");
+}
+
 export const tablesPage = {
   title: "Tables",
   every: 5_000,
@@ -65,7 +69,7 @@ function tableList(answer, wanted, refresh) {
         { name: "rows read", cell: (row) => number(row.reads, f.perSecond), kind: "n" },
         { name: "rows written", cell: (row) => number(row.writes, f.perSecond), kind: "n" },
         { name: "families", cell: (row) => families(row), kind: "soft opt" },
-        { name: "", cell: (row) => heatLink(row.table), kind: "opt" },
+        { name: "", cell: (row) => [rowsLink(row.table), " ", heatLink(row.table)], kind: "w opt" },
       ],
       rows: answer.tables,
       empty: wanted.search ? "no table has this in its name" : "there are no tables yet",

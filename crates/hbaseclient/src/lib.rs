@@ -3,7 +3,7 @@
 //! The load generator and the migration are built on it. Like HBase's own client it has one socket to each service of a
 //! server, sends requests together, and takes responses in any order.
 //!
-//! Modules, from the bottom up: [`failure`] decides about retries. `slots` and [`socket`] carry calls. [`servers`],
+//! Modules, from the bottom up: [`failure`] decides about retries. [`dial`] makes sockets, plain or under TLS. `slots` and [`socket`] carry calls. [`servers`],
 //! [`locations`] and [`cluster`] find servers. [`batch`], [`scan`] and [`master`] are calls of tables.
 //!
 //! Invariants:
@@ -18,6 +18,7 @@
 
 pub mod batch;
 pub mod cluster;
+pub mod dial;
 pub mod failure;
 pub mod locations;
 pub mod master;
@@ -30,4 +31,4 @@ pub mod socket;
 
 pub use cluster::Cluster;
 pub use failure::{BackOff, Failure, Remedy};
-pub use settings::Settings;
+pub use settings::{Settings, Token};

@@ -1,5 +1,9 @@
 //! Settings of a client.
 
+use crate::dial::Dial;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use stele_wire::messages::KEY_VALUE_CODEC;
 
@@ -20,6 +24,32 @@ pub struct Settings {
     pub codec: &'static str,
     /// The user, where the environment names none.
     pub user: &'static str,
+    /// Makes the sockets.
+    pub dial: Dial,
+    /// A bearer token, which servers that know such tokens take for the name of the caller.
+    pub token: Option<Token>,
+}
+
+/// A bearer token. It is not printed.
+#[derive(Clone)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// A token without the word before it.
+    pub fn new(token: String) -> Self {
+        Token(token.into())
+    }
+
+    /// The value of the attribute of a connection.
+    pub(crate) fn value(&self) -> Bytes {
+        format!("Bearer {}", self.0).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
 }
 
 impl Default for Settings {
@@ -29,6 +59,8 @@ impl Default for Settings {
             retry_for: RETRY_FOR,
             codec: KEY_VALUE_CODEC,
             user: "stele",
+            dial: Dial::default(),
+            token: None,
         }
     }
 }

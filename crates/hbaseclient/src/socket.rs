@@ -10,7 +10,7 @@
 //! * Nothing is sent twice.
 
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{Settings, Token};
 use crate::slots::{Answer, Slots};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -21,9 +21,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use stele_wire::frame::{self, CellBlock};
-use stele_wire::messages::{ConnectionHeader, RequestHeader, UserInformation, VersionInfo};
+use stele_wire::messages::{ConnectionHeader, NameBytesPair, RequestHeader, UserInformation, VersionInfo};
 use task::Task;
-use tokio::net::TcpStream;
 
 mod task;
 
@@ -94,11 +93,10 @@ impl Socket {
     /// A server that cannot be reached.
     pub async fn connect(address: &str, service: &str, settings: &Settings) -> Result<Self, Failure> {
         let lost = |why: String| Failure::Lost(format!("{address}: {why}").into());
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, settings.dial.connect(address)).await;
         let stream = stream
             .map_err(|_| lost("no connection in time".into()))?
             .map_err(|e| lost(e.to_string()))?;
-        stream.set_nodelay(true).map_err(|e| lost(e.to_string()))?;
         let mut opening = BytesMut::with_capacity(GATHER_BYTES);
         frame::encode_preamble(&mut opening, &connection_header(service, settings));
         let state = State {
@@ -256,6 +254,14 @@ async fn count_ticks(shared: Weak<Shared>) {
     }
 }
 
+/// The attribute of a connection with its token.
+fn authorization(token: &Token) -> NameBytesPair {
+    NameBytesPair {
+        name: "authorization".to_owned(),
+        value: Some(token.value()),
+    }
+}
+
 fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
     let (major, minor, version) = CLIENT_VERSION;
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
@@ -273,7 +279,7 @@ fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
             version_minor: Some(minor),
             ..VersionInfo::default()
         }),
-        attribute: Vec::new(),
+        attribute: settings.token.iter().map(authorization).collect(),
     }
 }
 

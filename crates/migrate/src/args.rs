@@ -1,19 +1,23 @@
 //! The command line of `migrate`.
 
-use crate::address::Source;
+use crate::address::{Source, Target};
 use clap::Args;
 use regex::Regex;
 use std::path::PathBuf;
+use stele_cli::client::SecurityOptions;
 use stele_cli::sizes::parse_size;
 
 /// Copies tables of a live HBase, and compares both.
 #[derive(Args, Clone, Debug)]
 pub struct MigrateArgs {
-    /// The HBase cluster: hbase://HOST:PORT[,HOST:PORT...], any of its servers
+    /// The HBase cluster: hbase://HOST:PORT[,HOST:PORT...], any of its servers; hbases:// under TLS
     pub source: Source,
-    /// HOST:PORT of the HBase API of the server that takes the tables
+    /// HOST:PORT of the HBase API of the server that takes the tables, with hbases:// in front if it is under TLS
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:16020")]
-    pub to: String,
+    pub to: Target,
+    /// TLS of the ends that are under TLS, and the token for the target.
+    #[command(flatten)]
+    pub security: SecurityOptions,
     /// The tables.
     #[command(flatten)]
     pub selection: Selection,

@@ -1,11 +1,11 @@
 //! The two clusters of a migration.
 
-use crate::address::is_address;
 use crate::args::MigrateArgs;
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_hbaseclient::{Cluster, Settings};
+use stele_hbaseclient::dial::Dial;
+use stele_hbaseclient::{Cluster, Settings, Token};
 use stele_wire::messages::KEY_VALUE_CODEC_WITH_TAGS;
 
 /// Longest time of repeating a call: a cluster that has lost a server assigns its regions within minutes.
@@ -30,18 +30,31 @@ impl Ends {
     /// # Errors
     /// A cluster that does not respond, or one that is both ends.
     pub async fn connect(args: &MigrateArgs) -> Result<Ends> {
-        ensure!(is_address(&args.to), "--to {} is not HOST:PORT", args.to);
+        let tls = &args.security.tls;
+        let dial = |is_tls: bool| match is_tls {
+            true => tls.of_stream().map(Dial::tls),
+            false => Ok(Dial::default()),
+        };
+        let has_files = tls.tls_ca.is_some() || tls.tls_cert.is_some();
+        ensure!(
+            !has_files || args.source.is_tls || args.to.is_tls,
+            "certificates are of no use to plain text: write hbases:// before an address"
+        );
         // Only this codec carries the lifetimes of cells.
-        let settings = || Settings {
+        let settings = |dial: Dial, token: Option<Token>| Settings {
             retry_for: RETRY_FOR,
             codec: KEY_VALUE_CODEC_WITH_TAGS,
+            dial,
+            token,
             ..Settings::default()
         };
-        let cluster = |servers: Vec<String>| Arc::new(Cluster::new(servers, settings()));
-        let (source, target) = (cluster(args.source.servers.clone()), cluster(vec![args.to.clone()]));
+        let of_source = settings(dial(args.source.is_tls)?, None);
+        let of_target = settings(dial(args.to.is_tls)?, args.security.bearer()?.map(Token::new));
+        let source = Arc::new(Cluster::new(args.source.servers.clone(), of_source));
+        let target = Arc::new(Cluster::new(vec![args.to.server.clone()], of_target));
         let (source_id, target_id) = futures::join!(source.cluster_id(), target.cluster_id());
         let source_id = source_id.context("the source does not respond")?;
-        let target_id = target_id.with_context(|| format!("the target {} does not respond", args.to))?;
+        let target_id = target_id.with_context(|| format!("the target {} does not respond", args.to.server))?;
         ensure!(
             source_id != target_id,
             "source and target are the same cluster, {source_id}"

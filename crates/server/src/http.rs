@@ -76,17 +76,14 @@ impl Pages {
         let _ = self.front_end.set(Box::new(update));
     }
 
-    /// The routes, with those of the console if it is served.
-    pub fn router(self, console: Option<&Console>) -> Router {
+    /// The routes, with those of the console.
+    pub fn router(self, console: &Console) -> Router {
         let pages = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self);
-        match console {
-            Some(console) => pages.merge(console.router()),
-            None => pages,
-        }
+        pages.merge(console.router())
     }
 }
 

@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use stele_access::Forwarded;
+use stele_access::{Access, Forwarded, Rules};
 use stele_bigtable::{BigtableFrontEnd, BigtableService, CallLimits, HTTP2_SETTINGS};
 use stele_console::{About, Console};
 use stele_env::Env;
@@ -70,9 +70,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let security = Security::start(&config.security, &env, &metrics)?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
-    // It knows no callers, and shows names and keys.
-    let shown = config.security.access.is_none().then_some(&console);
-    let router = pages.clone().router(shown);
+    let router = pages.clone().router(&console);
     tokio::spawn(serve_pages(
         PageConnections::new(http, security.port(Application::Http1)),
         router,
@@ -92,7 +90,6 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let Started { node, data, stop_peers } = started;
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
-    console.watch(parts_of(&node));
     let hbase = hbase::Listeners::new(hbase, facade);
     let [hbase_at, facade_at] = hbase.addresses()?;
     let addresses = Addresses {
@@ -108,6 +105,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
     let access = callers::start(config.security.access.as_ref(), audit, &node, (&env, &metrics)).await?;
+    console.watch(parts_of(&node, access.access()));
     let (front_end, hbase_front_end) = callers::secured(&access, &node, front_end, hbase_front_end);
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);
@@ -230,18 +228,22 @@ fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtabl
         version: env!("CARGO_PKG_VERSION"),
         data: config.data.to_string(),
         memory: config.memory,
+        is_guarded: config.security.access.is_some(),
+        is_local: http.ip().to_canonical().is_loopback(),
         ports,
     };
     Console::new(env.clone(), metrics.clone(), about, pages)
 }
 
 /// The parts of a node that the console shows.
-fn parts_of(node: &Node) -> stele_console::Parts {
+fn parts_of(node: &Node, access: Option<Arc<Access>>) -> stele_console::Parts {
     stele_console::Parts {
         server: node.server.clone(),
         service: node.service.clone(),
         admin: node.admin.clone(),
         slow: node.slow.clone(),
+        rules: Rules::open(node.rules.clone()),
+        access,
     }
 }
 

@@ -1,9 +1,12 @@
 //! The console of a real process, the commands over it, and `deploy/`.
 
-use crate::support::server::Server;
+use crate::support::server::{Server, stele};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -261,4 +264,201 @@ fn deployed_files_name_metrics_that_exist() {
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("stele_"))
+}
+
+/// A request with these headers, as a script of the console or another page sends it.
+fn request(server: &Server, head: &str, headers: &[&str], body: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(&server.http).unwrap();
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let length = body.len();
+    write!(
+        stream,
+        "{head} HTTP/1.1\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+const HERE: &str = "Host: localhost:8088";
+const JSON: &str = "Content-Type: application/json";
+const OWN: &str = "X-Stele-Console: 1";
+
+/// The rows of an answer as text.
+fn rows(answer: &Value) -> String {
+    let rows = answer["rows"].as_array().unwrap().iter();
+    let text: Vec<String> = rows
+        .map(|row| {
+            let cells = row["cells"].as_array().unwrap().iter();
+            let values: Vec<&str> = cells.map(|cell| cell["value"].as_str().unwrap()).collect();
+            format!("{}={}", row["row"].as_str().unwrap(), values.join(","))
+        })
+        .collect();
+    text.join(" ")
+}
+
+#[test]
+fn rows_are_browsed_and_cells_are_changed() {
+    let dir = TempDir::new().unwrap();
+    let server = start(&dir);
+    server.says(&["create-table", "shop/orders", "--family", "f", "--family", "g"]);
+    for (row, cell) in [("a1", "f:q=x"), ("a2", "f:q=y"), ("a3", "g:q=x"), ("b1", "f:q=x")] {
+        server.says(&["put", "shop/orders", row, cell]);
+    }
+    let get = |parameters: &str| {
+        request(
+            &server,
+            &format!("GET /api/rows?table=shop/orders&{parameters}"),
+            &[HERE],
+            "",
+        )
+    };
+    // In base64, x is eA== and y is eQ==.
+    assert_eq!(rows(&get("").1), "a1=eA== a2=eQ== a3=eA== b1=eA==");
+    let (_, page) = get("prefix=a&limit=2");
+    assert_eq!((rows(&page).as_str(), &page["next"]), ("a1=eA== a2=eQ==", &"a2".into()));
+    let (_, page) = get("prefix=a&limit=2&after=a2");
+    assert_eq!((rows(&page).as_str(), &page["next"]), ("a3=eA==", &Value::Null));
+    assert_eq!(rows(&get("value=y").1), "a2=eQ==");
+    assert_eq!(rows(&get("family=g").1), "a3=eA==");
+    assert_eq!(get("value=(").0, 400);
+    assert_eq!(get("prefix=%5Cq").0, 400);
+    let post = |path: &str, headers: &[&str], body: &str| request(&server, &format!("POST {path}"), headers, body);
+    let place = r#""table":"shop/orders","row":"a1","family":"f","column":"q""#;
+    let own = [HERE, JSON, OWN];
+    let (status, written) = post("/api/cell", &own, &format!("{{{place},\"value\":\"eg==\"}}"));
+    assert_eq!(status, 200, "{written}");
+    assert_eq!(rows(&get("limit=1").1), "a1=eg==");
+    let time = &written["time"];
+    let (_, cell) = request(
+        &server,
+        &format!("GET /api/cell?table=shop/orders&row=a1&family=f&column=q&time={time}"),
+        &[HERE],
+        "",
+    );
+    assert_eq!((&cell["value"], &cell["bytes"]), (&"eg==".into(), &1.into()));
+    assert_eq!(
+        post("/api/cell/delete", &own, &format!("{{{place},\"time\":{time}}}")).0,
+        200
+    );
+    assert_eq!(rows(&get("limit=1").1), "a1=eA==", "the version before");
+    // Changes of other pages, and requests for another host, are refused.
+    let value = format!("{{{place},\"value\":\"eg==\"}}");
+    for headers in [
+        &[HERE, JSON][..],
+        &[HERE, OWN],
+        &[HERE, JSON, OWN, "Origin: http://evil.example"],
+        &[HERE, JSON, OWN, "Sec-Fetch-Site: cross-site"],
+        &["Host: evil.example", JSON, OWN],
+    ] {
+        assert_eq!(post("/api/cell", headers, &value).0, 403, "{headers:?}");
+    }
+    assert_eq!(
+        request(&server, "GET /api/rows?table=shop/orders", &["Host: evil.example"], "").0,
+        403
+    );
+    let wrong = [
+        format!("{{{place}}}"),
+        format!("{{{place},\"value\":\"!\"}}"),
+        format!("{{{},\"value\":\"eg==\"}}", place.replace("a1", "")),
+        "[]".to_owned(),
+    ];
+    for body in wrong {
+        assert_eq!(post("/api/cell", &own, &body).0, 400, "{body}");
+    }
+    let unknown = format!("{{{},\"value\":\"eg==\"}}", place.replace("\"f\"", "\"h\""));
+    assert_eq!(post("/api/cell", &own, &unknown).0, 404);
+    let large = format!("{{{place},\"value\":\"{}\"}}", "A".repeat(1 << 20));
+    assert_eq!(post("/api/cell", &own, &large).0, 413);
+    assert_eq!(rows(&get("limit=1").1), "a1=eA==", "nothing was changed");
+}
+
+#[test]
+fn callers_of_the_console_have_their_rights() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let token = |name: &str| {
+        let output = stele(&["token", "create", name, "--file", &path("tokens")])
+            .output()
+            .unwrap();
+        fs::write(path(name), &output.stdout).unwrap();
+        format!(
+            "Authorization: Bearer {}",
+            String::from_utf8_lossy(&output.stdout).trim()
+        )
+    };
+    let (alice, bob) = (token("alice"), token("bob"));
+    let (tokens, audit) = (path("tokens"), path("audit"));
+    let settings = [
+        "--access",
+        "rules",
+        "--superusers",
+        "alice",
+        "--tokens",
+        &tokens,
+        "--audit-log",
+        &audit,
+    ];
+    let server = Server::start(&dir.path().join("data"), &settings);
+    let root = ["--token-file", &path("alice")];
+    server.says(&[&["create-table", "shop/orders", "--family", "f"], &root[..]].concat());
+    let cell = r#"{"table":"shop/orders","row":"r","family":"f","column":"q","value":"eg=="}"#;
+    let ask = |head: &str, token: &str, body: &str| request(&server, head, &["Host: any", JSON, OWN, token], body);
+    for page in [
+        "overview",
+        "history",
+        "tables",
+        "tablets",
+        "rows?table=shop/orders",
+        "rules",
+        "snapshots",
+        "me",
+    ] {
+        let head = format!("GET /api/{page}");
+        assert_eq!(request(&server, &head, &["Host: any"], "").0, 401, "{page}");
+        assert_eq!(ask(&head, "Authorization: Bearer stele_a_b", "").0, 401, "{page}");
+        assert_eq!(ask(&head, &alice, "").0, 200, "{page}");
+    }
+    for (page, status) in [
+        ("overview", 403),
+        ("history", 403),
+        ("tablets", 403),
+        ("slow", 403),
+        ("tables", 200),
+    ] {
+        assert_eq!(ask(&format!("GET /api/{page}"), &bob, "").0, status, "{page}");
+    }
+    assert_eq!(ask("GET /api/tables", &bob, "").1["total"], 0, "bob sees no table");
+    assert_eq!(ask("GET /api/rows?table=shop/orders", &bob, "").0, 403);
+    let rule = r#"{"resource":"shop/orders","change":"grant","member":"bob","rights":["read"]}"#;
+    assert_eq!(ask("POST /api/rules", &bob, rule).0, 403);
+    assert_eq!(ask("POST /api/rules", &alice, rule).0, 200);
+    assert_eq!(ask("POST /api/cell", &alice, cell).0, 200);
+    assert_eq!(rows(&ask("GET /api/rows?table=shop/orders", &bob, "").1), "r=eg==");
+    assert_eq!(ask("POST /api/cell", &bob, cell).0, 403);
+    assert_eq!(
+        request(&server, "POST /api/cell", &["Host: any", JSON, &alice], cell).0,
+        403,
+        "no header"
+    );
+    let rules = ask("GET /api/rules", &alice, "").1;
+    assert_eq!(rules["resources"][0]["rules"][0]["member"], "user:bob");
+    assert_eq!(ask("POST /api/rules", &alice, &rule.replace("grant", "revoke")).0, 200);
+    assert_eq!(ask("GET /api/rows?table=shop/orders", &bob, "").0, 403);
+    let top = ["top", "--once", "--http", &server.http, "--token-file", &path("alice")];
+    assert!(server.client(&top).status.success());
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let log = fs::read_to_string(dir.path().join("audit/log/audit-00000001.jsonl")).unwrap();
+    for (operation, outcome) in [
+        ("console_put", "done"),
+        ("set_rules", "done"),
+        ("mutate_rows", "denied"),
+    ] {
+        let has = |line: &str| line.contains(operation) && line.contains(&format!("\"{outcome}\""));
+        assert!(log.lines().any(has), "{operation}: {log}");
+    }
+    assert!(log.contains("\"unauthenticated\"") && !log.contains("eg=="), "{log}");
 }

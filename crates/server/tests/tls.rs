@@ -75,6 +75,39 @@ fn every_port_is_under_tls() {
     assert!(answer.len() > 36, "a cluster id: {}", answer.escape_ascii());
 }
 
+/// `stele migrate` from one server under TLS to another.
+#[test]
+fn hbase_clients_are_under_tls() {
+    let certificates = Certificates::new();
+    let (_source, source) = start(&certificates.settings());
+    let (folder, target) = start(&certificates.settings());
+    client(&source, &certificates, None, &CREATE).unwrap();
+    client(&source, &certificates, None, &["put", "main/t", "row", "f:q=value"]).unwrap();
+    let (from, to) = (source.hbase.clone().unwrap(), target.hbase.clone().unwrap());
+    let (from, to) = (format!("hbases://{from}"), format!("hbases://{to}"));
+    let state = folder.path().join("state").to_str().unwrap().to_owned();
+    let arguments = ["migrate", &from, "--to", &to, "--state", &state];
+    let migrated = client(&source, &certificates, None, &arguments);
+    assert!(migrated.is_ok(), "{migrated:?}");
+    let read = client(&target, &certificates, None, &["get", "main/t", "row"]).unwrap();
+    assert!(read.contains("value"), "{read}");
+    // Another authority does not vouch for the server.
+    let stranger = Certificates::new();
+    let refused = client(&source, &stranger, None, &arguments).unwrap_err();
+    assert!(refused.contains("certificate"), "{refused}");
+    let plain = [
+        "migrate",
+        &from.replace("hbases", "hbase"),
+        "--to",
+        &to.replace("hbases", "hbase"),
+    ];
+    assert!(
+        client(&source, &certificates, None, &plain)
+            .unwrap_err()
+            .contains("hbases://")
+    );
+}
+
 #[test]
 fn plain_text_and_strangers_are_refused() {
     let certificates = Certificates::new();

@@ -20,7 +20,7 @@ mod http2;
 mod requests;
 mod retry;
 
-use super::dial::Dial;
+use super::dial;
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -72,8 +72,8 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if url.parameter("tls").is_some_and(|tls| tls != "false") {
         return Err(bad("give the authority of a server under TLS: ca=FILE"));
     }
-    let own = ["connections", "project", "app_profile", "tls", "token"];
-    url.allow_parameters(&[&Dial::PARAMETERS[..], &own].concat())?;
+    let own = ["connections", "project", "app_profile", "tls"];
+    url.allow_parameters(&[&dial::PARAMETERS[..], &own].concat())?;
     let port = url.port.ok_or_else(|| bad("a port is needed"))?;
     let plain = |part: &str| !part.is_empty() && !part.contains('/');
     let project = url.parameter("project").unwrap_or("bench");
@@ -82,7 +82,8 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     }
     let connections = url.number("connections", 1..=CONNECTIONS_MAX, CONNECTIONS)? as usize;
     let settings = Settings {
-        origin: Origin::new(format!("{}:{port}", url.host), Dial::of(url, b"h2")?).map_err(|e| bad(&e.to_string()))?,
+        origin: Origin::new(format!("{}:{port}", url.host), dial::dial(url, b"h2")?)
+            .map_err(|e| bad(&e.to_string()))?,
         instance: format!("projects/{project}/instances/{}", url.path),
         app_profile: url.parameter("app_profile").unwrap_or_default().to_owned(),
         connections,
@@ -96,12 +97,11 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
 }
 
 fn authorization(url: &TargetUrl) -> Result<Option<HeaderValue>> {
-    let Some(path) = url.parameter("token") else {
+    let Some(token) = dial::token(url)? else {
         return Ok(None);
     };
-    let bad = |why: String| TargetError::Unsupported(format!("`token` file {path}: {why}"));
-    let token = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|e| bad(e.to_string()))?;
+    let bad = |why: String| TargetError::Unsupported(format!("the token: {why}"));
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|e| bad(e.to_string()))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

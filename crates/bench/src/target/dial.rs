@@ -1,91 +1,52 @@
-//! Sockets to a server: plain, or under TLS.
+//! TLS of a target, as the parameters of its address say.
 //!
-//! Parameters of a target's address:
 //! * `ca=FILE`: makes TLS connections to servers whose certificate one of these authorities (PEM) has signed.
 //! * `cert=FILE`, `key=FILE`: the client's own certificate and its key (PEM).
+//! * `token=FILE`: a bearer token.
 
 use super::{Result, TargetError, TargetUrl};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use std::fmt;
-use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+pub use stele_hbaseclient::dial::Dial;
 
-/// Makes sockets.
-#[derive(Clone, Default)]
-pub struct Dial(Option<TlsConnector>);
+/// Parameters of a target's address that this module reads.
+pub const PARAMETERS: [&str; 4] = ["ca", "cert", "key", "token"];
 
-/// A socket to a server.
-pub enum Wire {
-    /// Plain text.
-    Plain(TcpStream),
-    /// Under TLS.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl fmt::Debug for Dial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_tls() { "Dial(TLS)" } else { "Dial(plain)" })
+/// Sockets as the parameters of an address say. `application` is the protocol to announce; empty for none.
+///
+/// # Errors
+/// Files that cannot be read, or that do not fit together.
+pub fn dial(url: &TargetUrl, application: &[u8]) -> Result<Dial> {
+    let bad = |why: String| TargetError::Unsupported(format!("{}: {why}", url.text));
+    let own = match (url.parameter("cert"), url.parameter("key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(bad("cert and key are needed together".to_owned())),
+    };
+    match url.parameter("ca") {
+        Some(ca) => Ok(Dial::tls(config(ca, own, application).map_err(bad)?)),
+        None if own.is_some() => Err(bad("cert needs ca".to_owned())),
+        None => Ok(Dial::default()),
     }
 }
 
-impl Dial {
-    /// Parameters of a target's address that this module reads.
-    pub const PARAMETERS: [&'static str; 3] = ["ca", "cert", "key"];
-
-    /// As the parameters of an address say. `application` is the protocol to announce; empty for none.
-    ///
-    /// # Errors
-    /// Files that cannot be read, or that do not fit together.
-    pub fn of(url: &TargetUrl, application: &[u8]) -> Result<Self> {
-        let bad = |why: String| TargetError::Unsupported(format!("{}: {why}", url.text));
-        let own = match (url.parameter("cert"), url.parameter("key")) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            _ => return Err(bad("cert and key are needed together".to_owned())),
-        };
-        match url.parameter("ca") {
-            Some(ca) => {
-                let connector = connector(ca, own, application).map_err(bad)?;
-                Ok(Dial(Some(connector)))
-            }
-            None if own.is_some() => Err(bad("cert needs ca".to_owned())),
-            None => Ok(Dial(None)),
-        }
-    }
-
-    /// Whether sockets are under TLS.
-    pub fn is_tls(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Connects to `host:port`.
-    ///
-    /// # Errors
-    /// A server that cannot be reached, or that the authorities do not vouch for.
-    pub async fn connect(&self, address: &str) -> io::Result<Wire> {
-        let socket = TcpStream::connect(address).await?;
-        socket.set_nodelay(true)?;
-        let Some(connector) = &self.0 else {
-            return Ok(Wire::Plain(socket));
-        };
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let stream = connector.connect(name, socket).await?;
-        Ok(Wire::Tls(Box::new(stream)))
-    }
+/// The bearer token of an address, if it has one.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn token(url: &TargetUrl) -> Result<Option<String>> {
+    let Some(path) = url.parameter("token") else {
+        return Ok(None);
+    };
+    let bad = |e: std::io::Error| TargetError::Unsupported(format!("`token` file {path}: {e}"));
+    let token = std::fs::read_to_string(path).map_err(bad)?;
+    Ok(Some(token.trim().to_owned()))
 }
 
-fn connector(ca: &str, own: Option<(&str, &str)>, application: &[u8]) -> std::result::Result<TlsConnector, String> {
+fn config(ca: &str, own: Option<(&str, &str)>, application: &[u8]) -> std::result::Result<ClientConfig, String> {
     let certificates = |path: &str| -> std::result::Result<Vec<CertificateDer<'static>>, String> {
         let found = CertificateDer::pem_file_iter(Path::new(path)).and_then(Iterator::collect);
         found.map_err(|e| format!("{path}: {e}"))
@@ -108,52 +69,5 @@ fn connector(ca: &str, own: Option<(&str, &str)>, application: &[u8]) -> std::re
     if !application.is_empty() {
         config.alpn_protocols = vec![application.to_vec()];
     }
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Wire::Plain(socket) => Pin::new(socket).poll_read(cx, into),
-            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, into),
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Wire::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Wire::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
-            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Wire::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Wire::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
+    Ok(config)
 }

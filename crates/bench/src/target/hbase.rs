@@ -3,17 +3,20 @@
 //! `hbase://host:port` names any server of the cluster, master or not. Parameters of its own:
 //! * `timeout_ms=N`: longest time of each call; 60,000 as in HBase's client when absent.
 //!
+//! Those of [`super::dial`] make connections under TLS.
+//!
 //! Like HBase's own client, and unlike most drivers: one socket to each server, shared by all clients of a thread.
 //! Requests are written together and responses taken in any order, so that the server limits the figures.
 //!
 //! `stele_hbaseclient` finds servers and carries calls. Modules here, from the bottom up: [`requests`] and [`rows`]
 //! translate. [`connection`], [`scan`] and [`admin`] implement a target's operations.
 
+use super::dial::{self, Dial};
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_hbaseclient::{Cluster, Failure, Remedy, Settings};
+use stele_hbaseclient::{Cluster, Failure, Remedy, Settings, Token};
 
 mod admin;
 mod connection;
@@ -36,6 +39,8 @@ struct HbaseTarget {
     /// `host:port` of the server that is contacted first.
     bootstrap: String,
     timeout: Duration,
+    dial: Dial,
+    token: Option<Token>,
 }
 
 /// A target at this address.
@@ -55,13 +60,15 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if !url.path.is_empty() {
         return bad(format!("there is nothing at {:?}", url.path));
     }
-    url.allow_parameters(&["timeout_ms"])?;
+    url.allow_parameters(&[&dial::PARAMETERS[..], &["timeout_ms"]].concat())?;
     let timeout = Duration::from_millis(url.number("timeout_ms", 1..=u64::from(u32::MAX), CALL_TIMEOUT_MS)?);
     let bootstrap = format!("{}:{port}", url.host);
     Ok(Arc::new(HbaseTarget {
         name: url.name_or("hbase")?,
         bootstrap,
         timeout,
+        dial: dial::dial(url, b"")?,
+        token: dial::token(url)?.map(Token::new),
     }))
 }
 
@@ -70,6 +77,8 @@ impl HbaseTarget {
         let settings = Settings {
             timeout: self.timeout,
             user: "stele-bench",
+            dial: self.dial.clone(),
+            token: self.token.clone(),
             ..Settings::default()
         };
         Cluster::new(vec![self.bootstrap.clone()], settings)

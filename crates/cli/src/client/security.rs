@@ -72,7 +72,7 @@ impl TlsOptions {
     }
 
     /// The configuration of another client.
-    pub(crate) fn of_stream(&self) -> Result<rustls::ClientConfig> {
+    pub fn of_stream(&self) -> Result<rustls::ClientConfig> {
         let mut roots = rustls::RootCertStore::empty();
         match &self.tls_ca {
             Some(path) => {
@@ -116,15 +116,24 @@ impl SecurityOptions {
         Ok((bare, config))
     }
 
-    /// The header with the token.
-    pub(super) fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+    /// The token, of characters that a header can have.
+    pub fn bearer(&self) -> Result<Option<String>> {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
         let token = read(path)?;
         let token = std::str::from_utf8(&token).ok().map(str::trim);
-        let value = token.and_then(|token| format!("Bearer {token}").parse::<MetadataValue<Ascii>>().ok());
-        let mut value = value.with_context(|| format!("{}: not a token", path.display()))?;
+        let token = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()));
+        let token = token.with_context(|| format!("{}: not a token", path.display()))?;
+        Ok(Some(token.to_owned()))
+    }
+
+    /// The header with the token.
+    pub(super) fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+        let Some(token) = self.bearer()? else {
+            return Ok(None);
+        };
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
         value.set_sensitive(true);
         Ok(Some(value))
     }

@@ -1,6 +1,6 @@
 //! `/api/heat`: a part of the heat map.
 
-use super::{Answer, Failure, Json, Parameters, Served, show_table, table_name};
+use super::{Answer, Failure, Json, Observed, Parameters, show_table, table_name};
 use crate::text::{escape, unescape};
 use serde::{Deserialize, Serialize};
 use stele_tabletserver::heat::map::{HeatGrid, HeatQuery, Operations};
@@ -46,7 +46,7 @@ pub(super) struct Heat {
     writes: Vec<u64>,
 }
 
-pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Heat> {
+pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>) -> Answer<Heat> {
     let name = table_name(&wanted.table)?;
     let schema = served.parts.service.schema(&name)?;
     let key = |text: &Option<String>| text.as_deref().map(unescape).transpose().map_err(Failure::invalid);

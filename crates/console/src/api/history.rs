@@ -1,9 +1,7 @@
 //! `/api/history`: the points of all series.
 
-use super::{Json, Parameters, short};
-use crate::Console;
+use super::{Json, Parameters, Watched, short};
 use crate::series::SERIES;
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -25,7 +23,7 @@ pub(super) struct Points {
     series: BTreeMap<&'static str, Vec<f64>>,
 }
 
-pub(super) async fn get(State(console): State<Console>, Parameters(wanted): Parameters<Wanted>) -> Json<Points> {
+pub(super) async fn get(Watched(console): Watched, Parameters(wanted): Parameters<Wanted>) -> Json<Points> {
     let count = wanted.points.unwrap_or(POINTS_MAX).min(POINTS_MAX);
     let points = console.0.history.lock().since(wanted.since.unwrap_or(0), count);
     let column = |at: usize| {

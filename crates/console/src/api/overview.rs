@@ -1,10 +1,9 @@
 //! `/api/overview`: the state of the server on one page.
 
-use super::{Json, Parameters, short, show_table};
+use super::{Json, Parameters, Watched, short, show_table};
 use crate::series::SERIES;
 use crate::waits::Waits;
-use crate::{Console, Parts, Shared};
-use axum::extract::State;
+use crate::{Parts, Shared};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use stele_env::metrics::{Reading, ReadingValue};
@@ -79,7 +78,7 @@ struct Damaged {
     error: String,
 }
 
-pub(super) async fn get(State(console): State<Console>, Parameters(Nothing {}): Parameters<Nothing>) -> Json<Overview> {
+pub(super) async fn get(Watched(console): Watched, Parameters(Nothing {}): Parameters<Nothing>) -> Json<Overview> {
     let shared = &console.0;
     let about = &shared.about;
     Json(Overview {

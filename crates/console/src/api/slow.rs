@@ -1,6 +1,6 @@
 //! `/api/slow`: slow calls.
 
-use super::{Answer, Json, Parameters, Served, show_table};
+use super::{Answer, Json, Observed, Parameters, show_table};
 use crate::text::escape_cut;
 use serde::{Deserialize, Serialize};
 use stele_client::SlowCall;
@@ -50,7 +50,7 @@ struct Call {
     error: Option<String>,
 }
 
-pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Slow> {
+pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>) -> Answer<Slow> {
     let slow = &served.parts.slow;
     let calls = match wanted.order {
         Order::Last => slow.last(),

@@ -2,6 +2,7 @@
 
 use super::{Answer, Json, Parameters, Served, show_table};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use stele_client::SnapshotInfo;
 
 const LIMIT_MAX: usize = 500;
@@ -34,10 +35,21 @@ struct Snapshot {
 }
 
 pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Snapshots> {
-    let mut all = served.parts.admin.list_snapshots(None).await?;
+    let all = served.parts.admin.list_snapshots(None).await?;
+    Ok(page(all, &wanted))
+}
+
+/// Tables that are kept for a time after they were deleted, or something of them was dropped.
+pub(super) async fn kept(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Snapshots> {
+    let all = served.parts.admin.kept_tables(None).await?;
+    Ok(page(all, &wanted))
+}
+
+/// A page of snapshots, newest first.
+fn page(mut all: Vec<Arc<SnapshotInfo>>, wanted: &Wanted) -> Json<Snapshots> {
     all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.created_micros));
     let (offset, limit) = (wanted.offset.unwrap_or(0), wanted.limit.unwrap_or(LIMIT).min(LIMIT_MAX));
-    Ok(Json(Snapshots {
+    Json(Snapshots {
         total: all.len(),
         offset,
         snapshots: all
@@ -46,7 +58,7 @@ pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) 
             .take(limit)
             .map(|snapshot| show(snapshot))
             .collect(),
-    }))
+    })
 }
 
 fn show(snapshot: &SnapshotInfo) -> Snapshot {

@@ -1,7 +1,7 @@
 //! `/api/tablet`: everything about one tablet.
 
 use super::tablets::{Line, line_here};
-use super::{Answer, Failure, Json, Parameters, Served};
+use super::{Answer, Failure, Json, Observed, Parameters};
 use crate::text::escape_cut;
 use serde::{Deserialize, Serialize};
 use stele_tablet::{FileDescription, GroupDescription, RunDescription};
@@ -73,7 +73,7 @@ struct File {
     damaged: bool,
 }
 
-pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Tablet> {
+pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>) -> Answer<Tablet> {
     let tablet = TabletId(wanted.id);
     let Some(page) = served.parts.server.page(tablet, FILES_MAX) else {
         let damaged = served.parts.server.damaged_tablets();

@@ -1,7 +1,7 @@
 //! `/api/tablets`: tablets of a table or of all, a page at a time.
 
 use super::overview::show_tablet;
-use super::{Answer, Json, Parameters, Served, short, show_table, table_name};
+use super::{Answer, Json, Observed, Parameters, Served, short, show_table, table_name};
 use crate::text::escape_cut;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -72,7 +72,7 @@ pub(super) struct Waiting {
     seconds: f64,
 }
 
-pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<Tablets> {
+pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>) -> Answer<Tablets> {
     let table = wanted.table.as_deref().map(table_name).transpose()?;
     let mut lines = served
         .parts

@@ -17,3 +17,34 @@ fn tables_have_two_names() {
         assert_eq!(table_name(bad).unwrap_err().status, StatusCode::BAD_REQUEST, "{bad}");
     }
 }
+
+/// A table with a family `f`.
+pub(super) fn schema() -> stele_types::TableSchema {
+    use stele_types::*;
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        deletes: Default::default(),
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        enabled: true,
+        read_only: false,
+        families: [(FamilyId(1), family)].into(),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    }
+}

@@ -1,13 +1,13 @@
 //! The task of a socket: sends the appended requests, and distributes responses.
 
 use super::Shared;
+use crate::dial::Wire;
 use crate::failure::Failure;
 use bytes::BytesMut;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use stele_wire::frame::{self, Response};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 
 /// Buffer for each read: hundreds of point reads, a tenth of a scan's response.
 const READ_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ const SPARE_BYTES_MAX: usize = 8 << 20;
 
 /// The task that sends and receives.
 pub struct Task {
-    stream: TcpStream,
+    stream: Wire,
     incoming: BytesMut,
     /// The buffer being sent, and the number of its bytes that were sent.
     writing: Option<BytesMut>,
@@ -35,7 +35,7 @@ pub struct Task {
 
 impl Task {
     /// On a connection just made.
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: Wire) -> Self {
         Self {
             stream,
             incoming: BytesMut::new(),
@@ -71,7 +71,9 @@ impl Task {
                 state.unsent_bytes -= taken;
                 self.written = 0;
             }
-            let Some(buffer) = &self.writing else { return Ok(()) };
+            let Some(buffer) = &self.writing else {
+                return self.flush(shared, cx);
+            };
             let rest = buffer.get(self.written..).unwrap_or_default();
             match Pin::new(&mut self.stream).poll_write(cx, rest) {
                 Poll::Pending => return Ok(()),
@@ -82,6 +84,14 @@ impl Task {
             if self.written == buffer.len() {
                 self.keep_spare(shared);
             }
+        }
+    }
+
+    /// Sends bytes that TLS has taken and holds.
+    fn flush(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Result<(), Failure> {
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Ready(Err(e)) => Err(shared.lost(&e.to_string())),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
         }
     }
 

@@ -28,6 +28,11 @@ pub struct Callers {
 }
 
 impl Callers {
+    /// Finds the callers; `None` where everybody may do everything.
+    pub fn access(&self) -> Option<Arc<Access>> {
+        self.access.clone()
+    }
+
     /// Makes the audit log durable.
     pub async fn finish(&self) {
         if let Some(audit) = &self.audit {

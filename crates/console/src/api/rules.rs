@@ -1,0 +1,185 @@
+//! `/api/rules`: access rules of the resources that the caller administers, and changes of them.
+
+use super::{Answer, Body, Browsed, Failure, Json, Parameters, Served, show_table, table_name};
+use crate::text;
+use serde::{Deserialize, Serialize};
+use stele_access::rules::changed;
+use stele_client::access::ResourceRules;
+use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights};
+
+/// Resources of an answer.
+const LIMIT_MAX: usize = 500;
+const LIMIT: usize = 100;
+
+/// Attempts while others change the same rules.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// The name of the whole cluster.
+const CLUSTER: &str = "cluster";
+
+/// The names of rights.
+const RIGHTS: [(&str, Rights); 4] = [
+    ("read", Rights::READ),
+    ("write", Rights::WRITE),
+    ("admin", Rights::ADMIN),
+    ("view", Rights::VIEW),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// Only resources with this in their names.
+    search: Option<String>,
+    offset: Option<usize>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(super) struct All {
+    /// Callers are checked. Otherwise the rules have no effect yet.
+    obeyed: bool,
+    total: usize,
+    offset: usize,
+    resources: Vec<OfResource>,
+}
+
+#[derive(Serialize)]
+struct OfResource {
+    resource: String,
+    /// A backup has rules, which are not changed here.
+    is_backup: bool,
+    rules: Vec<Rule>,
+}
+
+#[derive(Serialize)]
+struct Rule {
+    member: String,
+    rights: Vec<&'static str>,
+    families: Vec<String>,
+    prefix: String,
+}
+
+pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) -> Answer<All> {
+    let search = wanted.search.unwrap_or_default();
+    let mut all: Vec<(String, Resource, ResourceRules)> = served.rules.list()?.into_iter().map(named).collect();
+    all.retain(|(name, ..)| name.contains(&search));
+    all.sort_by(|(a, ..), (b, ..)| (a != CLUSTER, a).cmp(&(b != CLUSTER, b)));
+    let (offset, limit) = (wanted.offset.unwrap_or(0), wanted.limit.unwrap_or(LIMIT).min(LIMIT_MAX));
+    let page = all.iter().skip(offset).take(limit);
+    Ok(Json(All {
+        obeyed: served.guard.is_some(),
+        total: all.len(),
+        offset,
+        resources: page
+            .map(|(name, resource, rules)| show(name, resource, rules))
+            .collect(),
+    }))
+}
+
+fn named((resource, rules): (Resource, ResourceRules)) -> (String, Resource, ResourceRules) {
+    let name = match &resource {
+        Resource::Cluster => CLUSTER.to_owned(),
+        Resource::Namespace(name) => name.clone(),
+        Resource::Table(name) => show_table(name),
+        Resource::Snapshot { namespace, name } => format!("{namespace}/{name}"),
+    };
+    (name, resource, rules)
+}
+
+fn show(name: &str, resource: &Resource, rules: &ResourceRules) -> OfResource {
+    let rule = |rule: &AccessRule| {
+        let has = RIGHTS
+            .iter()
+            .filter(|(_, right)| rule.rights.bits() & right.bits() != 0);
+        Rule {
+            member: rule.member.to_string(),
+            rights: has.map(|(name, _)| *name).collect(),
+            families: rule.families.clone(),
+            prefix: text::escape(&rule.row_prefix),
+        }
+    };
+    OfResource {
+        resource: name.to_owned(),
+        is_backup: matches!(resource, Resource::Snapshot { .. }),
+        rules: rules.rules.iter().map(rule).collect(),
+    }
+}
+
+/// A right to give or to take.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Change {
+    /// `cluster`, a namespace, or a table.
+    resource: String,
+    /// `grant` or `revoke`.
+    change: String,
+    /// As rules name it; a name without a colon is a user.
+    member: String,
+    rights: Vec<String>,
+    #[serde(default)]
+    families: Vec<String>,
+    #[serde(default)]
+    prefix: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Changed {
+    version: u64,
+}
+
+pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answer<Changed> {
+    let resource = match change.resource.as_str() {
+        "" => return Err(Failure::invalid("a rule is of the cluster, an instance or a table")),
+        CLUSTER => Resource::Cluster,
+        name if name.contains('/') => Resource::Table(table_name(name)?),
+        name => Resource::Namespace(name.to_owned()),
+    };
+    let rule = change.rule()?;
+    let (revoke, grant) = match change.change.as_str() {
+        "grant" => (Vec::new(), vec![rule]),
+        "revoke" => (vec![rule], Vec::new()),
+        other => return Err(Failure::invalid(format!("a change is grant or revoke, not {other:?}"))),
+    };
+    let mut attempt = 1;
+    loop {
+        let before = served.rules.get(&resource)?;
+        let (own, version) = before.map_or_else(Default::default, |found| (found.rules.to_vec(), found.version));
+        let all = changed(&own, &revoke, &grant);
+        match served.rules.set(&resource, all, Some(version)).await {
+            Ok(version) => return Ok(Json(Changed { version })),
+            Err(error) if error.kind == ErrorKind::Aborted && attempt < ATTEMPTS_MAX => attempt += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Change {
+    fn rule(&self) -> Result<AccessRule, Failure> {
+        let is_qualified = self.member.contains(':') || self.member == "allAuthenticatedUsers";
+        let member = match is_qualified {
+            true => self.member.clone(),
+            false => format!("user:{}", self.member),
+        };
+        let member = Member::parse(&member).ok_or_else(|| {
+            Failure::invalid("a member is a name, user:NAME, serviceAccount:NAME, group:NAME or allAuthenticatedUsers")
+        })?;
+        let mut rights = Rights::NONE;
+        for name in &self.rights {
+            let known = RIGHTS.iter().find(|(known, _)| known == name);
+            let (_, right) = known.ok_or_else(|| Failure::invalid(format!("right {name:?} is not known")))?;
+            rights = rights.and(*right);
+        }
+        if rights.is_none() {
+            return Err(Failure::invalid("a rule needs a right"));
+        }
+        let mut families = self.families.clone();
+        families.sort_unstable();
+        families.dedup();
+        Ok(AccessRule {
+            member,
+            rights,
+            families,
+            row_prefix: text::unescape(&self.prefix).map_err(Failure::invalid)?.into(),
+        })
+    }
+}
