@@ -8,12 +8,13 @@ mod view;
 
 use crate::control::ClusterControl;
 use crate::local::Local;
+use crate::members;
 use crate::messages::{Request, ServerReport};
 use crate::roots::LogRoots;
 use futures::future::{BoxFuture, Shared};
 use orders::Orders;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_assignment::{Suspicions, View, decide};
@@ -119,13 +120,21 @@ impl Leader {
         if !members_changed && self.is_calm(&reports, now) {
             return;
         }
+        // Before the catalog, too: a tablet that is not coming any more has its record.
+        let coming = self.control.coming();
         let revision = self.local.catalog.applied();
-        let coming = !self.control.coming().is_empty();
-        let view = self.view(&reports, now);
+        let (members, catalog) = (self.local.members.view(), self.local.catalog.view());
+        if !self.have_no_log(&view::owners_without_log(&members, &catalog)).await {
+            return;
+        }
+        let view = self.observed.lock().view((&members, &catalog), &reports, &coming, now);
         let condemned = {
             let mut suspicions = self.suspicions.lock();
             suspicions.expire(&view, now);
-            suspicions.condemned(&view, now)
+            let mut condemned = suspicions.condemned(&view, now);
+            // Another program may have written more than this one would keep.
+            condemned.dead.retain(|server| !members.unreadable.contains(server));
+            condemned
         };
         for server in &condemned.held_back {
             tracing::warn!(%server, "the server looks dead, but so do more than half of all: its tablets stay");
@@ -136,7 +145,7 @@ impl Leader {
         *self.decided.lock() = Decided {
             at: now,
             from: (revision, changes(&reports)),
-            is_calm: orders.is_empty() && !prepared && everybody && !coming,
+            is_calm: orders.is_empty() && !prepared && everybody && coming.is_empty(),
         };
         for order in orders {
             self.orders.begin(self, order, &view);
@@ -152,6 +161,27 @@ impl Leader {
         let members = self.local.members.view();
         let catalog = self.local.catalog.view();
         self.observed.lock().view((&members, &catalog), reports, &coming, now)
+    }
+
+    /// Whether the coordinator confirms that the logs of servers were deleted. This server may follow the records of logs with a
+    /// delay, and a tablet whose owner has no log gets another owner that replays none.
+    async fn have_no_log(&self, servers: &BTreeSet<ServerId>) -> bool {
+        if servers.is_empty() {
+            return true;
+        }
+        match members::list(&*self.coord).await {
+            Ok(listed) => {
+                let known = servers.iter().find(|server| listed.logs.contains_key(server));
+                if let Some(server) = known {
+                    tracing::debug!(%server, "the log of an owner is not known here yet; nothing is decided");
+                }
+                known.is_none()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the logs of owners cannot be listed; nothing is decided");
+                false
+            }
+        }
     }
 
     /// Whether the last decision stands: it had no orders, it is not old, and is from the same state.

@@ -146,6 +146,8 @@ pub struct View {
     pub servers: BTreeMap<ServerId, ServerRecord>,
     /// Logs that exist.
     pub logs: BTreeMap<ServerId, LogRecord>,
+    /// Those among them whose records this program cannot read. They count as open, since nothing says that they are sealed.
+    pub unreadable: BTreeSet<ServerId>,
     /// Servers that are to give their tablets up.
     pub draining: BTreeSet<ServerId>,
 }
@@ -159,6 +161,7 @@ impl View {
                     self.servers.remove(&server);
                 } else if let Some(server) = records::server_of(LOGS, key) {
                     self.logs.remove(&server);
+                    self.unreadable.remove(&server);
                 } else if let Some(server) = records::server_of(DRAINING, key) {
                     self.draining.remove(&server);
                 }
@@ -174,13 +177,22 @@ impl View {
                 Err(error) => tracing::error!(key, error, "the record of a server cannot be read"),
             }
         } else if let Some(server) = records::server_of(LOGS, key) {
-            match records::decode(value) {
-                Ok(record) => drop(self.logs.insert(server, record)),
-                Err(error) => tracing::error!(key, error, "the record of a log cannot be read"),
-            }
+            self.put_log(server, records::decode(value));
         } else if let Some(server) = records::server_of(DRAINING, key) {
             self.draining.insert(server);
         }
+    }
+
+    /// A log whose record cannot be read must not be forgotten: tablets would get new owners that do not replay it.
+    fn put_log(&mut self, server: ServerId, record: Result<LogRecord, String>) {
+        let record = record.inspect_err(|error| {
+            tracing::error!(%server, error, "the record of a log cannot be read; its tablets stay where they are");
+        });
+        match record.is_err() {
+            true => self.unreadable.insert(server),
+            false => self.unreadable.remove(&server),
+        };
+        self.logs.insert(server, record.unwrap_or_default());
     }
 }
 
@@ -282,5 +294,35 @@ async fn run(members: Arc<Members>, coord: Arc<dyn Coord>, env: Env, mut watch: 
             }
         }
         members.replace(view);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was written by another version of the program, or is damaged.
+    #[test]
+    fn a_log_stays_known_when_its_record_cannot_be_read() {
+        let mut view = View::default();
+        let (server, sealed) = (ServerId(7), LogRecord { sealed: true, bytes: 9 });
+        let key = records::key(LOGS, server);
+        view.put(&key, &records::encode(&sealed));
+        assert_eq!((view.logs.get(&server), view.unreadable.len()), (Some(&sealed), 0));
+        for unreadable in [&b""[..], b"\x02\x08\x01", b"\x01\x08"] {
+            view.put(&key, unreadable);
+            assert_eq!(
+                view.logs.get(&server),
+                Some(&LogRecord::default()),
+                "nothing says that it is sealed"
+            );
+            assert_eq!(view.unreadable, BTreeSet::from([server]));
+        }
+        view.put(&key, &records::encode(&sealed));
+        assert_eq!((view.logs.get(&server), view.unreadable.len()), (Some(&sealed), 0));
+        view.put(&key, b"");
+        let deleted = WatchEvent::Deleted { key, revision: 5 };
+        view.apply(&deleted);
+        assert_eq!(view, View::default());
     }
 }

@@ -46,6 +46,7 @@ pub(crate) async fn keep(
                     break;
                 }
                 Ok(None) => return,
+                Err(error @ CoordError::BadValue { .. }) => tracing::error!(%error, "no new session"),
                 Err(error) => tracing::debug!(%error, "no new session yet"),
             }
             env.sleep(PAUSE).await;
@@ -107,9 +108,12 @@ async fn begin_again(
     ttl: Duration,
 ) -> Result<Option<Session>, CoordError> {
     let log = records::key(LOGS, member.server);
-    let Some(found) = coord.get(&log).await?.filter(is_open) else {
+    let Some(found) = coord.get(&log).await? else {
         return Ok(None);
     };
+    if is_sealed(&log, &found)? {
+        return Ok(None);
+    }
     let session = coord.session(ttl).await?;
     let put = Write::PutBound {
         key: records::key(SERVERS, member.server),
@@ -125,6 +129,12 @@ async fn begin_again(
     }
 }
 
-fn is_open(found: &Versioned) -> bool {
-    records::decode::<LogRecord>(&found.value).is_ok_and(|log| !log.sealed)
+/// A record that cannot be read is no evidence that the server was given up.
+fn is_sealed(key: &str, found: &Versioned) -> Result<bool, CoordError> {
+    let log: Result<LogRecord, String> = records::decode(&found.value);
+    log.map(|log| log.sealed).map_err(|error| CoordError::BadValue {
+        key: key.to_owned(),
+        expected: "the record of a log",
+        found: error,
+    })
 }

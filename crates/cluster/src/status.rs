@@ -28,6 +28,12 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
             let is_sealed = |server: ServerId| members.logs.get(&server).is_none_or(|log| log.sealed);
             let waits_for = match (owner, report.map(|report| report.state), assignment.moving_to) {
                 (None, _, _) => "a server".to_owned(),
+                (Some(owner), None, _) if members.unreadable.contains(&owner.server) => {
+                    format!(
+                        "a program that can read the record of the log of server {}",
+                        owner.server
+                    )
+                }
                 (Some(owner), None, _) if !members.servers.contains_key(&owner.server) => {
                     match is_sealed(owner.server) {
                         true => "another server".to_owned(),

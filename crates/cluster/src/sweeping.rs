@@ -4,21 +4,22 @@ use crate::leader::{Leader, TermEnd};
 use crate::messages::Request;
 use crate::records::{ELECTION, NUMBERS};
 use async_trait::async_trait;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_coord::election::election_key;
 use stele_coord::next_epoch;
-use stele_env::PlantedBug;
+use stele_env::{Env, PlantedBug};
 use stele_tablet::TabletError;
 use stele_tablet::sweep::{self, Knowledge, Round, Sweep};
 use stele_types::{Epoch, ErrorKind, FilesInUse, ServerId, SnapshotId};
 
 /// Time for an answer of a server.
 const CALL_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait until no snapshot is being taken.
-const SNAPSHOTS_WAIT: Duration = Duration::from_secs(30);
-/// Pause between two checks of that: shorter than the time in which a snapshot is taken.
+/// Longest wait for snapshots that are being taken: the leader waits up to a minute for a tablet that moves, and a large table takes
+/// minutes to flush.
+const SNAPSHOTS_WAIT: Duration = Duration::from_secs(600);
+/// Pause between two checks of that.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often files are swept, and which.
@@ -52,7 +53,12 @@ pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, ended: TermEnd) {
             () = ended.clone() => return,
             () = env.sleep(pace.interval) => {}
         }
-        match sweep.round(&leader.data, env.now(), &*leader).await {
+        let round = tokio::select! {
+            biased;
+            round = sweep.round(&leader.data, env.now(), &*leader) => round,
+            _ = ended.wait_for(|ended| *ended) => return,
+        };
+        match round {
             Ok(Round::Swept {
                 files: 0,
                 manifests: 0,
@@ -76,6 +82,21 @@ pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, ended: TermEnd) {
 
 fn unknown(detail: &'static str) -> TabletError {
     TabletError::Busy { detail }
+}
+
+/// Waits until none of the snapshots is being taken that are at the beginning. Others that begin meanwhile are not awaited: where
+/// one follows the other closely, there may be no moment without any.
+async fn await_taken(env: &Env, being_taken: impl Fn() -> BTreeSet<SnapshotId> + Sync) -> sweep::Result<()> {
+    let waiting = async {
+        let mut awaited = being_taken();
+        while !awaited.is_empty() {
+            env.sleep(PAUSE).await;
+            let now = being_taken();
+            awaited.retain(|snapshot| now.contains(snapshot));
+        }
+    };
+    let waited = env.timeout(SNAPSHOTS_WAIT, waiting).await;
+    waited.map_err(|_| unknown("a snapshot is being taken"))
 }
 
 #[async_trait]
@@ -119,15 +140,8 @@ impl sweep::Leader for Leader {
     }
 
     async fn snapshots(&self) -> sweep::Result<BTreeMap<SnapshotId, u32>> {
-        let env = &self.local.env;
-        let deadline = env.now() + SNAPSHOTS_WAIT;
-        while self.control.is_taking() {
-            if env.now() >= deadline {
-                return Err(unknown("a snapshot is being taken"));
-            }
-            env.sleep(PAUSE).await;
-        }
-        // Behind the check: a snapshot that was complete by then is in the view, one that begins now is read by the next round.
+        await_taken(&self.local.env, || self.control.being_taken()).await?;
+        // Behind the wait: a snapshot that is complete by now is in the view, one that began meanwhile is read by the next round.
         let view = self.catalog.view();
         Ok(view.snapshots.values().map(|entry| (entry.id, entry.parts)).collect())
     }
@@ -139,5 +153,34 @@ impl sweep::Leader for Leader {
             Ok(_) => Err(unknown("another server leads")),
             Err(_) => Err(unknown("the coordinator does not answer")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use stele_env::tokio_env::TokioRuntime;
+
+    /// Each begins before the former one has ended, so that there is always one.
+    #[tokio::test(start_paused = true)]
+    async fn a_round_does_not_wait_for_snapshots_that_begin_later() {
+        let env = TokioRuntime::current();
+        let asked = AtomicU64::new(0);
+        let being_taken = || {
+            let time = asked.fetch_add(1, Ordering::Relaxed);
+            BTreeSet::from([SnapshotId(time / 3), SnapshotId(time / 3 + 1)])
+        };
+        assert!(await_taken(&env, being_taken).await.is_ok());
+        let asked = asked.into_inner();
+        assert_eq!(asked, 7, "the first two have ended by the seventh look");
+        assert!(await_taken(&env, BTreeSet::new).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_that_takes_too_long_ends_the_round() {
+        let env = TokioRuntime::current();
+        let refused = await_taken(&env, || BTreeSet::from([SnapshotId(7)])).await;
+        assert!(matches!(refused, Err(TabletError::Busy { .. })), "{refused:?}");
     }
 }

@@ -8,7 +8,8 @@
 //! 1. It lists the files, and the parts of snapshots.
 //! 2. It asks for [`Knowledge`]: the files that live servers use or may still commit, and the tablets of the catalog.
 //! 3. It reads the newest manifest of every tablet in storage.
-//! 4. It asks for the snapshots of the catalog, at a moment at which none is being taken, and reads the files that they name.
+//! 4. It asks for the snapshots of the catalog, and reads the files that they name. Those that are being taken when it asks are
+//!    awaited first. Others may begin meanwhile: the round does not wait for them.
 //! 5. It lists the tablets again. Another set of tablets than in step 3 makes the round void, and so does a tablet that its
 //!    assigned owner has not claimed. It makes sure that nobody else has taken snapshots since step 4.
 //! 6. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed. It deletes
@@ -22,14 +23,16 @@
 //!   reference in step 5 existed in step 3, or the round is void. It had the reference all the time, so the manifest that was
 //!   read names the file.
 //! * Or by a snapshot. It is *being taken* from before the first of its manifests is read until the catalog names it, or never
-//!   will. A snapshot that the catalog names in step 4 is read. Any other one begins later, so it names files that a manifest
-//!   or an earlier snapshot names after step 4. By the first two points step 3 has found these, or step 4 has.
+//!   will. A snapshot that the catalog names at the end of step 4 is read. Any other one began after the beginning of step 4, so
+//!   it names files of manifests that were read after step 3. By the first two points step 3 has found these.
+//! * Or by a copy of a snapshot. No snapshot is deleted while it is being copied. So the copied one is named at the end of step 4
+//!   and read, or both began after the beginning of step 4.
 //! * Or by a new tablet over a snapshot. If it exists in step 5, it existed in step 3, or the round is void. If it is made
 //!   later, its snapshot exists later than step 4, because none is deleted while a tablet is made of it. So step 4 has read
 //!   the snapshot, or it began later.
 //!
-//! Why a deleted part is never needed: it was there in step 1, and in step 4 its snapshot was neither taken nor named. Numbers
-//! of snapshots are not used again.
+//! Why a deleted part is never needed: it was there in step 1, so its snapshot began before step 4. At the end of step 4 that
+//! was not being taken any more, and not named. Numbers of snapshots are not used again.
 //!
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
@@ -76,7 +79,8 @@ pub trait Leader: Sync {
     /// Files in use, and the tablets of the catalog.
     async fn knowledge(&self) -> Result<Knowledge>;
 
-    /// The snapshots of the catalog, each with the number of its parts, at a moment at which none is being taken.
+    /// The snapshots of the catalog, each with the number of its parts, at a moment at which none is being taken of those that
+    /// were when this was called.
     async fn snapshots(&self) -> Result<BTreeMap<SnapshotId, u32>>;
 
     /// Fails unless the leader has been one since it was asked for snapshots: nobody else has taken any.

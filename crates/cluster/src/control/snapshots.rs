@@ -7,16 +7,16 @@
 //! of the same epoch. A later owner claims the manifest under a greater epoch before it serves the tablet, so there was none.
 //! Should the epochs differ, the tablet has moved, and its next owner is asked.
 //!
-//! Nothing is held on the servers: files that a manifest has named are deleted by the sweep alone. It waits while a snapshot is
-//! being taken ([`ClusterControl::is_taking`]), and reads the files of all snapshots (`stele_tablet::sweep`). Parts of snapshots
-//! that the catalog does not name are left to it, too.
+//! Nothing is held on the servers: files that a manifest has named are deleted by the sweep alone. It waits for the snapshots that
+//! are being taken ([`ClusterControl::being_taken`]), and reads the files of all snapshots (`stele_tablet::sweep`). Parts of
+//! snapshots that the catalog does not name are left to it, too.
 
 use super::{ClusterControl, PAUSE};
 use crate::tablet_calls::TabletCall;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult, SnapshotFiles, SnapshotTablet};
@@ -38,8 +38,8 @@ struct Place {
 }
 
 impl ClusterControl {
-    /// Whether a snapshot is being taken, or one was of which nobody knows whether the catalog names it.
-    pub(crate) fn is_taking(&self) -> bool {
+    /// The snapshots that are being taken, and those of which nobody knows whether the catalog names them.
+    pub(crate) fn being_taken(&self) -> BTreeSet<SnapshotId> {
         let mut taking = self.taking.lock();
         if !taking.is_empty() {
             let view = self.local.catalog.view();
@@ -47,7 +47,7 @@ impl ClusterControl {
                 taking.remove(&named.id);
             }
         }
-        !taking.is_empty()
+        taking.clone()
     }
 
     /// Lists the files of tablets under a new snapshot.

@@ -9,6 +9,13 @@ use stele_assignment::{LogState, Owner, Report, ServedState, ServerView, Session
 use stele_catalog::{CatalogView, TabletEntry};
 use stele_types::{ServerId, TabletId};
 
+/// Servers that own tablets by the catalog, and have no log by the records that are known here.
+pub(crate) fn owners_without_log(members: &members::View, catalog: &CatalogView) -> BTreeSet<ServerId> {
+    let tablets = catalog.tables.values().flat_map(|table| table.tablets());
+    let owners = tablets.filter_map(|tablet| tablet.assignment.owner.map(|owner| owner.server));
+    owners.filter(|server| !members.logs.contains_key(server)).collect()
+}
+
 /// Observations of one term of leadership.
 #[derive(Default)]
 pub(crate) struct Observed {
