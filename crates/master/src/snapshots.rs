@@ -19,7 +19,7 @@ use stele_catalog::{CatalogError, SnapshotEntry};
 use stele_client::{
     NewSnapshot, ServiceError, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
 };
-use stele_types::{ErrorKind, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, ErrorKind, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// Most snapshots at one time: a thousand tables with ten each. A start reads the lists of all of them.
 const SNAPSHOTS_MAX: usize = 10_000;
@@ -221,12 +221,13 @@ impl Master {
         Ok(())
     }
 
-    /// Makes a table of a snapshot.
+    /// Makes a table of a snapshot, with these access rules.
     pub(crate) async fn clone_locked(
         &self,
         name: &SnapshotName,
         table: &TableName,
         front_end_data: Option<Vec<u8>>,
+        rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
         self.find_out_made().await.map_err(from_catalog)?;
         let snapshot = self.snapshot_entry(name)?;
@@ -250,7 +251,7 @@ impl Master {
             .tablets
             .clone_snapshot(Arc::new(schema.clone()), files, ids)
             .await?;
-        self.record_table(schema, tablets).await
+        self.record_table(schema, tablets, rules).await
     }
 
     /// Replaces a table by the state of a snapshot.

@@ -227,7 +227,7 @@ async fn a_change_survives_its_caller() {
 struct Unsure {
     coord: Arc<dyn Coord>,
     fails: AtomicBool,
-    /// It certainly carries out none.
+    /// It certainly carries out none that puts a record.
     is_full: AtomicBool,
     carries_out: bool,
 }
@@ -249,7 +249,8 @@ impl Coord for Unsure {
             _ => false,
         };
         let comes_before = txn.writes.iter().all(comes_before);
-        if self.is_full.load(Ordering::Relaxed) && !comes_before {
+        let grows = txn.writes.iter().any(|write| matches!(write, Write::Put { .. }));
+        if self.is_full.load(Ordering::Relaxed) && !comes_before && grows {
             let message = "the last generation of this owner".to_owned();
             return Err(CoordError::Full { message });
         }
