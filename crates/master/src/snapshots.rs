@@ -241,6 +241,7 @@ impl Master {
             name: table.clone(),
             enabled: true,
             deletion_protection: false,
+            automated_backups: None,
             ..TableSchema::clone(&snapshot.schema)
         };
         if let Some(data) = front_end_data {

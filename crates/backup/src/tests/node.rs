@@ -139,6 +139,7 @@ impl Node {
             families: vec![family("f"), family("g")],
             initial_splits: vec![Bytes::from_static(b"row-00100")],
             compression: Compression::Lz4,
+            automated_backups: None,
             front_end_data: b"data of a front end".to_vec(),
         };
         self.master.create_table(new).await.unwrap();

@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
 
+mod automated;
 mod kept;
 mod snapshots;
 
@@ -178,6 +179,7 @@ fn new_table(name: &TableName) -> NewTable {
         families: Vec::new(),
         compression: Compression::None,
         initial_splits: Vec::new(),
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -132,6 +132,7 @@ impl Driver {
                 .map(|letter| Bytes::from_static(letter.as_bytes()))
                 .collect(),
             compression: Compression::None,
+            automated_backups: None,
             front_end_data: Vec::new(),
         };
         for _ in 0..ATTEMPTS_MAX {
