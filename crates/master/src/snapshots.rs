@@ -84,13 +84,26 @@ impl Master {
         Ok(())
     }
 
-    /// A number for a snapshot: of one that is to be imported, or taken here.
-    pub async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
+    /// A number for a snapshot that is to be taken.
+    pub(crate) async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
         let ids = self.catalog.allocate_ids(1).await.map_err(from_catalog)?;
         Ok(SnapshotId(ids.first().copied().unwrap_or_default()))
     }
 
-    /// Records a snapshot whose parts and files were imported under a number from [`Master::new_snapshot_id`]. After an error
+    /// A number for a snapshot that is to be imported: its parts may be written from now on, to be recorded by
+    /// [`Master::import_snapshot`] or given up by [`Master::abandon_import`].
+    pub async fn begin_import(&self) -> ServiceResult<SnapshotId> {
+        let id = self.new_snapshot_id().await?;
+        self.tablets.expect_snapshot(id);
+        Ok(id)
+    }
+
+    /// Gives up an import that was not recorded, with its parts.
+    pub async fn abandon_import(&self, snapshot: SnapshotId) {
+        self.tablets.drop_snapshot(snapshot, 0).await;
+    }
+
+    /// Records a snapshot whose parts and files were imported under a number from [`Master::begin_import`]. After an error
     /// of known outcome they are given up.
     pub async fn import_snapshot(&self, entry: SnapshotEntry) -> ServiceResult<Arc<SnapshotInfo>> {
         self.carry_out(|master| async move {

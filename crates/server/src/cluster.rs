@@ -7,6 +7,7 @@
 
 mod port;
 
+use crate::backup_destination;
 use crate::config::{Cluster, Config, Place};
 use crate::data_dir::{self, Data};
 use crate::listen;
@@ -105,6 +106,7 @@ pub async fn join(
         sweep: SweepPace::default(),
         checks_rights: config.security.access.is_some(),
         forwarded,
+        destinations: backup_destination::opener_of_cluster(env.clone()),
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {

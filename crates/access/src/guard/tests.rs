@@ -222,6 +222,7 @@ fn backup_order() -> BackupOrder {
         task: BackupTask::Verify,
         bytes_per_second: None,
         parallel: 0,
+        digests: false,
     }
 }
 

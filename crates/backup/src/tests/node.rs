@@ -99,6 +99,7 @@ pub(super) fn order(backup: &str, task: BackupTask) -> BackupOrder {
         task,
         bytes_per_second: None,
         parallel: 3,
+        digests: false,
     }
 }
 
