@@ -1,4 +1,6 @@
-//! Two servers make one backup: a data root and a copy of it have one identity, and give one number to different files.
+//! Two servers make one backup.
+//!
+//! A data root and a copy of it have one identity, and give one number to different files.
 
 use super::crashes::{copy, killed};
 use super::node::*;
