@@ -48,6 +48,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

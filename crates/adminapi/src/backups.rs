@@ -57,6 +57,9 @@ pub struct BeginBackupWorkRequest {
     /// Files that are copied concurrently; 0 for the server's default.
     #[prost(uint32, tag = "7")]
     pub parallel: u32,
+    /// Create: notes digests of the rows. Verify: compares with those.
+    #[prost(bool, tag = "8")]
+    pub digests: bool,
 }
 
 /// Asks how far a work is; the response is a [`BackupWork`].

@@ -8,9 +8,10 @@
 
 use crate::destination::{Destination, damaged};
 use crate::error::{BackupError, Result};
-use crate::format::{ListedFile, TAIL_BYTES};
+use crate::format::{END_BYTES, ListedFile};
 use crate::paths;
 use crate::work::{Metered, Work};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_sstable::{BloomMemory, Cache, Sstable, SstableWriter};
@@ -22,20 +23,19 @@ use stele_types::{CellKind, FileId};
 /// Index blocks that a copy reads again: two or three of 32 KiB.
 const CACHE_BYTES: usize = 256 << 10;
 
-/// Copies a file of a data root to a destination, byte for byte.
+/// Copies a file of a data root to a destination, byte for byte, below the number of an attempt.
 pub async fn back_up(
     work: &Arc<Work>,
     root: &dyn Storage,
     destination: &Destination,
-    backup: u64,
+    attempt: u64,
     (file, len): (StoredFile, u64),
 ) -> Result<ListedFile> {
     let source = open(root, &file.path(), len).await.map_err(data_error)?;
-    let tail_crc = tail_checksum(&*source).await.map_err(BackupError::Data)?;
-    let path = paths::file(backup, file);
-    let target = create(&**destination.storage(), &path)
-        .await
-        .map_err(BackupError::Destination)?;
+    let ends = ends_of(&*source).await.map_err(BackupError::Data)?;
+    let path = paths::file(attempt, file);
+    let target = destination.storage().create(&path).await;
+    let target = target.map_err(BackupError::Destination)?;
     let mut target = Metered::new(target, work.clone(), &path);
     let copied = copy_as(source, file, file.id(), &mut target).await;
     finish(work, copied, &mut target).await?;
@@ -45,17 +45,25 @@ pub async fn back_up(
         kind: ListedFile::kind_of(file),
         len,
         crc: target.crc(),
-        tail_crc,
-        copied_by: backup,
+        tail_crc: 0,
+        ends,
+        copied_by: attempt,
     })
 }
 
-/// The checksum by which a file is recognized that another backup copied: a data root that was copied as a whole gives the
-/// same numbers to other files.
-pub async fn tail_checksum(file: &dyn ReadFile) -> stele_storage::Result<u32> {
-    let bytes = file.len().min(TAIL_BYTES);
-    let tail = file.read_at(file.len() - bytes, bytes as usize).await?;
-    Ok(crc32fast::hash(&tail))
+/// A hash of the first and last bytes of a file. By it a file is recognized that another attempt copied: a data root that was
+/// copied as a whole gives the same numbers to other files.
+///
+/// It is no CRC: blocks and records carry their own CRC-32, and the CRC-32 of data with its CRC-32 behind it is the same for all
+/// data of that length.
+pub async fn ends_of(file: &dyn ReadFile) -> stele_storage::Result<u64> {
+    let first = file.len().min(END_BYTES);
+    let last = (file.len() - first).min(END_BYTES);
+    let mut hash = Sha256::new();
+    hash.update(file.read_at(0, first as usize).await?);
+    hash.update(file.read_at(file.len() - last, last as usize).await?);
+    let hash = hash.finalize();
+    Ok(hash.first_chunk().copied().map_or(0, u64::from_le_bytes))
 }
 
 /// Copies a value file of a backup into a data root, under a new number.
@@ -165,7 +173,7 @@ async fn open_listed(destination: &Destination, listed: ListedFile) -> Result<(S
 
 /// Opens a file that must have this length.
 async fn open(storage: &dyn Storage, path: &str, len: u64) -> Result<Arc<dyn ReadFile>> {
-    let first = len.saturating_sub(TAIL_BYTES)..len;
+    let first = len.saturating_sub(END_BYTES)..len;
     match storage.open_known(path, len, first).await {
         Ok(file) if file.len() == len => Ok(file),
         Ok(file) => Err(damaged(path, format!("{} bytes instead of {len}", file.len()))),
@@ -203,15 +211,4 @@ async fn finish(work: &Work, copied: Result<()>, target: &mut Metered) -> Result
     work.check()?;
     copied?;
     target.sync().await.map_err(BackupError::Destination)
-}
-
-/// Creates a file. One that an interrupted attempt left, and that no list names, is replaced.
-async fn create(storage: &dyn Storage, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-    match storage.create(path).await {
-        Err(StorageError::AlreadyExists { .. }) => {
-            storage.delete(path).await?;
-            storage.create(path).await
-        }
-        created => created,
-    }
 }

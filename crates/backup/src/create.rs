@@ -1,53 +1,71 @@
 //! Makes a backup.
 //!
-//! 1. The backup enters the state of the destination, unfinished.
+//! 1. The backup enters the state of the destination, unfinished, with the number of this attempt. An attempt writes below its
+//!    own number alone.
 //! 2. A snapshot of each table is taken on the server. It holds the files, so nothing deletes them while they are copied.
-//! 3. Files that complete backups of the same root have are taken over; all others are copied, each with its checksum into a list.
+//! 3. Files that earlier attempts have listed, and those of complete backups of the same root, are taken over after a comparison.
+//!    All others are copied, each with its checksum into a list.
 //! 4. The parts of the snapshots and the record are written.
-//! 5. One change of the state makes the backup complete.
-//! 6. The snapshots are deleted.
+//! 5. One change of the state makes the backup complete, and names the attempt. Another attempt can come first: then this one fails.
+//! 6. The snapshots are deleted, and files of other attempts that the backup does not need.
 //!
-//! Interrupted at any point it is continued by the same order. The entry of the state has its number, and the snapshots on the
-//! server have names made of that. The lists name the files that are there.
+//! Interrupted at any point it is continued by the same order, as another attempt. The entry of the state has the number of the
+//! backup, and the snapshots on the server have names made of that.
+//!
+//! Two servers can make the backup at one time: data roots that are copies have the same identity, and so has a server that was
+//! replaced without knowing it. Both write files of the same number with other bytes, and neither sees a path of the other's.
 
+use crate::copying::{Copying, Needed};
+use crate::delete::sweep_attempts;
 use crate::destination::Destination;
+use crate::digest::{Digesting, TableDigest};
 use crate::error::{BackupError, Result};
-use crate::format::{Document, Entry, LISTED_FILES_MAX, ListedFile, Record, State, TableOf};
+use crate::format::{Document, Entry, Record, State, TableOf};
+use crate::paths;
 use crate::root::DataRoot;
 use crate::work::Work;
-use crate::{copy, paths};
-use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_catalog::SnapshotEntry;
 use stele_client::{NewSnapshot, SnapshotName, TableAdmin};
-use stele_tablet::{StoredFile, snapshot};
+use stele_tablet::snapshot;
 use stele_types::TableName;
 
 /// Longest name of a backup.
 const NAME_BYTES_MAX: usize = 128;
 /// Most backups of a destination.
 const BACKUPS_MAX: usize = 10_000;
-/// Copied bytes after which a list is written, unless a hundredth of all is more: as many are copied again after a crash.
-const LIST_EVERY_BYTES: u64 = 256 << 20;
-/// Files that are compared concurrently with those of earlier backups; each is a small read.
-const COMPARED_CONCURRENTLY: usize = 32;
+/// Most attempts at one backup. Each reads the lists of all earlier ones.
+const ATTEMPTS_MAX: usize = 100;
 
-/// Files with their bytes.
-type Needed = BTreeMap<StoredFile, u64>;
+/// An attempt at a backup.
+struct Attempt<'a> {
+    root: &'a DataRoot,
+    destination: &'a Destination,
+    name: &'a str,
+    of_root: &'a [u8],
+    /// The number of the backup.
+    backup: u64,
+    /// Its own.
+    number: u64,
+    work: &'a Arc<Work>,
+    /// Whether the digests of the rows are noted.
+    digests: bool,
+}
 
-/// Makes a backup of tables, or of all tables if there are none; its entry.
+/// Makes a backup of tables, or of all tables if there are none, with the digests of their rows if these are wanted; its entry.
 pub async fn create(
     root: &DataRoot,
     destination: &Destination,
     name: &str,
-    tables: &[TableName],
+    (tables, digests): (&[TableName], bool),
     work: &Arc<Work>,
 ) -> Result<Entry> {
     check_name(name)?;
     work.begin("beginning")?;
     let of_root = root.id().await?;
-    let (state, id) = match begin(root, destination, name, &of_root).await {
+    let number = root.env().random_u64().max(1);
+    let (state, backup) = match begin(root, destination, name, (&of_root, number)).await {
         Err(BackupError::Exists(name)) => {
             // It may have been completed by an attempt that ended before it deleted its snapshots.
             let own = destination.state().await?.backups.into_iter();
@@ -58,42 +76,134 @@ pub async fn create(
         }
         begun => begun?,
     };
-    work.begin("taking snapshots")?;
-    let snapshots = take_snapshots(root, id, tables, work).await?;
-    let parts = copy_parts(root, destination, id, &snapshots).await?;
-    work.expect(parts.len() as u64, parts.values().sum());
-    work.begin("comparing with earlier backups")?;
-    let mut copying = Copying::resume(root, destination, id, parts, work).await?;
-    copying.take_over(&state, &of_root).await?;
-    work.begin("copying")?;
-    copying.copy().await?;
-    work.begin("completing")?;
-    let (files, bytes, copied_bytes, lists) = copying.finish().await?;
-    let record = Record {
-        id,
-        name: name.to_owned(),
-        root: of_root.clone(),
-        tables: snapshots.iter().map(|entry| table_of(entry)).collect(),
-        lists,
-        created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
+    let attempt = Attempt {
+        root,
+        destination,
+        name,
+        of_root: &of_root,
+        backup,
+        number,
+        work,
+        digests,
     };
-    let path = paths::record(id);
-    destination.put(&path, record.encode_file(&path)?).await?;
-    let completed_micros = root.env().wall_micros().max(1);
-    let (_, entry) = destination
-        .change(|state| {
-            let entry = state.backups.iter_mut().find(|entry| entry.id == id);
-            let entry = entry.ok_or_else(|| BackupError::DeletedMeanwhile(name.to_owned()))?;
-            if !entry.is_complete() {
-                entry.completed_micros = completed_micros;
-                entry.tables = snapshots.len() as u64;
-                (entry.files, entry.bytes, entry.copied_bytes) = (files, bytes, copied_bytes);
-            }
-            Ok(entry.clone())
-        })
-        .await?;
-    delete_snapshots(root, id).await?;
+    let (entry, others) = match attempt.run(&state, tables).await {
+        Ok(made) => made,
+        Err(error) => return Err(attempt.failed(error).await),
+    };
+    delete_snapshots(root, backup).await?;
+    attempt.sweep(&entry, &others).await;
     Ok(entry)
+}
+
+impl Attempt<'_> {
+    /// The entry of the complete backup, and the other attempts at it.
+    async fn run(&self, state: &State, tables: &[TableName]) -> Result<(Entry, Vec<u64>)> {
+        let (destination, work) = (self.destination, self.work);
+        work.begin("taking snapshots")?;
+        let snapshots = take_snapshots(self.root, self.backup, tables, work).await?;
+        let parts = copy_parts(self.root, destination, self.number, &snapshots).await?;
+        work.expect(parts.len() as u64, parts.values().sum());
+        work.begin("comparing with earlier backups")?;
+        let begun = state.backups.iter().find(|entry| entry.id == self.backup);
+        let attempts = begun.map(Entry::all_attempts).unwrap_or_default();
+        let mut copying = Copying::new(self.root, destination, (self.number, attempts), parts, work);
+        copying.resume().await?;
+        copying.take_over(state, self.of_root).await?;
+        work.begin("copying")?;
+        copying.copy().await?;
+        let mut of_tables: Vec<TableOf> = snapshots.iter().map(|entry| table_of(entry)).collect();
+        if self.digests {
+            work.begin("reading rows")?;
+            for (entry, table) in snapshots.iter().zip(&mut of_tables) {
+                let digest = digest_of(self.root, entry, work).await?;
+                (table.rows, table.cells, table.sha256) = (digest.rows, digest.cells, digest.sha256);
+            }
+        }
+        work.begin("completing")?;
+        let (files, bytes, copied_bytes, lists) = copying.finish().await?;
+        let record = Record {
+            id: self.backup,
+            name: self.name.to_owned(),
+            root: self.of_root.to_vec(),
+            tables: of_tables,
+            lists,
+            created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
+            attempt: self.number,
+        };
+        let path = paths::record(self.number);
+        destination.put(&path, record.encode_file(&path)?).await?;
+        let complete = Entry {
+            completed_micros: self.root.env().wall_micros().max(1),
+            tables: snapshots.len() as u64,
+            files,
+            bytes,
+            copied_bytes,
+            attempts: vec![self.number],
+            ..Entry::default()
+        };
+        self.complete(complete).await
+    }
+
+    /// Makes the backup complete by this attempt, unless another has completed it.
+    async fn complete(&self, complete: Entry) -> Result<(Entry, Vec<u64>)> {
+        let mut others = Vec::new();
+        let (_, entry) = self
+            .destination
+            .change(|state| {
+                let entry = state.backups.iter_mut().find(|entry| entry.id == self.backup);
+                let entry = entry.ok_or_else(|| BackupError::DeletedMeanwhile(self.name.to_owned()))?;
+                if entry.is_complete() {
+                    return match entry.attempt() == self.number {
+                        true => Ok(entry.clone()),
+                        false => Err(BackupError::Exists(self.name.to_owned())),
+                    };
+                }
+                assert!(
+                    entry.attempts.contains(&self.number),
+                    "the files of an attempt that the state does not name may have been deleted"
+                );
+                others = entry.all_attempts().to_vec();
+                others.retain(|attempt| *attempt != self.number);
+                *entry = Entry {
+                    id: entry.id,
+                    name: std::mem::take(&mut entry.name),
+                    root: std::mem::take(&mut entry.root),
+                    begun_micros: entry.begun_micros,
+                    since: entry.since,
+                    ..complete.clone()
+                };
+                Ok(entry.clone())
+            })
+            .await?;
+        Ok((entry, others))
+    }
+
+    /// Deletes the files that other attempts than the one that completed the backup have left.
+    async fn sweep(&self, entry: &Entry, others: &[u64]) {
+        if let Err(error) = sweep_attempts(self.destination, entry, others, self.work).await {
+            tracing::warn!(backup = self.name, %error, "files of other attempts are left to the next deletion");
+        }
+    }
+
+    /// The error of this attempt: if another one has completed the backup meanwhile, that, since it has deleted the files of this one.
+    async fn failed(&self, error: BackupError) -> BackupError {
+        let Ok(state) = self.destination.state().await else {
+            return error;
+        };
+        match state.backups.iter().find(|entry| entry.id == self.backup) {
+            Some(entry) if entry.is_complete() => {
+                if let Err(error) = delete_snapshots(self.root, self.backup).await {
+                    tracing::warn!(backup = self.name, %error, "snapshots of a backup are left");
+                }
+                if entry.attempt() != self.number {
+                    self.sweep(entry, &[self.number]).await;
+                }
+                BackupError::Exists(self.name.to_owned())
+            }
+            Some(_) => error,
+            None => BackupError::DeletedMeanwhile(self.name.to_owned()),
+        }
+    }
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -105,14 +215,27 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Enters the backup into the state, or finds the one that was begun; the state and its number.
-async fn begin(root: &DataRoot, destination: &Destination, name: &str, of_root: &[u8]) -> Result<(State, u64)> {
+/// Enters an attempt at the backup into the state; the state and the number of the backup.
+async fn begin(
+    root: &DataRoot,
+    destination: &Destination,
+    name: &str,
+    (of_root, attempt): (&[u8], u64),
+) -> Result<(State, u64)> {
     let (id, now) = (root.env().random_u64().max(1), root.env().wall_micros());
     let changed = destination.change(|state| {
-        match state.backups.iter().find(|entry| entry.name == name) {
+        match state.backups.iter_mut().find(|entry| entry.name == name) {
             Some(entry) if entry.is_complete() => return Err(BackupError::Exists(name.to_owned())),
             Some(entry) if entry.root != of_root => return Err(BackupError::OfAnother(name.to_owned())),
-            Some(entry) => return Ok(entry.id),
+            Some(entry) if entry.attempts.contains(&attempt) => return Ok(entry.id),
+            Some(entry) if entry.attempts.len() >= ATTEMPTS_MAX => {
+                let message = format!("backup {name} was begun {ATTEMPTS_MAX} times and never completed: delete it");
+                return Err(BackupError::TooMuch(message));
+            }
+            Some(entry) => {
+                entry.attempts = [entry.all_attempts(), &[attempt]].concat();
+                return Ok(entry.id);
+            }
             None => {}
         }
         if state.backups.len() >= BACKUPS_MAX {
@@ -125,6 +248,7 @@ async fn begin(root: &DataRoot, destination: &Destination, name: &str, of_root: 
             root: of_root.to_vec(),
             begun_micros: now,
             since: state.number,
+            attempts: vec![attempt],
             ..Entry::default()
         });
         Ok(id)
@@ -205,7 +329,7 @@ pub(crate) async fn delete_snapshots(root: &DataRoot, backup: u64) -> Result<()>
 async fn copy_parts(
     root: &DataRoot,
     destination: &Destination,
-    backup: u64,
+    attempt: u64,
     snapshots: &[Arc<SnapshotEntry>],
 ) -> Result<Needed> {
     let mut needed = Needed::new();
@@ -215,7 +339,7 @@ async fn copy_parts(
             let content = root.storage().read_all(&path).await.map_err(BackupError::Data)?;
             let decoded = snapshot::SnapshotPart::decode_file(&path, &content)?;
             needed.extend(decoded.stored());
-            destination.put(&paths::part(backup, table, part), content).await?;
+            destination.put(&paths::part(attempt, table, part), content).await?;
         }
     }
     Ok(needed)
@@ -229,194 +353,18 @@ fn table_of(entry: &SnapshotEntry) -> TableOf {
         parts: entry.parts,
         tablets: entry.tablets,
         bytes: entry.bytes,
+        ..TableOf::default()
     }
 }
 
-/// The files of a backup on their way to the destination.
-struct Copying<'a> {
-    root: &'a DataRoot,
-    destination: &'a Destination,
-    id: u64,
-    work: &'a Arc<Work>,
-    /// All files.
-    needed: Needed,
-    /// Those that no list names yet.
-    missing: Needed,
-    /// Entries of the next list.
-    unlisted: Vec<ListedFile>,
-    unlisted_bytes: u64,
-    /// Number of the next list.
-    next_list: u32,
-    copied_bytes: u64,
-}
-
-impl<'a> Copying<'a> {
-    /// With the lists of an interrupted attempt.
-    async fn resume(
-        root: &'a DataRoot,
-        destination: &'a Destination,
-        id: u64,
-        needed: Needed,
-        work: &'a Arc<Work>,
-    ) -> Result<Self> {
-        let mut copying = Copying {
-            root,
-            destination,
-            id,
-            work,
-            missing: needed.clone(),
-            needed,
-            unlisted: Vec::new(),
-            unlisted_bytes: 0,
-            next_list: 0,
-            copied_bytes: 0,
-        };
-        for number in destination.list_numbers(id).await? {
-            if number != copying.next_list {
-                let detail = format!("list {} is missing", copying.next_list);
-                return Err(crate::destination::damaged(&paths::documents(id), detail));
-            }
-            for listed in destination.list(id, number).await? {
-                copying.note_listed(listed);
-            }
-            copying.next_list += 1;
-        }
-        Ok(copying)
-    }
-
-    /// A list of this backup names the file.
-    fn note_listed(&mut self, listed: ListedFile) {
-        let Some(stored) = listed.stored() else {
-            return;
-        };
-        if listed.copied_by == self.id {
-            self.copied_bytes += listed.len;
-        }
-        if self.missing.get(&stored) == Some(&listed.len) {
-            self.missing.remove(&stored);
-            self.work.skip(listed.len);
+/// The digest of the rows of a snapshot in the data root.
+async fn digest_of(root: &DataRoot, entry: &SnapshotEntry, work: &Arc<Work>) -> Result<TableDigest> {
+    work.expect(0, entry.bytes);
+    let mut digesting = Digesting::of_root(work, root.storage(), entry.schema.clone(), entry.completed_micros);
+    for part in 0..entry.parts {
+        for manifest in snapshot::read(&**root.storage(), entry.id, part).await?.tablets {
+            digesting.add(manifest).await?;
         }
     }
-
-    /// Takes files over from complete backups of the same root, the newest first.
-    async fn take_over(&mut self, state: &State, of_root: &[u8]) -> Result<()> {
-        let earlier = state
-            .backups
-            .iter()
-            .filter(|entry| entry.is_complete() && entry.root == of_root);
-        let mut earlier: Vec<&Entry> = earlier.collect();
-        earlier.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
-        for entry in earlier {
-            for number in 0..self.destination.record(entry.id).await?.lists {
-                if self.missing.is_empty() {
-                    return self.list_all().await;
-                }
-                self.work.check()?;
-                let listed = self.destination.list(entry.id, number).await?;
-                let candidates = listed.into_iter().filter(|listed| self.is_missing(listed));
-                let same: Vec<ListedFile> = {
-                    let comparing = candidates.map(|listed| self.compared(listed));
-                    let comparing: Vec<_> = comparing.collect();
-                    let mut comparing = futures::stream::iter(comparing).buffer_unordered(COMPARED_CONCURRENTLY);
-                    let mut same = Vec::new();
-                    while let Some(compared) = comparing.next().await {
-                        same.extend(compared?);
-                    }
-                    same
-                };
-                for listed in same {
-                    self.take(listed).await?;
-                }
-            }
-        }
-        self.list_all().await
-    }
-
-    fn is_missing(&self, listed: &ListedFile) -> bool {
-        listed
-            .stored()
-            .is_some_and(|stored| self.missing.get(&stored) == Some(&listed.len))
-    }
-
-    /// The file, if that of the server is the same.
-    async fn compared(&self, listed: ListedFile) -> Result<Option<ListedFile>> {
-        let Some(stored) = listed.stored() else {
-            return Ok(None);
-        };
-        let source = self
-            .root
-            .storage()
-            .open(&stored.path())
-            .await
-            .map_err(BackupError::Data)?;
-        let is_same = source.len() == listed.len
-            && copy::tail_checksum(&*source).await.map_err(BackupError::Data)? == listed.tail_crc;
-        Ok(is_same.then_some(listed))
-    }
-
-    async fn take(&mut self, listed: ListedFile) -> Result<()> {
-        if let Some(stored) = listed.stored()
-            && self.missing.remove(&stored).is_some()
-        {
-            self.work.skip(listed.len);
-            self.unlisted.push(listed);
-            if self.unlisted.len() >= LISTED_FILES_MAX {
-                self.list_all().await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies all files that are missing.
-    async fn copy(&mut self) -> Result<()> {
-        let every = LIST_EVERY_BYTES.max(self.missing.values().sum::<u64>() / 100);
-        let (root, destination, id, work) = (self.root, self.destination, self.id, self.work);
-        let missing = std::mem::take(&mut self.missing);
-        let copying = missing.into_iter().map(|file| async move {
-            work.check()?;
-            copy::back_up(work, &**root.storage(), destination, id, file).await
-        });
-        let mut copying = futures::stream::iter(copying).buffer_unordered(work.parallel());
-        let mut outcome = Ok(());
-        while let Some(copied) = copying.next().await {
-            match copied {
-                Ok(listed) => {
-                    self.copied_bytes += listed.len;
-                    self.unlisted_bytes += listed.len;
-                    self.unlisted.push(listed);
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-            if self.unlisted_bytes >= every || self.unlisted.len() >= LISTED_FILES_MAX {
-                self.list_all().await?;
-            }
-        }
-        // Also after an error: the next attempt need not copy them again.
-        self.list_all().await?;
-        outcome
-    }
-
-    /// Writes a list of the files that none names yet.
-    async fn list_all(&mut self) -> Result<()> {
-        if !self.unlisted.is_empty() {
-            let files = std::mem::take(&mut self.unlisted);
-            self.destination.put_list(self.id, self.next_list, files).await?;
-            self.next_list += 1;
-            self.unlisted_bytes = 0;
-        }
-        Ok(())
-    }
-
-    /// Files, their bytes, the bytes that this backup copied, and lists.
-    async fn finish(self) -> Result<(u64, u64, u64, u32)> {
-        assert!(
-            self.missing.is_empty() && self.unlisted.is_empty(),
-            "a list names each file of a complete backup"
-        );
-        let bytes = self.needed.values().sum();
-        Ok((self.needed.len() as u64, bytes, self.copied_bytes, self.next_list))
-    }
+    Ok(digesting.finish())
 }

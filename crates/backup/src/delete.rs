@@ -26,10 +26,13 @@ pub async fn delete(destination: &Destination, name: &str, work: &Arc<Work>) -> 
             match (at, &removed) {
                 (Some(at), _) => {
                     let entry = state.backups.remove(at);
-                    state.deleted.push(Deleted {
-                        id: entry.id,
-                        since: state.number,
-                    });
+                    // Nothing takes files over from an unfinished one.
+                    if entry.is_complete() {
+                        state.deleted.push(Deleted {
+                            id: entry.attempt(),
+                            since: state.number,
+                        });
+                    }
                     removed = Some(entry);
                 }
                 // An earlier attempt of this change has happened.
@@ -81,14 +84,14 @@ async fn sweep_listed(
     let is_blocked = |deleted: &&Deleted| oldest.is_some_and(|oldest| oldest < deleted.since);
     let (blocked, free): (Vec<&Deleted>, Vec<&Deleted>) = state.deleted.iter().partition(is_blocked);
     let needed = needed(destination, state, &blocked).await?;
-    let unfinished: BTreeSet<u64> = unfinished().map(|entry| entry.id).collect();
+    let unfinished: BTreeSet<u64> = unfinished().flat_map(Entry::all_attempts).copied().collect();
     let is_garbage = |path: &String| {
         let found = paths::parse_file(path);
         found.is_some_and(|(by, _)| !unfinished.contains(&by) && !needed.contains(path))
     };
-    let named = state.backups.iter().map(|entry| entry.id);
+    let named = state.backups.iter().flat_map(Entry::all_attempts).copied();
     let named: BTreeSet<u64> = named.chain(blocked.iter().map(|deleted| deleted.id)).collect();
-    let is_nobodys = |path: &String| paths::parse_document(path).is_some_and(|backup| !named.contains(&backup));
+    let is_nobodys = |path: &String| paths::parse_document(path).is_some_and(|attempt| !named.contains(&attempt));
     let garbage: Vec<String> = files.into_iter().filter(is_garbage).collect();
     let nobodys: Vec<String> = documents.into_iter().filter(is_nobodys).collect();
     work.expect((garbage.len() + nobodys.len()) as u64, 0);
@@ -107,17 +110,46 @@ async fn needed(destination: &Destination, state: &State, blocked: &[&Deleted]) 
     let mut needed = BTreeSet::new();
     for entry in state.backups.iter().filter(|entry| entry.is_complete()) {
         // A list that cannot be read ends the sweep: nobody knows the files that it names.
-        for number in 0..destination.record(entry.id).await?.lists {
-            note(&mut needed, destination.list(entry.id, number).await?);
-        }
+        note_backup(destination, entry.attempt(), &mut needed).await?;
     }
-    // A deleted backup may have been unfinished, and then has no record.
+    // Programs that knew no attempts noted unfinished ones, too, which have no record.
     for deleted in blocked {
         for number in destination.list_numbers(deleted.id).await? {
             note(&mut needed, destination.list(deleted.id, number).await?);
         }
     }
     Ok(needed)
+}
+
+/// Notes the files that a complete backup names.
+async fn note_backup(destination: &Destination, attempt: u64, needed: &mut BTreeSet<String>) -> Result<()> {
+    for number in 0..destination.record(attempt).await?.lists {
+        note(needed, destination.list(attempt, number).await?);
+    }
+    Ok(())
+}
+
+/// Deletes the documents of other attempts at a backup that was completed just now, and the files of these that it does not
+/// name. No other backup will ever name them: only attempts at this backup take files of such attempts over.
+pub(crate) async fn sweep_attempts(
+    destination: &Destination,
+    entry: &Entry,
+    others: &[u64],
+    work: &Arc<Work>,
+) -> Result<()> {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let mut needed = BTreeSet::new();
+    note_backup(destination, entry.attempt(), &mut needed).await?;
+    for attempt in others {
+        let mut paths = list(destination, &paths::files_of(*attempt)).await?;
+        paths.retain(|path| !needed.contains(path));
+        paths.extend(list(destination, &paths::documents(*attempt)).await?);
+        work.expect(paths.len() as u64, 0);
+        delete_all(destination, &paths, work).await?;
+    }
+    Ok(())
 }
 
 fn note(needed: &mut BTreeSet<String>, files: Vec<ListedFile>) {

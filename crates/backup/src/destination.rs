@@ -155,36 +155,36 @@ impl Destination {
         }
     }
 
-    /// The record of a backup.
-    pub async fn record(&self, backup: u64) -> Result<Record> {
-        let path = paths::record(backup);
+    /// The record that an attempt wrote.
+    pub async fn record(&self, attempt: u64) -> Result<Record> {
+        let path = paths::record(attempt);
         let record = Record::decode_file(&path, &self.read(&path).await?)?;
-        match record.id == backup {
+        match record.attempt() == attempt {
             true => Ok(record),
-            false => Err(damaged(&path, format!("it is of backup {:016x}", record.id))),
+            false => Err(damaged(&path, format!("it is of attempt {:016x}", record.attempt()))),
         }
     }
 
-    /// The numbers of the lists of a backup that are there, ascending.
-    pub async fn list_numbers(&self, backup: u64) -> Result<Vec<u32>> {
-        let listed = self.storage.list(&paths::documents(backup)).await;
+    /// The numbers of the lists of an attempt that are there, ascending.
+    pub async fn list_numbers(&self, attempt: u64) -> Result<Vec<u32>> {
+        let listed = self.storage.list(&paths::documents(attempt)).await;
         let listed = listed.map_err(BackupError::Destination)?;
         let mut numbers: Vec<u32> = listed
             .iter()
-            .filter_map(|file| paths::parse_list(backup, &file.path))
+            .filter_map(|file| paths::parse_list(attempt, &file.path))
             .collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
     /// A list of files.
-    pub async fn list(&self, backup: u64, number: u32) -> Result<Vec<ListedFile>> {
-        let path = paths::list(backup, number);
+    pub async fn list(&self, attempt: u64, number: u32) -> Result<Vec<ListedFile>> {
+        let path = paths::list(attempt, number);
         let list = FileList::decode_file(&path, &self.read(&path).await?)?;
-        if (list.id, list.number) != (backup, number) {
+        if (list.attempt, list.number) != (attempt, number) {
             return Err(damaged(
                 &path,
-                format!("it is list {} of backup {:016x}", list.number, list.id),
+                format!("it is list {} of attempt {:016x}", list.number, list.attempt),
             ));
         }
         match list.files.iter().all(|file| file.stored().is_some()) {
@@ -194,18 +194,14 @@ impl Destination {
     }
 
     /// Writes a list of files.
-    pub async fn put_list(&self, backup: u64, number: u32, files: Vec<ListedFile>) -> Result<()> {
-        let path = paths::list(backup, number);
-        let list = FileList {
-            id: backup,
-            number,
-            files,
-        };
+    pub async fn put_list(&self, attempt: u64, number: u32, files: Vec<ListedFile>) -> Result<()> {
+        let path = paths::list(attempt, number);
+        let list = FileList { attempt, number, files };
         self.put(&path, list.encode_file(&path)?).await
     }
 
-    /// Writes a document. One that an interrupted attempt left, and that is another, is replaced: nobody reads the documents of
-    /// an unfinished backup but the one who makes it.
+    /// Writes a document below the number of an attempt, where nobody else writes: one that is there is of an earlier try of
+    /// this put.
     pub async fn put(&self, path: &str, content: Bytes) -> Result<()> {
         match self.storage.put_if_absent(path, content.clone()).await {
             Ok(()) => return Ok(()),
@@ -213,17 +209,15 @@ impl Destination {
             Err(error) => return Err(BackupError::Destination(error)),
         }
         let found = self.storage.read_all(path).await.map_err(BackupError::Destination)?;
-        if found == content {
-            return self.storage.sync_file(path).await.map_err(BackupError::Destination);
+        match found == content {
+            true => self.storage.sync_file(path).await.map_err(BackupError::Destination),
+            false => Err(damaged(path, "another writer has written it".to_owned())),
         }
-        self.storage.delete(path).await.map_err(BackupError::Destination)?;
-        let put = self.storage.put_if_absent(path, content).await;
-        put.map_err(BackupError::Destination)
     }
 
     /// A part of the tablets of a table.
-    pub async fn part(&self, backup: u64, table: u32, part: u32) -> Result<SnapshotPart> {
-        let path = paths::part(backup, table, part);
+    pub async fn part(&self, attempt: u64, table: u32, part: u32) -> Result<SnapshotPart> {
+        let path = paths::part(attempt, table, part);
         let content = self.read(&path).await?;
         let found = SnapshotPart::decode_file(&path, &content).map_err(BackupError::Document)?;
         match found.part == part {

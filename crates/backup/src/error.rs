@@ -45,6 +45,9 @@ pub enum BackupError {
     /// The backup is not complete.
     #[error("backup {0} is not complete: create it once more, or delete it")]
     Unfinished(String),
+    /// The digests of rows were not noted.
+    #[error("backup {0} has no digests of rows: it was made without --digest")]
+    NoDigests(String),
     /// Another root is making a backup of this name.
     #[error("another server has begun a backup {0} at the destination and has not completed it")]
     OfAnother(String),
@@ -89,7 +92,9 @@ impl BackupError {
             BackupError::Damaged { .. } => ErrorKind::Corruption,
             BackupError::NoBackup(_) | BackupError::NoTable { .. } => ErrorKind::NotFound,
             BackupError::Exists(_) => ErrorKind::AlreadyExists,
-            BackupError::Unfinished(_) | BackupError::OfAnother(_) => ErrorKind::FailedPrecondition,
+            BackupError::Unfinished(_) | BackupError::NoDigests(_) | BackupError::OfAnother(_) => {
+                ErrorKind::FailedPrecondition
+            }
             BackupError::DeletedMeanwhile(_) => ErrorKind::Aborted,
             BackupError::Cancelled => ErrorKind::Cancelled,
             BackupError::TooMuch(_) => ErrorKind::ResourceExhausted,

@@ -8,13 +8,15 @@ use prost::Message;
 use stele_tablet::{FileKind, StoredFile};
 use stele_types::FileId;
 
+/// Of records and lists. Of states 2: a program that does not know attempts would delete their files.
 const VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 /// Largest payload: a list of 10,000 files has half a megabyte, a state of 10,000 backups two.
 const BYTES_MAX: usize = 16 << 20;
 /// Files of one list.
 pub const LISTED_FILES_MAX: usize = 10_000;
-/// Bytes of a file that [`ListedFile::tail_crc`] covers.
-pub const TAIL_BYTES: u64 = 4096;
+/// Bytes at each end of a file that [`ListedFile::ends`] covers.
+pub const END_BYTES: u64 = 4096;
 
 /// The magic of a state.
 pub const STATE_MAGIC: [u8; 8] = *b"STELEBST";
@@ -23,18 +25,18 @@ pub const RECORD_MAGIC: [u8; 8] = *b"STELEBRC";
 /// The magic of a list of files.
 pub const LIST_MAGIC: [u8; 8] = *b"STELEBFL";
 
-const fn kind(magic: [u8; 8], name: &'static str) -> FileKind {
+const fn kind(magic: [u8; 8], version: u32, name: &'static str) -> FileKind {
     FileKind {
         magic,
-        version_max: VERSION,
+        version_max: version,
         bytes_max: BYTES_MAX,
         name,
     }
 }
 
-const STATE: FileKind = kind(STATE_MAGIC, "a state of backups");
-const RECORD: FileKind = kind(RECORD_MAGIC, "a record of a backup");
-const LIST: FileKind = kind(LIST_MAGIC, "a list of files of a backup");
+const STATE: FileKind = kind(STATE_MAGIC, STATE_VERSION, "a state of backups");
+const RECORD: FileKind = kind(RECORD_MAGIC, VERSION, "a record of a backup");
+const LIST: FileKind = kind(LIST_MAGIC, VERSION, "a list of files of a backup");
 
 /// A document with its own magic.
 pub trait Document: Message + Default {
@@ -44,9 +46,9 @@ pub trait Document: Message + Default {
 
     /// Encodes with header and checksum; fails if it would be larger than any that is read.
     fn encode_file(&self, path: &str) -> Result<Bytes> {
-        let payload = self.encode_to_vec();
+        let (payload, kind) = (self.encode_to_vec(), Self::file_kind());
         match payload.len() <= BYTES_MAX {
-            true => Ok(Self::file_kind().encode(VERSION, &payload)),
+            true => Ok(kind.encode(kind.version_max, &payload)),
             false => Err(BackupError::TooMuch(format!(
                 "{path}: {} bytes, of {BYTES_MAX} at most",
                 payload.len()
@@ -108,6 +110,10 @@ pub struct Entry {
     /// Bytes that it copied itself.
     #[prost(uint64, tag = "10")]
     pub copied_bytes: u64,
+    /// The attempts at it, oldest first; of a complete one, that which completed it. Empty in states of version 1, where the
+    /// backup has one attempt of its own number.
+    #[prost(uint64, repeated, tag = "11")]
+    pub attempts: Vec<u64>,
 }
 
 impl Entry {
@@ -115,12 +121,25 @@ impl Entry {
     pub fn is_complete(&self) -> bool {
         self.completed_micros != 0
     }
+
+    /// The attempts, oldest first; one at least.
+    pub fn all_attempts(&self) -> &[u64] {
+        match self.attempts.is_empty() {
+            true => std::slice::from_ref(&self.id),
+            false => &self.attempts,
+        }
+    }
+
+    /// The attempt that completed it; of an unfinished backup the newest.
+    pub fn attempt(&self) -> u64 {
+        self.attempts.last().copied().unwrap_or(self.id)
+    }
 }
 
-/// A deleted backup.
+/// A backup that was complete and is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Deleted {
-    /// The number of the backup.
+    /// The attempt that completed it.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// Number of the state that first lacked it.
@@ -149,6 +168,19 @@ pub struct Record {
     /// Program and version.
     #[prost(string, tag = "6")]
     pub created_by: String,
+    /// The attempt that completed it; 0 in records of earlier programs, where it is the number of the backup.
+    #[prost(uint64, tag = "7")]
+    pub attempt: u64,
+}
+
+impl Record {
+    /// The attempt that completed the backup: the one that wrote this record and its lists.
+    pub fn attempt(&self) -> u64 {
+        match self.attempt {
+            0 => self.id,
+            attempt => attempt,
+        }
+    }
 }
 
 /// A table of a backup.
@@ -172,14 +204,23 @@ pub struct TableOf {
     /// Bytes of rows, roughly.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
+    /// SHA-256 of its rows; empty if it was not asked for.
+    #[prost(bytes = "vec", tag = "7")]
+    pub sha256: Vec<u8>,
+    /// Rows in that.
+    #[prost(uint64, tag = "8")]
+    pub rows: u64,
+    /// Cells in that.
+    #[prost(uint64, tag = "9")]
+    pub cells: u64,
 }
 
 /// Some files of a backup.
 #[derive(Clone, PartialEq, Message)]
 pub struct FileList {
-    /// The number of the backup.
+    /// The attempt that wrote it.
     #[prost(uint64, tag = "1")]
-    pub id: u64,
+    pub attempt: u64,
     /// The number of the list.
     #[prost(uint32, tag = "2")]
     pub number: u32,
@@ -203,12 +244,15 @@ pub struct ListedFile {
     /// Checksum of all bytes.
     #[prost(fixed32, tag = "4")]
     pub crc: u32,
-    /// Checksum of the last [`TAIL_BYTES`].
+    /// Of earlier programs, and not used: it is the same for many files.
     #[prost(fixed32, tag = "5")]
     pub tail_crc: u32,
-    /// The backup that copied it.
+    /// The attempt that copied it, of this backup or of another.
     #[prost(uint64, tag = "6")]
     pub copied_by: u64,
+    /// Hash of its first and last [`END_BYTES`]; 0 in lists of earlier programs, whose files are not taken over.
+    #[prost(fixed64, tag = "7")]
+    pub ends: u64,
 }
 
 impl ListedFile {

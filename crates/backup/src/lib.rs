@@ -4,16 +4,18 @@
 //! it runs (`docs/adr/0036-the-server-copies-backups.md`). Bytes: `docs/formats/backup.md`. For users: `docs/backups.md`.
 //!
 //! Terms: a *destination* is the place of backups. Its *state* is the list of its backups. A *work* is one order that is carried
-//! out. A *root* is a data root, which files have their numbers in.
+//! out. An *attempt* is a work that makes a backup, perhaps not to its end. A *root* is a data root, which files have their numbers in.
 //!
 //! Modules, from the bottom up: [`format`], [`paths`]: bytes and names. [`destination`]: the state and the documents. [`work`]:
-//! progress and rate. [`copy`]: one file. [`create`], [`restore`], [`verify`], [`delete`]: the works. [`works`]: runs them.
+//! progress and rate. [`copy`]: one file. `copying`: all files of a backup. `digest`: the rows of a table. [`create`], [`restore`], [`verify`], [`delete`]: the works. [`works`]: runs them.
 #![forbid(unsafe_code)]
 
 pub mod copy;
+mod copying;
 pub mod create;
 pub mod delete;
 pub mod destination;
+mod digest;
 mod error;
 pub mod format;
 pub mod paths;
@@ -24,7 +26,7 @@ pub mod work;
 mod works;
 
 pub use error::{BackupError, Result};
-pub use root::DataRoot;
+pub use root::{Barrier, DataRoot};
 pub use works::{Backups, OpenDestination};
 
 #[cfg(test)]

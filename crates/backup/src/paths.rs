@@ -1,4 +1,6 @@
 //! Paths below a destination. Each has one spelling: no capital digits, no signs.
+//!
+//! An attempt at a backup writes below its own number alone, so no two writers have a path in common.
 
 use stele_tablet::StoredFile;
 
@@ -25,53 +27,58 @@ pub fn parse_state(path: &str) -> Option<u64> {
     (state(number) == path).then_some(number)
 }
 
-/// The directory of the documents of a backup.
-pub fn documents(backup: u64) -> String {
-    format!("{DOCUMENTS}{backup:016x}/")
+/// The directory of the documents of an attempt.
+pub fn documents(attempt: u64) -> String {
+    format!("{DOCUMENTS}{attempt:016x}/")
 }
 
-/// The backup of a document's path.
+/// The attempt of a document's path.
 pub fn parse_document(path: &str) -> Option<u64> {
     let (digits, _) = path.strip_prefix(DOCUMENTS)?.split_once('/')?;
-    let backup = u64::from_str_radix(digits, 16).ok()?;
-    path.starts_with(&documents(backup)).then_some(backup)
+    let attempt = u64::from_str_radix(digits, 16).ok()?;
+    path.starts_with(&documents(attempt)).then_some(attempt)
 }
 
-/// The path of the record of a backup.
-pub fn record(backup: u64) -> String {
-    format!("{}record", documents(backup))
+/// The path of the record that an attempt writes.
+pub fn record(attempt: u64) -> String {
+    format!("{}record", documents(attempt))
 }
 
 /// The path of a list of files.
-pub fn list(backup: u64, number: u32) -> String {
-    format!("{}files-{number:08x}", documents(backup))
+pub fn list(attempt: u64, number: u32) -> String {
+    format!("{}files-{number:08x}", documents(attempt))
 }
 
 /// The number of a list's path.
-pub fn parse_list(backup: u64, path: &str) -> Option<u32> {
-    let digits = path.strip_prefix(&documents(backup))?.strip_prefix("files-")?;
+pub fn parse_list(attempt: u64, path: &str) -> Option<u32> {
+    let digits = path.strip_prefix(&documents(attempt))?.strip_prefix("files-")?;
     let number = u32::from_str_radix(digits, 16).ok()?;
-    (list(backup, number) == path).then_some(number)
+    (list(attempt, number) == path).then_some(number)
 }
 
 /// The path of a part of a table.
-pub fn part(backup: u64, table: u32, part: u32) -> String {
-    format!("{}table-{table:08x}-{part:08x}", documents(backup))
+pub fn part(attempt: u64, table: u32, part: u32) -> String {
+    format!("{}table-{table:08x}-{part:08x}", documents(attempt))
 }
 
-/// The path of a file that a backup copied.
-pub fn file(backup: u64, file: StoredFile) -> String {
+/// The directory of the files that an attempt copied.
+pub fn files_of(attempt: u64) -> String {
+    format!("{FILES}{attempt:016x}/")
+}
+
+/// The path of a file that an attempt copied.
+pub fn file(attempt: u64, file: StoredFile) -> String {
     let path = file.path();
     let name = path.rsplit('/').next().unwrap_or_default();
-    format!("{FILES}{backup:016x}/{name}")
+    format!("{}{name}", files_of(attempt))
 }
 
-/// The backup and the file of such a path.
+/// The attempt and the file of such a path.
 pub fn parse_file(path: &str) -> Option<(u64, StoredFile)> {
-    let (backup, name) = path.strip_prefix(FILES)?.split_once('/')?;
-    let backup = u64::from_str_radix(backup, 16).ok()?;
+    let (attempt, name) = path.strip_prefix(FILES)?.split_once('/')?;
+    let attempt = u64::from_str_radix(attempt, 16).ok()?;
     let stored = StoredFile::parse_path(&format!("sst/{name}"))?;
-    (file(backup, stored) == path).then_some((backup, stored))
+    (file(attempt, stored) == path).then_some((attempt, stored))
 }
 
 #[cfg(test)]

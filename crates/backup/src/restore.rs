@@ -6,7 +6,7 @@
 //! 3. The snapshots are deleted.
 //!
 //! Interrupted, it goes on with the tables that are not there as snapshots yet. Files of a table that is not complete are
-//! deleted: after an error immediately, after a crash by the next start.
+//! deleted: after an error immediately, after a crash by the next start, in a cluster by the sweep.
 //!
 //! Sequence numbers of cells stay as they are. So that later writes are newer, the tablets get an epoch above all epochs of the
 //! backup, and so will the next start of the server.
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use stele_catalog::{CatalogError, SnapshotEntry};
 use stele_client::{SnapshotName, TableAdmin};
 use stele_tablet::manifest::FileRef;
-use stele_tablet::{Manifest, StoredFile};
+use stele_tablet::{ImportJob, Manifest, StoredFile};
 use stele_types::{FileId, SnapshotId, TableName, TableSchema};
 
 /// A table of a backup, and the name that it gets.
@@ -53,8 +53,8 @@ pub async fn restore(
     work: &Arc<Work>,
 ) -> Result<Vec<TableName>> {
     work.begin("reading the backup")?;
-    let id = Destination::complete(&destination.state().await?, name)?.id;
-    let record = destination.record(id).await?;
+    let attempt = Destination::complete(&destination.state().await?, name)?.attempt();
+    let record = destination.record(attempt).await?;
     let wanted = wanted(&record, table, target)?;
     let mut todo = Vec::new();
     let mut snapshots = Vec::new();
@@ -68,11 +68,12 @@ pub async fn restore(
     let mut importing = Importing {
         root,
         destination,
-        backup: id,
+        attempt,
         work,
         listed,
         done: BTreeMap::new(),
         fresh: BTreeSet::new(),
+        _job: root.server().begin_import(),
     };
     for table in &todo {
         if root
@@ -93,6 +94,7 @@ pub async fn restore(
             .clone_snapshot(&table.snapshot, &table.target, None)
             .await?;
     }
+    root.tell_all().await;
     // Those of tables that an earlier attempt has made, too.
     for snapshot in &snapshots {
         root.master().delete_snapshot(snapshot).await?;
@@ -105,7 +107,7 @@ fn wanted(record: &Record, only: Option<&TableName>, target: Option<&TableName>)
     for (index, table) in (0..).zip(&record.tables) {
         let decoded = stele_catalog::record::decode_table(&table.table);
         let (schema, _) =
-            decoded.map_err(|why| damaged(&crate::paths::record(record.id), format!("a table: {why}")))?;
+            decoded.map_err(|why| damaged(&crate::paths::record(record.attempt()), format!("a table: {why}")))?;
         if only.is_some_and(|only| *only != schema.name) {
             continue;
         }
@@ -154,7 +156,7 @@ fn is_restored(root: &DataRoot, wanted: &Wanted) -> Result<bool> {
 async fn lists(destination: &Destination, record: &Record) -> Result<BTreeMap<StoredFile, ListedFile>> {
     let mut files = BTreeMap::new();
     for number in 0..record.lists {
-        for listed in destination.list(record.id, number).await? {
+        for listed in destination.list(record.attempt(), number).await? {
             files.extend(listed.stored().map(|stored| (stored, listed)));
         }
     }
@@ -165,13 +167,15 @@ async fn lists(destination: &Destination, record: &Record) -> Result<BTreeMap<St
 struct Importing<'a> {
     root: &'a DataRoot,
     destination: &'a Destination,
-    backup: u64,
+    attempt: u64,
     work: &'a Arc<Work>,
     listed: BTreeMap<StoredFile, ListedFile>,
     /// Files that are here. Several tables may share them.
     done: BTreeMap<StoredFile, Restored>,
     /// New files that no snapshot holds yet.
     fresh: BTreeSet<StoredFile>,
+    /// Where servers share the data root, keeps the sweep from the files.
+    _job: ImportJob,
 }
 
 impl Importing<'_> {
@@ -180,7 +184,7 @@ impl Importing<'_> {
         self.work.begin("reading the tablets of a table")?;
         let (mut needed, mut epoch) = (BTreeSet::new(), 0);
         for part in 0..wanted.table.parts {
-            for manifest in self.destination.part(self.backup, wanted.index, part).await?.tablets {
+            for manifest in self.destination.part(self.attempt, wanted.index, part).await?.tablets {
                 needed.extend(manifest.stored());
                 epoch = epoch.max(manifest.epoch).max(manifest.flushed_through().epoch().0);
             }
@@ -250,7 +254,7 @@ impl Importing<'_> {
 
     /// Lists the tablets of a table, and records them as a snapshot.
     async fn record(&mut self, wanted: &Wanted, epoch: u32) -> Result<()> {
-        let id = self.root.master().new_snapshot_id().await?;
+        let id = self.root.master().begin_import().await?;
         let mut import = self.root.server().import_snapshot(id);
         let mut listed = Ok(());
         for part in 0..wanted.table.parts {
@@ -261,9 +265,16 @@ impl Importing<'_> {
         }
         if let Err(error) = listed {
             import.abandon().await;
+            self.root.master().abandon_import(id).await;
             return Err(error);
         }
-        let files = import.finish().await?;
+        let files = match import.finish().await {
+            Ok(files) => files,
+            Err(error) => {
+                self.root.master().abandon_import(id).await;
+                return Err(error.into());
+            }
+        };
         let entry = SnapshotEntry {
             id: SnapshotId(id.0),
             name: (wanted.snapshot.namespace.clone(), wanted.snapshot.name.clone()),
@@ -290,7 +301,7 @@ impl Importing<'_> {
         epoch: u32,
         import: &mut stele_tabletserver::SnapshotImport,
     ) -> Result<()> {
-        for mut manifest in self.destination.part(self.backup, wanted.index, part).await?.tablets {
+        for mut manifest in self.destination.part(self.attempt, wanted.index, part).await?.tablets {
             renumber(&mut manifest, epoch, &self.done)?;
             // From here on the import holds them.
             for file in manifest.stored() {

@@ -1,31 +1,56 @@
-//! The data root of a running server.
+//! The data root of a running server, or of the cluster that a server leads.
 //!
 //! Backups are made of it and restored into it.
 
 use crate::error::{BackupError, Result};
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use stele_catalog::Catalog;
+use stele_client::ServiceResult;
 use stele_env::Env;
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_tabletserver::TabletServer;
 
-/// A data root that one server owns.
+/// Completes when all servers of a cluster know the changes of the catalog so far.
+pub type Barrier = Arc<dyn Fn() -> BoxFuture<'static, ServiceResult<()>> + Send + Sync>;
+
+/// A data root, as the server sees it that changes its catalog.
 pub struct DataRoot {
     env: Env,
     catalog: Arc<Catalog>,
     master: Arc<Master>,
     server: Arc<TabletServer>,
+    /// In a cluster.
+    barrier: Option<Barrier>,
 }
 
 impl DataRoot {
-    /// Of a running server.
+    /// Of a running server, or of the leader of a cluster in its term.
     pub fn new(env: Env, catalog: Arc<Catalog>, master: Arc<Master>, server: Arc<TabletServer>) -> DataRoot {
         DataRoot {
             env,
             catalog,
             master,
             server,
+            barrier: None,
+        }
+    }
+
+    /// The same of a cluster, whose servers follow the catalog.
+    pub fn with_barrier(self, barrier: Barrier) -> DataRoot {
+        DataRoot {
+            barrier: Some(barrier),
+            ..self
+        }
+    }
+
+    /// Waits until all servers know the tables that there are.
+    pub(crate) async fn tell_all(&self) {
+        if let Some(barrier) = &self.barrier
+            && let Err(error) = barrier().await
+        {
+            tracing::warn!(%error, "some servers do not know restored tables yet");
         }
     }
 

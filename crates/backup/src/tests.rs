@@ -2,7 +2,9 @@
 
 mod crashes;
 mod deletion;
+mod digests;
 mod node;
 mod round_trip;
 mod state;
 mod stopping;
+mod two_writers;

@@ -1,6 +1,7 @@
 //! The works of a server.
 //!
-//! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that ordered it is gone. It ends early when it is called off.
+//! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that
+//! ordered it is gone. It ends early when it is called off. In a cluster the leader does the works. With its term they end.
 
 use crate::create::{create, delete_snapshots};
 use crate::delete::delete;
@@ -25,6 +26,8 @@ use stele_types::{ErrorKind, TableName};
 
 /// Ended works whose outcomes are kept.
 const ENDED_KEPT: usize = 64;
+/// Numbers of works of one term.
+const TERM_SHIFT: u32 = 20;
 /// Most tables that a list of backups shows, over all of them.
 const SHOWN_TABLES_MAX: usize = 10_000;
 
@@ -47,18 +50,42 @@ struct Works {
     last: u64,
     running: Option<(u64, Arc<Work>)>,
     ended: BTreeMap<u64, BackupWork>,
+    /// The term of the leader is over.
+    is_over: bool,
 }
 
 impl Backups {
     /// Of a data root; `open` opens destinations.
     pub fn new(root: DataRoot, open: OpenDestination) -> Arc<Backups> {
+        Backups::numbered_from(root, open, 0)
+    }
+
+    /// Of the data root of a cluster, for one term of its leader: works of other terms have other numbers.
+    pub fn of_term(root: DataRoot, open: OpenDestination, term: u64) -> Arc<Backups> {
+        Backups::numbered_from(root, open, term.wrapping_shl(TERM_SHIFT))
+    }
+
+    fn numbered_from(root: DataRoot, open: OpenDestination, last: u64) -> Arc<Backups> {
+        let works = Works {
+            last,
+            ..Works::default()
+        };
         Arc::new_cyclic(|this| Backups {
             root: Arc::new(root),
             open,
-            works: Mutex::default(),
+            works: Mutex::new(works),
             opened: tokio::sync::Mutex::default(),
             this: this.clone(),
         })
+    }
+
+    /// Calls off the work that runs, and begins none any more.
+    pub fn end_term(&self) {
+        let mut works = self.works.lock();
+        works.is_over = true;
+        if let Some((_, work)) = &works.running {
+            work.cancel();
+        }
     }
 
     async fn destination(&self, destination: BackupDestination, make: bool) -> Result<Destination> {
@@ -83,7 +110,8 @@ impl Backups {
         let destination = self.destination(order.destination, make).await?;
         match order.task {
             BackupTask::Create { tables } => {
-                create(&self.root, &destination, &order.backup, &tables, work).await?;
+                let tables = (&tables[..], order.digests);
+                create(&self.root, &destination, &order.backup, tables, work).await?;
                 Ok(BackupOutcome::default())
             }
             BackupTask::Restore { table, target } => {
@@ -98,7 +126,7 @@ impl Backups {
                     ..BackupOutcome::default()
                 })
             }
-            BackupTask::Verify => verify(&destination, &order.backup, work).await,
+            BackupTask::Verify => verify(&destination, &order.backup, order.digests, work).await,
             BackupTask::Delete => {
                 // Snapshots that a creation has left go first: the name is not known any more afterwards.
                 let state = destination.state().await?;
@@ -139,6 +167,10 @@ impl BackupAdmin for Backups {
         let work = Work::new(self.root.env().clone(), order.bytes_per_second, order.parallel);
         let number = {
             let mut works = self.works.lock();
+            if works.is_over {
+                let message = "this server does not lead the cluster any more";
+                return Err(ServiceError::new(ErrorKind::Unavailable, message));
+            }
             if let Some((running, _)) = &works.running {
                 let message = format!("work {running} on backups runs; the server does one at a time");
                 return Err(ServiceError::new(ErrorKind::Unavailable, message));
@@ -168,7 +200,9 @@ impl BackupAdmin for Backups {
             });
         }
         let ended = works.ended.get(&number).cloned();
-        ended.ok_or_else(|| ServiceError::not_found(format!("there is no work {number} on backups")))
+        let message =
+            "on backups: since then the server was started, or another leads the cluster. The same order continues it";
+        ended.ok_or_else(|| ServiceError::not_found(format!("there is no work {number} {message}")))
     }
 
     fn cancel(&self, number: u64) -> ServiceResult<()> {
@@ -188,7 +222,7 @@ impl BackupAdmin for Backups {
         let (mut shown, mut backups) = (0, Vec::with_capacity(entries.len()));
         for entry in entries {
             let tables = match entry.is_complete() && shown < SHOWN_TABLES_MAX {
-                true => tables_of(&destination, entry.id).await?,
+                true => tables_of(&destination, entry.attempt()).await?,
                 false => Vec::new(),
             };
             shown += tables.len();
@@ -198,8 +232,8 @@ impl BackupAdmin for Backups {
     }
 }
 
-async fn tables_of(destination: &Destination, backup: u64) -> Result<Vec<TableName>> {
-    let record = match destination.record(backup).await {
+async fn tables_of(destination: &Destination, attempt: u64) -> Result<Vec<TableName>> {
+    let record = match destination.record(attempt).await {
         Ok(record) => record,
         // The list is wanted most when something is damaged; `verify` names it.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(Vec::new()),

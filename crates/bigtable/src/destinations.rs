@@ -107,6 +107,7 @@ fn order(request: pb::BeginBackupWorkRequest) -> Result<BackupOrder, Status> {
         task,
         bytes_per_second: Some(request.bytes_per_second).filter(|rate| *rate > 0),
         parallel: request.parallel,
+        digests: request.digests,
     })
 }
 

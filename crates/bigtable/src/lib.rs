@@ -23,6 +23,7 @@
 mod access_rules;
 mod accounting;
 mod app_profiles;
+mod automated;
 mod backup_data;
 mod backups;
 mod callers;

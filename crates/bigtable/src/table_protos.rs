@@ -1,5 +1,6 @@
 //! Translates tables between the admin API and the service interface.
 
+use crate::automated::{self, automated, automated_proto};
 use crate::backup_data::TableData;
 use crate::families::{family_proto, gc_rule, new_family, value_type};
 use crate::limits::Element;
@@ -12,7 +13,9 @@ use crate::times::TableTime;
 use std::collections::HashMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, TableUpdate};
 use stele_types::limits::{FAMILIES_MAX, INITIAL_SPLITS_MAX};
-use stele_types::{Compression, DeleteRule, Family, GcRule, TableName, TableSchema, TimeUnit, ValueType};
+use stele_types::{
+    AutomatedBackups, Compression, DeleteRule, Family, GcRule, TableName, TableSchema, TimeUnit, ValueType,
+};
 use tonic::Status;
 
 /// `Table.TimestampGranularity`. The published Rust definition lacks the last one.
@@ -21,11 +24,10 @@ const GRANULARITY_MILLIS: i32 = 1;
 const GRANULARITY_MICROS: i32 = 2;
 
 /// Fields of a table that exist in the API and are not implemented: setting one is refused, because accepting it would
-/// promise backups or streams that never come.
-const UNIMPLEMENTED_FIELDS: [&str; 5] = [
+/// promise streams or storage that never come.
+const UNIMPLEMENTED_FIELDS: [&str; 4] = [
     "change_stream_config",
     "row_key_schema",
-    "automated_backup_policy",
     "tiered_storage_config",
     "column_families",
 ];
@@ -36,6 +38,7 @@ pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequ
     check_table_id(&request.table_id)?;
     let table = request.table.unwrap_or_default();
     refuse_unimplemented(&table)?;
+    let automated_backups = automated(&table)?;
     let granularity = match table.granularity {
         GRANULARITY_UNSPECIFIED | GRANULARITY_MILLIS => 1_000,
         GRANULARITY_MICROS => 1,
@@ -57,6 +60,7 @@ pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequ
         families: new_families(table.column_families)?,
         initial_splits: request.initial_splits.into_iter().map(|split| split.key).collect(),
         compression: Compression::Lz4,
+        automated_backups,
         front_end_data: Vec::new(),
     })
 }
@@ -81,7 +85,6 @@ fn refuse_unimplemented(table: &admin::Table) -> Result<(), Status> {
     let set = [
         ("change_stream_config", table.change_stream_config.is_some()),
         ("row_key_schema", table.row_key_schema.is_some()),
-        ("automated_backup_policy", table.automated_backup_config.is_some()),
         ("tiered_storage_config", table.tiered_storage_config.is_some()),
     ];
     match set.iter().find(|(_, set)| *set) {
@@ -94,21 +97,37 @@ fn unimplemented_field(field: &str) -> Status {
     Status::unimplemented(format!("Table.{field} is not implemented"))
 }
 
-/// The change of a table that a request describes. A request without a mask is refused.
-pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<TableUpdate, Status> {
+/// Whether a change needs the present policy for automated backups: it changes fields of that.
+pub(crate) fn changes_policy(paths: &[String]) -> bool {
+    let field = |path: &String| path.split_once('.').is_some_and(|(field, _)| field == automated::FIELD);
+    paths.iter().any(field)
+}
+
+/// The change of a table that a request describes. A request without a mask is refused. `policy` is the present one for automated
+/// backups.
+pub(crate) fn table_update(
+    table: &admin::Table,
+    paths: &[String],
+    policy: Option<AutomatedBackups>,
+) -> Result<TableUpdate, Status> {
     if paths.is_empty() {
         return Err(invalid("UpdateTableRequest.UpdateMask required for table update"));
     }
     let mut update = TableUpdate::default();
+    let mut of_policy = Vec::new();
     for path in paths {
         let field = path.split('.').next().unwrap_or(path);
         match field {
             "deletion_protection" => update.deletion_protection = Some(table.deletion_protection),
+            automated::FIELD => of_policy.push(path.split_once('.').map_or("", |(_, field)| field)),
             _ if UNIMPLEMENTED_FIELDS.contains(&field) => return Err(unimplemented_field(field)),
             _ => {
                 return Err(invalid(format!("incorrect path in UpdateMask; got: {path}")));
             }
         }
+    }
+    if !of_policy.is_empty() {
+        update.automated_backups = Some(automated::changed(table, &of_policy, policy)?);
     }
     Ok(update)
 }
@@ -208,6 +227,7 @@ pub(crate) fn table_proto(instance: &InstanceName, schema: &TableSchema) -> admi
             .collect(),
         granularity,
         deletion_protection: schema.deletion_protection,
+        automated_backup_config: schema.automated_backups.map(automated_proto),
         restore_info: TableData::of(&schema.front_end_data)
             .restored
             .map(|from| admin::RestoreInfo {

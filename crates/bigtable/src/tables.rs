@@ -11,7 +11,7 @@ use crate::pb::admin::table::cluster_state::ReplicationState;
 use crate::pb::admin::table::{ClusterState, View};
 use crate::pb::longrunning::Operation;
 use crate::status::{invalid, not_found, status};
-use crate::table_protos::{family_change, new_table, shown_bytes, table_proto, table_update};
+use crate::table_protos::{changes_policy, family_change, new_table, shown_bytes, table_proto, table_update};
 use stele_types::{ErrorKind, RowRange, TableSchema};
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_64;
@@ -85,7 +85,11 @@ pub(crate) async fn update_table(
         .ok_or_else(|| invalid("UpdateTableRequest.table must be set"))?;
     let table = TableResource::parse(&proto.name)?;
     let paths = request.update_mask.unwrap_or_default().paths;
-    let update = table_update(&proto, &paths)?;
+    let policy = match changes_policy(&paths) {
+        true => context.schema(&table)?.automated_backups,
+        false => None,
+    };
+    let update = table_update(&proto, &paths, policy)?;
     let start_time = Some(context.timestamp());
     let updated = context.admin.update_table(&table.name, update).await;
     let schema = updated.map_err(|error| table_status(&table, error))?;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_assignment::Assignment;
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
-use stele_types::{Resource, RowRange, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, Resource, RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// Result of a catalog operation.
 pub type Result<T> = std::result::Result<T, CatalogError>;
@@ -159,12 +159,22 @@ impl Catalog {
 
     /// Makes a table with its tablets. Their manifests exist already.
     pub async fn create_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
+        self.create_table_with_rules(schema, tablets, &[]).await
+    }
+
+    /// The same, and access rules of the table in the same transaction: nobody finds it without them.
+    pub async fn create_table_with_rules(
+        &self,
+        schema: TableSchema,
+        tablets: Vec<(TabletId, RowRange)>,
+        rules: &[AccessRule],
+    ) -> Result<()> {
         if self.view().table(&schema.name).is_some() {
             return Err(CatalogError::TableExists(schema.name));
         }
         let (id, name) = (schema.id, schema.name.clone());
         let made: Vec<TabletId> = tablets.iter().map(|(tablet, _)| *tablet).collect();
-        let outcome = self.put_table(schema, tablets).await;
+        let outcome = self.put_table(schema, tablets, rules).await;
         let refused = match &outcome {
             Err(CatalogError::Coord(error)) => !error.is_ambiguous(),
             Err(CatalogError::Conflict { .. }) => true,
@@ -177,7 +187,12 @@ impl Catalog {
         outcome
     }
 
-    async fn put_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
+    async fn put_table(
+        &self,
+        schema: TableSchema,
+        tablets: Vec<(TabletId, RowRange)>,
+        rules: &[AccessRule],
+    ) -> Result<()> {
         let entries = self.put_tablets(schema.id, &tablets).await?;
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
@@ -195,7 +210,13 @@ impl Catalog {
                 value: record::encode(&NamespaceRecord::default()),
             });
         }
+        let resource = Resource::Table(schema.name.clone());
+        if let Some((condition, write)) = self.rules_come(&resource, rules) {
+            conditions.push(condition);
+            writes.push(write);
+        }
         let version = self.commit(conditions, writes).await?;
+        self.rules_came(&resource, rules, version);
         let name = schema.name.clone();
         let entry = TableEntry::new(Arc::new(schema), version, entries).map_err(|detail| CatalogError::Corruption {
             key: record::table_key(&name),
@@ -527,6 +548,7 @@ impl Catalog {
                 entries.push(self.new_entry(*id, range, found.version));
             }
         }
+        self.read_rules(&Resource::Table(schema.name.clone())).await?;
         let name = schema.name.clone();
         let entry = Arc::new(TableEntry::new(Arc::new(schema), version, entries).map_err(corruption)?);
         self.change(|view| {

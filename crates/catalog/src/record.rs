@@ -15,8 +15,8 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Deletes, Durability, Family, FamilyId, GcRule, GroupId, GroupOptions,
-    KeepDeleted, LocalityGroup, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    AggregateKind, AutomatedBackups, Compression, DeleteRule, Deletes, Durability, Family, FamilyId, GcRule, GroupId,
+    GroupOptions, KeepDeleted, LocalityGroup, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 /// Version byte of every record that any program can serve.
@@ -86,6 +86,18 @@ struct TableRecord {
     tablet_set: u64,
     #[prost(bool, tag = "18")]
     read_only: bool,
+    /// A program that does not know it makes no backups.
+    #[prost(message, optional, tag = "19")]
+    automated_backups: Option<AutomatedRecord>,
+}
+
+/// Backups that the server makes by itself.
+#[derive(Clone, PartialEq, Message)]
+struct AutomatedRecord {
+    #[prost(int64, tag = "1")]
+    retention_micros: i64,
+    #[prost(int64, tag = "2")]
+    frequency_micros: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -284,6 +296,10 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
         no_row_cache: !schema.row_cache,
         disabled: !schema.enabled,
         read_only: schema.read_only,
+        automated_backups: schema.automated_backups.map(|automated| AutomatedRecord {
+            retention_micros: automated.retention_micros,
+            frequency_micros: automated.frequency_micros,
+        }),
         tablet_set: if tablet_set == schema.id { 0 } else { tablet_set.0 },
         front_end_data: schema.front_end_data.clone(),
     };
@@ -379,6 +395,10 @@ fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
         groups,
         tablet_bytes_max: record.tablet_bytes_max,
         row_cache: !record.no_row_cache,
+        automated_backups: record.automated_backups.map(|automated| AutomatedBackups {
+            retention_micros: automated.retention_micros,
+            frequency_micros: automated.frequency_micros,
+        }),
         front_end_data: record.front_end_data,
     })
 }

@@ -82,6 +82,9 @@ struct CreateArgs {
     /// A table, as instance/table; may be repeated [default: all tables]
     #[arg(long = "table", value_name = "TABLE")]
     tables: Vec<TableRef>,
+    /// Note a digest of the rows of each table, for `verify --digest`. All rows are read once more
+    #[arg(long)]
+    digest: bool,
     #[command(flatten)]
     pace: PaceArgs,
     #[command(flatten)]
@@ -122,6 +125,9 @@ struct VerifyArgs {
     /// The name of the backup
     #[arg(long, value_name = "NAME")]
     backup: String,
+    /// Also read the rows of each table, and compare their digest with the one noted by `create --digest`
+    #[arg(long)]
+    digest: bool,
     #[command(flatten)]
     pace: PaceArgs,
     #[command(flatten)]
@@ -155,6 +161,7 @@ async fn create(args: CreateArgs) -> Result<ExitCode> {
     let tables = args.tables.iter().map(|table| client.table_name(table));
     let order = BeginBackupWorkRequest {
         tables: tables.collect(),
+        digests: args.digest,
         ..order(CREATE, &args.destination, &args.backup, Some(&args.pace))?
     };
     let done = carry_out(&client, order, "copied").await?;
@@ -204,7 +211,10 @@ async fn restore(args: RestoreArgs) -> Result<ExitCode> {
 
 async fn verify(args: VerifyArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    let order = order(VERIFY, &args.destination, &args.backup, Some(&args.pace))?;
+    let order = BeginBackupWorkRequest {
+        digests: args.digest,
+        ..order(VERIFY, &args.destination, &args.backup, Some(&args.pace))?
+    };
     let done = carry_out(&client, order, "verified").await?;
     if done.damage.is_empty() {
         let (files, bytes) = (count(done.files, "file"), show_bytes(done.bytes));
@@ -266,11 +276,17 @@ async fn carry_out(client: &Client, order: BeginBackupWorkRequest, verb: &'stati
     for attempt in 0..ORDERS_MAX {
         let begun = client.begin_backup_work(order.clone()).await?;
         let Some(done) = follow(client, begun.number, &mut progress).await? else {
-            progress.say("the server was started again; the work is ordered once more");
+            progress.say("the server was started again, or another leads the cluster; the work is ordered once more");
             continue;
         };
-        let is_repeated_delete = attempt > 0 && order.task == DELETE && done.code == Code::NotFound as u32;
-        if done.code != 0 && !is_repeated_delete {
+        // The former work may have done it.
+        let is_done_before = attempt > 0
+            && match order.task {
+                CREATE => done.code == Code::AlreadyExists as u32,
+                DELETE => done.code == Code::NotFound as u32,
+                _ => false,
+            };
+        if done.code != 0 && !is_done_before {
             progress.finish();
             bail!("{}", done.error);
         }

@@ -1,7 +1,7 @@
 //! Backups at destinations outside of the data root, as front ends order them.
 //!
 //! A backup is made by a *work* of the server: it takes as long as copying takes, and goes on when the client that ordered it
-//! is gone. The server does one work at a time. An interrupted work is continued by the same order.
+//! is gone. The server does one work at a time; in a cluster it is the leader. An interrupted work is continued by the same order.
 
 use crate::error::{ServiceError, ServiceResult};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ impl std::fmt::Debug for BackupDestination {
 }
 
 /// What to do at a destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BackupTask {
     /// Makes a backup, or completes one that was begun under this name.
     Create {
@@ -44,7 +44,7 @@ pub enum BackupTask {
 }
 
 /// An order of work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOrder {
     /// Where.
     pub destination: BackupDestination,
@@ -56,10 +56,13 @@ pub struct BackupOrder {
     pub bytes_per_second: Option<u64>,
     /// Files that are copied concurrently; 0 for the server's default.
     pub parallel: u32,
+    /// Digests of the rows: a creation notes them, and a verification compares with those.
+    #[serde(default)]
+    pub digests: bool,
 }
 
 /// How far a work is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupProgress {
     /// The step that runs, in words.
     pub step: String,
@@ -80,7 +83,7 @@ pub struct BackupProgress {
 /// A work that runs, or has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupWork {
-    /// Its number on this server since its start.
+    /// Its number on this server since its start, or in the term of a leader.
     pub number: u64,
     /// How far it is.
     pub progress: BackupProgress,
@@ -89,7 +92,7 @@ pub struct BackupWork {
 }
 
 /// The result of a work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOutcome {
     /// Tables that were restored.
     pub tables: Vec<TableName>,
@@ -100,7 +103,7 @@ pub struct BackupOutcome {
 }
 
 /// A backup at a destination.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupInfo {
     /// Its name.
     pub name: String,
@@ -136,6 +139,6 @@ pub trait BackupAdmin: Send + Sync + 'static {
 
 /// The error of a server that cannot make backups.
 pub(crate) fn no_backups() -> ServiceError {
-    let message = "this server makes no backups at destinations: servers of a cluster do not make them yet";
+    let message = "this server makes no backups at destinations";
     ServiceError::new(ErrorKind::Unimplemented, message)
 }

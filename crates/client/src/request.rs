@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Deletes, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet, RowWrites, TableId,
-    TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    AutomatedBackups, Compression, DeleteRule, Deletes, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet,
+    RowWrites, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -161,6 +161,9 @@ pub struct NewTable {
     pub initial_splits: Vec<Bytes>,
     /// Block compression of the default locality group.
     pub compression: Compression,
+    /// Backups that the server makes by itself.
+    #[serde(default)]
+    pub automated_backups: Option<AutomatedBackups>,
     /// Data that the front end gets back verbatim.
     pub front_end_data: Vec<u8>,
 }
@@ -304,6 +307,9 @@ pub struct TableUpdate {
     pub row_cache: Option<bool>,
     /// Bytes of files at which a tablet is split; 0 for the server's.
     pub tablet_bytes_max: Option<u64>,
+    /// Backups that the server makes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub automated_backups: Option<Option<AutomatedBackups>>,
     /// Data that the front end gets back verbatim.
     pub front_end_data: Option<Vec<u8>>,
 }

@@ -202,6 +202,12 @@ pub trait TabletControl: Send + Sync + 'static {
     /// Lists the files of a snapshot, with the number of its parts, once more, as those of another one.
     async fn copy_snapshot(&self, from: (SnapshotId, u32), to: SnapshotId) -> ServiceResult<SnapshotFiles>;
 
+    /// Parts of a snapshot are about to be written, by another than [`TabletControl::take_snapshot`]. They must stay until the
+    /// catalog names the snapshot, or [`TabletControl::drop_snapshot`] gives it up.
+    fn expect_snapshot(&self, snapshot: SnapshotId) {
+        let _ = snapshot;
+    }
+
     /// Gives up the files of a snapshot, with the number of its parts, that the catalog does not name, or not any more.
     async fn drop_snapshot(&self, snapshot: SnapshotId, parts: u32);
 

@@ -1,6 +1,7 @@
 //! Administration from any server: calls go to the leader.
 
 use crate::admin_calls::AdminCall;
+use crate::backup_calls::{self, BackupCall, Begun, SentWork};
 use crate::codec;
 use crate::election;
 use crate::local::Local;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{
-    ClusterStatus, CompactionState, FamilyChange, GroupChange, NewSnapshot, NewTable, ServiceError, ServiceResult,
-    SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
+    BackupDestination, BackupInfo, BackupOrder, BackupWork, ClusterStatus, CompactionState, FamilyChange, GroupChange,
+    NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate,
+    TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
 use stele_types::{ErrorKind, RowRange, ServerId, TableName, TableSchema, TabletId};
@@ -229,6 +231,24 @@ impl TableAdmin for ClusterAdmin {
 
     async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
         self.ask(&Request::Cluster(ClusterCall::Drain { server, drains })).await
+    }
+
+    async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
+        let begun: Begun = self.ask(&Request::Backups(BackupCall::Begin(order))).await?;
+        begun.map_err(backup_calls::received)
+    }
+
+    async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
+        let work: SentWork = self.ask(&Request::Backups(BackupCall::Work(number))).await?;
+        Ok(work.into())
+    }
+
+    async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {
+        codec::result(self.ask(&Request::Backups(BackupCall::Cancel(number))).await?)
+    }
+
+    async fn list_backups(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {
+        self.ask(&Request::Backups(BackupCall::List(destination))).await
     }
 
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {

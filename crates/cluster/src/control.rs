@@ -420,6 +420,10 @@ impl TabletControl for ClusterControl {
         self.copy(from, to).await
     }
 
+    fn expect_snapshot(&self, snapshot: SnapshotId) {
+        self.taking.lock().insert(snapshot);
+    }
+
     async fn drop_snapshot(&self, snapshot: SnapshotId, _: u32) {
         // The sweep deletes its parts, and files that nothing else names.
         self.taking.lock().remove(&snapshot);

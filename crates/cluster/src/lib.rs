@@ -21,6 +21,7 @@
 mod access;
 mod admin;
 mod admin_calls;
+mod backup_calls;
 mod codec;
 mod control;
 mod election;

@@ -305,7 +305,7 @@ impl Local {
             Request::Tablets(call) => {
                 tablet_answers::answer(&self.server, |tablets| self.keep_closed(tablets), call).await
             }
-            request @ (Request::Admin(_) | Request::Cluster(_)) => match self.leader() {
+            request @ (Request::Admin(_) | Request::Cluster(_) | Request::Backups(_)) => match self.leader() {
                 Some(leader) => leader.answer(request).await,
                 None => Err(ServiceError::new(
                     ErrorKind::Unavailable,

@@ -1,6 +1,7 @@
 //! Control calls between servers, as JSON (`docs/formats/cluster.md`).
 
 use crate::admin_calls::AdminCall;
+use crate::backup_calls::BackupCall;
 use crate::tablet_calls::TabletCall;
 use serde::{Deserialize, Serialize};
 use stele_client::{Assignment, Closing};
@@ -53,6 +54,8 @@ pub(crate) enum Request {
     Admin(AdminCall),
     /// To the leader: a call about the cluster.
     Cluster(ClusterCall),
+    /// To the leader: a call about backups at destinations.
+    Backups(BackupCall),
 }
 
 impl Request {
@@ -60,6 +63,7 @@ impl Request {
     pub(crate) fn audited(&self) -> Option<(&'static str, Resource)> {
         match self {
             Request::Admin(call) => call.audited(),
+            Request::Backups(call) => call.audited(),
             Request::Cluster(ClusterCall::Move { .. }) => Some(("move_tablet", Resource::Cluster)),
             Request::Cluster(ClusterCall::Drain { .. }) => Some(("drain_server", Resource::Cluster)),
             _ => None,

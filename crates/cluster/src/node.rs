@@ -17,6 +17,7 @@ use crate::term::{self, Places};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
+use stele_backup::OpenDestination;
 use stele_catalog::{Catalog, CatalogError};
 use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError};
@@ -54,6 +55,8 @@ pub struct ClusterOptions {
     pub checks_rights: bool,
     /// Writes the calls that other servers forward to the audit log.
     pub forwarded: Option<Arc<Forwarded>>,
+    /// Opens destinations of backups, while the server leads. Every server must reach them.
+    pub destinations: OpenDestination,
 }
 
 /// The storage of a server.
@@ -191,7 +194,7 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let (sweep, merge) = (options.sweep, options.merge);
+    let (sweep, merge, destinations) = (options.sweep, options.merge, options.destinations.clone());
     let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
@@ -200,6 +203,7 @@ pub async fn join(
         data: storage.data,
         sweep,
         merge,
+        destinations,
     };
     env.spawn(
         "election",

@@ -56,7 +56,7 @@ pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, ended: TermEnd) {
         let round = tokio::select! {
             biased;
             round = sweep.round(&leader.data, env.now(), &*leader) => round,
-            _ = ended.wait_for(|ended| *ended) => return,
+            () = ended.clone() => return,
         };
         match round {
             Ok(Round::Swept {

@@ -1,6 +1,7 @@
 //! Terms of leadership: from an election to its end.
 
 use crate::admin_calls;
+use crate::backup_calls;
 use crate::codec;
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
@@ -18,6 +19,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_backup::{Backups, DataRoot, OpenDestination};
+use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult};
 use stele_coord::election::election_key;
 use stele_coord::{Coord, CoordError, Leadership, Write, campaign};
@@ -38,6 +41,8 @@ pub(crate) struct Places {
     pub(crate) data: Arc<dyn Storage>,
     pub(crate) sweep: SweepPace,
     pub(crate) merge: MergePace,
+    /// Opens destinations of backups.
+    pub(crate) destinations: OpenDestination,
 }
 
 /// The calls to the leader during one term.
@@ -45,6 +50,7 @@ struct Term {
     master: Arc<Master>,
     control: Arc<ClusterControl>,
     leader: Arc<Leader>,
+    backups: Arc<Backups>,
 }
 
 #[async_trait]
@@ -84,6 +90,7 @@ impl LeaderCalls for Term {
                 self.leader.commit(vec![write]).await?;
                 codec::encode(&())
             }
+            Request::Backups(call) => backup_calls::answer(&self.backups, call).await,
             _ => Err(ServiceError::new(ErrorKind::Internal, "not a call to a leader")),
         }
     }
@@ -139,6 +146,7 @@ async fn lead(
     tracing::info!(server = %local.peers.own(), term = leadership.version(), "this server leads the cluster");
     let master = Master::new(local.env.clone(), catalog.clone(), control.clone());
     master.start_splitting();
+    let backups = backups(local, places, (&catalog, &control, &master), leadership.version());
     let leader = Leader::new(
         local.clone(),
         (coord.clone(), catalog),
@@ -162,10 +170,28 @@ async fn lead(
         master,
         control,
         leader,
+        backups: backups.clone(),
     })));
     let outcome = until_over(local, &**coord, leadership).await;
+    backups.end_term();
     let _ = end.send(());
     outcome
+}
+
+/// Backups of the cluster, made by this leader.
+fn backups(
+    local: &Arc<Local>,
+    places: &Places,
+    (catalog, control, master): (&Arc<Catalog>, &Arc<ClusterControl>, &Arc<Master>),
+    term: u64,
+) -> Arc<Backups> {
+    let (following, control) = (local.catalog.clone(), control.clone());
+    let barrier = move || {
+        let (following, control) = (following.clone(), control.clone());
+        async move { control.barrier(following.applied()).await }.boxed()
+    };
+    let root = DataRoot::new(local.env.clone(), catalog.clone(), master.clone(), local.server.clone());
+    Backups::of_term(root.with_barrier(Arc::new(barrier)), places.destinations.clone(), term)
 }
 
 /// Completes when another leads, or nobody.

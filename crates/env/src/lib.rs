@@ -80,6 +80,50 @@ impl std::fmt::Debug for Env {
     }
 }
 
+/// A runtime whose wall clock stands still.
+struct Standing {
+    runtime: Arc<dyn Runtime>,
+    wall_micros: i64,
+}
+
+impl Runtime for Standing {
+    fn now(&self) -> Duration {
+        self.runtime.now()
+    }
+
+    fn wall_micros(&self) -> i64 {
+        self.wall_micros
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.runtime.random_u64()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.runtime.sleep(duration)
+    }
+
+    fn spawn(&self, priority: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.runtime.spawn(priority, name, task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        self.runtime.run_blocking(work);
+    }
+
+    fn spawn_here(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.runtime.spawn_here(name, task);
+    }
+
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
+        self.runtime.connect(address)
+    }
+
+    fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
+        self.runtime.listen(address)
+    }
+}
+
 /// The deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
@@ -96,6 +140,16 @@ impl Env {
             planted: planted::Planted::default(),
             connector: None,
         }
+    }
+
+    /// The same environment, whose wall clock stands still: for readers of data as of a moment.
+    #[must_use]
+    pub fn with_wall_clock_at(mut self, wall_micros: i64) -> Self {
+        self.runtime = Arc::new(Standing {
+            runtime: self.runtime,
+            wall_micros,
+        });
+        self
     }
 
     /// The same environment, which connects to servers in another way.

@@ -32,6 +32,7 @@ pub(crate) fn schema() -> TableSchema {
         groups: Vec::new(),
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -54,6 +54,7 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: false,
+        automated_backups: None,
         front_end_data: Vec::new(),
     })
 });

@@ -16,7 +16,9 @@ use stele_client::{
     NewTable, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
     TableGroups, TableUpdate,
 };
-use stele_types::{ErrorKind, FamilyId, Kept, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
+use stele_types::{
+    AccessRule, ErrorKind, FamilyId, Kept, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits,
+};
 
 impl Master {
     /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
@@ -93,16 +95,18 @@ impl Master {
             self.abandon(tablets).await;
             return Err(error);
         }
-        self.record_table(schema, tablets).await
+        self.record_table(schema, tablets, &[]).await
     }
 
-    /// Records a new table, whose tablets are served.
+    /// Records a new table, whose tablets are served, with its access rules.
     pub(crate) async fn record_table(
         &self,
         schema: TableSchema,
         tablets: Vec<(TabletId, RowRange)>,
+        rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
-        if let Err(error) = self.catalog.create_table(schema.clone(), tablets.clone()).await {
+        let (made, served) = (schema.clone(), tablets.clone());
+        if let Err(error) = self.catalog.create_table_with_rules(made, served, rules).await {
             // While it is unknown whether the catalog names them, they must stay.
             match error.is_ambiguous() {
                 true => *self.unknown.lock() = Some(Made { schema, tablets }),
@@ -335,7 +339,7 @@ impl TableAdmin for Master {
         front_end_data: Option<Vec<u8>>,
     ) -> ServiceResult<Arc<TableSchema>> {
         let (name, table) = (name.clone(), table.clone());
-        self.carry_out(|master| async move { master.clone_locked(&name, &table, front_end_data).await })
+        self.carry_out(|master| async move { master.clone_locked(&name, &table, front_end_data, &[]).await })
             .await
     }
 

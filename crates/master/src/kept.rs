@@ -2,8 +2,8 @@
 //!
 //! Before a table is deleted, or rows or families of it are dropped, a snapshot of it is taken that expires after a grace. It costs
 //! no space until compactions replace files, and a deletion frees the files when it expires. It is not among the snapshots that
-//! clients list. When the disk is full, and when a snapshot cannot be taken, nothing is kept: dropping a table must
-//! always be possible, and free space then.
+//! clients list. When the disk or the catalog is full, and when a snapshot cannot be taken, nothing is kept: dropping a table
+//! must always be possible, and free space then.
 //!
 //! Invariant: a table is kept before anything of it is dropped.
 
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_catalog::{CatalogError, SnapshotEntry, TableEntry};
 use stele_client::{ServiceError, ServiceResult, SnapshotInfo, SnapshotName};
-use stele_types::{Kept, Resource, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, Kept, Resource, TableName, TableSchema, TabletId};
 
 /// Most snapshots that are kept of tables of one name: a client may drop rows every second. The oldest goes.
 const KEPT_OF_TABLE_MAX: usize = 8;
@@ -43,22 +43,22 @@ impl Master {
         self.find_out_snapshot().await.map_err(from_catalog)?;
         self.replacements.decide_for(&table.schema.name).await?;
         let created_micros = self.env.wall_micros();
-        let id = self.new_snapshot_id().await?;
+        let id = match self.new_snapshot_id().await {
+            Ok(id) => id,
+            Err(error) if error.kind == ErrorKind::ResourceExhausted => return not_kept(table, &error),
+            Err(error) => return Err(error),
+        };
         let namespace = table.schema.name.namespace.clone();
         let name = SnapshotName::new(namespace, format!("kept-{:016x}", id.0));
         let expires_micros = Some(created_micros.saturating_add(grace));
         if let Err(error) = self.check_new(&name, &[], expires_micros) {
-            tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
-            return Ok(());
+            return not_kept(table, &error);
         }
         let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
         let count = tablets.len() as u64;
         let files = match self.tablets.take_snapshot(id, tablets, true).await {
             Ok(files) => files,
-            Err(error) => {
-                tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
-                return Ok(());
-            }
+            Err(error) => return not_kept(table, &error),
         };
         let rules = self
             .catalog
@@ -81,7 +81,12 @@ impl Master {
             rules: rules.map(|found| found.rules).unwrap_or_default(),
             version: 0,
         };
-        self.record(entry).await?;
+        match self.record(entry).await {
+            Ok(_) => {}
+            // A later start may find the snapshot: then it expires.
+            Err(error) if self.unknown_snapshot.lock().is_some() => return Err(error),
+            Err(error) => return not_kept(table, &error),
+        }
         self.limit_kept(&table.schema.name).await
     }
 
@@ -152,7 +157,7 @@ impl Master {
         self.kept_entries(namespace).iter().map(|entry| info(entry)).collect()
     }
 
-    /// Makes a deleted table again, with its rules. Within a change.
+    /// Makes a deleted table again, with its rules in the same transaction. Within a change.
     pub(crate) async fn undelete_locked(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
         if self.catalog.view().table(table).is_some() {
             return Err(from_catalog(CatalogError::TableExists(table.clone())));
@@ -163,13 +168,14 @@ impl Master {
         let not_kept = || ServiceError::not_found(format!("no table {table} was deleted that is still kept"));
         let newest = newest.ok_or_else(not_kept)?;
         let name = info(&newest).name.clone();
-        let made = self.clone_locked(&name, table, None).await?;
-        if !newest.rules.is_empty() {
-            let resource = Resource::Table(table.clone());
-            let set = self.catalog.set_rules(&resource, newest.rules.to_vec(), None).await;
-            set.map_err(from_catalog)?;
-        }
+        let made = self.clone_locked(&name, table, None, &newest.rules).await?;
         self.delete_snapshot_locked(&name).await?;
         Ok(made)
     }
+}
+
+/// The change goes on without undoing.
+fn not_kept(table: &TableEntry, error: &ServiceError) -> ServiceResult<()> {
+    tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
+    Ok(())
 }

@@ -9,6 +9,7 @@
 
 mod access;
 pub mod admin;
+mod automated;
 mod backups;
 mod error;
 mod files;

@@ -4,6 +4,7 @@
 //! its caller goes away. Stopped half-way, it could be in storage and not in memory; rows then written to a table that
 //! the next start does not know would be lost.
 
+use crate::automated::Automated;
 use crate::error::from_catalog;
 use crate::replacement::Replacements;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub struct Master {
     pub(crate) replacements: Replacements,
     /// How long deleted tables are kept, in microseconds; 0 for not at all.
     pub(crate) grace_micros: AtomicI64,
+    /// When automated backups are due.
+    pub(crate) automated: Automated,
     /// Makes backups at destinations; set once.
     pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
     /// Itself, for changes that outlive their callers.
@@ -61,6 +64,7 @@ impl Master {
             unknown: parking_lot::Mutex::default(),
             unknown_snapshot: parking_lot::Mutex::default(),
             grace_micros: AtomicI64::new(0),
+            automated: Automated::default(),
             backups: OnceLock::new(),
             this: this.clone(),
         })
@@ -128,8 +132,8 @@ impl Master {
             .await;
     }
 
-    /// Splits tablets that have grown too large, settles catalog changes of unknown outcome, and deletes expired snapshots,
-    /// until the master is dropped.
+    /// Splits tablets that have grown too large, settles catalog changes of unknown outcome, takes automated backups, and deletes
+    /// expired snapshots, until the master is dropped.
     pub fn start_splitting(self: &Arc<Self>) {
         let master = Arc::downgrade(self);
         self.env.spawn_background("split", split_loop(master));
@@ -185,6 +189,7 @@ async fn split_loop(master: Weak<Master>) {
         if let Err(error) = current.delete_expired().await {
             tracing::warn!(%error, "an expired snapshot is not deleted yet");
         }
+        current.back_up_due().await;
         if let Err(error) = current.give_up_kept().await {
             tracing::warn!(%error, "a kept table is not given up yet");
         }

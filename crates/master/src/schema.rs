@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId, TableName, TableSchema,
-    ValueType, limits,
+    AutomatedBackups, Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId,
+    TableName, TableSchema, ValueType, limits,
 };
 
 /// The schema of a new table.
@@ -34,8 +34,10 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: table.automated_backups,
         front_end_data: table.front_end_data,
     };
+    check_automated(schema.automated_backups)?;
     let mut names = Names::new();
     for family in table.families {
         add_family(&mut schema, &mut names, family)?;
@@ -120,10 +122,21 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<
         }
         next.tablet_bytes_max = bytes;
     }
+    if let Some(automated) = update.automated_backups {
+        check_automated(automated)?;
+        next.automated_backups = automated;
+    }
     if let Some(data) = update.front_end_data {
         next.front_end_data = data;
     }
     Ok(next)
+}
+
+fn check_automated(automated: Option<AutomatedBackups>) -> ServiceResult<()> {
+    match automated.and_then(|automated| automated.fault()) {
+        Some(fault) => Err(ServiceError::invalid(fault)),
+        None => Ok(()),
+    }
 }
 
 /// Families by name, so that thousands of changes in one request do not look through thousands of families each.

@@ -19,7 +19,7 @@ use stele_catalog::{CatalogError, SnapshotEntry};
 use stele_client::{
     NewSnapshot, ServiceError, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
 };
-use stele_types::{ErrorKind, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, ErrorKind, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// Most snapshots at one time: a thousand tables with ten each. A start reads the lists of all of them.
 const SNAPSHOTS_MAX: usize = 10_000;
@@ -84,13 +84,26 @@ impl Master {
         Ok(())
     }
 
-    /// A number for a snapshot: of one that is to be imported, or taken here.
-    pub async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
+    /// A number for a snapshot that is to be taken.
+    pub(crate) async fn new_snapshot_id(&self) -> ServiceResult<SnapshotId> {
         let ids = self.catalog.allocate_ids(1).await.map_err(from_catalog)?;
         Ok(SnapshotId(ids.first().copied().unwrap_or_default()))
     }
 
-    /// Records a snapshot whose parts and files were imported under a number from [`Master::new_snapshot_id`]. After an error
+    /// A number for a snapshot that is to be imported: its parts may be written from now on, to be recorded by
+    /// [`Master::import_snapshot`] or given up by [`Master::abandon_import`].
+    pub async fn begin_import(&self) -> ServiceResult<SnapshotId> {
+        let id = self.new_snapshot_id().await?;
+        self.tablets.expect_snapshot(id);
+        Ok(id)
+    }
+
+    /// Gives up an import that was not recorded, with its parts.
+    pub async fn abandon_import(&self, snapshot: SnapshotId) {
+        self.tablets.drop_snapshot(snapshot, 0).await;
+    }
+
+    /// Records a snapshot whose parts and files were imported under a number from [`Master::begin_import`]. After an error
     /// of known outcome they are given up.
     pub async fn import_snapshot(&self, entry: SnapshotEntry) -> ServiceResult<Arc<SnapshotInfo>> {
         self.carry_out(|master| async move {
@@ -221,12 +234,13 @@ impl Master {
         Ok(())
     }
 
-    /// Makes a table of a snapshot.
+    /// Makes a table of a snapshot, with these access rules.
     pub(crate) async fn clone_locked(
         &self,
         name: &SnapshotName,
         table: &TableName,
         front_end_data: Option<Vec<u8>>,
+        rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
         self.find_out_made().await.map_err(from_catalog)?;
         let snapshot = self.snapshot_entry(name)?;
@@ -240,6 +254,7 @@ impl Master {
             name: table.clone(),
             enabled: true,
             deletion_protection: false,
+            automated_backups: None,
             ..TableSchema::clone(&snapshot.schema)
         };
         if let Some(data) = front_end_data {
@@ -250,7 +265,7 @@ impl Master {
             .tablets
             .clone_snapshot(Arc::new(schema.clone()), files, ids)
             .await?;
-        self.record_table(schema, tablets).await
+        self.record_table(schema, tablets, rules).await
     }
 
     /// Replaces a table by the state of a snapshot.

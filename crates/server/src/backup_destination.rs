@@ -23,11 +23,26 @@ use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
 
-/// Opens destinations for a server.
+/// Opens destinations for a single server.
 pub fn opener(env: Env) -> OpenDestination {
     Arc::new(move |destination, make| {
         let env = env.clone();
         Box::pin(open(destination, make, env))
+    })
+}
+
+/// Opens destinations for the servers of a cluster. Any of them may come to lead, so a folder is not one place.
+pub fn opener_of_cluster(env: Env) -> OpenDestination {
+    Arc::new(move |destination, make| {
+        let env = env.clone();
+        Box::pin(async move {
+            if let Ok(Place::Folder(_)) = parse_place(&destination.address, &destination.options) {
+                let message = "destination: the leader of a cluster does the work, whichever server that is. Give an object store \
+                               or HDFS instead of a folder";
+                return Err(ServiceError::invalid(message));
+            }
+            open(destination, make, env).await
+        })
     })
 }
 
@@ -149,6 +164,8 @@ mod tests {
         std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(folder.path().join("data/FORMAT"), "stele-data 1\n").unwrap();
         assert!(refused(&path("data"), true).await.unwrap().contains("not empty"));
+        let of_cluster = opener_of_cluster(env.clone())(at(&path("new")), true).await;
+        assert!(of_cluster.err().unwrap().message.contains("object store"));
         let opened = open(at(&path("new")), true, env.clone()).await.unwrap();
         stele_backup::destination::Destination::open(opened, true)
             .await

@@ -8,6 +8,7 @@
 mod port;
 mod roots;
 
+use crate::backup_destination;
 use crate::config::{Cluster, Config};
 use crate::data_dir::{self, Data};
 use crate::listen;
@@ -96,6 +97,7 @@ pub async fn join(
         merge: MergePace::of_tablets(config.tablet_size),
         checks_rights: config.security.access.is_some(),
         forwarded,
+        destinations: backup_destination::opener_of_cluster(env.clone()),
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {

@@ -29,7 +29,7 @@ pub struct Node {
     pub rules: Arc<dyn AccessAdmin>,
     /// The tablet server.
     pub server: Arc<TabletServer>,
-    /// Makes backups at destinations; `None` in a cluster, which does not yet.
+    /// Makes backups at destinations; `None` in a cluster, whose leader makes them.
     #[allow(dead_code, reason = "owns them: the master refers to them weakly")]
     pub backups: Option<Arc<Backups>>,
     /// The report of recovery.

@@ -16,32 +16,32 @@ const ROWS: usize = 400;
 /// Slow enough that a kill hits the work: some 2.5 MB in two seconds.
 const RATE: &str = "1200KiB";
 
-struct Scratch {
+pub(crate) struct Scratch {
     folder: TempDir,
 }
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         Scratch {
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 }
 
-fn start(data: &Path) -> Server {
+pub(crate) fn start(data: &Path) -> Server {
     Server::start(data, &["--memory", "128MiB", "--hbase", "off"])
 }
 
 /// Makes a table with rows.
-fn fill(server: &Server, scratch: &Scratch, table: &str, version: usize) {
+pub(crate) fn fill(server: &Server, scratch: &Scratch, table: &str, version: usize) {
     let file = scratch.path("rows.csv");
     let mut text = "key,q\n".to_owned();
     for n in 0..ROWS {
@@ -64,12 +64,12 @@ fn fill(server: &Server, scratch: &Scratch, table: &str, version: usize) {
     ]);
 }
 
-fn rows(server: &Server, table: &str) -> String {
+pub(crate) fn rows(server: &Server, table: &str) -> String {
     server.says(&["scan", table, "--limit", "0"])
 }
 
 /// Runs a command and kills the server after a while; whether the command was done before.
-fn killed(server: Server, arguments: &[&str], after: Duration) -> bool {
+pub(crate) fn killed(server: Server, arguments: &[&str], after: Duration) -> bool {
     let mut command = server.client_command(arguments);
     let mut client = command
         .stdout(std::process::Stdio::null())
@@ -116,7 +116,7 @@ fn backups_are_made_verified_restored_and_deleted_across_kills() {
         !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("already"),
         "{again:?}"
     );
-    let second = server.says(&["backup", "create", &backups, "--backup", "b2"]);
+    let second = server.says(&["backup", "create", &backups, "--backup", "b2", "--digest"]);
     assert!(second.contains("0 files copied"), "{second}");
     assert_eq!(server.stop(Signal::TERM), Some(0));
     // The source is gone.
@@ -151,7 +151,7 @@ fn backups_are_made_verified_restored_and_deleted_across_kills() {
     }
     assert!(
         server
-            .says(&["backup", "verify", &backups, "--backup", "b2"])
+            .says(&["backup", "verify", &backups, "--backup", "b2", "--digest"])
             .contains("no damage")
     );
     damage_one(&scratch.path("backups/files"));

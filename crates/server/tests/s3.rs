@@ -1,7 +1,9 @@
-//! `stele check` and `stele repair` on a real S3 server.
+//! `stele check`, `stele repair` and backups on a real S3 server.
 //!
 //! `cargo xtask s3` starts one and passes its address and the folder of its objects. Without that there is nothing to
 //! check, and the tests pass.
+
+mod backups;
 
 use crate::support::server;
 

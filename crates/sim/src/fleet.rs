@@ -9,6 +9,7 @@
 //! Clients send puts, increments and reads through the router, which finds the server of a tablet in the driver's table. A
 //! call dies with the process of its server. Other clients write to zombies, which must acknowledge nothing.
 
+mod backups;
 mod clients;
 pub mod cluster;
 mod coordinator;
@@ -43,6 +44,8 @@ use service::Dispatch;
 
 /// The prefix of the shared data in the bucket.
 const ROOT: &str = "data";
+/// The prefix of the destination of backups.
+const BACKUPS: &str = "backups";
 /// Steps of one run; more is a livelock.
 const STEPS_MAX: u64 = 20_000_000;
 /// Concurrent clients of the router.
@@ -320,6 +323,7 @@ fn schema() -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -69,6 +69,9 @@ enum Command {
         /// Plant a bug: skip-lease, reuse-epochs, seal-nothing or sweep-snapshots.
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
+        /// Make and restore backups meanwhile, instead of snapshots.
+        #[arg(long)]
+        backups: bool,
     },
     /// Runs seeds of access rules in a cluster; fails if any of them finds a violation.
     Rules {
@@ -147,11 +150,16 @@ fn main() -> Result<()> {
             seed,
             trace,
             planted,
+            backups,
         } => {
             check_planted(planted.is_some())?;
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_fleet(range, "cluster", |seed| {
-                fleet::cluster::run(ClusterPlan {
+                let run = match backups {
+                    true => fleet::cluster::run_with_backups,
+                    false => fleet::cluster::run,
+                };
+                run(ClusterPlan {
                     seed,
                     planted,
                     prints: trace,

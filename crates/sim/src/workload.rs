@@ -132,6 +132,7 @@ fn new_table() -> NewTable {
         ],
         initial_splits: vec![Bytes::from_static(b"n")],
         compression: Compression::None,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

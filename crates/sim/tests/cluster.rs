@@ -1,10 +1,12 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
-use stele_sim::fleet::cluster::{ClusterPlan, run};
+use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_backups};
 use stele_sim::fleet::rules;
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
 const SEEDS: u64 = 12;
+/// Seeds with backups.
+const SEEDS_WITH_BACKUPS: u64 = 6;
 /// Seeds in which each bug must be found at least once.
 #[cfg(feature = "planted-bugs")]
 const SEEDS_PER_BUG: u64 = 100;
@@ -49,6 +51,23 @@ fn rules_are_obeyed_by_every_server_or_known_to_be_unknown() {
         changes >= 10 * SEEDS && cut_off > SEEDS,
         "{changes} changes, {cut_off} servers cut off"
     );
+}
+
+/// Leaders end in the middle of backups and restores.
+#[test]
+fn backups_of_a_cluster_have_all_rows_whichever_server_fails() {
+    let (mut copies, mut failures) = (0, 0);
+    for seed in 0..SEEDS_WITH_BACKUPS {
+        let verdict = run_with_backups(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        copies += verdict.copies;
+        failures += verdict.failovers + verdict.zombies;
+    }
+    assert!(
+        copies > 2 * SEEDS_WITH_BACKUPS,
+        "{copies} restored tables were compared"
+    );
+    assert!(failures > SEEDS_WITH_BACKUPS, "{failures} servers failed");
 }
 
 #[test]

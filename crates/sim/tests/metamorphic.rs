@@ -276,6 +276,7 @@ impl Settings {
             families: (1..).zip(types).map(family).collect(),
             initial_splits: self.splits.clone(),
             compression: self.compression,
+            automated_backups: None,
             front_end_data: Vec::new(),
         }
     }

@@ -54,6 +54,7 @@ fn schema(compression: Compression) -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],
         tablet_bytes_max: 0,
         row_cache: false,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

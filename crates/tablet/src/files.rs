@@ -75,13 +75,19 @@ pub(crate) struct Job<'a> {
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        let mut jobs = self.registry.jobs.lock();
-        let count = jobs.get_mut(&self.first).expect("a job ends once");
-        assert!(*count > 0, "jobs that begin at a number are counted");
-        *count -= 1;
-        if *count == 0 {
-            jobs.remove(&self.first);
-        }
+        self.registry.end_job(self.first);
+    }
+}
+
+/// The same for files from outside of the data root: they are named by a snapshot before it is dropped, or never.
+pub struct ImportJob {
+    registry: Arc<FileRegistry>,
+    first: u32,
+}
+
+impl Drop for ImportJob {
+    fn drop(&mut self) {
+        self.registry.end_job(self.first);
     }
 }
 
@@ -272,10 +278,33 @@ impl FileRegistry {
 
     /// Begins a job that makes files.
     pub(crate) fn begin_job(&self) -> Job<'_> {
+        let first = self.first_of_job();
+        Job { registry: self, first }
+    }
+
+    /// Begins an import of files.
+    pub fn begin_import(self: &Arc<Self>) -> ImportJob {
+        ImportJob {
+            first: self.first_of_job(),
+            registry: self.clone(),
+        }
+    }
+
+    fn first_of_job(&self) -> u32 {
         let mut jobs = self.jobs.lock();
         let first = self.next.load(Ordering::Relaxed);
         *jobs.entry(first).or_default() += 1;
-        Job { registry: self, first }
+        first
+    }
+
+    fn end_job(&self, first: u32) {
+        let mut jobs = self.jobs.lock();
+        let count = jobs.get_mut(&first).expect("a job ends once");
+        assert!(*count > 0, "jobs that begin at a number are counted");
+        *count -= 1;
+        if *count == 0 {
+            jobs.remove(&first);
+        }
     }
 
     /// The files that a sweep must leave alone. A file of this server that is not among them when this is called is

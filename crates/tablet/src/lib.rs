@@ -51,7 +51,7 @@ pub use description::{Description, FileDescription, GroupDescription, RunDescrip
 pub use detached::Pinned;
 pub use error::{Result, TabletError};
 pub use file_header::FileKind;
-pub use files::{FileRegistry, Ownership};
+pub use files::{FileRegistry, ImportJob, Ownership};
 pub use holders::Holder;
 pub use maintenance::{CellSource, Compacted, Loading, MajorBounds, MajorEnd, NewCells, NewRuns, SpaceLimit};
 pub use manifest::{FileRef, Manifest, ManifestLog, StoredFile};

@@ -59,6 +59,7 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
         groups: vec![group],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     })
 }

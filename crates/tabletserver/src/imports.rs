@@ -4,7 +4,10 @@
 //! From then on the registry holds the files. The master records the snapshot in the catalog, and makes tables of it as of any
 //! other. A start deletes files and lists that no record names.
 //!
-//! Invariant: the files of an import are held before its snapshot is in the catalog.
+//! Where several servers share the data root, nothing is held here. An import is a job ([`TabletServer::begin_import`]) until the
+//! catalog names its snapshot, so the sweep leaves its files alone until then; it deletes those of an import that failed.
+//!
+//! Invariant: the files of an import are held before its snapshot is in the catalog, or their job runs until then.
 
 use crate::error::from_tablet;
 use crate::server::TabletServer;
@@ -12,13 +15,18 @@ use std::sync::Arc;
 use stele_client::{ServiceResult, SnapshotFiles};
 use stele_storage::Storage;
 use stele_tablet::snapshot::{self, SnapshotWriter};
-use stele_tablet::{FileRegistry, Manifest, StoredFile};
+use stele_tablet::{FileRegistry, ImportJob, Manifest, Ownership, StoredFile};
 use stele_types::{FileId, SnapshotId};
 
 impl TabletServer {
     /// The storage of sstables, value files, manifests and lists of snapshots.
     pub fn data_storage(&self) -> &Arc<dyn Storage> {
         &self.parts.context.storage
+    }
+
+    /// Begins an import: before it takes the first number, and to the moment at which the catalog names its snapshot, or never will.
+    pub fn begin_import(&self) -> ImportJob {
+        self.parts.context.files.begin_import()
     }
 
     /// A number for a file that is to be written to the data storage.
@@ -64,8 +72,10 @@ impl SnapshotImport {
             manifest.flushed_through().epoch().0 < manifest.epoch,
             "cells of an import are older than the writes of its tablets"
         );
-        self.files.hold(stored.iter().map(|(file, _)| *file));
-        self.held.extend(stored);
+        if self.files.ownership() == Ownership::Sole {
+            self.files.hold(stored.iter().map(|(file, _)| *file));
+            self.held.extend(stored);
+        }
         self.bytes += manifest
             .all_files()
             .map(|file| file.referenced + file.value_bytes())
@@ -83,7 +93,10 @@ impl SnapshotImport {
             held,
             bytes,
         } = self;
-        assert!(bytes == 0 || !held.is_empty(), "files with rows are held");
+        assert!(
+            bytes == 0 || !held.is_empty() || files.ownership() == Ownership::Shared,
+            "files with rows are held"
+        );
         match writer.finish().await {
             Ok(parts) => Ok(SnapshotFiles { parts, bytes }),
             Err(error) => {

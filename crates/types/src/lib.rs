@@ -33,8 +33,8 @@ pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, Labels, ReadCounts, RowBatch};
 pub use schema::{
-    Compression, DeleteRule, Deletes, Durability, Family, GroupOptions, KeepDeleted, LocalityGroup, TableSchema,
-    ValueType,
+    AutomatedBackups, Compression, DeleteRule, Deletes, Durability, Family, GroupOptions, KeepDeleted, LocalityGroup,
+    TableSchema, ValueType,
 };
 pub use token::RequestToken;
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -6,9 +6,11 @@ use crate::mutation::AggregateKind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod automated;
 mod deletes;
 mod group;
 
+pub use automated::AutomatedBackups;
 pub use deletes::{DeleteRule, Deletes, KeepDeleted};
 pub use group::GroupOptions;
 
@@ -140,6 +142,9 @@ pub struct TableSchema {
     pub tablet_bytes_max: u64,
     /// Whether results of single-row reads are cached.
     pub row_cache: bool,
+    /// Backups that the server makes by itself.
+    #[serde(default)]
+    pub automated_backups: Option<AutomatedBackups>,
     /// Opaque data of the front end that created the table.
     pub front_end_data: Vec<u8>,
 }

@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     /// CPU seconds of all nodes so far.
-    pub fn cpu_seconds(&self) -> Option<f64> {
+    pub fn cpu_seconds(&self) -> Result<f64> {
         self.nodes.iter().map(|node| node.process.cpu_seconds()).sum()
     }
 

@@ -103,7 +103,7 @@ impl Remote for Store {
     }
 }
 
-/// The storage suite and the fencing tests, and on S3 the repairing of damaged objects.
+/// The storage suite and the fencing tests, and on S3 the repairing of damaged objects, and backups.
 pub fn conformance(service: Service) -> Result<Tally> {
     let scratch = Scratch::new(service.name())?;
     let store = service.start(&scratch)?;

@@ -207,6 +207,7 @@ fn new_table() -> NewTable {
         families: Vec::new(),
         initial_splits: Vec::new(),
         compression: Compression::None,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }
@@ -221,6 +222,7 @@ fn backup_order() -> BackupOrder {
         task: BackupTask::Verify,
         bytes_per_second: None,
         parallel: 0,
+        digests: false,
     }
 }
 

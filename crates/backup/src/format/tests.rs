@@ -16,6 +16,7 @@ fn state() -> State {
                 files: 5,
                 bytes: 1 << 30,
                 copied_bytes: 1 << 20,
+                attempts: vec![0x1234_5678],
             },
             Entry {
                 id: 1,
@@ -23,6 +24,7 @@ fn state() -> State {
                 root: vec![9; 16],
                 begun_micros: 1_600_000_002_000_000,
                 since: 7,
+                attempts: vec![8, 0x1_0000_0000],
                 ..Entry::default()
             },
         ],
@@ -42,10 +44,20 @@ fn record() -> Record {
             parts: 1,
             tablets: 3,
             bytes: 4,
+            sha256: vec![0xab; 32],
+            rows: 5,
+            cells: 6,
         }],
         lists: 2,
         created_by: "stele 0.1.0".to_owned(),
+        attempt: 0x1234_5678,
     }
+}
+
+/// As programs wrote it that knew no attempts.
+fn without_attempts(mut state: State) -> State {
+    state.backups.iter_mut().for_each(|entry| entry.attempts.clear());
+    state
 }
 
 fn list() -> FileList {
@@ -56,9 +68,10 @@ fn list() -> FileList {
         crc: 0x0102_0304,
         tail_crc: 0x0506_0708,
         copied_by: 0xabcd,
+        ends: 0,
     };
     FileList {
-        id: 0xabcd,
+        attempt: 0xabcd,
         number: 1,
         files: vec![file(3 << 32 | 8, 0), file(3 << 32 | 9, 1)],
     }
@@ -74,6 +87,11 @@ fn check<D: Document + PartialEq + std::fmt::Debug>(document: &D, golden: &[u8],
         return;
     }
     assert!(encoded == golden, "{name}: the bytes have changed");
+    check_read(document, golden, name);
+}
+
+/// It is read, and damage of it is found.
+fn check_read<D: Document + PartialEq + std::fmt::Debug>(document: &D, golden: &[u8], name: &str) {
     assert_eq!(&D::decode_file(name, golden).unwrap(), document);
     for at in 0..golden.len() {
         let mut damaged = golden.to_vec();
@@ -92,9 +110,39 @@ fn check<D: Document + PartialEq + std::fmt::Debug>(document: &D, golden: &[u8],
 
 #[test]
 fn documents_are_written_and_read_as_ever() {
-    check(&state(), include_bytes!("../../testdata/v1.state"), "v1.state");
-    check(&record(), include_bytes!("../../testdata/v1.record"), "v1.record");
+    check(&state(), include_bytes!("../../testdata/v2.state"), "v2.state");
+    let first = without_attempts(state());
+    check_read(&first, include_bytes!("../../testdata/v1.state"), "v1.state");
+    assert_eq!(first.backups[0].all_attempts(), [0xabcd]);
+    assert_eq!(first.backups[0].attempt(), 0xabcd);
+    let without_digest = TableOf {
+        sha256: Vec::new(),
+        rows: 0,
+        cells: 0,
+        ..record().tables[0].clone()
+    };
+    let first = Record {
+        attempt: 0,
+        tables: vec![without_digest],
+        ..record()
+    };
+    assert_eq!(first.attempt(), 0xabcd);
+    check(&first, include_bytes!("../../testdata/v1.record"), "v1.record");
+    check(
+        &record(),
+        include_bytes!("../../testdata/v1.record-of-an-attempt"),
+        "v1.record-of-an-attempt",
+    );
     check(&list(), include_bytes!("../../testdata/v1.list"), "v1.list");
+    let mut with_ends = list();
+    with_ends.files.iter_mut().for_each(|file| {
+        (file.tail_crc, file.ends) = (0, 0x0102_0304_0506_0708);
+    });
+    check(
+        &with_ends,
+        include_bytes!("../../testdata/v1.list-with-ends"),
+        "v1.list-with-ends",
+    );
     assert!(inspect("x", b"STELEMANxxxxxxxx").is_none());
     assert!(inspect("x", b"short").is_none());
 }

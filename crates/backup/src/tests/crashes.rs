@@ -8,7 +8,7 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::ErrorKind;
 
-async fn copy(storage: &Arc<dyn Storage>) -> Arc<dyn Storage> {
+pub(super) async fn copy(storage: &Arc<dyn Storage>) -> Arc<dyn Storage> {
     let copy = MemoryStorage::new();
     for file in storage.list("").await.unwrap() {
         let content = storage.read_all(&file.path).await.unwrap();
@@ -32,7 +32,7 @@ async fn source() -> (Arc<dyn Storage>, Rows) {
 }
 
 /// Runs a work on a process that is killed after some changes; whether the work was done before.
-async fn killed(root: &Arc<dyn Storage>, at: &Arc<dyn Storage>, changes: u64, task: BackupTask) -> bool {
+pub(super) async fn killed(root: &Arc<dyn Storage>, at: &Arc<dyn Storage>, changes: u64, task: BackupTask) -> bool {
     let life = Life::of(changes);
     let (root, at) = (Mortal::over(root, &life), Mortal::over(at, &life));
     let Ok(node) = try_start(&root, &at).await else {

@@ -99,6 +99,7 @@ pub(super) fn order(backup: &str, task: BackupTask) -> BackupOrder {
         task,
         bytes_per_second: None,
         parallel: 3,
+        digests: false,
     }
 }
 
@@ -139,6 +140,7 @@ impl Node {
             families: vec![family("f"), family("g")],
             initial_splits: vec![Bytes::from_static(b"row-00100")],
             compression: Compression::Lz4,
+            automated_backups: None,
             front_end_data: b"data of a front end".to_vec(),
         };
         self.master.create_table(new).await.unwrap();

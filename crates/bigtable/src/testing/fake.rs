@@ -394,6 +394,7 @@ impl TableAdmin for Fake {
             time_unit: table.time_unit,
             granularity: table.granularity,
             deletion_protection: table.deletion_protection,
+            automated_backups: table.automated_backups,
             families: BTreeMap::new(),
             next_family: FamilyId(1),
             ..super::schema()
@@ -445,6 +446,7 @@ impl TableAdmin for Fake {
             let mut schema = TableSchema::clone(&table.schema);
             schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
             schema.enabled = update.enabled.unwrap_or(schema.enabled);
+            schema.automated_backups = update.automated_backups.unwrap_or(schema.automated_backups);
             schema.front_end_data = update
                 .front_end_data
                 .unwrap_or(std::mem::take(&mut schema.front_end_data));

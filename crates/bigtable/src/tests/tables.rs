@@ -309,6 +309,73 @@ async fn protection_is_an_operation_and_protects() {
     }
 }
 
+/// Days from a backup to its expiry, as a table shows them.
+fn retention_days(table: &admin::Table) -> Option<i64> {
+    use admin::table::AutomatedBackupConfig::AutomatedBackupPolicy;
+    let AutomatedBackupPolicy(policy) = table.automated_backup_config.as_ref()?;
+    Some(policy.retention_period.as_ref()?.seconds / 86_400)
+}
+
+#[tokio::test]
+async fn automated_backups_are_asked_for_and_ended() {
+    use admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy, View};
+    let harness = Harness::new();
+    let with_policy = |days: i64| {
+        let policy = AutomatedBackupPolicy {
+            retention_period: Some(prost_types::Duration {
+                seconds: days * 86_400,
+                nanos: 0,
+            }),
+            ..AutomatedBackupPolicy::default()
+        };
+        admin::Table {
+            name: TABLE.into(),
+            automated_backup_config: Some(AutomatedBackupConfig::AutomatedBackupPolicy(policy)),
+            ..Default::default()
+        }
+    };
+    let create = |days| {
+        let mut request = table_request("t");
+        let table = request.table.get_or_insert_default();
+        table.automated_backup_config = with_policy(days).automated_backup_config;
+        request
+    };
+    assert_eq!(
+        code(harness.tables().create_table(create(2)).await),
+        Code::InvalidArgument
+    );
+    let made = harness.tables().create_table(create(7)).await.unwrap().into_inner();
+    assert_eq!(retention_days(&made), Some(7));
+    for (table, path, expected) in [
+        (with_policy(30), "automated_backup_policy", Some(30)),
+        (with_policy(9), "automated_backup_policy.retention_period", Some(9)),
+        (
+            admin::Table {
+                name: TABLE.into(),
+                ..Default::default()
+            },
+            "automated_backup_policy",
+            None,
+        ),
+    ] {
+        let request = admin::UpdateTableRequest {
+            table: Some(table),
+            update_mask: Some(FieldMask {
+                paths: vec![path.to_owned()],
+            }),
+            ignore_warnings: false,
+        };
+        harness.tables().update_table(request).await.unwrap();
+        let shown = harness
+            .tables()
+            .get_table(get(TABLE, View::Full))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(retention_days(&shown), expected, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn row_ranges_drop_and_tokens_are_checked() {
     use admin::drop_row_range_request::Target;

@@ -84,6 +84,38 @@ impl Catalog {
         })
     }
 
+    /// The rules of a resource that is made, if it gets some.
+    pub(super) fn rules_come(&self, resource: &Resource, rules: &[AccessRule]) -> Option<(Condition, Write)> {
+        let key = access_key(resource);
+        let condition = match self.view().access.get(resource) {
+            None => Condition::absent(&key),
+            Some(found) => Condition::version(&key, found.version),
+        };
+        let value = encode_rules(rules);
+        (!rules.is_empty()).then_some((condition, Write::Put { key, value }))
+    }
+
+    /// The same in memory.
+    pub(super) fn rules_came(&self, resource: &Resource, rules: &[AccessRule], version: u64) {
+        if !rules.is_empty() {
+            let rules = rules.into();
+            self.change_rules(|all| {
+                all.insert(resource.clone(), ResourceRules { rules, version });
+            });
+        }
+    }
+
+    /// Reads the rules of a resource that was made by a change of unknown outcome.
+    pub(super) async fn read_rules(&self, resource: &Resource) -> Result<()> {
+        let key = access_key(resource);
+        if let Some(found) = self.coord.get(&key).await? {
+            let rules = decode_rules(resource, &found.value);
+            let rules = rules.map_err(|detail| CatalogError::Corruption { key, detail })?;
+            self.rules_came(resource, &rules, found.version);
+        }
+        Ok(())
+    }
+
     /// The removal of the rules of a resource that goes, if it has some. Another resource of its name must not have them.
     pub(super) fn rules_go(&self, resource: &Resource) -> Option<Write> {
         let key = access_key(resource);
@@ -143,6 +175,35 @@ mod tests {
         assert_eq!((&loaded.rules[..], loaded.version), (&[rule("b")][..], second));
         assert_eq!(again.set_rules(&namespace, Vec::new(), None).await.unwrap(), 0);
         assert!(again.view().access.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_table_is_made_with_its_rules_or_not_at_all() {
+        use crate::catalog::tests::schema;
+        use stele_types::{RowRange, TabletId};
+        let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+        let coord: Arc<dyn Coord> = coord.await.unwrap();
+        let catalog = Catalog::load(Arc::clone(&coord)).await.unwrap();
+        let other = Catalog::load(Arc::clone(&coord)).await.unwrap();
+        let whole = |id| vec![(TabletId(id), RowRange::all())];
+        let before = coord.list("").await.unwrap().len();
+        let rules = [[rule("a")], [rule("b")]];
+        let made = catalog.create_table_with_rules(schema(1, 1), whole(10), &rules[0]);
+        made.await.unwrap();
+        let resource = Resource::Table(schema(1, 1).name);
+        let loaded = Catalog::load(Arc::clone(&coord)).await.unwrap();
+        for catalog in [&catalog, &loaded] {
+            assert_eq!(catalog.view().access[&resource].rules[..], [rule("a")]);
+        }
+        // One transaction gave both records their version.
+        let version = loaded.table(&schema(1, 1).name).unwrap().version;
+        assert_eq!(loaded.view().access[&resource].version, version);
+        let second = other.create_table_with_rules(schema(2, 1), whole(20), &rules[1]);
+        assert!(matches!(second.await, Err(CatalogError::Conflict { .. })));
+        assert!(other.view().access.is_empty(), "the table was not made");
+        catalog.delete_table(&schema(1, 1).name).await.unwrap();
+        let left = coord.list("").await.unwrap().len();
+        assert_eq!(left, before + 1, "the namespace alone is left");
     }
 
     #[tokio::test]

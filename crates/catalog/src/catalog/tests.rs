@@ -76,6 +76,7 @@ pub(crate) fn schema(id: u64, version: u64) -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -63,6 +63,7 @@ fn schema() -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
         tablet_bytes_max: 1 << 30,
         row_cache: false,
+        automated_backups: None,
         front_end_data: b"\x01\xff".to_vec(),
     }
 }
@@ -131,6 +132,20 @@ fn effects_of_deletes_and_read_only_need_version_4() {
         ..schema()
     };
     assert_eq!(decode_schema(&read_only), Ok(expected));
+}
+
+#[test]
+fn automated_backups_are_the_last_field() {
+    let schema = TableSchema {
+        automated_backups: Some(AutomatedBackups {
+            retention_micros: 300,
+            frequency_micros: 2,
+        }),
+        ..schema()
+    };
+    let bytes = [TABLE_1, &b"\x9a\x01\x05\x08\xac\x02\x10\x02"[..]].concat();
+    assert_eq!(encode_schema(&schema), bytes);
+    assert_eq!(decode_schema(&bytes), Ok(schema));
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) fn schema() -> stele_types::TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
+        automated_backups: None,
         enabled: true,
         read_only: false,
         families: [(FamilyId(1), family)].into(),

@@ -70,6 +70,7 @@ fn made(mut wanted: messages::TableSchema) -> TableSchema {
         groups: vec![group],
         tablet_bytes_max: properties.tablet_bytes_max,
         row_cache: true,
+        automated_backups: None,
         front_end_data: stored(&wanted),
     }
 }

@@ -55,6 +55,7 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
             .values()
             .next()
             .map_or(Compression::None, |files| files.compression),
+        automated_backups: None,
         front_end_data: descriptors::stored(&table),
     };
     let made = shared

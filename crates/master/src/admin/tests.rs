@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
 
+mod automated;
 mod kept;
 mod snapshots;
 
@@ -178,6 +179,7 @@ fn new_table(name: &TableName) -> NewTable {
         families: Vec::new(),
         compression: Compression::None,
         initial_splits: Vec::new(),
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }
@@ -227,7 +229,7 @@ async fn a_change_survives_its_caller() {
 struct Unsure {
     coord: Arc<dyn Coord>,
     fails: AtomicBool,
-    /// It certainly carries out none.
+    /// It certainly carries out none that puts a record.
     is_full: AtomicBool,
     carries_out: bool,
 }
@@ -249,7 +251,8 @@ impl Coord for Unsure {
             _ => false,
         };
         let comes_before = txn.writes.iter().all(comes_before);
-        if self.is_full.load(Ordering::Relaxed) && !comes_before {
+        let grows = txn.writes.iter().any(|write| matches!(write, Write::Put { .. }));
+        if self.is_full.load(Ordering::Relaxed) && !comes_before && grows {
             let message = "the last generation of this owner".to_owned();
             return Err(CoordError::Full { message });
         }

@@ -121,6 +121,7 @@ mod tests {
             families: vec![family("f"), family("g")],
             initial_splits: Vec::new(),
             compression: Compression::Lz4,
+            automated_backups: None,
             front_end_data: Vec::new(),
         };
         crate::schema::new_schema(TableId(1), new).unwrap()

@@ -33,6 +33,7 @@ pub(super) fn restored_schema(snapshot: &TableSchema, table: &TableSchema) -> Ta
         version: table.version + 1,
         enabled: table.enabled,
         deletion_protection: table.deletion_protection,
+        automated_backups: table.automated_backups,
         next_family: FamilyId(snapshot.next_family.0.max(table.next_family.0)),
         ..snapshot.clone()
     };

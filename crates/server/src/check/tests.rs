@@ -93,6 +93,7 @@ pub async fn make_table(node: &Node, name: TableName) {
         }],
         initial_splits: vec![Bytes::from_static(b"n")],
         compression: Compression::None,
+        automated_backups: None,
         front_end_data: Vec::new(),
     };
     node.admin.create_table(new).await.unwrap();

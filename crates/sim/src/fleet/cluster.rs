@@ -4,9 +4,10 @@
 //!
 //! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, and
 //! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. A keeper takes snapshots
-//! meanwhile, and makes tables of them. At the end, when all faults are over, every tablet must be served and every row be as
+//! meanwhile, and makes tables of them; in other runs an archivist makes backups at a destination. At the end, when all faults are over, every tablet must be served and every row be as
 //! the clients know it.
 
+use super::backups::Archivist;
 use super::clients::Clients;
 use super::node::{Node, SWEEP};
 use super::nodes::Nodes;
@@ -51,12 +52,41 @@ pub struct ClusterPlan {
     pub prints: bool,
 }
 
-/// Runs one seed.
+/// Runs one seed, with snapshots.
 pub fn run(plan: ClusterPlan) -> FleetVerdict {
+    let live = |fleet| live(fleet, false);
     super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
 }
 
-async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
+/// Runs one seed, with backups.
+pub fn run_with_backups(plan: ClusterPlan) -> FleetVerdict {
+    let live = |fleet| live(fleet, true);
+    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
+}
+
+/// Copies of the table, made meanwhile.
+enum Copies {
+    Snapshots(Keeper),
+    Backups(Archivist),
+}
+
+impl Copies {
+    async fn keep(&self) {
+        match self {
+            Copies::Snapshots(keeper) => keeper.keep().await,
+            Copies::Backups(archivist) => archivist.keep().await,
+        }
+    }
+
+    async fn check_everything(&self) {
+        match self {
+            Copies::Snapshots(keeper) => keeper.check_everything().await,
+            Copies::Backups(archivist) => archivist.check_everything().await,
+        }
+    }
+}
+
+async fn live(fleet: Arc<Fleet>, with_backups: bool) -> Result<(), String> {
     let env = fleet.env.clone();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
     let coord = coord.map_err(|error| error.to_string())?;
@@ -69,7 +99,10 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     driver.fill_up().await?;
     driver.create_table().await?;
     let clients = Clients::new(fleet.clone(), nodes.clone());
-    let keeper = Arc::new(Keeper::new(fleet.clone(), nodes, clients.clone()));
+    let keeper = Arc::new(match with_backups {
+        false => Copies::Snapshots(Keeper::new(fleet.clone(), nodes, clients.clone())),
+        true => Copies::Backups(Archivist::new(fleet.clone(), nodes, clients.clone())),
+    });
     let operations = 100 + env.random_below(60);
     let running = (0..CLIENTS).map(|_| {
         let client = clients.clone().client(operations);
@@ -133,6 +166,7 @@ impl Driver {
                 .map(Bytes::from)
                 .collect(),
             compression: Compression::None,
+            automated_backups: None,
             front_end_data: Vec::new(),
         };
         for _ in 0..ATTEMPTS_MAX {

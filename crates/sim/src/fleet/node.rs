@@ -1,12 +1,13 @@
 //! One server of a cluster: a process that joins by itself.
 
 use super::coordinator::{Coordinator, Link};
-use super::{Fleet, ROOT};
+use super::{BACKUPS, Fleet, ROOT};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_backup::OpenDestination;
 use stele_client::{
     AccessAdmin, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
 };
@@ -121,7 +122,7 @@ async fn join(
     let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;
     let data = ObjectStorage::shared_client(client.clone(), ROOT, env.clone()).await;
     let roots = Arc::new(Roots {
-        client,
+        client: client.clone(),
         env: env.clone(),
         own: parking_lot::Mutex::new(None),
     });
@@ -144,6 +145,7 @@ async fn join(
         merge,
         checks_rights,
         forwarded: None,
+        destinations: destinations(client, env.clone()),
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -186,6 +188,18 @@ async fn join(
         service: joined.service,
         rules: joined.admin.clone(),
         admin: joined.admin,
+    })
+}
+
+/// Every address is that of the one destination, in the same bucket.
+fn destinations(client: Arc<dyn Client>, env: Env) -> OpenDestination {
+    Arc::new(move |_, _| {
+        let (client, env) = (client.clone(), env.clone());
+        Box::pin(async move {
+            let opened = ObjectStorage::shared_client(client, BACKUPS, env).await;
+            let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+            Ok(opened as Arc<dyn Storage>)
+        })
     })
 }
 

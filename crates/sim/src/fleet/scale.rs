@@ -133,6 +133,7 @@ impl Cluster {
             delete_rule: DeleteRule::BySequence,
             durability: None,
             deletion_protection: false,
+            automated_backups: None,
             families: vec![family],
             initial_splits: (1..tablets).map(|row| Bytes::from(format!("{row:06}"))).collect(),
             compression: Compression::None,

@@ -33,6 +33,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         groups: vec![group],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     })
 }

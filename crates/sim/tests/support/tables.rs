@@ -22,6 +22,7 @@ pub fn plain_table(name: TableName, splits: Vec<Bytes>) -> NewTable {
         }],
         initial_splits: splits,
         compression: Compression::None,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

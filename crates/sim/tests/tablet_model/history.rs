@@ -209,6 +209,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         groups: (0..groups).zip(options).map(group).collect(),
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -22,6 +22,7 @@ fn schema() -> Arc<TableSchema> {
         groups: vec![group],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     })
 }

@@ -148,6 +148,7 @@ async fn server() -> Arc<TabletServer> {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     };
     let ranges = vec![(TabletId(1), RowRange::all())];

@@ -80,6 +80,7 @@ fn schema(name: &TableName) -> Arc<TableSchema> {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     })
 }

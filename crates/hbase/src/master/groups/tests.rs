@@ -43,6 +43,7 @@ fn table(names: &[&str]) -> TableSchema {
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     }
 }

@@ -24,6 +24,7 @@ fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
+        automated_backups: None,
         front_end_data: Vec::new(),
     };
     SnapshotInfo {

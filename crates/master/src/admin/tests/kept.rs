@@ -122,6 +122,43 @@ async fn a_table_that_cannot_be_kept_is_deleted() {
     assert!(kept(&master).await.is_empty() && master.entry(&name()).is_err());
 }
 
+/// Tables that were kept before stay, and the deletion frees space.
+#[tokio::test]
+async fn a_full_catalog_keeps_nothing_more_and_no_table_from_being_deleted() {
+    let (coord, tablets, master) = with_table().await;
+    master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    coord.is_full.store(true, Ordering::Relaxed);
+    master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    master.delete_table(&name()).await.unwrap();
+    assert!(master.entry(&name()).is_err());
+    assert_eq!(kept(&master).await, [("t".to_owned(), Kept::DroppedRows)]);
+    assert_eq!(
+        tablets.snapshots.lock().len(),
+        1,
+        "the files of the others are given up"
+    );
+}
+
+/// Table and rules are one change: after one of unknown outcome both are there.
+#[tokio::test]
+async fn an_undeletion_of_unknown_outcome_brings_the_rules_with_the_table() {
+    let (coord, _, _, master) = unsure(true).await;
+    master.create_table(new_table(&name())).await.unwrap();
+    master.keep_deleted_for(GRACE);
+    let rule = AccessRule::whole(Member::User("u".into()), Rights::READ);
+    let resource = Resource::Table(name());
+    let rules = vec![rule.clone()];
+    master.catalog.set_rules(&resource, rules, None).await.unwrap();
+    master.delete_table(&name()).await.unwrap();
+    coord.fails.store(true, Ordering::Relaxed);
+    master.undelete_table(&name()).await.unwrap_err();
+    assert!(master.entry(&name()).is_err());
+    coord.fails.store(false, Ordering::Relaxed);
+    master.settle().await;
+    assert!(master.entry(&name()).is_ok());
+    assert_eq!(master.catalog.view().access[&resource].rules[..], [rule]);
+}
+
 /// The snapshot is there and the deletion is not: the table is not shown as deleted.
 #[tokio::test]
 async fn a_deletion_that_did_not_happen_is_not_shown() {

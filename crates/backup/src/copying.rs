@@ -1,0 +1,226 @@
+//! The files of a backup on their way to the destination.
+//!
+//! Files that are there are taken over, all others are copied. Each gets into a list of this attempt; a list names only files
+//! that are complete and durable.
+
+use crate::copy;
+use crate::destination::Destination;
+use crate::error::{BackupError, Result};
+use crate::format::{Entry, LISTED_FILES_MAX, ListedFile, State};
+use crate::root::DataRoot;
+use crate::work::Work;
+use futures::StreamExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_tablet::StoredFile;
+use stele_types::ErrorKind;
+
+/// Copied bytes after which a list is written, unless a hundredth of all is more: as many are copied again after a crash.
+const LIST_EVERY_BYTES: u64 = 256 << 20;
+/// Files that are compared concurrently with those of earlier attempts; each is a small read.
+const COMPARED_CONCURRENTLY: usize = 32;
+
+/// Files with their bytes.
+pub(crate) type Needed = BTreeMap<StoredFile, u64>;
+
+/// The files of an attempt.
+pub(crate) struct Copying<'a> {
+    root: &'a DataRoot,
+    destination: &'a Destination,
+    /// The number of the attempt.
+    attempt: u64,
+    /// All attempts at this backup so far.
+    attempts: &'a [u64],
+    work: &'a Arc<Work>,
+    /// All files.
+    needed: Needed,
+    /// Those that no list of this attempt names yet.
+    missing: Needed,
+    /// Entries of the next list.
+    unlisted: Vec<ListedFile>,
+    unlisted_bytes: u64,
+    /// Number of the next list.
+    next_list: u32,
+    /// Bytes of files that attempts at this backup copied.
+    copied_bytes: u64,
+}
+
+impl<'a> Copying<'a> {
+    /// Of an attempt, next to all attempts at the backup.
+    pub(crate) fn new(
+        root: &'a DataRoot,
+        destination: &'a Destination,
+        (attempt, attempts): (u64, &'a [u64]),
+        needed: Needed,
+        work: &'a Arc<Work>,
+    ) -> Self {
+        Copying {
+            root,
+            destination,
+            attempt,
+            attempts,
+            work,
+            missing: needed.clone(),
+            needed,
+            unlisted: Vec::new(),
+            unlisted_bytes: 0,
+            next_list: 0,
+            copied_bytes: 0,
+        }
+    }
+
+    /// Takes over the files that earlier attempts at this backup have listed, the newest first. An earlier one may be of a copy of
+    /// this root and still run: it does not change a file that it has listed.
+    pub(crate) async fn resume(&mut self) -> Result<()> {
+        let mut earlier = self.attempts.to_vec();
+        earlier.retain(|attempt| *attempt != self.attempt);
+        for attempt in earlier.into_iter().rev() {
+            for number in self.destination.list_numbers(attempt).await? {
+                if self.missing.is_empty() {
+                    return self.list_all().await;
+                }
+                self.work.check()?;
+                match self.destination.list(attempt, number).await {
+                    Ok(listed) => self.take_same(listed).await?,
+                    // Its files are copied again.
+                    Err(error) if error.kind() == ErrorKind::Corruption => {
+                        tracing::warn!(%error, "a list of an earlier attempt at a backup is not used");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.list_all().await
+    }
+
+    /// Takes files over from complete backups of the same root, the newest first.
+    pub(crate) async fn take_over(&mut self, state: &State, of_root: &[u8]) -> Result<()> {
+        let earlier = state
+            .backups
+            .iter()
+            .filter(|entry| entry.is_complete() && entry.root == of_root);
+        let mut earlier: Vec<&Entry> = earlier.collect();
+        earlier.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
+        for entry in earlier {
+            let record = self.destination.record(entry.attempt()).await?;
+            for number in 0..record.lists {
+                if self.missing.is_empty() {
+                    return self.list_all().await;
+                }
+                self.work.check()?;
+                let listed = self.destination.list(record.attempt(), number).await?;
+                self.take_same(listed).await?;
+            }
+        }
+        self.list_all().await
+    }
+
+    /// Takes over the files of a list that are missing and the same here.
+    async fn take_same(&mut self, listed: Vec<ListedFile>) -> Result<()> {
+        let same: Vec<ListedFile> = {
+            let candidates = listed.into_iter().filter(|listed| self.is_missing(listed));
+            let comparing: Vec<_> = candidates.map(|listed| self.compared(listed)).collect();
+            let mut comparing = futures::stream::iter(comparing).buffer_unordered(COMPARED_CONCURRENTLY);
+            let mut same = Vec::new();
+            while let Some(compared) = comparing.next().await {
+                same.extend(compared?);
+            }
+            same
+        };
+        for listed in same {
+            self.take(listed).await?;
+        }
+        Ok(())
+    }
+
+    fn is_missing(&self, listed: &ListedFile) -> bool {
+        listed
+            .stored()
+            .is_some_and(|stored| self.missing.get(&stored) == Some(&listed.len))
+    }
+
+    /// The file, if that of the server is the same.
+    async fn compared(&self, listed: ListedFile) -> Result<Option<ListedFile>> {
+        let Some(stored) = listed.stored() else {
+            return Ok(None);
+        };
+        let source = self
+            .root
+            .storage()
+            .open(&stored.path())
+            .await
+            .map_err(BackupError::Data)?;
+        let is_same =
+            source.len() == listed.len && copy::ends_of(&*source).await.map_err(BackupError::Data)? == listed.ends;
+        Ok(is_same.then_some(listed))
+    }
+
+    async fn take(&mut self, listed: ListedFile) -> Result<()> {
+        if let Some(stored) = listed.stored()
+            && self.missing.remove(&stored).is_some()
+        {
+            self.work.skip(listed.len);
+            if self.attempts.contains(&listed.copied_by) {
+                self.copied_bytes += listed.len;
+            }
+            self.unlisted.push(listed);
+            if self.unlisted.len() >= LISTED_FILES_MAX {
+                self.list_all().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies all files that are missing.
+    pub(crate) async fn copy(&mut self) -> Result<()> {
+        let every = LIST_EVERY_BYTES.max(self.missing.values().sum::<u64>() / 100);
+        let (root, destination, attempt, work) = (self.root, self.destination, self.attempt, self.work);
+        let missing = std::mem::take(&mut self.missing);
+        let copying = missing.into_iter().map(|file| async move {
+            work.check()?;
+            copy::back_up(work, &**root.storage(), destination, attempt, file).await
+        });
+        let mut copying = futures::stream::iter(copying).buffer_unordered(work.parallel());
+        let mut outcome = Ok(());
+        while let Some(copied) = copying.next().await {
+            match copied {
+                Ok(listed) => {
+                    self.copied_bytes += listed.len;
+                    self.unlisted_bytes += listed.len;
+                    self.unlisted.push(listed);
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+            if self.unlisted_bytes >= every || self.unlisted.len() >= LISTED_FILES_MAX {
+                self.list_all().await?;
+            }
+        }
+        // Also after an error: the next attempt need not copy them again.
+        self.list_all().await?;
+        outcome
+    }
+
+    /// Writes a list of the files that none names yet.
+    async fn list_all(&mut self) -> Result<()> {
+        if !self.unlisted.is_empty() {
+            let files = std::mem::take(&mut self.unlisted);
+            self.destination.put_list(self.attempt, self.next_list, files).await?;
+            self.next_list += 1;
+            self.unlisted_bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// Files, their bytes, the bytes that this backup copied, and lists.
+    pub(crate) async fn finish(self) -> Result<(u64, u64, u64, u32)> {
+        assert!(
+            self.missing.is_empty() && self.unlisted.is_empty(),
+            "a list names each file of a complete backup"
+        );
+        let bytes = self.needed.values().sum();
+        Ok((self.needed.len() as u64, bytes, self.copied_bytes, self.next_list))
+    }
+}
