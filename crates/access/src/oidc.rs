@@ -1,4 +1,6 @@
-//! Tokens of an OpenID Connect issuer: JSON Web Tokens (RFC 7519), signed with a key of the issuer's set (RFC 7517).
+//! Tokens of an OpenID Connect issuer.
+//!
+//! They are JSON Web Tokens (RFC 7519), signed with a key of the issuer's set (RFC 7517).
 //!
 //! A token is believed if its signature is that of a current key, its issuer and audience are the ones of the settings, and
 //! its time has begun and not ended. Its claims name the caller and its groups.

@@ -62,8 +62,8 @@ impl Rules {
         }
     }
 
-    /// Whether rights hold for a whole resource, or for one family of a table in all of its rows: of the caller, or of the member
-    /// `other`, which the caller may ask for as an administrator of the resource. The groups of another caller are not known.
+    /// Whether rights hold for a whole resource, or for one family of a table in all of its rows. They are those of the caller, or
+    /// of the member `other`, for which an administrator of the resource may ask. The groups of another caller are not known.
     pub fn holds(
         &self,
         other: Option<&Member>,

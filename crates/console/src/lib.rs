@@ -71,7 +71,7 @@ pub struct About {
     pub data: String,
     /// Memory budget in bytes.
     pub memory: u64,
-    /// Callers must show who they are.
+    /// Callers must show a token.
     pub is_guarded: bool,
     /// Only programs of this machine reach the port of the console.
     pub is_local: bool,

@@ -8,8 +8,7 @@
 //! fails is tried again after a pause.
 
 use crate::master::Master;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::CatalogView;
 use stele_client::{NewSnapshot, ServiceResult, SnapshotName};
@@ -18,15 +17,11 @@ use stele_types::{AutomatedBackups, TableId, TableSchema};
 /// Pause after a failure.
 const RETRY_MICROS: i64 = 10 * 60 * 1_000_000;
 /// Backups taken in one go, so that other changes have their turn in between.
-const AT_ONCE: usize = 4;
+const TOGETHER_MAX: usize = 4;
 /// Bytes of the name of the table in that of a backup, which the Bigtable API limits to 50.
 const TABLE_BYTES_MAX: usize = 24;
 /// Digits of the hash.
 const HASH_DIGITS: u32 = 4;
-
-/// When the next backup of each table is due, in wall-clock microseconds, as far as that is known.
-#[derive(Default)]
-pub(crate) struct Automated(Mutex<BTreeMap<TableId, i64>>);
 
 impl Master {
     /// Takes the automated backups that are due, some at a time; how many.
@@ -44,7 +39,7 @@ impl Master {
         self.automated.0.lock().retain(|table, _| asked.contains(table));
         let mut taken = 0;
         for (schema, policy) in asking {
-            if taken >= AT_ONCE {
+            if taken >= TOGETHER_MAX {
                 break;
             }
             if self.is_due(&view, schema, policy, now) {

@@ -11,6 +11,7 @@ mod access;
 pub mod admin;
 mod automated;
 mod backups;
+mod due;
 mod error;
 mod files;
 mod kept;

@@ -4,7 +4,7 @@
 //! its caller goes away. Stopped half-way, it could be in storage and not in memory; rows then written to a table that
 //! the next start does not know would be lost.
 
-use crate::automated::Automated;
+use crate::due::DueBackups;
 use crate::error::from_catalog;
 use crate::replacement::Replacements;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub struct Master {
     /// How long deleted tables are kept, in microseconds; 0 for not at all.
     pub(crate) grace_micros: AtomicI64,
     /// When automated backups are due.
-    pub(crate) automated: Automated,
+    pub(crate) automated: DueBackups,
     /// Makes backups at destinations; set once.
     pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
     /// Itself, for changes that outlive their callers.
@@ -64,7 +64,7 @@ impl Master {
             unknown: parking_lot::Mutex::default(),
             unknown_snapshot: parking_lot::Mutex::default(),
             grace_micros: AtomicI64::new(0),
-            automated: Automated::default(),
+            automated: DueBackups::default(),
             backups: OnceLock::new(),
             this: this.clone(),
         })

@@ -40,7 +40,7 @@ pub(crate) const PART_COST_BYTES: u64 = 64 << 10;
 /// data synced before its deletion.
 ///
 /// The old owner may have joined and deleted parts while they were listed. Then the number of a part that it put long
-/// ago looks free, and a seal there would not stop it. So a seal counts only when a listing that began after its put
+/// ago seems free, and a seal there would not stop it. So a seal counts only when a listing that began after its put
 /// shows nothing behind it: that listing shows the joined parts.
 pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<()> {
     let mut known = parts.seal();

@@ -89,7 +89,6 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     };
     let Started { node, data, stop_peers } = started;
     pages.set_server(node.server.clone());
-    pages.set_stage(Stage::Ready);
     let hbase = hbase::Listeners::new(hbase, facade);
     let [hbase_at, facade_at] = hbase.addresses()?;
     let addresses = Addresses {
@@ -99,13 +98,14 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         http: http_at,
         scheme: if security.is_tls() { "https" } else { "http" },
     };
-    announce(config, &node, &addresses);
 
     let front_end = bigtable_front_end(config, &node, env.clone(), &metrics);
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
     let access = callers::start(config.security.access.as_ref(), audit, &node, (&env, &metrics)).await?;
     console.watch(parts_of(&node, access.access()));
+    pages.set_stage(Stage::Ready);
+    announce(config, &node, &addresses);
     let (front_end, hbase_front_end) = callers::secured(&access, &node, front_end, hbase_front_end);
     let acceptor = Acceptor::new(connections_max(config.memory, files), env.clone(), &metrics);
     let (stop, stopped) = watch::channel(false);

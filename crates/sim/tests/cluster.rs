@@ -33,7 +33,7 @@ fn no_acknowledged_write_is_lost_in_a_cluster() {
     assert!(failures > SEEDS, "{failures} servers failed");
     // A table begins with eleven; two for each server that lives stay.
     assert!(
-        (6..11).contains(&tablets_min),
+        (2..11).contains(&tablets_min),
         "of small tablets {tablets_min} are left"
     );
 }

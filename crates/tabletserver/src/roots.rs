@@ -42,6 +42,10 @@ pub async fn settle_log(log: &dyn Storage) -> Result<u64, ServerError> {
         Some(bytes) => bytes,
         None => {
             let report = replay::<LogError>(log, |_| Ok(())).await?;
+            assert!(
+                report.bytes >= report.segments.iter().map(|(_, _, segment)| segment.len).sum(),
+                "segments that count are a part of the log"
+            );
             delete_dropped(log, &report.dropped).await?;
             for (_, _, segment) in &report.segments {
                 log.sync_file(&segment.path).await?;

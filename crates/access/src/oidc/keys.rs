@@ -1,4 +1,6 @@
-//! The keys of an issuer, from the JSON of a key set (RFC 7517, RFC 7518, RFC 8037).
+//! The keys of an issuer, from the JSON of a key set.
+//!
+//! RFC 7517, RFC 7518 and RFC 8037 define it.
 //!
 //! Each key has one algorithm: RSA keys `RS256`, keys of the curve P-256 `ES256`, Ed25519 keys `EdDSA`. Other keys of a set do
 //! not count, among them symmetric ones: their secret would be that of the issuer alone.

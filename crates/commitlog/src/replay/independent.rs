@@ -16,6 +16,10 @@ pub async fn independent_bytes(storage: &dyn Storage) -> Result<Option<u64>, Log
     let mut files = storage.list("log/").await?;
     files.retain(|file| format::parse_segment_path(&file.path).is_some());
     let segments = open_all(storage, files).await?;
+    debug_assert!(
+        segments.iter().all(|(_, number, ..)| *number > 0),
+        "segments are numbered from 1"
+    );
     let checks = segments.into_iter().map(|(_, number, file, header)| async move {
         let follows = header.is_some_and(|header| header.previous > 0);
         let is_independent = match follows {
@@ -40,6 +44,7 @@ async fn stands_alone(file: &dyn ReadFile, number: u64) -> Result<bool, LogError
         return Ok(true);
     }
     let first = file.read_at(begin, GROUP_HEADER_BYTES).await?;
+    debug_assert_eq!(first.len(), GROUP_HEADER_BYTES, "a range within a file is read whole");
     let first = GroupHeader::decode(number, &first).filter(|group| group.offset == begin);
     Ok(first.is_some_and(|group| group.unsynced == 0))
 }

@@ -187,7 +187,7 @@ fn rights(actions: &[i32]) -> Outcome<Rights> {
     }
 }
 
-/// The rights of which each lets its holder do what a letter stands for.
+/// The rights of which each allows the action of a letter.
 pub(super) fn any_of(action: i32) -> Outcome<&'static [Rights]> {
     Ok(match letter(action)? {
         PermissionAction::Read => &[Rights::READ],

@@ -31,7 +31,7 @@ pub(super) struct Joiner {
 
 #[derive(Default)]
 struct Progress {
-    /// One put is under way at most. What would be put meanwhile is not joined.
+    /// One put is under way at most. Parts that are complete meanwhile are not joined.
     is_busy: AtomicBool,
     /// Requests that a reader saves.
     replaced: AtomicU64,
@@ -79,6 +79,8 @@ impl Joiner {
         self.first += parts;
         self.parts = 0;
         let content = self.bytes.split().freeze();
+        assert!(parts <= PARTS_MAX, "an object joins a bounded number of parts");
+        debug_assert!(parts == 0 || !content.is_empty(), "no part is empty");
         if parts < PARTS_MIN || self.progress.is_busy.swap(true, Ordering::Relaxed) {
             return;
         }

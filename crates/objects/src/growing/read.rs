@@ -65,7 +65,12 @@ impl Extents {
             *end += len;
             Some((*end, object))
         });
-        Extents(ends.collect())
+        let extents = Extents(ends.collect());
+        debug_assert!(
+            extents.0.is_sorted_by(|a, b| a.0 < b.0),
+            "every object holds a byte, and ends behind the one before"
+        );
+        extents
     }
 
     fn len(&self) -> u64 {
@@ -86,6 +91,11 @@ impl Extents {
             pieces.push((*object, from - start, (to - from) as usize));
             start = *object_end;
         }
+        debug_assert_eq!(
+            pieces.iter().map(|(_, _, len)| *len as u64).sum::<u64>(),
+            end.min(self.len()).saturating_sub(offset),
+            "the pieces cover the range"
+        );
         pieces
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of a cluster: the place of commit logs, and the connections to other servers and to etcd.
+//! Settings of a cluster: the place of commit logs, and connections.
 
 use super::security::TlsFiles;
 use super::{Place, Setting, parse_options};

@@ -1,4 +1,4 @@
-//! The keys of the issuer of OpenID Connect: from a file, or from the issuer itself.
+//! The keys of the issuer of tokens: from a file, or from itself.
 //!
 //! An issuer is asked for its discovery document, which names the address of the keys, and then for those. It is asked again every
 //! few minutes, and sooner if a token names a key that is not known. Failures leave the keys as they are, until those are too old.

@@ -256,7 +256,7 @@ impl Driver {
             };
             match opened {
                 Ok(log) if self.fleet.has(FleetBug::SkipFence) => return Ok((log, None)),
-                Ok(log) => match settled(&*log).await {
+                Ok(log) => match settled(&log).await {
                     Ok(tablets) => return Ok((log, Some(tablets))),
                     Err(error) => self.fleet.sim.note(&format!("log of {server}: {error}")),
                 },

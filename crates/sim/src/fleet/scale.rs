@@ -1,4 +1,6 @@
-//! A large cluster: how long a leader is missing, and for how long the tablets of a dead server are not served.
+//! Times of a large cluster after failures.
+//!
+//! How long a leader is missing, and for how long the tablets of a dead server are not served.
 //!
 //! Times are virtual. They count the delays of the coordinator, of the bucket and of the network, and the number of steps of all
 //! servers together, but not the work within a step.
@@ -19,7 +21,7 @@ use stele_types::{Compression, DeleteRule, Deletes, ErrorKind, ServerId, TableNa
 const STEPS_MAX: u64 = 100_000_000_000;
 /// Attempts at something that succeeds some time later.
 const ATTEMPTS_MAX: u32 = 3_000;
-/// Pause between two looks at the cluster: the error of the measured times.
+/// Pause between two checks of the cluster: the error of the measured times.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time without events, after which servers have nothing left to do.
 const CALM: Duration = Duration::from_secs(20);
