@@ -681,7 +681,7 @@ async fn small_parts_are_joined_and_read_in_few_requests() {
     store.delete(lost).await.expect("delete");
     let error = next.open("log/0000/1.log").await.err().expect("a hole");
     assert_eq!(error.kind(), stele_types::ErrorKind::Corruption);
-    let error = file.read_at(0, content.len()).await.err().expect("a hole");
+    let error = file.read_at(0, content.len()).await.expect_err("a hole");
     assert_eq!(error.kind(), stele_types::ErrorKind::Corruption);
     next.delete("log/0000/1.log").await.expect("delete");
     let left = store.list("log/").await.expect("list");
