@@ -261,7 +261,7 @@ impl Keeper {
     /// Makes a table of a snapshot, perhaps restores it from another one, and compares its rows.
     async fn use_one(&self, name: &str, taken: &Taken) -> Used {
         let table = TableName::new(NAMESPACE, format!("copy{}", self.number()));
-        let (snapshot, target, seen) = (SnapshotName::new(NAMESPACE, name), table.clone(), self.clients.tick());
+        let (snapshot, target) = (SnapshotName::new(NAMESPACE, name), table.clone());
         let answer = self
             .nodes
             .administer(|admin| async move { admin.clone_snapshot(&snapshot, &target, None).await })
@@ -269,8 +269,7 @@ impl Keeper {
         self.note(&format!("table {table} of snapshot {name}"), &answer);
         let used = match answer {
             Ok(_) => {
-                let moments = (taken.began, taken.ended.unwrap_or(seen));
-                let is_read = self.clients.check_copy(&table, moments).await;
+                let is_read = self.clients.check_copy(&table, self.moments(taken)).await;
                 self.restore(&table).await;
                 match is_read {
                     true => Used::Checked,
@@ -283,24 +282,25 @@ impl Keeper {
         used
     }
 
+    /// The moments between which a snapshot was taken that has just been used. Where its call got no answer, the leader may have
+    /// carried it out until now.
+    fn moments(&self, taken: &Taken) -> (Moment, Moment) {
+        (taken.began, taken.ended.unwrap_or_else(|| self.clients.tick()))
+    }
+
     /// Replaces a table by another snapshot, half of the time.
     async fn restore(&self, table: &TableName) {
         let Some((name, taken)) = self.some().filter(|_| self.fleet.below(2) == 0) else {
             return;
         };
-        let (snapshot, target, seen) = (
-            SnapshotName::new(NAMESPACE, name.clone()),
-            table.clone(),
-            self.clients.tick(),
-        );
+        let (snapshot, target) = (SnapshotName::new(NAMESPACE, name.clone()), table.clone());
         let answer = self
             .nodes
             .administer(|admin| async move { admin.restore_snapshot(&snapshot, &target).await })
             .await;
         self.note(&format!("restore of {table} from {name}"), &answer);
         if answer.is_ok() {
-            let moments = (taken.began, taken.ended.unwrap_or(seen));
-            self.clients.check_copy(table, moments).await;
+            self.clients.check_copy(table, self.moments(&taken)).await;
         }
     }
 
