@@ -37,12 +37,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cluster::Cluster;
 use growing::Writers;
-use shared::{Access, Shared};
+use shared::Shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_env::Env;
 use stele_storage::remote::cache::{CacheOptions, ChunkCache};
-use stele_storage::remote::{Fence, owner};
+use stele_storage::remote::{Access, Fence, owner};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 
 /// A directory of HDFS: owned by this process until another one opens it, shared with others, or opened read-only.

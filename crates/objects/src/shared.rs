@@ -4,9 +4,9 @@ use crate::store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stele_env::Env;
+use stele_storage::Result;
 use stele_storage::remote::cache::ChunkCache;
-use stele_storage::remote::{Fence, owner};
-use stele_storage::{Result, StorageError, grows};
+use stele_storage::remote::{Access, Fence, owner};
 use tokio::sync::Semaphore;
 
 /// The state.
@@ -24,17 +24,6 @@ pub(crate) struct Shared {
     pub(crate) part_cost: AtomicU64,
 }
 
-/// The rights of this process on the prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// All of them, until another process becomes the owner.
-    Owner,
-    /// Files that do not grow, like other processes that have the same right. Growing files need an owner.
-    Member,
-    /// None: nothing is written, and no other process is kept from writing.
-    Reader,
-}
-
 impl Shared {
     pub(crate) fn part_cost(&self) -> u64 {
         self.part_cost.load(Ordering::Relaxed)
@@ -48,17 +37,7 @@ impl Shared {
             self.epoch > 0,
             "an owner, and nobody else, has a number"
         );
-        let message = match self.access {
-            Access::Owner => return Ok(()),
-            Access::Member if !grows(path) => return Ok(()),
-            Access::Member => "refused, because a growing file needs an owner, and the prefix is shared",
-            Access::Reader => "the prefix was opened read-only",
-        };
-        Err(StorageError::Io {
-            path: path.to_owned(),
-            operation,
-            message: message.to_owned(),
-        })
+        self.access.check_change("prefix", path, operation)
     }
 
     /// Fails with `Fenced` when another process owns the prefix. Must be called after a growing file was created.
