@@ -1,7 +1,7 @@
 //! Administration from any server: calls go to the leader.
 
 use crate::admin_calls::AdminCall;
-use crate::backup_calls::{self, BackupCall, Begun, SentWork};
+use crate::backup_calls::{BackupCall, Begun, SentWork};
 use crate::codec;
 use crate::election;
 use crate::local::Local;
@@ -235,7 +235,7 @@ impl TableAdmin for ClusterAdmin {
 
     async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
         let begun: Begun = self.ask(&Request::Backups(BackupCall::Begin(order))).await?;
-        begun.map_err(backup_calls::received)
+        codec::result(begun)
     }
 
     async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_backup::Backups;
 use stele_client::{
-    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, ServiceError, ServiceResult,
+    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, ServiceResult,
 };
-use stele_types::{ErrorKind, Resource};
+use stele_types::Resource;
 
 /// One call; the answer is the result of the method of [`BackupAdmin`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,23 +36,22 @@ impl BackupCall {
 
 /// The number of a work that was begun, or the refusal of the leader: `Unavailable` is a work that runs, not a leader that is
 /// looked for.
-pub(crate) type Begun = Result<u64, (u16, String)>;
+pub(crate) type Begun = Outcome<u64>;
 
 /// A work, as it is sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SentWork {
     number: u64,
     progress: BackupProgress,
-    outcome: Option<Result<BackupOutcome, (u16, String)>>,
+    outcome: Option<Outcome<BackupOutcome>>,
 }
 
 impl From<BackupWork> for SentWork {
     fn from(work: BackupWork) -> Self {
-        let sent = |error: ServiceError| (error.kind.number(), error.message);
         SentWork {
             number: work.number,
             progress: work.progress,
-            outcome: work.outcome.map(|outcome| outcome.map_err(sent)),
+            outcome: work.outcome.map(codec::outcome),
         }
     }
 }
@@ -62,24 +61,16 @@ impl From<SentWork> for BackupWork {
         BackupWork {
             number: work.number,
             progress: work.progress,
-            outcome: work.outcome.map(|outcome| outcome.map_err(received)),
+            outcome: work.outcome.map(codec::result),
         }
     }
-}
-
-/// An error as the leader had it.
-pub(crate) fn received((number, message): (u16, String)) -> ServiceError {
-    ServiceError::new(ErrorKind::of_number(number), message)
 }
 
 /// Carries a call out, and encodes its answer.
 pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult<Bytes> {
     match call {
         BackupCall::Begin(order) => {
-            let begun: Begun = backups
-                .begin(order)
-                .await
-                .map_err(|error| (error.kind.number(), error.message));
+            let begun: Begun = codec::outcome(backups.begin(order).await);
             codec::encode(&begun)
         }
         BackupCall::Work(number) => codec::encode(&SentWork::from(backups.work(number)?)),
@@ -94,7 +85,7 @@ pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_client::BackupTask;
+    use stele_client::{BackupTask, ServiceError};
 
     #[test]
     fn calls_and_works_are_sent_and_read() {

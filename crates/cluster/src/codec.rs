@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::ErrorKind;
 
-/// The outcome of one of several things that were asked for.
-pub(crate) type Outcome = Result<(), (u16, String)>;
+/// An outcome within a message: of one of several things that were asked for, or one whose error is no error of the call.
+pub(crate) type Outcome<T = ()> = Result<T, (u16, String)>;
 
 /// Bytes of a message.
 pub(crate) fn encode(message: &impl Serialize) -> ServiceResult<Bytes> {
@@ -26,11 +26,11 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> ServiceResult<T> {
 }
 
 /// An outcome for the wire.
-pub(crate) fn outcome(result: ServiceResult<()>) -> Outcome {
+pub(crate) fn outcome<T>(result: ServiceResult<T>) -> Outcome<T> {
     result.map_err(|error| (error.kind.number(), error.message))
 }
 
 /// An outcome from the wire.
-pub(crate) fn result(outcome: Outcome) -> ServiceResult<()> {
+pub(crate) fn result<T>(outcome: Outcome<T>) -> ServiceResult<T> {
     outcome.map_err(|(number, message)| ServiceError::new(ErrorKind::of_number(number), message))
 }

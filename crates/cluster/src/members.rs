@@ -1,6 +1,7 @@
 //! The servers of the cluster by the coordinator, and the membership of this one.
 
 use crate::records::{self, ALL, DRAINING, ID, LOG_PLACE, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
+use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,18 +78,7 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
     let mut number = [0; 16];
     number[..8].copy_from_slice(&env.random_u64().to_le_bytes());
     number[8..].copy_from_slice(&env.random_u64().to_le_bytes());
-    let put = Write::Put {
-        key: ID.to_owned(),
-        value: number.to_vec().into(),
-    };
-    let txn = Txn {
-        conditions: vec![Condition::absent(ID)],
-        writes: vec![put],
-    };
-    // The record tells, also if the outcome is unknown.
-    let _ = coord.txn(txn).await;
-    let found = coord.get(ID).await?;
-    let value = found.map(|found| found.value).unwrap_or_default();
+    let value = first_choice(coord, ID, number.to_vec().into()).await?;
     <[u8; 16]>::try_from(&value[..]).map_err(|_| CoordError::BadValue {
         key: ID.to_owned(),
         expected: "16 bytes",
@@ -96,21 +86,26 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
     })
 }
 
-/// The place of the logs of all servers: the first server chooses it. A server that had its log elsewhere would have a log that
-/// no other one finds.
-pub async fn agree_on_logs(coord: &dyn Coord, place: &str) -> Result<String, CoordError> {
+/// The value of a record that the first server writes for all: this one where there is none yet.
+async fn first_choice(coord: &dyn Coord, key: &str, value: Bytes) -> Result<Bytes, CoordError> {
     let put = Write::Put {
-        key: LOG_PLACE.to_owned(),
-        value: place.to_owned().into(),
+        key: key.to_owned(),
+        value,
     };
     let txn = Txn {
-        conditions: vec![Condition::absent(LOG_PLACE)],
+        conditions: vec![Condition::absent(key)],
         writes: vec![put],
     };
     // The record tells, also if the outcome is unknown.
     let _ = coord.txn(txn).await;
-    let found = coord.get(LOG_PLACE).await?;
-    let value = found.map(|found| found.value).unwrap_or_default();
+    let found = coord.get(key).await?;
+    Ok(found.map(|found| found.value).unwrap_or_default())
+}
+
+/// The place of the logs of all servers: the first server chooses it. A server that had its log elsewhere would have a log that
+/// no other one finds.
+pub async fn agree_on_logs(coord: &dyn Coord, place: &str) -> Result<String, CoordError> {
+    let value = first_choice(coord, LOG_PLACE, place.to_owned().into()).await?;
     Ok(String::from_utf8_lossy(&value).into_owned())
 }
 

@@ -5,12 +5,13 @@
 
 use crate::leader::{Leader, TermEnd};
 use futures::FutureExt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_assignment::{MergeCandidate, merges};
+use stele_assignment::{MergeCandidate, TableView, merges};
 use stele_client::TableAdmin;
 use stele_master::Master;
-use stele_types::TableName;
+use stele_types::{TableId, TableName};
 
 /// How often tablets are merged, and which.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +63,10 @@ fn candidates(leader: &Leader, pace: &MergePace) -> Vec<(TableName, MergeCandida
     let is_alive = |server: &&stele_assignment::ServerView| !server.is_sealed() && !server.draining;
     let servers = view.servers.values().filter(is_alive).count();
     let catalog = leader.local.catalog.view();
+    let tables: BTreeMap<TableId, &TableView> = view.tables.iter().map(|table| (table.id, table)).collect();
     let mut candidates = Vec::new();
     for (name, table) in &catalog.tables {
-        let Some(tablets) = view.tables.iter().find(|of| of.id == table.schema.id) else {
+        let Some(tablets) = tables.get(&table.schema.id) else {
             continue;
         };
         let limit = match table.schema.tablet_bytes_max {
