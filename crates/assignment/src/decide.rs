@@ -194,6 +194,18 @@ impl<'a> Decision<'a> {
     }
 
     fn assign(&mut self, tablet: &TabletView, to: ServerId) {
+        let logs = self.logs_of_next(tablet);
+        self.needed_logs.extend(&logs);
+        self.orders.push(Order::Assign {
+            tablet: tablet.id,
+            seen: tablet.assignment.clone(),
+            to,
+            logs,
+        });
+    }
+
+    /// The logs that the next owner of a tablet replays.
+    fn logs_of_next(&self, tablet: &TabletView) -> Vec<ServerId> {
         let mut logs = tablet.assignment.logs.clone();
         if let Some(owner) = tablet.assignment.owner {
             let report = self.view.report(owner.server, tablet.id);
@@ -214,20 +226,23 @@ impl<'a> Decision<'a> {
         }
         logs.sort_unstable();
         logs.dedup();
-        self.needed_logs.extend(&logs);
-        self.orders.push(Order::Assign {
-            tablet: tablet.id,
-            seen: tablet.assignment.clone(),
-            to,
-            logs,
-        });
+        logs
     }
 
     fn find_homes(&mut self) {
-        let homeless = std::mem::take(&mut self.homeless);
-        let by_id: BTreeMap<TabletId, &TabletView> = homeless.iter().map(|(_, tablet)| (tablet.id, *tablet)).collect();
-        let wanted = homeless.iter().map(|(cost, tablet)| (*cost, tablet.id)).collect();
-        for (tablet, to) in homes::find(wanted, &mut self.costs) {
+        let (replayed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.homeless)
+            .into_iter()
+            .partition(|(_, tablet)| !self.logs_of_next(tablet).is_empty());
+        let by_id: BTreeMap<TabletId, &TabletView> = replayed
+            .iter()
+            .chain(&others)
+            .map(|(_, tablet)| (tablet.id, *tablet))
+            .collect();
+        let wanted =
+            |tablets: Vec<(u64, &TabletView)>| tablets.iter().map(|(cost, tablet)| (*cost, tablet.id)).collect();
+        let mut homes = homes::for_replay(wanted(replayed), &mut self.costs);
+        homes.extend(homes::find(wanted(others), &mut self.costs));
+        for (tablet, to) in homes {
             if let Some(tablet) = by_id.get(&tablet) {
                 self.assign(tablet, to);
             }

@@ -84,6 +84,29 @@ fn the_tablets_of_a_dead_server_wait_for_its_seal() {
     assert_eq!(orders.len(), 2, "its log is needed: {orders:?}");
 }
 
+/// One of them has just joined and has nothing.
+#[test]
+fn all_servers_replay_a_part_of_the_log_of_a_dead_one() {
+    let mut view = fresh(4, 18);
+    (1..=18).for_each(|id| serve(&mut view, id, 1 + id as u32 % 3));
+    view.servers.get_mut(&ServerId(1)).expect("it is there").log = LogState::Sealed;
+    let homes = |view: &View| {
+        let mut counts = BTreeMap::<u32, usize>::new();
+        for order in decide(view, &dead(&[1])) {
+            if let Order::Assign { to, .. } = order {
+                *counts.entry(to.0).or_default() += 1;
+            }
+        }
+        counts
+    };
+    assert_eq!(homes(&view), BTreeMap::from([(2, 2), (3, 2), (4, 2)]));
+    // Between equals, the one with the least work.
+    view.tables[0]
+        .tablets
+        .retain(|tablet| tablet.id.0 == 3 || tablet.id.0 % 3 != 0);
+    assert_eq!(homes(&view), BTreeMap::from([(4, 1)]));
+}
+
 #[test]
 fn a_server_that_drains_gives_its_tablets_away_a_few_at_a_time() {
     let mut view = fresh(3, 6);
