@@ -463,8 +463,8 @@ impl Tablet {
         }
     }
 
-    /// Sets the active memtables aside for a flush; whether there was anything in them.
-    pub(crate) fn freeze(&self) -> bool {
+    /// Sets the active memtables aside for a flush, which comes before that of others; whether there was anything in them.
+    pub fn freeze(&self) -> bool {
         let mut state = self.state.write();
         if state.groups.iter().all(|g| g.active.is_empty()) {
             return false;

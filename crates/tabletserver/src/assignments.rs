@@ -225,10 +225,13 @@ impl Assignments {
                 log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
             logs.insert(server, log?);
         }
-        // A quarter, so that the tablets that are served already need not be flushed for it.
-        let part_bytes = self.memtables.bytes_max() / 4;
+        let bytes_max = self.memtables.bytes_max();
+        // A quarter, so that the tablets that are served already need not be flushed for it. More where these have little: writers
+        // are throttled when the memtables are full.
+        let part_bytes = bytes_max / 4;
+        let with_part = self.context.memory.bytes().saturating_add(part_bytes);
         let limit = ReplayLimit {
-            memtable_bytes: self.context.memory.bytes().saturating_add(part_bytes),
+            memtable_bytes: with_part.max(bytes_max - part_bytes),
             part_bytes,
         };
         let replayed = Claimed::replay_all(claimed, &logs, &self.context, limit).await;
@@ -255,6 +258,9 @@ impl Assignments {
         if has_replayed {
             let through = tablet.visible();
             self.replayed.lock().insert(id, FromLogs { through, logs });
+            // They are in no log of this server, and the next owner would replay the former one, too. So they are flushed soon,
+            // however few they are.
+            tablet.freeze();
         } else {
             self.replayed.lock().remove(&id);
         }
@@ -264,7 +270,6 @@ impl Assignments {
         let newer = self.schemas.newer_than(&tablet.schema());
         let is_frozen = newer.is_some_and(|newer| tablet.set_schema(newer));
         if has_replayed || is_frozen {
-            // Its records are in no log of this server.
             self.flushes.ripen(id);
             self.flushes.wake();
         }
