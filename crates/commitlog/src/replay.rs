@@ -4,6 +4,7 @@
 //! next segment says that more was acknowledged, this is a *gap*. Then the later segments are dropped, or the gap is
 //! reported as damage ([`gap`]).
 
+mod ahead;
 mod gap;
 mod independent;
 mod inspect;
@@ -19,7 +20,6 @@ use crate::format::{self, Record, SegmentHeader};
 use crate::retention::{SegmentInfo, SegmentState};
 use bytes::Bytes;
 use futures::StreamExt;
-use reader::READ_BYTES;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_storage::{FileInfo, ReadFile, Storage, StorageError};
@@ -42,7 +42,7 @@ pub struct ReplayReport {
 
 /// Segments opened concurrently.
 const OPENED_CONCURRENTLY: usize = 32;
-/// Segments whose first bytes are fetched concurrently, in advance: 32 MiB, before there is anything else in memory.
+/// Segments whose first bytes are fetched concurrently, in advance: at most 32 MiB, before there is anything else in memory.
 const READ_CONCURRENTLY: usize = 8;
 
 /// Reads every segment under `log/` and hands every record that counts to `visit`. Sequence numbers, not file order,
@@ -188,10 +188,12 @@ async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Ope
 /// The bytes that a walk over the segment reads first.
 async fn read_beginning(segment: Opened, lengths: Option<KnownLengths>) -> (Opened, Result<Bytes, LogError>) {
     let reader = SegmentReader::new(segment.2.clone(), segment.1, lengths);
-    let len = reader.end.saturating_sub(reader.at).min(READ_BYTES as u64) as usize;
-    let read = match (&segment.3, len) {
-        (None, _) | (_, 0) => Ok(Bytes::new()),
-        _ => segment.2.read_at(reader.at, len).await,
+    let read = match segment.3 {
+        Some(_) if reader.at < reader.end => {
+            let len = ahead::range_len(&*segment.2, reader.at, reader.end);
+            segment.2.read_at(reader.at, len).await
+        }
+        _ => Ok(Bytes::new()),
     };
     (segment, read.map_err(LogError::from))
 }

@@ -311,6 +311,18 @@ pub trait ReadFile: Send + Sync + 'static {
         false
     }
 
+    /// The bytes in memory around an offset in the file, with the offset of the first: where reads fetch more than was asked for,
+    /// those of the fetch. This does not count as a use of them.
+    fn around(&self, _offset: u64) -> Option<(u64, Bytes)> {
+        None
+    }
+
+    /// The end of the range from an offset in the file that one request reads, for files that consist of many objects: a read
+    /// across it is joined from several. `None` where that makes no difference.
+    fn request_end(&self, _offset: u64) -> Option<u64> {
+        None
+    }
+
     /// Bytes in the file when it was opened.
     fn len(&self) -> u64;
 

@@ -5,12 +5,13 @@ use crate::format::{
     GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, PAYLOAD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
     VERSION,
 };
+use crate::replay::ahead::Ahead;
 use crate::replay::gap::Gap;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_storage::ReadFile;
 
-/// Bytes fetched by one read. Groups larger than this are fetched whole.
+/// Bytes fetched by one read at most, unless a group is larger.
 pub(super) const READ_BYTES: usize = 4 << 20;
 /// Largest group: a full queue of records, the last of which may be of the largest size.
 const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
@@ -83,6 +84,8 @@ pub(crate) struct SegmentReader {
     buffer: Bytes,
     /// File offset of the buffer's first byte.
     buffer_at: u64,
+    /// The bytes behind the buffer, for a walk through the whole segment.
+    ahead: Option<Ahead>,
 }
 
 impl SegmentReader {
@@ -96,16 +99,19 @@ impl SegmentReader {
             at: SEGMENT_HEADER_BYTES as u64,
             buffer: Bytes::new(),
             buffer_at: 0,
+            ahead: None,
         }
     }
 
-    /// The same reader, with bytes that were read from its place already.
+    /// The same reader for a walk through the whole segment, with bytes that were read from its place already.
     pub(super) fn beginning_with(self, buffer: Bytes) -> Self {
         debug_assert!(
             self.buffer.is_empty() && buffer.len() as u64 <= self.end.saturating_sub(self.at),
             "a reader begins with bytes from its own place"
         );
+        let behind = self.at + buffer.len() as u64;
         SegmentReader {
+            ahead: Some(Ahead::new(self.file.clone(), behind, self.end)),
             buffer_at: self.at,
             buffer,
             ..self
@@ -176,8 +182,22 @@ impl SegmentReader {
         }
         let buffered = self.buffer_at + self.buffer.len() as u64;
         if offset < self.buffer_at || offset + len as u64 > buffered {
-            let want = len.max(READ_BYTES).min((self.end - offset) as usize);
-            self.buffer = self.file.read_at(offset, want).await?;
+            self.buffer = match &mut self.ahead {
+                Some(ahead) if (self.buffer_at..=buffered).contains(&offset) => {
+                    debug_assert_eq!(
+                        ahead.at(),
+                        buffered,
+                        "nothing is between the buffer and the bytes behind it"
+                    );
+                    let rest = self.buffer.slice((offset - self.buffer_at) as usize..);
+                    ahead.extend(rest, len).await?
+                }
+                _ => {
+                    self.ahead = None;
+                    let want = len.max(READ_BYTES).min((self.end - offset) as usize);
+                    self.file.read_at(offset, want).await?
+                }
+            };
             self.buffer_at = offset;
         }
         debug_assert!(offset >= self.buffer_at, "the buffer covers the bytes asked for");
@@ -186,7 +206,7 @@ impl SegmentReader {
     }
 
     /// Decides at the first offset that does not check: `None` for a torn tail, an error for damage to bytes that were synced.
-    async fn check_end(&self) -> Result<Option<Vec<Record>>, LogError> {
+    async fn check_end(&mut self) -> Result<Option<Vec<Record>>, LogError> {
         let corruption = |detail| LogError::Corruption {
             path: Arc::from(self.file.path()),
             offset: self.at,

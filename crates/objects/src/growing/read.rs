@@ -77,9 +77,14 @@ impl Extents {
         self.0.last().map_or(0, |(end, _)| *end)
     }
 
+    /// The place of the object that contains an offset.
+    fn containing(&self, offset: u64) -> usize {
+        self.0.partition_point(|(end, _)| *end <= offset)
+    }
+
     /// The pieces of objects that make up a range of the file.
     fn pieces(&self, offset: u64, end: u64) -> Vec<Piece> {
-        let first = self.0.partition_point(|(object_end, _)| *object_end <= offset);
+        let first = self.containing(offset);
         let before = first.checked_sub(1).and_then(|before| self.0.get(before));
         let mut start = before.map_or(0, |(end, _)| *end);
         let mut pieces = Vec::new();
@@ -167,6 +172,12 @@ impl ReadFile for GrowingRead {
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         let checked = stele_storage::check_range(&self.path, offset, len, self.len);
         checked.err().map(Err)
+    }
+
+    fn request_end(&self, offset: u64) -> Option<u64> {
+        let extents = self.extents.lock();
+        let containing = extents.0.get(extents.containing(offset));
+        containing.map(|(end, _)| *end)
     }
 
     fn len(&self) -> u64 {
