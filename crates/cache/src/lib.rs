@@ -126,6 +126,16 @@ impl<V: Clone> BlockCache<V> {
         self.shard(key.hash64()).lock().peek(*key).cloned()
     }
 
+    /// Whether the block is cached, without counting as a use.
+    pub fn contains(&self, key: &BlockKey) -> bool {
+        self.shard(key.hash64()).lock().peek(*key).is_some()
+    }
+
+    /// Whether a block that takes `weight` bytes would evict no other.
+    pub fn has_space(&self, key: &BlockKey, weight: usize) -> bool {
+        self.shard(key.hash64()).lock().has_space_for(weight)
+    }
+
     /// Whether to insert a block that [`BlockCache::get`] did not find and that was read without waiting. False while
     /// hardly any block is read again during its time in the cache. The caller then uses its copy and calls
     /// [`BlockCache::had`].

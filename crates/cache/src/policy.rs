@@ -238,6 +238,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         false
     }
 
+    /// Whether a value that takes `weight` bytes would evict no other.
+    pub fn has_space_for(&self, weight: usize) -> bool {
+        self.has_space(weight.saturating_add(ENTRY_OVERHEAD_BYTES))
+    }
+
     /// Inserts `value`, which takes `weight` bytes, if it is admitted. Replaces an older value of the key. Returns the
     /// evicted values, which the caller drops after it has released its lock.
     pub fn insert(&mut self, key: K, value: V, weight: usize) -> Vec<V> {

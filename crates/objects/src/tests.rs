@@ -370,6 +370,23 @@ async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_request_reads_one_object_of_a_growing_file() {
+    let (env, client) = (env(21), Arc::new(InMemory::new()));
+    let storage = open(client, "p", &env).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    for part in ["four", "seventh", "two"] {
+        write(&mut log, part).await.expect("append");
+    }
+    let file = storage.open("log/0000/1.log").await.expect("open");
+    let ends: Vec<_> = [0, 3, 4, 10, 11, 13]
+        .into_iter()
+        .map(|at| file.request_end(at))
+        .collect();
+    assert_eq!(ends, [4, 4, 11, 11, 14, 14].map(Some));
+    assert_eq!(file.request_end(14), None, "the end of the file");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_slept_between_claim_and_seals_ends_nobody() {
     let (env, client) = (env(15), Arc::new(InMemory::new()));
     let store = Store::new(client.clone(), "p", env.clone(), ObjectMetrics::default());

@@ -332,6 +332,10 @@ impl ReadFile for WholeRead {
         cache.try_read(&self.shared.store, self.object(), offset, len).map(Ok)
     }
 
+    fn around(&self, offset: u64) -> Option<(u64, Bytes)> {
+        self.shared.cache.around(self.object(), offset)
+    }
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -282,6 +282,7 @@ impl Cursor {
             debug_assert!(framed.len() >= needed.1, "a read returns the block that was missing");
             work::note(|work| work.block_bytes_read += framed.len() as u64);
             self.ahead.fill(offset, framed);
+            self.keep_neighbours();
             let target = std::mem::take(&mut self.target);
             let step = self.go(&target);
             self.target = target;
@@ -517,6 +518,16 @@ impl Cursor {
             self.missing = handle;
         }
         Ok(block)
+    }
+
+    /// A point read may have brought more than the missing block. A scan reads ahead by itself.
+    fn keep_neighbours(&self) {
+        let is_point = self.options.fill_cache && self.ahead.window() == 0;
+        if let Some(place) = self.index.as_ref().filter(|_| is_point)
+            && place.block.child(place.at).is_some_and(|handle| handle == self.missing)
+        {
+            self.table.keep_neighbours(&place.block, place.at);
+        }
     }
 
     /// The range to read for the missing block: the block alone, or with the neighbours that read-ahead allows.

@@ -27,6 +27,7 @@ pub mod frame;
 pub mod index;
 mod inspect;
 pub mod limits;
+mod neighbours;
 pub mod properties;
 mod ranges;
 mod reader;

@@ -88,6 +88,19 @@ async fn chunks_outlive_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_rest_of_a_chunk_is_in_memory_after_a_read_of_it() {
+    let bench = Bench::new(4, 64 << 20).await;
+    let file = bench.open().await.open("sst/1.sst").await.unwrap();
+    let offset = (CHUNK + 1_000) as u64;
+    assert!(file.around(offset).is_none(), "nothing was read yet");
+    file.read_at(offset, 100).await.unwrap();
+    let (start, bytes) = file.around(offset).unwrap();
+    assert_eq!((start, bytes.len()), (CHUNK_BYTES, CHUNK));
+    assert!(bytes.iter().all(|byte| *byte == 1), "it is that chunk");
+    assert!(file.around(0).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_does_not_check_is_fetched_again() {
     let bench = Bench::new(4, 64 << 20).await;
     read_chunks(&bench.open().await, 0..4).await;

@@ -46,6 +46,8 @@ pub(super) struct Memory {
     pub(super) reads_from_memory: AtomicBool,
     /// Position of a byte that the device cannot read; past the end for none.
     pub(super) bad: AtomicU64,
+    /// Bytes of a chunk that a read brings into memory, as of a remote file; 0 for none.
+    pub(super) chunk_bytes: AtomicU64,
     /// Offset and length of each `read_at`.
     pub(super) reads: Mutex<Vec<(u64, usize)>>,
 }
@@ -57,6 +59,7 @@ impl Memory {
             resident,
             reads_from_memory: AtomicBool::new(true),
             bad: AtomicU64::new(u64::MAX),
+            chunk_bytes: AtomicU64::new(0),
             reads: Mutex::default(),
         })
     }
@@ -98,6 +101,16 @@ impl ReadFile for Memory {
 
     fn reads_from_memory(&self) -> bool {
         self.reads_from_memory.load(Ordering::Relaxed)
+    }
+
+    /// Only the chunk of the last read is in memory.
+    fn around(&self, offset: u64) -> Option<(u64, Bytes)> {
+        let chunk_bytes = self.chunk_bytes.load(Ordering::Relaxed);
+        let last = self.reads.lock().expect("one thread").last().copied();
+        let number = offset.checked_div(chunk_bytes)?;
+        let (from, to) = (number * chunk_bytes, ((number + 1) * chunk_bytes).min(self.len()));
+        let is_in_memory = last.is_some_and(|(read, _)| read / chunk_bytes == number);
+        is_in_memory.then(|| (from, self.bytes.slice(from as usize..to as usize)))
     }
 
     fn len(&self) -> u64 {

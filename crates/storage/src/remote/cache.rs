@@ -162,6 +162,13 @@ impl ChunkCache {
         (from + len <= chunk.len()).then(|| apart(chunk.slice(from..from + len), &chunk))
     }
 
+    /// The chunk in memory that contains an offset, and its beginning. This does not count as a use.
+    pub fn around(&self, object: Object<'_>, offset: u64) -> Option<(u64, Bytes)> {
+        let number = offset / CHUNK_BYTES;
+        let chunk = self.memory.lock().peek(object.chunk(number))?;
+        Some((number * CHUNK_BYTES, chunk))
+    }
+
     /// Whether some read ended at `offset` in its chunk, or read the previous chunk to its end.
     fn was_read_to(&self, object: Object<'_>, offset: u64) -> bool {
         let (number, within) = (offset / CHUNK_BYTES, (offset % CHUNK_BYTES) as usize);

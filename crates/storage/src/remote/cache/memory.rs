@@ -106,6 +106,12 @@ impl Memory {
             .unwrap_or(0)
     }
 
+    /// A chunk. This does not count as a use.
+    pub(super) fn peek(&self, id: ChunkId) -> Option<Bytes> {
+        let kept = self.chunks.iter().find(|kept| kept.id == id)?;
+        Some(kept.bytes.clone())
+    }
+
     /// Whether a chunk is in memory. This does not count as a use.
     pub(super) fn has(&self, id: ChunkId) -> bool {
         self.chunks.iter().any(|kept| kept.id == id)
