@@ -153,6 +153,12 @@ impl<V: Clone> BlockCache<V> {
         self.insert_with(key, weight, |shard| shard.insert(key, value, weight));
     }
 
+    /// Inserts a block that nobody has asked for yet. It is no access, by which the profile would judge the capacity.
+    pub fn insert_ahead(&self, key: BlockKey, value: V, weight: usize) {
+        let dropped = self.shard(key.hash64()).lock().insert(key, value, weight);
+        drop(dropped);
+    }
+
     /// Inserts a block with priority over all other blocks, as long as it fits: such blocks take at most three quarters
     /// of the capacity.
     pub fn insert_kept(&self, key: BlockKey, value: V, weight: usize) {

@@ -213,6 +213,9 @@ fn the_profile_times_misses() {
     *now.lock() += Duration::from_micros(30);
     cache.insert(key(1, 1), (), 100);
     cache.insert(key(1, 2), (), 100);
+    assert!(cache.has_space(&key(1, 3), 100) && !cache.contains(&key(1, 3)));
+    cache.insert_ahead(key(1, 3), (), 100);
+    assert!(cache.contains(&key(1, 3)), "nobody has asked for it");
     let found = cache.profile().expect("it was started");
     assert_eq!((found.timed, found.timed_nanos, found.accesses), (1, 30_000, 2));
     assert_eq!(found.missed, 1, "every key is sampled");

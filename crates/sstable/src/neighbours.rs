@@ -4,7 +4,7 @@
 //! neighbours of the block enter it, too. Otherwise random reads of a table that fits into the cache would fetch each
 //! chunk once for nearly every block of it.
 //!
-//! A neighbour that is damaged is left to its reader.
+//! A neighbour that is damaged is left to its reader. Files with cache priority are loaded as a whole ([`Sstable::warm`]).
 
 use crate::block::Block;
 use crate::frame::Handle;
@@ -37,6 +37,9 @@ impl Sstable {
     /// Caches the blocks around the child `at` of an index block, which was read from storage, as far as their bytes are in
     /// memory and the cache has space.
     pub(crate) fn keep_neighbours(&self, index: &IndexBlock, at: usize) {
+        if self.residence().is_kept() {
+            return;
+        }
         let around = index.child(at).and_then(|handle| self.file().around(handle.offset));
         let Some((offset, bytes)) = around else { return };
         let around = Around { offset, bytes };
@@ -45,6 +48,7 @@ impl Sstable {
         let before = (0..at).rev().map_while(|n| Some((index.child(n)?, n)));
         let there = |(handle, _): (Handle, usize)| Some((handle, around.framed(handle)?));
         for (handle, framed) in behind.map_while(there).chain(before.map_while(there)) {
+            debug_assert_eq!(framed.len(), handle.framed_len(), "a framed block is whole");
             let Some(bytes) = self.keep_neighbour(handle, &framed) else {
                 return;
             };
@@ -78,7 +82,7 @@ impl Sstable {
         };
         let block = self.parse::<Block>(handle, content).ok()?;
         let bytes = block.bytes();
-        self.cache_block(handle, block.cached());
+        self.cache().insert_ahead(key, block.cached(), bytes);
         Some(bytes)
     }
 }

@@ -5,10 +5,11 @@
 //! does under cargo.
 //!
 //! Everything is built with one set of features ([`FEATURES`]). So the tests, the server that other steps start, and
-//! the simulator that can plant bugs share one build.
+//! the simulator that can plant bugs share one build. The same build has clippy's findings ([`lints`]).
 
 mod binaries;
 mod changes;
+mod lints;
 
 use crate::jobs::{self, Job};
 use crate::shell::{self, Run, cargo};
@@ -16,6 +17,7 @@ use crate::tally::Tally;
 use crate::tidy;
 use anyhow::{Context, Result, ensure};
 use binaries::Binary;
+use lints::Lints;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,24 +39,33 @@ const SLOWEST: [&str; 7] = [
 ];
 
 /// Tests that only `--all` runs: they press real servers for minutes, and quicker tests find the same kind of bug.
-const SLOW: [(&str, &str, &str); 1] = [(
-    "server::all",
-    "large_values_concurrently::of_256_mib",
-    "`of_64_mib` holds a smaller budget to the same bound",
-)];
+const SLOW: [(&str, &str, &str); 3] = [
+    (
+        "server::all",
+        "large_values_concurrently::of_256_mib",
+        "`of_64_mib` holds a smaller budget to the same bound",
+    ),
+    (
+        "server::all",
+        "hostile_rows::large_writes_of_writes_that_read_do_not_add_up",
+        "`writes_that_read_a_large_row_do_not_take_it_whole` has one such write",
+    ),
+    (
+        "server::all",
+        "hostile_rows::reads_of_many_keys_and_of_large_patterns_do_not_add_up",
+        "`no_request_takes_more_memory_than_there_is` has one such read",
+    ),
+];
+
 
 /// Packages outside the database, whose tests only the benchmark's own files can break.
 const BENCHMARK: [&str; 2] = ["bench", "wire"];
 const BENCHMARK_FILES: [&str; 4] = ["crates/bench", "crates/wire", "crates/xtask/src/rival", "Cargo.lock"];
 
-/// A cargo command over everything that is built for tests.
-pub fn command(subcommand: &str) -> Run {
-    cargo([subcommand, "--workspace"]).args(FEATURES)
-}
-
 /// The test programs of a run.
 pub struct Tests {
     binaries: Vec<Binary>,
+    lints: Lints,
     left_out: Vec<(String, String)>,
 }
 
@@ -62,15 +73,21 @@ impl Tests {
     /// Builds all test programs, and the programs that tests and later steps start.
     pub fn build() -> Result<Tests> {
         fs::write(left_out_file(), "").with_context(|| format!("emptying {}", left_out_file().display()))?;
-        let mut binaries = built()?;
+        let (mut binaries, lints) = built()?;
         binaries.sort_by_key(|binary| {
             let place = SLOWEST.iter().position(|name| *name == binary.name);
             (place.unwrap_or(SLOWEST.len()), binary.name.clone())
         });
         Ok(Tests {
             binaries,
+            lints,
             left_out: Vec::new(),
         })
+    }
+
+    /// Whether clippy had nothing to say about the workspace.
+    pub fn are_clean(&self) -> bool {
+        self.lints.count() == 0
     }
 
     /// Without the tests that everyday runs leave out.
@@ -114,7 +131,8 @@ impl Tests {
 
 /// Runs the tests of one program whose names contain `only`, with further variables.
 pub fn run_one(name: &str, only: Option<&str>, environment: &[(&str, &Path)]) -> Result<Tally> {
-    let binary = built()?.into_iter().find(|binary| binary.name == name);
+    let (binaries, _) = built()?;
+    let binary = binaries.into_iter().find(|binary| binary.name == name);
     let mut binary = binary.with_context(|| format!("there is no test program {name}"))?;
     binary.only = only.map(str::to_owned);
     let mut tally = Tally::default();
@@ -124,21 +142,22 @@ pub fn run_one(name: &str, only: Option<&str>, environment: &[(&str, &Path)]) ->
     Ok(tally)
 }
 
-fn built() -> Result<Vec<Binary>> {
+fn built() -> Result<(Vec<Binary>, Lints)> {
     fs::create_dir_all(shell::target_dir()).context("making the target folder")?;
-    let mut binaries = Vec::new();
-    // Without examples, which clippy checks.
-    let success = command("test")
-        .args([
-            "--lib",
-            "--bins",
-            "--tests",
-            "--no-run",
-            "--message-format=json-render-diagnostics",
-        ])
-        .lines(|line| binaries.extend(binaries::from_message(line)))?;
+    let (mut binaries, mut lints) = (Vec::new(), Lints::default());
+    let success = lints::with_clippy(command())?
+        .args(["--all-targets", "--no-run", "--message-format=json"])
+        .lines(|line| {
+            lints.take(line);
+            binaries.extend(binaries::from_message(line));
+        })?;
     ensure!(success, "the tests do not build");
-    Ok(binaries)
+    Ok((binaries, lints))
+}
+
+/// `cargo test` over everything that is built for tests.
+fn command() -> Run {
+    cargo(["test", "--workspace"]).args(FEATURES)
 }
 
 fn left_out_file() -> PathBuf {
@@ -151,7 +170,7 @@ pub fn doc_tests() -> Result<Option<Tally>> {
         return Ok(None);
     }
     let mut tally = Tally::default();
-    let success = command("test").args(["--doc", "--no-fail-fast"]).lines(|line| {
+    let success = command().args(["--doc", "--no-fail-fast"]).lines(|line| {
         if !line.ends_with("... ok") && !line.is_empty() {
             println!("{line}");
         }

@@ -1,4 +1,4 @@
-//! Reads a segment from its front to its end, ahead of the records that are handed out.
+//! Reads a segment from front to back, ahead of the records that are handed out.
 //!
 //! Several requests are under way while records go into memtables. Where a request reads one object of many, each range is
 //! one object: a group is in one object, so its bytes need not be joined.

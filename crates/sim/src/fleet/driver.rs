@@ -271,7 +271,7 @@ impl Driver {
     async fn assign(&mut self, mut wanted: Wanted) -> Result<(), String> {
         for attempt in 0..ATTEMPTS_MAX {
             if wanted.is_empty() {
-                return self.drop_logs_early().await;
+                return Ok(());
             }
             if attempt == FAULTY_ATTEMPTS_MAX {
                 self.fleet.bucket.set_network(Network::default());
@@ -321,6 +321,7 @@ impl Driver {
                 });
             }
         }
+        self.drop_logs_early().await;
         let target = member.server.clone();
         let opened = member
             .call(&self.fleet.env, async move { target.open_tablets(assignments).await })
@@ -341,13 +342,13 @@ impl Driver {
         Ok(left)
     }
 
-    async fn drop_logs_early(&mut self) -> Result<(), String> {
+    /// Their tablets have new owners, which have not replayed them yet.
+    async fn drop_logs_early(&mut self) {
         if self.fleet.has(FleetBug::DropLogEarly) {
             for (_, log) in std::mem::take(&mut self.sealed) {
                 let _ = delete_log(&*log).await;
             }
         }
-        Ok(())
     }
 
     /// Deletes logs and files that nothing needs.
