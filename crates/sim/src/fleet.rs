@@ -64,7 +64,7 @@ pub enum FleetBug {
     SkipFence,
     /// A tablet is assigned again under the epoch of its former assignment.
     ReuseEpoch,
-    /// A log is deleted when its tablets are open elsewhere, and not flushed.
+    /// A log is deleted when its tablets have new owners, before these have replayed it.
     DropLogEarly,
     /// Files that a server is about to commit, or reads, are swept.
     SweepEarly,

@@ -57,7 +57,6 @@ const SLOW: [(&str, &str, &str); 3] = [
     ),
 ];
 
-
 /// Packages outside the database, whose tests only the benchmark's own files can break.
 const BENCHMARK: [&str; 2] = ["bench", "wire"];
 const BENCHMARK_FILES: [&str; 4] = ["crates/bench", "crates/wire", "crates/xtask/src/rival", "Cargo.lock"];
