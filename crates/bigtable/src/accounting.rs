@@ -13,13 +13,16 @@
 use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
 use crate::response_memory::SMALL_BYTES;
 use crate::status::unimplemented;
+use crate::trace_context::{SYSTEM, is_error, parent};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
+use stele_env::trace::Trace;
 use stele_memory::{Consumer, OVERDRAFT_BYTES, OverdraftPermit, Part, Pool, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::codegen::http;
 use tonic::{Code, Status};
 
 /// The `method` label of calls that are not implemented. All share it, because clients choose their names.
@@ -112,8 +115,8 @@ impl CallAccounting {
         of("overdraft", if is_overdrawn { OVERDRAFT_BYTES } else { 0 });
     }
 
-    /// Admits a call of a method.
-    pub fn admit(self: &Arc<Self>, method: &MethodAccount) -> Result<Call, Status> {
+    /// Admits a call of a method, which is traced if it is sampled.
+    pub fn admit(self: &Arc<Self>, method: &MethodAccount, headers: &http::HeaderMap) -> Result<Call, Status> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             let status = Status::unavailable("Too many calls are in flight; retry after backing off");
             self.count(method, status.code());
@@ -121,6 +124,7 @@ impl CallAccounting {
         };
         self.in_flight.inc();
         Ok(Call {
+            trace: self.env.trace(SYSTEM, method.label, || parent(headers)),
             method: method.clone(),
             started: self.env.now(),
             code: AtomicI32::new(CODE_PENDING),
@@ -187,6 +191,8 @@ pub(crate) struct Call {
     /// As much of `request_bytes` as the pool counts: all of it, except under an overdraft.
     reservation: Reservation,
     overdraft: OnceLock<OverdraftPermit>,
+    /// Ends with the call.
+    trace: Option<Trace>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -204,6 +210,11 @@ impl Call {
     /// The time of its first header.
     pub fn started(&self) -> Duration {
         self.started
+    }
+
+    /// The call's trace, if it is sampled.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
     }
 
     pub fn env(&self) -> &Env {
@@ -303,6 +314,9 @@ impl Drop for Call {
             code => Code::from_i32(code),
         };
         self.accounting.count(&self.method, code);
+        if let Some(trace) = &self.trace {
+            trace.note(|facts| (facts.outcome, facts.is_error) = (code_label(code), is_error(code)));
+        }
         let elapsed = self.accounting.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
         self.accounting.in_flight.dec();

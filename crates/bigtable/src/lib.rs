@@ -66,6 +66,7 @@ mod status;
 mod table_protos;
 mod tables;
 mod times;
+mod trace_context;
 #[allow(
     missing_docs,
     reason = "the fields are documented in the proto files the messages name"

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 use std::time::Duration;
-use stele_env::Env;
+use stele_env::{Env, trace};
 use tonic::Status;
 use tonic::codegen::{BoxFuture, http};
 
@@ -174,12 +174,18 @@ impl HttpBody for ResponseBody {
         context: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        let trace = this.call.as_ref().and_then(Call::trace);
+        let entered = trace::enter(trace);
         let next = match &mut this.response {
             Response::Ended => return Poll::Ready(None),
             Response::Whole(pieces) => pieces.pop_front().map_or(Next::End(Status::ok("")), Next::Piece),
             Response::Stream(messages) => next_frame(messages),
             Response::Read(read) => ready!(read.poll_next(context)),
         };
+        drop(entered);
+        if let (Some(trace), Next::Piece(piece)) = (trace, &next) {
+            trace.note(|facts| facts.response_bytes += piece.len() as u64);
+        }
         Poll::Ready(Some(match next {
             Next::Piece(piece) => Ok(Frame::data(piece)),
             Next::End(status) => Ok(this.end(&status)),

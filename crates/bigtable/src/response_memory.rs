@@ -37,8 +37,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_client::{BatchReservation, ServiceError, ServiceResult};
-use stele_env::Env;
 use stele_env::metrics::IntCounter;
+use stele_env::{Env, trace};
 use stele_memory::{Consumer, Exhausted, Part, Pool, Reclaim};
 use stele_types::ErrorKind;
 use tokio::sync::Semaphore;
@@ -150,7 +150,9 @@ impl ResponseMemory {
     }
 
     async fn reserve(&self, bytes: usize) -> Result<stele_memory::Reservation, Status> {
+        let waiting = trace::lengthy("wait: response memory");
         let reserved = self.consumer.reserve(&self.env, bytes, self.wait).await;
+        drop(waiting);
         reserved.map_err(|Exhausted| too_many())
     }
 
@@ -269,6 +271,7 @@ impl BatchReservation for Reservation {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let memory = &self.memory;
+        let _waiting = trace::lengthy("wait: response memory");
         let reserved = memory.consumer.reserve_large(&memory.env, bytes, memory.wait).await;
         let busy = |Exhausted| ServiceError::new(ErrorKind::Busy, too_many().message());
         self.reserved = Some(reserved.map_err(busy)?);

@@ -16,9 +16,10 @@ use bytes::Bytes;
 use http_body::Body as HttpBody;
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use stele_access::Access;
-use stele_env::Priority;
+use stele_env::{Priority, trace};
 use stele_serving::{Http2Service, RequestBody};
 use tonic::Status;
 use tonic::codegen::{StdError, http};
@@ -77,7 +78,7 @@ impl Router {
         let Some((path, (handler, method))) = self.routes.get_key_value(path) else {
             return Err(self.accounting.refuse_unimplemented(&self.unimplemented, path));
         };
-        let call = self.accounting.admit(method)?;
+        let call = self.accounting.admit(method, headers)?;
         let context = match callers {
             None => Arc::clone(&self.context),
             Some(callers) => {
@@ -141,7 +142,7 @@ where
             }
         }
         Ok(bytes) => {
-            let response = handler.handle(&context, &call, &headers, bytes).await;
+            let response = handle(handler, &context, &call, (&headers, bytes)).await;
             (call, response)
         }
         Err(status) => (call, Err(status)),
@@ -160,9 +161,25 @@ async fn receive<B>(handler: Handler, call: &Call, headers: &http::HeaderMap, bo
 where
     B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
+    let arriving = call.trace().map(|trace| trace.stage("receive"));
     let bytes = read_message(call, headers, body).await?;
+    drop(arriving);
+    if let Some(trace) = call.trace() {
+        trace.note(|facts| facts.request_bytes = bytes.len() as u64);
+    }
     call.charge(handler.decoded_bytes(&bytes)?)?;
     Ok(bytes)
+}
+
+/// Handles a received request on behalf of its trace.
+async fn handle(
+    handler: Handler,
+    context: &Arc<Context>,
+    call: &Call,
+    (headers, bytes): (&http::HeaderMap, Bytes),
+) -> Result<Response, Status> {
+    let mut handling = pin!(handler.handle(context, call, headers, bytes));
+    trace::within(call.trace(), handling.as_mut()).await
 }
 
 /// Runs a large write in a task that owns the call, so that it runs to its end even if the caller goes away. Returns
@@ -181,7 +198,7 @@ async fn carry_out(
 ) -> Option<(Call, Result<Response, Status>)> {
     let env = context.env.clone();
     let task = async move {
-        let response = handler.handle(&context, &call, &headers, bytes).await;
+        let response = handle(handler, &context, &call, (&headers, bytes)).await;
         (call, response)
     };
     env.spawn_join(Priority::Foreground, "large write", task).await.ok()

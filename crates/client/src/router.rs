@@ -24,7 +24,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry, TabletEntry};
-use stele_env::Env;
+use stele_env::{Env, trace};
 use stele_types::{
     ErrorKind, RowBatch, RowRange, RowSet, RowWrites, ServerId, TableId, TableName, TableSchema, TabletId,
 };
@@ -112,6 +112,9 @@ impl Shared {
     }
 
     fn table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
+        trace::note(|facts| {
+            facts.table.get_or_insert_with(|| name.to_string());
+        });
         self.catalog
             .table(name)
             .map_err(|e| ServiceError::new(e.kind(), e.to_string()))
@@ -179,6 +182,7 @@ impl Shared {
         let mut attempt = 0;
         loop {
             let tablet = self.same_table(table, id)?.tablet_of(row).id;
+            trace::note(|facts| facts.visit(tablet.0));
             match call(tablet).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
                     attempt += 1;
@@ -190,6 +194,7 @@ impl Shared {
     }
 
     async fn pause(&self, attempt: u32) {
+        let _pausing = trace::stage("wait: tablet moves");
         let pause = Duration::from_millis(1 << attempt.min(7)).min(PAUSE_MAX);
         self.env.sleep(pause).await;
     }
@@ -222,6 +227,7 @@ impl Shared {
         loop {
             let mut retry = Vec::new();
             let calls = parts.iter().map(|part| {
+                trace::note(|facts| facts.visit(part.tablet.0));
                 self.tablets
                     .mutate(part.tablet, part.writes.clone(), request.durability)
             });
@@ -335,15 +341,20 @@ impl TableService for Router {
         };
         let table = self.shared.addressed(&request.table, request.id)?;
         let tablet = table.tablet_of(row).id;
+        let mut reading = reading_of(tablet, "read row");
         match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
             // It splits or moves: a caller that can wait repeats the lookup.
             Err(error) if error.kind == ErrorKind::Unavailable => Ok(None),
-            done => done,
+            done => {
+                note_rows(&mut reading, done.as_ref().ok().and_then(Option::as_ref));
+                done
+            }
         }
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         let table = self.shared.writable(&request.table, request.id)?;
+        trace::note(|facts| facts.rows += request.rows.len() as u64);
         let watch = self.shared.slow.begin(&self.shared.env);
         let mut results = vec![Ok(()); request.rows.len()];
         let all = 0..request.rows.len();
@@ -370,6 +381,7 @@ impl TableService for Router {
         let Some(first) = request.rows.get(0).map(|row| row.row) else {
             return Ok(());
         };
+        trace::note(|facts| facts.rows += request.rows.len() as u64);
         let (shared, request) = (&self.shared, &request);
         let watch = shared.slow.begin(&shared.env);
         let call = |tablet| async move {
@@ -412,6 +424,7 @@ impl TableService for Router {
             token,
         };
         let id = Some(self.shared.writable(&table, id)?.schema.id);
+        trace::note(|facts| facts.rows += 1);
         let watch = self.shared.slow.begin(&self.shared.env);
         let call = |tablet| self.shared.tablets.row_operation(tablet, request.clone());
         let outcome = self.shared.with_tablet((&table, id), &row, call).await;
@@ -440,6 +453,7 @@ impl TableService for Router {
         let Some(first) = rows().next() else {
             return Ok(true);
         };
+        trace::note(|facts| facts.rows += request.rows.len() as u64);
         let rows = &rows;
         let call = |tablet| async move {
             let entry = shared.same_table(table, id)?;
@@ -509,6 +523,20 @@ impl TableService for Router {
     }
 }
 
+/// Begins the stage of a traced request in which a tablet is read.
+fn reading_of(tablet: TabletId, name: &'static str) -> trace::Stage {
+    trace::note(|facts| facts.visit(tablet.0));
+    let mut reading = trace::stage(name);
+    reading.note(|facts| facts.tablet = Some(tablet.0));
+    reading
+}
+
+/// Adds the rows of a batch to a traced request.
+fn note_rows(reading: &mut trace::Stage, batch: Option<&RowBatch>) {
+    reading.note(|facts| facts.rows = batch.map(|batch| batch.complete_rows() as u64));
+    trace::note(|facts| facts.rows += batch.map_or(0, |batch| batch.complete_rows() as u64));
+}
+
 /// The first error of some results.
 fn first_error(results: &[ServiceResult<()>]) -> &ServiceResult<()> {
     results.iter().find(|result| result.is_err()).unwrap_or(&Ok(()))
@@ -526,8 +554,8 @@ struct RoutedRows {
     left: Left,
     /// Rows that may still be returned.
     limit: u64,
-    /// The tablet being read: its rows, and its stream.
-    current: Option<(RowRange, Box<dyn RowStream>)>,
+    /// The tablet being read: its number, its rows, and its stream.
+    current: Option<(TabletId, RowRange, Box<dyn RowStream>)>,
     attempt: u32,
 }
 
@@ -542,7 +570,7 @@ impl RowStream for RoutedRows {
     }
 
     fn blocks_read(&self) -> u64 {
-        let current = self.current.as_ref().map_or(0, |(_, stream)| stream.blocks_read());
+        let current = self.current.as_ref().map_or(0, |(_, _, stream)| stream.blocks_read());
         self.reading.blocks_of_tablets + current
     }
 }
@@ -578,9 +606,10 @@ impl RoutedRows {
             if self.current.is_none() && !self.open().await? {
                 return Ok(None);
             }
-            let Some((range, stream)) = &mut self.current else {
+            let Some((tablet, range, stream)) = &mut self.current else {
                 continue;
             };
+            let mut reading = reading_of(*tablet, "read rows");
             let next = match &mut room {
                 Some(room) => stream.next_within(&mut **room).await,
                 None => stream.next().await,
@@ -590,6 +619,7 @@ impl RoutedRows {
                     self.attempt = 0;
                     batch.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
                     self.limit -= batch.complete_rows() as u64;
+                    note_rows(&mut reading, Some(&batch));
                     if let Some(last) = &batch.scanned_through {
                         self.left.pass(last);
                     }
@@ -603,6 +633,7 @@ impl RoutedRows {
                 Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
                     self.attempt += 1;
                     self.current = None;
+                    drop(reading);
                     self.shared.pause(self.attempt).await;
                 }
                 Err(error) => return Err(error),
@@ -630,7 +661,7 @@ impl RoutedRows {
             waits: self.request.waits,
         };
         match self.shared.tablets.read(tablet.id, read).await {
-            Ok(stream) => self.current = Some((tablet.range.clone(), stream)),
+            Ok(stream) => self.current = Some((tablet.id, tablet.range.clone(), stream)),
             Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
                 self.attempt += 1;
                 self.shared.pause(self.attempt).await;

@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod network;
 pub mod planted;
 pub mod tokio_env;
+pub mod trace;
 pub mod work;
 
 pub use planted::PlantedBug;
@@ -72,6 +73,8 @@ pub struct Env {
     planted: planted::Planted,
     /// Replaces the runtime's own way to connect.
     connector: Option<Arc<dyn Connector>>,
+    /// Traces requests; `None` if nobody collects traces.
+    tracer: Option<Arc<trace::Tracer>>,
 }
 
 impl std::fmt::Debug for Env {
@@ -139,6 +142,7 @@ impl Env {
             runtime,
             planted: planted::Planted::default(),
             connector: None,
+            tracer: None,
         }
     }
 
@@ -156,6 +160,13 @@ impl Env {
     #[must_use]
     pub fn connecting_by(mut self, connector: Arc<dyn Connector>) -> Self {
         self.connector = Some(connector);
+        self
+    }
+
+    /// The same environment, whose requests are traced.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Arc<trace::Tracer>) -> Self {
+        self.tracer = Some(tracer);
         self
     }
 

@@ -84,6 +84,18 @@ pub fn counted<F: Future>(future: F) -> impl Future<Output = (F::Output, Work)> 
     }
 }
 
+/// Puts counts on the thread. Returns whether others were there, which are then in `work`.
+pub(crate) fn attach(work: &mut Work) -> bool {
+    CURRENT.with_borrow_mut(|current| std::mem::swap(current, work));
+    IS_COUNTED.replace(true)
+}
+
+/// Takes them off again; `work` and `was_counted` are of [`attach`].
+pub(crate) fn detach(work: &mut Work, was_counted: bool) {
+    CURRENT.with_borrow_mut(|current| std::mem::swap(current, work));
+    IS_COUNTED.set(was_counted);
+}
+
 struct Counted<F> {
     future: Pin<Box<F>>,
     work: Work,
@@ -97,18 +109,16 @@ struct OnThread<'a> {
 
 impl<'a> OnThread<'a> {
     fn new(work: &'a mut Work) -> Self {
-        CURRENT.with_borrow_mut(|current| std::mem::swap(current, work));
         OnThread {
+            was_counted: attach(work),
             work,
-            was_counted: IS_COUNTED.replace(true),
         }
     }
 }
 
 impl Drop for OnThread<'_> {
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.work));
-        IS_COUNTED.set(self.was_counted);
+        detach(self.work, self.was_counted);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::metrics::Method;
 use crate::permissions;
 use crate::region_cache::RegionCache;
 use crate::services::{self, Service};
+use crate::trace_context::{self, SYSTEM};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -39,6 +40,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use stele_env::trace::{self, Trace};
 use stele_wire::WireError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -224,9 +226,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
 
     /// Starts a call and polls it once. A Get of a row in memory ends here, without a task.
     fn start(&mut self, call: Call, cx: &mut Context<'_>) {
+        let header = &call.request.header;
+        let method = Method::named(header.method_name.as_deref().unwrap_or_default());
+        let env = &self.shared.env;
         let running = Running {
-            started: self.shared.env.now(),
-            method: Method::named(call.request.header.method_name.as_deref().unwrap_or_default()),
+            started: env.now(),
+            trace: env.trace(SYSTEM, method.label(), || trace_context::parent(header)),
+            method,
             shared: Arc::clone(&self.shared),
             call,
         };
@@ -238,7 +244,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         let is_get = self.service == Service::Client && running.method == Method::Get;
         let tried = match is_get && self.client.compression.is_none() {
             false => None,
-            true => match get::try_now(&self.shared, &running.call) {
+            true => match running.try_now() {
                 Ok(Tried::Found(reply)) => return self.output.push(running.end(Ok(reply))),
                 Err(failure) => return self.output.push(running.end(Err(failure))),
                 Ok(waits) => Some(waits),
@@ -288,20 +294,40 @@ struct Running {
     method: Method,
     shared: Arc<Shared>,
     call: Call,
+    /// Its trace, if it is sampled.
+    trace: Option<Trace>,
 }
 
 /// Serves a call to its response.
 async fn run(mut running: Running, service: Service, tried: Option<Tried>) -> Reply {
-    let Running {
-        shared, method, call, ..
-    } = &mut running;
+    let outcome = {
+        let Running {
+            shared,
+            method,
+            call,
+            trace,
+            ..
+        } = &mut running;
+        let mut serving = pin!(serve(shared, (service, *method), call, tried));
+        trace::within(trace.as_ref(), serving.as_mut()).await
+    };
+    running.end(outcome)
+}
+
+/// Unpacks and serves a call, and packs its response.
+async fn serve(
+    shared: &Arc<Shared>,
+    (service, method): (Service, Method),
+    call: &mut Call,
+    tried: Option<Tried>,
+) -> Outcome<Reply> {
     let unpacked = match call.has_packed_cells() {
         true => Box::pin(call.unpack_cells(&shared.env)).await,
         false => Ok(()),
     };
     let name = call.request.header.method_name.as_deref().unwrap_or_default();
     let mut outcome = match unpacked.and_then(|()| permissions::check(shared, service, name)) {
-        Ok(()) => services::serve(shared, service, *method, call, tried).await,
+        Ok(()) => services::serve(shared, service, method, call, tried).await,
         Err(failure) => Err(failure),
     };
     if let Ok(reply) = &mut outcome
@@ -310,14 +336,32 @@ async fn run(mut running: Running, service: Service, tried: Option<Tried>) -> Re
     {
         outcome = Err(failure);
     }
-    running.end(outcome)
+    outcome
 }
 
 impl Running {
+    /// Tries a Get on the calling thread.
+    fn try_now(&self) -> Outcome<Tried> {
+        let _entered = trace::enter(self.trace.as_ref());
+        get::try_now(&self.shared, &self.call)
+    }
+
     /// Counts the call; its response.
     fn end(self, outcome: Outcome<Reply>) -> Reply {
         let took = self.shared.env.now().saturating_sub(self.started);
         self.shared.metrics.count(self.method, outcome.is_err(), took);
+        if let Some(trace) = &self.trace {
+            let request = &self.call.request;
+            trace.note(|facts| {
+                facts.request_bytes = (request.message.len() + request.cells.len()) as u64;
+                match &outcome {
+                    Ok(reply) => (facts.outcome, facts.response_bytes) = ("ok", reply.frame.len() as u64),
+                    Err(failure) => {
+                        (facts.outcome, facts.is_error) = (failure.class, trace_context::is_error(failure));
+                    }
+                }
+            });
+        }
         let Call { memory, request, .. } = self.call;
         match outcome {
             Ok(mut reply) => {

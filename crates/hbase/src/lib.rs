@@ -63,6 +63,7 @@ mod switches;
 mod test_service;
 mod times;
 mod token;
+mod trace_context;
 mod waiting;
 
 pub use cluster_id::{cluster_id, uuid_of};

@@ -36,7 +36,8 @@ impl Method {
         }
     }
 
-    fn label(self) -> &'static str {
+    /// As metrics and traces name it.
+    pub fn label(self) -> &'static str {
         match self {
             Method::Get => "Get",
             Method::Mutate => "Mutate",

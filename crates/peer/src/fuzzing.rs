@@ -4,7 +4,7 @@
 
 use crate::messages::CallKind;
 use crate::segments::Segments;
-use crate::{messages, origin, rows};
+use crate::{messages, origin, rows, traced};
 use bytes::Bytes;
 
 /// Checks a body as each kind of request.
@@ -46,6 +46,11 @@ pub fn requests(body: &Bytes) {
     same(body, messages::decode_sample_request, |every| {
         messages::encode_sample_request(*every)
     });
+    if let Ok((carried, rest)) = traced::decode_trace(body.clone()) {
+        let mut content = Segments::default();
+        content.slice(&rest);
+        assert_eq!(traced::with_trace(Some(carried), content).into_bytes(), body);
+    }
     if let Ok((caller, rest)) = origin::decode_caller(body.clone()) {
         let mut content = Segments::default();
         content.slice(&rest);

@@ -29,6 +29,7 @@ mod rows;
 mod segments;
 mod server;
 mod steps;
+mod traced;
 mod writes;
 
 pub use control::ControlService;

@@ -67,6 +67,7 @@ impl CallKind {
 /// Flags of a request.
 const PARTIAL_ROWS: u16 = 1;
 const CALLER: u16 = 2;
+const TRACE: u16 = 4;
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub(crate) struct CallHeader {
     pub takes_partial_rows: bool,
     /// The body begins with the caller whose call is forwarded.
     pub has_caller: bool,
+    /// The body begins with the trace that the call belongs to. From version 2 on.
+    pub has_trace: bool,
     /// Time until the deadline.
     pub left: Option<Duration>,
     pub tablet: TabletId,
@@ -93,7 +96,8 @@ impl CallHeader {
         out[0..2].copy_from_slice(&kind.to_le_bytes());
         let partial = if self.takes_partial_rows { PARTIAL_ROWS } else { 0 };
         let caller = if self.has_caller { CALLER } else { 0 };
-        out[2..4].copy_from_slice(&(partial | caller).to_le_bytes());
+        let trace = if self.has_trace { TRACE } else { 0 };
+        out[2..4].copy_from_slice(&(partial | caller | trace).to_le_bytes());
         out[4..8].copy_from_slice(&self.left.map_or(0, left).to_le_bytes());
         out[8..16].copy_from_slice(&self.tablet.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.credit.to_le_bytes());
@@ -104,7 +108,7 @@ impl CallHeader {
         let mut fields = Cursor::new("header of a request", header);
         let kind = CallKind::from_number(fields.u16()?);
         let flags = fields.u16()?;
-        if flags & !(PARTIAL_ROWS | CALLER) != 0 {
+        if flags & !(PARTIAL_ROWS | CALLER | TRACE) != 0 {
             return Err(fields.malformed("it has unknown flags"));
         }
         let left = fields.u32()?;
@@ -112,6 +116,7 @@ impl CallHeader {
             kind,
             takes_partial_rows: flags & PARTIAL_ROWS != 0,
             has_caller: flags & CALLER != 0,
+            has_trace: flags & TRACE != 0,
             left: (left > 0).then(|| Duration::from_millis(u64::from(left))),
             tablet: TabletId(fields.u64()?),
             credit: fields.u64()?,

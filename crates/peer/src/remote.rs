@@ -19,6 +19,7 @@ use crate::limits::{CALL_BYTES, MEMORY_WAIT};
 use crate::messages::{self, CallHeader, CallKind};
 use crate::origin::encode_caller;
 use crate::segments::Segments;
+use crate::traced::with_trace;
 use async_trait::async_trait;
 use bytes::Bytes;
 use lane::{Lane, Reply};
@@ -33,6 +34,7 @@ use stele_client::{
     TabletSample, TabletService,
 };
 use stele_env::Env;
+use stele_env::trace::{self, Stage};
 use stele_memory::{Consumer, Part, Pool, Reservation};
 use stele_types::{Durability, ErrorKind, RowWrites, TabletId};
 use tokio::sync::oneshot;
@@ -92,6 +94,13 @@ struct Shared {
 }
 
 impl Shared {
+    /// Begins the stage of a traced request in which this server is called.
+    fn hop(&self, tablet: TabletId) -> Stage {
+        let mut hop = trace::stage("call server");
+        hop.note(|facts| (facts.tablet, facts.server) = (Some(tablet.0), Some(self.peer.identity.server)));
+        hop
+    }
+
     /// Memory of a request's copy.
     async fn reserve(&self, body: &Segments) -> ServiceResult<Reservation> {
         let bytes = body.copied() + CALL_BYTES;
@@ -152,19 +161,26 @@ impl RemoteTablets {
         body: Segments,
         wait: Duration,
     ) -> ServiceResult<Bytes> {
-        let shared = &self.shared;
+        let (shared, lane) = (&self.shared, self.lane());
+        let hop = shared.hop(tablet);
+        // A control call is not repeated, so its connection must not matter.
+        let carried = hop
+            .carried()
+            .filter(|_| kind != CallKind::Control && lane.carries_traces());
         let (has_caller, body) = with_caller(body);
+        let body = with_trace(carried, body);
         let _reserved = shared.reserve(&body).await?;
         let header = CallHeader {
             kind: Ok(kind),
             takes_partial_rows: false,
             has_caller,
+            has_trace: carried.is_some(),
             left: Some(wait),
             tablet,
             credit: 0,
         };
         let (tell, told) = oneshot::channel();
-        let started = self.lane().start(shared, &header, body, Reply::One(tell))?;
+        let started = lane.start(shared, &header, body, Reply::One(tell))?;
         match shared.env.timeout(wait, told).await {
             Ok(Ok(answer)) => answer,
             // The lane answers every call, also when its connection's task is dropped.

@@ -6,3 +6,4 @@ mod loss;
 mod malformed;
 mod streams;
 mod support;
+mod traces;

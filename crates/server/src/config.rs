@@ -7,9 +7,11 @@
 mod cluster;
 mod loads;
 mod security;
+mod traces;
 
 pub use cluster::{Connections, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
+pub use traces::TraceConfig;
 
 use crate::sizes;
 use anyhow::{Context, bail};
@@ -96,6 +98,8 @@ pub struct StartArgs {
     /// Format of the log: text or json [default: text]
     #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
     log_format: Option<String>,
+    #[command(flatten)]
+    traces: traces::TraceArgs,
     #[command(flatten)]
     loads: loads::LoadArgs,
     #[command(flatten)]
@@ -375,13 +379,15 @@ pub struct Config {
     pub log: String,
     /// Log as JSON.
     pub log_json: bool,
+    /// The collector of traces; `None` if nobody collects them.
+    pub traces: Option<TraceConfig>,
     /// TLS, identities and rights.
     pub security: SecurityConfig,
 }
 
 /// All settings.
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    let all = SETTINGS.iter().chain(&loads::SETTINGS);
+    let all = SETTINGS.iter().chain(&traces::SETTINGS).chain(&loads::SETTINGS);
     all.chain(&security::SETTINGS).chain(&cluster::SETTINGS)
 }
 
@@ -513,6 +519,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             "json" => true,
             other => bail!("log_format: {other:?} is none of text, json"),
         },
+        traces: args.traces.resolve(&text)?,
         security,
     };
     check(&config)?;
@@ -717,6 +724,8 @@ mod tests {
             ("data = \"s3://b\"\ndata_option = \"endpoint\"", "key=value"),
             ("slow_call = \"0ms\"", "slow_call"),
             ("slow_call = \"200\"", "slow_call"),
+            ("otlp = \"host:4317\"", "http://"),
+            ("trace_sample = \"2\"", "trace_sample"),
         ] {
             let error = load_text(text, &none).unwrap_err();
             assert!(error.contains(named), "{error}");

@@ -16,6 +16,7 @@ mod manual;
 mod node;
 mod notify;
 mod open_files;
+mod otlp;
 mod repair;
 mod security;
 mod sizes;

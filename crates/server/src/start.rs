@@ -17,7 +17,7 @@ use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::notify::Notifier;
 use crate::security::{Security, callers};
-use crate::{data_dir, hbase, listen, logging, open_files, sizes};
+use crate::{data_dir, hbase, listen, logging, open_files, otlp, sizes};
 use anyhow::Context;
 use futures::future::BoxFuture;
 use std::io::Write;
@@ -67,6 +67,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
+    let (env, exporter) = otlp::start(config.traces.as_ref(), env, &bigtable_at.to_string(), &metrics)?;
     let security = Security::start(&config.security, &env, &metrics)?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
@@ -139,6 +140,9 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         drop(stop_peers);
         // The coordination log stays open to the end, and so do log segments that are being finished.
         data.finish().await;
+        if let Some(exporter) = exporter {
+            exporter.finish(&env).await;
+        }
         tracing::info!(unflushed, "stopped");
         Ok(())
     };

@@ -8,6 +8,7 @@
 
 mod support {
     pub mod certificates;
+    pub mod collector;
     pub mod noise;
     pub mod resident;
     pub mod server;
@@ -32,4 +33,5 @@ mod s3;
 mod shell;
 mod table_settings;
 mod tls;
+mod traces;
 mod wide_rows;

@@ -1,6 +1,7 @@
 //! HBase's protocol over a real socket.
 
 mod bulk_load;
+mod traces;
 
 use crate::support::server::Server;
 use bytes::{Bytes, BytesMut};
@@ -17,6 +18,8 @@ struct Connection {
     socket: TcpStream,
     received: BytesMut,
     calls: u32,
+    /// Sent with each call.
+    trace_info: Option<Bytes>,
 }
 
 impl Connection {
@@ -35,6 +38,7 @@ impl Connection {
             socket,
             received: BytesMut::new(),
             calls: 0,
+            trace_info: None,
         }
     }
 
@@ -43,6 +47,7 @@ impl Connection {
         let header = RequestHeader {
             call_id: Some(self.calls),
             method_name: Some(Bytes::from_static(method.as_bytes())),
+            trace_info: self.trace_info.clone(),
             ..RequestHeader::default()
         };
         let mut out = BytesMut::new();

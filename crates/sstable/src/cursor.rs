@@ -21,7 +21,7 @@ use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
-use stele_env::work;
+use stele_env::{trace, work};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
@@ -271,7 +271,10 @@ impl Cursor {
     pub async fn load_one(&mut self) -> Result<Step> {
         if self.status == Step::Pending {
             let needed = (self.missing.offset, self.missing.framed_len());
+            let mut reading = trace::stage("read block");
             let (offset, read) = read_around(self.table.file(), self.plan_fetch(), needed).await;
+            reading.note(|facts| facts.bytes = read.as_ref().map_or(0, |framed| framed.len() as u64));
+            drop(reading);
             let framed = match read {
                 Ok(framed) => framed,
                 Err(e) => {

@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
-use stele_env::work;
+use stele_env::{trace, work};
 use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
@@ -542,7 +542,10 @@ impl Sstable {
         if let Some(block) = self.try_block(handle, fill_cache)? {
             return Ok(block);
         }
+        let mut reading = trace::stage("read block");
+        reading.note(|facts| facts.bytes = handle.framed_len() as u64);
         let framed = self.file.read_at(handle.offset, handle.framed_len()).await;
+        drop(reading);
         let framed = framed.map_err(|error| self.failed_read(error))?;
         self.open_block(handle, &framed, fill_cache)
     }

@@ -34,7 +34,7 @@ use detached::DetachedScan;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stele_env::work;
+use stele_env::{trace, work};
 use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
 use stele_types::{Cell, FileId, RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
@@ -509,6 +509,7 @@ impl TabletScanner {
         upper: Option<&[u8]>,
         single: bool,
     ) -> Result<(MergingIterator, AheadShare)> {
+        let _planning = trace::lengthy("plan");
         let options = ReadOptions {
             fill_cache: true,
             readahead_bytes: if single { 0 } else { readahead::RUN_BYTES },

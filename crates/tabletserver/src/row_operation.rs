@@ -37,6 +37,7 @@ use condition::Tested;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{Condition, RowOutcome, ServiceResult, Step, TabletRowOperation};
+use stele_env::trace;
 use stele_tablet::{Answer, BatchBuilder, TokenRecord, WriteSize};
 use stele_types::{Durability, RequestToken, RowMutation, RowWrites, TableSchema, TabletId};
 use steps::Times;
@@ -92,7 +93,10 @@ impl RowOperations {
                 Some(true) => (None, [&steps[..], &[]]),
                 Some(false) => (None, [&otherwise[..], &[]]),
             };
-            match self.read(&held, &row, condition, branches, begun).await? {
+            let reading = trace::stage("read for write");
+            let read = self.read(&held, &row, condition, branches, begun).await?;
+            drop(reading);
+            match read {
                 Ok(found) => break (held, reserved, found, repeats),
                 Err(lacks) => {
                     drop((held, reserved));
@@ -218,7 +222,9 @@ impl RowOperations {
         if rows.iter().any(|row| !entered.tablet.range().contains(row)) {
             return Err(not_here(tablet));
         }
+        let latching = trace::lengthy("wait: latch");
         let latched = self.write.latches.own_all(rows.iter().copied()).await;
+        drop(latching);
         let cached = self.write.row_cache.keys(tablet, rows.iter().copied());
         let held = Held::new(entered, latched, cached);
         let reserved = Reserved {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use stele_env::Env;
 use stele_env::metrics::{Histogram, Metrics};
+use stele_env::{Env, trace};
 
 /// Shorter waits are not noted.
 const NOTED_MIN: Duration = Duration::from_millis(1);
@@ -83,6 +83,21 @@ impl Cause {
             Cause::Followers => "followers",
         }
     }
+
+    /// The stage of a traced request that such a wait is. The last causes are parts of the stage `commit`.
+    fn stage(self) -> Option<&'static str> {
+        match self {
+            Cause::Reservation => Some("wait: batch memory"),
+            Cause::Memory => Some("wait: flushes"),
+            Cause::Compaction => Some("wait: compactions"),
+            Cause::Stopped => Some("wait: memtable memory"),
+            Cause::Large => Some("wait: large write"),
+            Cause::Gate => Some("wait: gate"),
+            Cause::Latch => Some("wait: latch"),
+            Cause::LogQueue => Some("wait: log queue"),
+            Cause::Log | Cause::Append | Cause::Apply | Cause::Followers => None,
+        }
+    }
 }
 
 /// How long writers of a server have waited. Clones are one and the same.
@@ -117,6 +132,9 @@ impl WriteWaits {
 
     /// A write has waited.
     pub fn note(&self, cause: Cause, took: Duration) {
+        if let Some(stage) = cause.stage() {
+            trace::ended(stage, took);
+        }
         if took < NOTED_MIN {
             return;
         }

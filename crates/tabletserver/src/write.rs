@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{LogError, Submitted, is_no_space};
-use stele_env::Env;
 use stele_env::metrics::IntCounter;
+use stele_env::{Env, trace};
 use stele_memory::Reservation;
 use stele_storage::Storage;
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
@@ -221,6 +221,8 @@ impl WritePath {
         let durability = durability.or_else(|| tablet.durability()).unwrap_or(self.durability);
         let slot = self.waited(Cause::LogQueue, stream.slot(payload_bytes));
         let slot = slot.await.map_err(from_log)?;
+        let mut commit = trace::stage("commit");
+        commit.note(|facts| (facts.tablet, facts.bytes) = (Some(tablet.id().0), payload_bytes as u64));
         let prepared = Prepared::new(batch, self.kept(durability), held);
         let led = match prepared.submit(slot).map_err(from_tablet)? {
             Submitted::Lead(lead, placed) => placed.lead(lead, self.waits.watch(&self.env, payload_bytes)),

@@ -51,6 +51,25 @@ impl ErrorKind {
         ErrorKind::Internal,
     ];
 
+    /// As traces name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidArgument => "invalid argument",
+            ErrorKind::NotFound => "not found",
+            ErrorKind::AlreadyExists => "already exists",
+            ErrorKind::FailedPrecondition => "failed precondition",
+            ErrorKind::PermissionDenied => "permission denied",
+            ErrorKind::ResourceExhausted => "resource exhausted",
+            ErrorKind::Busy => "busy",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Aborted => "aborted",
+            ErrorKind::Corruption => "corruption",
+            ErrorKind::Unimplemented => "unimplemented",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Internal => "internal",
+        }
+    }
+
     /// Its number in the protocol between servers.
     pub fn number(self) -> u16 {
         let place = ErrorKind::ALL.iter().position(|kind| *kind == self);

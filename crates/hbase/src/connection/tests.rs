@@ -115,6 +115,7 @@ async fn the_future_of_a_call_is_small() {
             memory: front_end.shared.requests.empty(),
         },
         shared: Arc::clone(&front_end.shared),
+        trace: None,
     };
     let bytes = size_of_val(&run(running, Service::Client, None));
     assert!(bytes <= 4 << 10, "{bytes} bytes");

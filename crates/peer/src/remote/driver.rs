@@ -78,8 +78,8 @@ pub(super) fn run(shared: Arc<Shared>, lane: Arc<Lane>) -> impl Future<Output = 
 
 async fn drive(shared: &Arc<Shared>, lane: &Arc<Lane>) -> Result<(), Ended> {
     let opening = shared.env.timeout(CONNECT_WAIT, open(shared)).await;
-    let socket = opening.map_err(|_| Ended::NotBegun)??;
-    lane.opened();
+    let (socket, version) = opening.map_err(|_| Ended::NotBegun)??;
+    lane.opened(version);
     let mut open = Open {
         socket,
         shared: Arc::clone(shared),
@@ -93,8 +93,8 @@ async fn drive(shared: &Arc<Shared>, lane: &Arc<Lane>) -> Result<(), Ended> {
     poll_fn(|cx| open.poll(cx)).await
 }
 
-/// Connects and shakes hands.
-async fn open(shared: &Shared) -> Result<Connection, Ended> {
+/// Connects and shakes hands; the connection and its version.
+async fn open(shared: &Shared) -> Result<(Connection, u16), Ended> {
     let mut socket = shared.env.connect(&shared.peer.address).await?;
     let hello = Hello {
         versions: VERSIONS,
@@ -105,8 +105,8 @@ async fn open(shared: &Shared) -> Result<Connection, Ended> {
     socket.flush().await?;
     let mut answer = [0; ANSWER_BYTES];
     socket.read_exact(&mut answer).await?;
-    Answer::decode(&answer)?.accept(&hello)?;
-    Ok(socket)
+    let version = Answer::decode(&answer)?.accept(&hello)?;
+    Ok((socket, version))
 }
 
 /// A connection that is open.

@@ -9,6 +9,7 @@ use super::Shared;
 use super::driver;
 use crate::error::ProtocolError;
 use crate::frame::{Encoded, FrameKind};
+use crate::handshake::TRACES_SINCE;
 use crate::limits::{BACKOFF, CALLS_IN_FLIGHT_MAX, CREDIT_EXCESS_BYTES};
 use crate::messages::{CallHeader, CallKind};
 use crate::segments::Segments;
@@ -36,6 +37,8 @@ struct State {
     last: u64,
     /// Failures since a connection was open.
     failures: u32,
+    /// The connection is open, and requests may carry traces.
+    carries_traces: bool,
     /// The task of the connection, when it waits for frames.
     task: Option<Waker>,
     /// Nobody will call any more.
@@ -114,6 +117,10 @@ impl Lane {
         };
         let (call, connects) = {
             let mut state = self.0.lock();
+            // The request was encoded for a connection that has ended meanwhile. The next one may not know traces.
+            if header.has_trace && !state.carries_traces {
+                return Err(unavailable(shared, "the connection was lost"));
+            }
             let connects = state.admit(shared)?;
             // Numbers ascend in the order of the queue, as the server wants them.
             state.last += 1;
@@ -147,9 +154,16 @@ impl Lane {
         state.calls.is_empty() && (state.closed || matches!(state.phase, Phase::Draining))
     }
 
-    /// The connection is open.
-    pub fn opened(&self) {
-        self.0.lock().failures = 0;
+    /// The connection is open, with this version of the protocol.
+    pub fn opened(&self, version: u16) {
+        let mut state = self.0.lock();
+        state.failures = 0;
+        state.carries_traces = version >= TRACES_SINCE;
+    }
+
+    /// Whether a request may carry a trace now.
+    pub fn carries_traces(&self) -> bool {
+        self.0.lock().carries_traces
     }
 
     /// The next frame to send; later the task `task` is woken.
@@ -249,6 +263,7 @@ impl Lane {
             let mut state = self.0.lock();
             state.queue.clear();
             state.task = None;
+            state.carries_traces = false;
             let pause = match state.phase {
                 Phase::Draining => BACKOFF.0,
                 _ => BACKOFF.0.saturating_mul(1 << state.failures.min(16)).min(BACKOFF.1),

@@ -9,10 +9,12 @@ use crate::limits::BATCH_BYTES;
 use crate::messages::{CallHeader, CallKind};
 use crate::rows;
 use crate::segments::Segments;
+use crate::traced::with_trace;
 use async_trait::async_trait;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult};
 use stele_env::Elapsed;
+use stele_env::trace::Stage;
 use stele_memory::Reservation;
 use stele_types::{ErrorKind, RowBatch, TabletId};
 use tokio::sync::mpsc;
@@ -29,6 +31,8 @@ pub(super) struct RemoteRows {
     ahead: Option<Reservation>,
     /// Batches returned.
     batches: u64,
+    /// The stage of a traced request, until something arrives: later the read may go on in other requests.
+    hop: Option<Stage>,
 }
 
 enum State {
@@ -48,6 +52,7 @@ impl RemoteRows {
             memory: None,
             ahead: None,
             batches: 0,
+            hop: None,
         }
     }
 
@@ -57,12 +62,17 @@ impl RemoteRows {
         let bytes = bytes.clamp(1, BATCH_BYTES) as u64;
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Requested(body) => {
+                let hop = self.shared.hop(self.tablet);
+                let carried = hop.carried().filter(|_| self.lane.carries_traces());
+                self.hop = Some(hop);
                 let (has_caller, body) = with_caller(body);
+                let body = with_trace(carried, body);
                 self.memory = Some(self.shared.reserve(&body).await?);
                 let header = CallHeader {
                     kind: Ok(CallKind::Read),
                     takes_partial_rows,
                     has_caller,
+                    has_trace: carried.is_some(),
                     left: Some(self.shared.call_wait),
                     tablet: self.tablet,
                     credit: bytes,
@@ -93,7 +103,7 @@ impl RemoteRows {
                     self.wait().await
                 }
             };
-            self.memory = None;
+            (self.memory, self.hop) = (None, None);
             match arrival {
                 Ok(Some(Arrival::Rows { body, last })) => {
                     let is_empty = body.is_empty();

@@ -9,11 +9,14 @@ use crate::messages::{self, CallHeader, CallKind};
 use crate::origin::{Note, decode_caller};
 use crate::rows;
 use crate::segments::Segments;
+use crate::traced::{self, decode_trace};
 use futures::future::BoxFuture;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult, TabletRead};
+use stele_env::trace::{self, Trace};
 use stele_memory::Reservation;
 use stele_types::{ErrorKind, RowRange};
 
@@ -57,6 +60,10 @@ pub(super) fn start(
 ) -> Decoded<Started> {
     let header = CallHeader::decode(frame.header)?;
     let (call, body) = (frame.call, frame.body);
+    let (carried, body) = match header.has_trace {
+        false => (None, body),
+        true => decode_trace(body).map(|(carried, body)| (Some(carried), body))?,
+    };
     let (named, body) = match header.has_caller {
         false => (None, body),
         true => decode_caller(body).map(|(named, body)| (Some(named), body))?,
@@ -72,20 +79,24 @@ pub(super) fn start(
     };
     let tablets = Arc::clone(&shared.tablets);
     let tablet = header.tablet;
+    let trace = traced::begin(&shared.env, kind, tablet, carried);
     let note = |operation| Note::new(caller.forwarded.as_ref(), &origin, operation, tablet);
     Ok(match kind {
         CallKind::Read => {
             let read = messages::decode_read(body)?;
             let credit = Credit::new(call, header.credit, Arc::clone(needs));
-            start_read(shared, credit, &header, (call, read, note("read")), memory)
+            start_read(shared, credit, &header, (call, read, note("read"), trace), memory)
         }
         CallKind::Mutate => {
             let (rows, durability) = messages::decode_mutate(body)?;
+            if let Some(trace) = &trace {
+                trace.note(|facts| facts.rows = rows.len() as u64);
+            }
             let answer = async move {
                 let done = tablets.mutate(tablet, rows, durability).await;
                 done.map(|()| Segments::default())
             };
-            unary(shared, call, &header, noting(note("mutate"), answer), memory)
+            unary(shared, (call, trace), &header, noting(note("mutate"), answer), memory)
         }
         CallKind::RowOperation | CallKind::TestedRowOperation => {
             let request = match kind {
@@ -96,7 +107,13 @@ pub(super) fn start(
                 let outcome = tablets.row_operation(tablet, request).await?;
                 Ok(messages::encode_outcome(&outcome))
             };
-            unary(shared, call, &header, noting(note("row_operation"), answer), memory)
+            unary(
+                shared,
+                (call, trace),
+                &header,
+                noting(note("row_operation"), answer),
+                memory,
+            )
         }
         CallKind::RowsOperation => {
             let request = messages::decode_rows_operation(body)?;
@@ -104,7 +121,7 @@ pub(super) fn start(
                 let held = tablets.rows_operation(tablet, request).await?;
                 Ok(messages::encode_held(held))
             };
-            unary(shared, call, &header, answer, memory)
+            unary(shared, (call, trace), &header, answer, memory)
         }
         CallKind::Control => {
             let control = Arc::clone(&caller.control);
@@ -112,7 +129,7 @@ pub(super) fn start(
                 let answer = control.control(origin, body).await?;
                 Ok(messages::encode_control(&answer))
             };
-            unary(shared, call, &header, answer, memory)
+            unary(shared, (call, trace), &header, answer, memory)
         }
         CallKind::Sample => {
             let every = messages::decode_sample_request(body)?;
@@ -120,7 +137,7 @@ pub(super) fn start(
                 let sample = tablets.sample(tablet, every).await?;
                 Ok(messages::encode_sample(&sample))
             };
-            unary(shared, call, &header, answer, memory)
+            unary(shared, (call, trace), &header, answer, memory)
         }
     })
 }
@@ -137,7 +154,7 @@ async fn noting<T>(note: Option<Note>, answer: impl Future<Output = ServiceResul
 /// A call with one answer, which is ended at its deadline.
 fn unary(
     shared: &Arc<Shared>,
-    call: u64,
+    (call, trace): (u64, Option<Trace>),
     header: &CallHeader,
     answer: impl Future<Output = ServiceResult<Segments>> + Send + 'static,
     memory: Reservation,
@@ -145,6 +162,8 @@ fn unary(
     let env = shared.env.clone();
     let (left, writes) = (header.left, header.kind.is_ok_and(CallKind::writes));
     let step = async move {
+        let mut answer = pin!(answer);
+        let answer = traced::until_answered(trace.as_ref(), answer.as_mut());
         let answered = match left {
             None => Ok(answer.await),
             Some(left) => env.timeout(left, answer).await,
@@ -163,7 +182,7 @@ fn start_read(
     shared: &Arc<Shared>,
     credit: Credit,
     header: &CallHeader,
-    (call, mut read, mut note): (u64, TabletRead, Option<Note>),
+    (call, mut read, mut note, trace): (u64, TabletRead, Option<Note>, Option<Trace>),
     memory: Reservation,
 ) -> Started {
     let tablet = header.tablet;
@@ -171,9 +190,11 @@ fn start_read(
         let error = ServiceError::new(ErrorKind::Busy, "the server has no memory for the ranges of a read");
         return Started::Answered(failed(call, &error));
     }
+    let entered = trace::enter(trace.as_ref());
     if let Some(answer) = try_read(shared, call, header, (&mut read, &mut note)) {
         return Started::Answered(answer);
     }
+    drop(entered);
     let credit = Arc::new(credit);
     let rows = Rows {
         shared: Arc::clone(shared),
@@ -183,6 +204,7 @@ fn start_read(
         state: State::Requested(read),
         memory,
         note,
+        trace,
     };
     Started::Running(go_on(call, Box::new(rows), header.left), Some(credit))
 }
@@ -202,6 +224,7 @@ fn try_read(
     let credit = usize::try_from(header.credit).unwrap_or(usize::MAX);
     match found.map(|batch| batch.map(|batch| rows::encode(&batch))) {
         Ok(Some(body)) if body.len() <= credit => {
+            trace::note(|facts| (facts.outcome, facts.response_bytes) = ("ok", body.len() as u64));
             if let Some(note) = note.take() {
                 note.write(None);
             }
@@ -213,6 +236,7 @@ fn try_read(
             None
         }
         Err(error) => {
+            trace::note(|facts| facts.outcome = error.kind.name());
             if let Some(note) = note.take() {
                 note.write(Some(&error.message));
             }

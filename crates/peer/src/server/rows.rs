@@ -7,8 +7,11 @@ use crate::limits::CREDIT_EXCESS_BYTES;
 use crate::origin::Note;
 use crate::rows;
 use crate::segments::Segments;
+use crate::traced;
+use std::pin::pin;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceResult, TabletRead};
+use stele_env::trace::{self, Trace};
 use stele_memory::Reservation;
 use stele_types::TabletId;
 
@@ -24,6 +27,8 @@ pub(super) struct Rows {
     pub memory: Reservation,
     /// Written when it is known whether the read begins.
     pub note: Option<Note>,
+    /// Of the whole read, if it is sampled.
+    pub trace: Option<Trace>,
 }
 
 /// How far a read has come.
@@ -35,6 +40,8 @@ pub(super) enum State {
 /// A batch for the caller.
 pub(super) struct Batch {
     pub body: Segments,
+    /// Complete ones.
+    pub rows: u64,
     /// Held until it is sent.
     pub memory: Option<Reservation>,
 }
@@ -42,7 +49,22 @@ pub(super) struct Batch {
 impl Rows {
     /// The next batch, or `None` at the end; and the stream, to go on with.
     pub async fn next(mut self) -> (Rows, ServiceResult<Option<Batch>>) {
-        let next = self.batch().await;
+        let trace = self.trace.take();
+        let next = {
+            let mut batch = pin!(self.batch());
+            trace::within(trace.as_ref(), batch.as_mut()).await
+        };
+        if let Some(trace) = &trace {
+            match &next {
+                Ok(Some(batch)) => trace.note(|facts| {
+                    facts.rows += batch.rows;
+                    facts.response_bytes += batch.body.len() as u64;
+                }),
+                Ok(None) => traced::conclude(trace, None),
+                Err(error) => traced::conclude(trace, Some(error.kind)),
+            }
+        }
+        self.trace = trace;
         (self, next)
     }
 
@@ -59,6 +81,7 @@ impl Rows {
         }
         self.credit.spend();
         Ok(Some(Batch {
+            rows: batch.complete_rows() as u64,
             body,
             memory: room.into_reservation(),
         }))

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_client::{
     BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
@@ -48,6 +48,8 @@ struct Pipes {
     capacity: usize,
     /// Connections that are refused first.
     refused: AtomicUsize,
+    /// The last random number; they ascend.
+    random: AtomicU64,
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
@@ -59,7 +61,7 @@ impl Runtime for Pipes {
         0
     }
     fn random_u64(&self) -> u64 {
-        0
+        self.random.fetch_add(1, Ordering::Relaxed) + 1
     }
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(duration))
@@ -102,6 +104,7 @@ pub(super) fn net(capacity: usize, refused: usize) -> Net {
         ends: tell,
         capacity,
         refused: AtomicUsize::new(refused),
+        random: AtomicU64::new(0),
     };
     Net {
         env: Env::new(Arc::new(pipes)),
@@ -148,7 +151,7 @@ pub(super) async fn begin(end: &mut DuplexStream) {
     end.read_exact(&mut hello).await.unwrap();
     assert_eq!(Hello::decode(&hello).unwrap().caller, CALLER);
     let answer = Answer {
-        version: Ok(1),
+        version: Ok(*VERSIONS.end()),
         versions: VERSIONS,
         owner: OWNER,
     };
@@ -165,7 +168,7 @@ pub(super) async fn greet(end: &mut DuplexStream) {
     end.write_all(&hello.encode()).await.unwrap();
     let mut answer = [0; ANSWER_BYTES];
     end.read_exact(&mut answer).await.unwrap();
-    assert_eq!(Answer::decode(&answer).unwrap().version, Ok(1));
+    assert_eq!(Answer::decode(&answer).unwrap().version, Ok(*VERSIONS.end()));
 }
 
 /// Tablets that do as they are told.

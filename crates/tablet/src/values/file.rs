@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stele_env::work;
+use stele_env::{trace, work};
 use stele_sstable::compress::decompress;
 use stele_sstable::damage::is_damage;
 use stele_sstable::{DecodeError, SstableError};
@@ -151,7 +151,11 @@ impl ValueFile {
         }
         let read = match file.try_read_at(offset, len) {
             Some(read) => read,
-            None => file.read_at(offset, len).await,
+            None => {
+                let mut reading = trace::stage("read value");
+                reading.note(|facts| facts.bytes = len as u64);
+                file.read_at(offset, len).await
+            }
         };
         match read {
             Ok(record) => {

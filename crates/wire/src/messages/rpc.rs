@@ -86,6 +86,9 @@ pub struct RequestHeader {
     /// Repeated in the response.
     #[prost(uint32, optional, tag = "1")]
     pub call_id: Option<u32>,
+    /// A [`TraceInfo`], which is decoded only where somebody wants it.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub trace_info: Option<Bytes>,
     /// Method of the connection's service.
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub method_name: Option<Bytes>,
@@ -101,6 +104,26 @@ pub struct RequestHeader {
     /// Milliseconds that the client waits.
     #[prost(uint32, optional, tag = "7")]
     pub timeout: Option<u32>,
+}
+
+/// The trace of a request (`RPCTInfo`). Clients from version 2.5 on send the headers of their propagator, `traceparent` by default,
+/// if they trace, and none otherwise. The numbers that older clients send have no meaning today.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TraceInfo {
+    /// Entries of a map.
+    #[prost(message, repeated, tag = "3")]
+    pub headers: Vec<TraceHeader>,
+}
+
+/// A header of a [`TraceInfo`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct TraceHeader {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
 }
 
 /// Precedes every response.
