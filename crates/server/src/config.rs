@@ -8,7 +8,7 @@ mod cluster;
 mod loads;
 mod security;
 
-pub use cluster::{Connections, EtcdFiles, PeerTlsFiles};
+pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
 
 use crate::sizes;
