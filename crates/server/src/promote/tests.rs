@@ -94,9 +94,16 @@ fn one_place_is_promoted_where_it_is_unless_it_is_a_folder() {
     let other = "s3://b/p s3://b/p --target-option endpoint=http://127.0.0.1:1";
     assert_eq!(places(other), Ok((source(), Some(source()))));
     for folder in ["folder", "s3://b/p folder"] {
-        assert!(places(folder).unwrap_err().contains("cannot share a folder"), "{folder}");
+        assert!(
+            places(folder).unwrap_err().contains("cannot share a folder"),
+            "{folder}"
+        );
     }
-    assert!(places("s3://b/p s3://b/q --target-option endpint=x").unwrap_err().contains("endpint"));
+    assert!(
+        places("s3://b/p s3://b/q --target-option endpint=x")
+            .unwrap_err()
+            .contains("endpint")
+    );
 }
 
 #[tokio::test]
