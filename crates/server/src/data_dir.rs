@@ -265,7 +265,7 @@ async fn refuse_gone(place: &Place, env: &Env) -> anyhow::Result<()> {
     }
 }
 
-/// Opens a place next to other processes, whatever is in it. A folder has one process at a time.
+/// Opens a place next to other processes, without a check of its content. A folder has one process at a time.
 pub async fn open_beside(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     let metrics = Metrics::new();
     Ok(match place {

@@ -1,4 +1,6 @@
-//! Marks of a promotion, in the root that data leave and in the root where they arrive.
+//! Marks of a promotion in the two data roots.
+//!
+//! Data leave one root and arrive in the other.
 //!
 //! * `PROMOTED` in the root of a single server says where its data go. From then on no single server starts there.
 //! * `FORMAT` of that root is then replaced. So a program that does not know the mark refuses the root, too.

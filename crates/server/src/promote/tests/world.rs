@@ -1,4 +1,6 @@
-//! A single server with everything that a promotion must carry, storages that end, and servers of a cluster in memory.
+//! The parts of a promotion in memory.
+//!
+//! They are a single server with everything that must be carried, storages that end, and a server of a cluster.
 
 use crate::check::report::Progress;
 use crate::check::tests::{copy, make_table, start};
