@@ -194,7 +194,12 @@ async fn open_sstable(file: Arc<dyn ReadFile>, id: FileId) -> Result<Arc<Sstable
     Ok(Sstable::open_within(file, id, cache, &BloomMemory::new(0)).await?)
 }
 
-async fn copy_as(source: Arc<dyn ReadFile>, file: StoredFile, to: FileId, target: &mut Metered) -> Result<()> {
+/// Copies a file byte for byte into an empty one, and checks every block or record on the way. The caller syncs the copy.
+pub async fn copy_checked(source: Arc<dyn ReadFile>, file: StoredFile, target: &mut dyn AppendFile) -> Result<()> {
+    copy_as(source, file, file.id(), target).await
+}
+
+async fn copy_as(source: Arc<dyn ReadFile>, file: StoredFile, to: FileId, target: &mut dyn AppendFile) -> Result<()> {
     match file {
         StoredFile::Sstable(from) => {
             let sstable = open_sstable(source, from).await?;

@@ -12,16 +12,9 @@ use stele_adminapi::{ClusterStatus, Server, Tablet};
 /// Pause between two checks of a server that drains.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Arguments of `cluster`.
-#[derive(Args, Clone, Debug)]
-pub struct ClusterArgs {
-    #[command(subcommand)]
-    command: ClusterCommand,
-}
-
-/// What to do with a cluster.
+/// Commands for a cluster that runs. The binary has more of `cluster`, which work on files.
 #[derive(Subcommand, Clone, Debug)]
-enum ClusterCommand {
+pub enum ClusterCommand {
     /// List the servers, and tell how many tablets are not served or move
     Status(StatusArgs),
     /// List the tablets with their servers
@@ -32,14 +25,16 @@ enum ClusterCommand {
     Drain(DrainArgs),
 }
 
+/// Arguments of `cluster status` and `cluster tablets`.
 #[derive(Args, Clone, Debug)]
-struct StatusArgs {
+pub struct StatusArgs {
     #[command(flatten)]
     connection: Connection,
 }
 
+/// Arguments of `cluster move`.
 #[derive(Args, Clone, Debug)]
-struct MoveArgs {
+pub struct MoveArgs {
     /// The number of the tablet
     tablet: u64,
     /// The number of the server
@@ -48,8 +43,9 @@ struct MoveArgs {
     connection: Connection,
 }
 
+/// Arguments of `cluster drain`.
 #[derive(Args, Clone, Debug)]
-struct DrainArgs {
+pub struct DrainArgs {
     /// The number of the server
     server: u32,
     /// Let the server have tablets again
@@ -60,8 +56,8 @@ struct DrainArgs {
 }
 
 /// Runs a command for a cluster.
-pub async fn run(args: ClusterArgs) -> Result<ExitCode> {
-    match args.command {
+pub async fn run(command: ClusterCommand) -> Result<ExitCode> {
+    match command {
         ClusterCommand::Status(args) => {
             let client = args.connection.connect().await?;
             print(&servers(&client.cluster_status(false).await?))?;

@@ -1,8 +1,7 @@
 //! The command line: one variant per subcommand.
 
 use crate::{
-    access, backups, cluster, explain, export, groups, health, import, schema, settings, shell, show, slow, snapshots,
-    top,
+    access, backups, explain, export, groups, health, import, schema, settings, shell, show, slow, snapshots, top,
 };
 use anyhow::Result;
 use clap::Subcommand;
@@ -45,8 +44,6 @@ pub enum Command {
     Snapshot(snapshots::SnapshotArgs),
     /// Create, list, restore, verify and delete backups outside of the data root
     Backup(backups::BackupArgs),
-    /// Tell the servers and tablets of a cluster, move tablets, drain servers
-    Cluster(cluster::ClusterArgs),
     /// Describe the locality groups of a table
     Groups(groups::GroupsArgs),
     /// Make a locality group: families with files and options of their own
@@ -90,7 +87,6 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::AlterTable(args) => settings::alter_table(args).await,
         Command::Snapshot(args) => snapshots::run(args).await,
         Command::Backup(args) => backups::run(args).await,
-        Command::Cluster(args) => cluster::run(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,

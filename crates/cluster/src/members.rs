@@ -1,13 +1,13 @@
 //! The servers of the cluster by the coordinator, and the membership of this one.
 
-use crate::records::{self, ALL, DRAINING, ID, LOG_PLACE, LOGS, LogRecord, NUMBERS, SERVERS, ServerRecord};
+use crate::records::{self, ALL, DRAINING, ID, LOG_PLACE, LOGS, LogRecord, NUMBERS, PROMOTION, SERVERS, ServerRecord};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::ServerPlace;
-use stele_coord::{Condition, Coord, CoordError, Session, Txn, TxnOutcome, WatchEvent, Write, next_epoch};
+use stele_coord::{Condition, Coord, CoordError, Session, Txn, TxnOutcome, Versioned, WatchEvent, Write, next_epoch};
 use stele_env::Env;
 use stele_peer::{Identity, Peer};
 use stele_types::ServerId;
@@ -78,7 +78,8 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
     let mut number = [0; 16];
     number[..8].copy_from_slice(&env.random_u64().to_le_bytes());
     number[8..].copy_from_slice(&env.random_u64().to_le_bytes());
-    let value = first_choice(coord, ID, number.to_vec().into()).await?;
+    let value = first_choice(coord, ID, number.to_vec().into(), Vec::new()).await?;
+    let value = value.unwrap_or_default();
     <[u8; 16]>::try_from(&value[..]).map_err(|_| CoordError::BadValue {
         key: ID.to_owned(),
         expected: "16 bytes",
@@ -86,27 +87,36 @@ async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordE
     })
 }
 
-/// The value of a record that the first server writes for all: this one where there is none yet.
-async fn first_choice(coord: &dyn Coord, key: &str, value: Bytes) -> Result<Bytes, CoordError> {
+/// The value of a record that the first server writes for all: this one where there is none yet. `None` if a condition does not
+/// hold.
+async fn first_choice(
+    coord: &dyn Coord,
+    key: &str,
+    value: Bytes,
+    mut conditions: Vec<Condition>,
+) -> Result<Option<Bytes>, CoordError> {
     let put = Write::Put {
         key: key.to_owned(),
         value,
     };
-    let txn = Txn {
-        conditions: vec![Condition::absent(key)],
-        writes: vec![put],
-    };
+    conditions.push(Condition::absent(key));
+    let writes = vec![put];
     // The record tells, also if the outcome is unknown.
-    let _ = coord.txn(txn).await;
+    let _ = coord.txn(Txn { conditions, writes }).await;
     let found = coord.get(key).await?;
-    Ok(found.map(|found| found.value).unwrap_or_default())
+    Ok(found.map(|found| found.value))
 }
 
 /// The place of the logs of all servers: the first server chooses it. A server that had its log elsewhere would have a log that
-/// no other one finds.
-pub async fn agree_on_logs(coord: &dyn Coord, place: &str) -> Result<String, CoordError> {
-    let value = first_choice(coord, LOG_PLACE, place.to_owned().into()).await?;
-    Ok(String::from_utf8_lossy(&value).into_owned())
+/// no other one finds. `None` if a promotion has begun since `promotion` was read.
+pub(crate) async fn agree_on_logs(
+    coord: &dyn Coord,
+    place: &str,
+    promotion: Option<&Versioned>,
+) -> Result<Option<String>, CoordError> {
+    let conditions = vec![Condition::unchanged(PROMOTION, promotion)];
+    let value = first_choice(coord, LOG_PLACE, place.to_owned().into(), conditions).await?;
+    Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
 /// Makes a member visible to the others: from now on it may get tablets.

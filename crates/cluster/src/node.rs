@@ -8,6 +8,7 @@ use crate::local::{Control, Local};
 use crate::members::{self, Addresses, Member, Members};
 use crate::merging::MergePace;
 use crate::peers::Peers;
+use crate::promotion::{self, PromotionError};
 use crate::records::ServerRecord;
 use crate::roots::LogRoots;
 use crate::rules::{self, RulesAge};
@@ -87,6 +88,9 @@ pub enum JoinError {
         /// That of this server's settings.
         own: String,
     },
+    /// The data of a single server are being made those of the cluster.
+    #[error("{0}")]
+    Promotion(#[from] PromotionError),
     /// The tablet server does not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -162,7 +166,9 @@ pub async fn join(
     options: ClusterOptions,
     metrics: &Metrics,
 ) -> Result<ClusterNode, JoinError> {
-    let found = members::agree_on_logs(&*coord, &options.log_place).await?;
+    let promotion = promotion::before_joining(&*coord).await?;
+    let found = members::agree_on_logs(&*coord, &options.log_place, promotion.as_ref()).await?;
+    let found = found.ok_or(PromotionError::Superseded)?;
     if found != options.log_place {
         let own = options.log_place;
         return Err(JoinError::LogPlace { found, own });

@@ -10,6 +10,8 @@ pub(crate) const ALL: &str = "cluster/";
 pub(crate) const ID: &str = "cluster/id";
 /// The place of the logs of all servers, as text.
 pub(crate) const LOG_PLACE: &str = "cluster/log-place";
+/// The data of a single server that are made those of the cluster, or were.
+pub(crate) const PROMOTION: &str = "cluster/promotion";
 /// Prefix of servers: bound to their sessions.
 pub(crate) const SERVERS: &str = "cluster/server/";
 /// Prefix of logs: from the start of a server until its log is deleted.
@@ -56,6 +58,23 @@ pub struct LogRecord {
     /// Its bytes when it was sealed.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
+}
+
+/// The data root of a single server that becomes that of a cluster.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PromotionRecord {
+    /// The number of the data root.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub root: Bytes,
+    /// The place that the data come from.
+    #[prost(string, tag = "2")]
+    pub source: String,
+    /// The place where servers of the cluster find them.
+    #[prost(string, tag = "3")]
+    pub target: String,
+    /// The cluster has the data, and the single server has not.
+    #[prost(bool, tag = "4")]
+    pub finished: bool,
 }
 
 /// A key with the number of a server.
@@ -112,6 +131,18 @@ mod tests {
         };
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
         assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log));
+        let promotion = PromotionRecord {
+            root: Bytes::from_static(b"r"),
+            source: "s".to_owned(),
+            target: "t".to_owned(),
+            finished: true,
+        };
+        let bytes = b"\x01\x0a\x01r\x12\x01s\x1a\x01t\x20\x01";
+        assert_eq!(
+            encode(&promotion).escape_ascii().to_string(),
+            bytes.escape_ascii().to_string()
+        );
+        assert_eq!(decode(bytes), Ok(promotion));
         assert!(decode::<LogRecord>(b"\x02").is_err() && decode::<LogRecord>(b"").is_err());
     }
 

@@ -185,7 +185,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
 
 fn is_known(path: &str) -> bool {
     let coord = path.starts_with("coord/snapshot-") || path.starts_with("coord/log-");
-    path == data_dir::FORMAT
+    [data_dir::FORMAT, data_dir::marks::PROMOTED, data_dir::marks::INCOMING].contains(&path)
         || path.starts_with(data_dir::KEPT)
         || coord
         || stele_tablet::StoredFile::parse_path(path).is_some()

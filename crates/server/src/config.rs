@@ -9,7 +9,7 @@ mod loads;
 mod security;
 mod traces;
 
-pub use cluster::{Connections, EtcdFiles, PeerTlsFiles};
+pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
 pub use traces::TraceConfig;
 

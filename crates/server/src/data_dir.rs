@@ -2,11 +2,13 @@
 //!
 //! The place is a folder, a prefix of an object store or a directory of HDFS. Its file `FORMAT` holds one line,
 //! `stele-data <version>`. It is read before anything else there is opened. So data of a newer version, or of another
-//! program, stays exactly as it is.
+//! program, stays exactly as it is. Data that were promoted to a cluster have [`marks`].
 #![allow(
     clippy::disallowed_methods,
     reason = "runs before the storage is opened, because opening it already tidies up"
 )]
+
+pub mod marks;
 
 use crate::config::{Config, Place};
 use anyhow::{Context, bail};
@@ -112,15 +114,23 @@ impl Data {
     }
 }
 
-/// Opens the data and makes its place when needed.
+/// Opens the data and makes its place when needed. Data that were promoted to a cluster are refused.
 pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
-    match &config.data {
+    let data = own(&config.data, config.cache.clone(), env, metrics).await?;
+    marks::check_stays(&*data.storage, &config.data.to_string()).await?;
+    Ok(data)
+}
+
+/// Becomes the owner of a place, and makes it when needed. This ends a server on a prefix of an object store or a directory of
+/// HDFS; a folder with a server is refused.
+pub async fn own(place: &Place, cache: Option<CacheOptions>, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
+    match place {
         Place::Folder(root) => Ok(Data {
             storage: open_folder(root, env).await?,
             shared: Shared::No,
         }),
         Place::Objects(address) => {
-            let open = open_objects(address, config.cache.clone(), env, metrics).await;
+            let open = open_objects(address, cache, env, metrics).await;
             let objects = open.with_context(|| address.to_string())?;
             Ok(Data {
                 storage: objects.clone(),
@@ -128,7 +138,7 @@ pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Resul
             })
         }
         Place::Hdfs(address) => {
-            let open = open_hdfs(address, config.cache.clone(), env, metrics).await;
+            let open = open_hdfs(address, cache, env, metrics).await;
             let hdfs = open.with_context(|| address.to_string())?;
             Ok(Data {
                 storage: hdfs.clone(),
@@ -216,6 +226,9 @@ async fn open_objects(
         Some(_) => None,
     };
     let is_new = format.is_none();
+    if any.is_some() {
+        refuse_gone(&Place::Objects(address.clone()), &env).await?;
+    }
     check_remote(&address.to_string(), format, any)?;
     let objects = ObjectStorage::open(address, env, cache, ObjectMetrics::new(metrics)).await?;
     if is_new {
@@ -235,10 +248,47 @@ async fn open_hdfs(
         None => HdfsStorage::any_key(address, env.clone()).await?,
         Some(_) => None,
     };
+    if any.is_some() {
+        refuse_gone(&Place::Hdfs(address.clone()), &env).await?;
+    }
     check_remote(&address.to_string(), format, any)?;
     let hdfs = HdfsStorage::open(address, env, cache, HdfsMetrics::new(metrics)).await?;
     put_format(&*hdfs).await?;
     Ok(hdfs)
+}
+
+/// Refuses a place without a format that a promotion has marked.
+async fn refuse_gone(place: &Place, env: &Env) -> anyhow::Result<()> {
+    match marks::peek(place, env, marks::PROMOTED).await? {
+        Some(mark) => Err(marks::gone(&place.to_string(), &mark)),
+        None => Ok(()),
+    }
+}
+
+/// Opens a place next to other processes, without a check of its content. A folder has one process at a time.
+pub async fn open_beside(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+    let metrics = Metrics::new();
+    Ok(match place {
+        Place::Folder(root) => LocalStorage::open(root, env)?,
+        Place::Objects(address) => ObjectStorage::share(address, env, None, ObjectMetrics::new(&metrics)).await?,
+        Place::Hdfs(address) => HdfsStorage::share(address, env, None, HdfsMetrics::new(&metrics)).await?,
+    })
+}
+
+/// Refuses a place that has anything but the beginning of a promotion, before it is opened.
+pub async fn check_empty(place: &Place, env: &Env) -> anyhow::Result<()> {
+    let any = match place {
+        Place::Folder(_) => {
+            bail!("the servers of a cluster cannot share a folder: give s3://, gs://, az:// or hdfs://")
+        }
+        _ if marks::peek(place, env, marks::INCOMING).await?.is_some() => None,
+        Place::Objects(address) => ObjectStorage::any_key(address, env.clone()).await?,
+        Place::Hdfs(address) => HdfsStorage::any_key(address, env.clone()).await?,
+    };
+    match any {
+        None => Ok(()),
+        Some(key) => bail!("{place} is not empty (it has {key:?}): give another for the cluster"),
+    }
 }
 
 /// Opens a place that the servers of a cluster share, and makes it when needed.
@@ -258,6 +308,13 @@ pub async fn share(
         (None, Place::Hdfs(address)) => HdfsStorage::any_key(address, env.clone()).await?,
         _ => None,
     };
+    if any.is_some() {
+        for mark in [marks::INCOMING, marks::PROMOTED] {
+            if marks::peek(place, &env, mark).await?.is_some() {
+                bail!("a promotion to {place} has not finished: run `stele cluster promote` again");
+            }
+        }
+    }
     check_shared(&place.to_string(), format.as_ref(), any)?;
     let storage: Arc<dyn Storage> = match place {
         Place::Hdfs(address) => HdfsStorage::share(address, env, cache, HdfsMetrics::new(metrics)).await?,
@@ -265,7 +322,7 @@ pub async fn share(
         Place::Folder(_) => bail!("the servers of a cluster cannot share a folder"),
     };
     if format.is_none() {
-        put_format_text(&*storage, format!("stele-data {VERSION}{SHARED}\n")).await?;
+        put_format_text(&*storage, marks::shared_format()).await?;
     }
     Ok(storage)
 }
@@ -277,8 +334,10 @@ fn check_shared(shown: &str, format: Option<&Bytes>, any: Option<String>) -> any
             let text = String::from_utf8_lossy(text);
             let own = text.trim().strip_suffix(SHARED);
             let Some(own) = own else {
+                refuse_promoted(&text, shown)?;
                 bail!(
-                    "{shown} has the data of a single server, which a cluster cannot take over yet; give another with --data"
+                    "{shown} has the data of a single server: `stele cluster promote` makes them those of a cluster, or give \
+                     another place with --data"
                 );
             };
             check_version(own, &format!("{shown}/{FORMAT}"), shown)
@@ -319,6 +378,7 @@ fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
     if text.trim().ends_with(SHARED) {
         bail!("{place} is shared by the servers of a cluster: start with --cluster");
     }
+    refuse_promoted(text, place)?;
     let version = text
         .trim()
         .strip_prefix("stele-data ")
@@ -329,6 +389,14 @@ fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
             "{place} has data format {version}, this version of Stele reads up to {VERSION}; it has not been touched"
         ),
         Some(_) => Ok(()),
+    }
+}
+
+/// Refuses a format of data that have gone to a cluster.
+fn refuse_promoted(text: &str, place: &str) -> anyhow::Result<()> {
+    match text.trim().split_once(marks::GONE) {
+        Some((_, destination)) => bail!("{place} was promoted to {destination}: start its servers with --cluster"),
+        None => Ok(()),
     }
 }
 
@@ -354,6 +422,9 @@ fn check_new(root: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("data folder {}", root.display())),
     };
+    if let Ok(mark) = std::fs::read(root.join(marks::PROMOTED)) {
+        return Err(marks::gone(&root.display().to_string(), &mark));
+    }
     for entry in entries {
         let name = entry?.file_name();
         if name != "LOCK" && name != "tmp" && name != "lost+found" {

@@ -17,6 +17,7 @@ mod node;
 mod notify;
 mod open_files;
 mod otlp;
+mod promote;
 mod repair;
 mod security;
 mod sizes;
@@ -59,12 +60,24 @@ enum Top {
     Certificates(certificates::CertificatesArgs),
     /// Copies tables of a live HBase into this server, and compares both
     Migrate(Box<stele_migrate::MigrateArgs>),
+    /// Tell the servers and tablets of a cluster, move tablets, drain servers; make a single server a cluster
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
     /// Prints the script that completes commands and options in a shell
     Completions(manual::CompletionsArgs),
     /// Prints the manual page
     Man(manual::ManArgs),
+}
+
+/// Commands of `stele cluster`.
+#[derive(Subcommand)]
+enum ClusterCommand {
+    #[command(flatten)]
+    Running(stele_cli::cluster::ClusterCommand),
+    /// Make the data of a stopped single server those of a new cluster
+    Promote(Box<promote::PromoteArgs>),
 }
 
 /// The exit status of a server whose data another server has taken over. A service manager must not start it again: it would
@@ -129,6 +142,8 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Completions(args) => print(&manual::completions(&args, Cli::command())?),
         Top::Man(args) => print(&manual::man(&args, Cli::command())?),
         Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
+        Top::Cluster(ClusterCommand::Promote(args)) => offline(async |env| promote::run(&args, env).await),
+        Top::Cluster(ClusterCommand::Running(command)) => tool_runtime()?.block_on(stele_cli::cluster::run(command)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
 }

@@ -13,7 +13,7 @@
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
 //! * [`governor`] divides memory.
 //! * [`heat`] samples which rows are read and written, and [`status`] describes tablets, for people who watch the server.
-//! * [`recovery`] turns a data root into tablets that can be served.
+//! * [`recovery`] turns a data root into tablets that can be served; [`offline`] does the same without serving them.
 #![forbid(unsafe_code)]
 
 pub mod admission;
@@ -30,6 +30,7 @@ mod log;
 pub mod maintenance;
 mod memory;
 pub mod metrics;
+pub mod offline;
 pub mod options;
 mod parts;
 pub mod read;
@@ -53,6 +54,7 @@ pub mod write;
 
 pub use error::ServerError;
 pub use imports::SnapshotImport;
+pub use offline::flush_all;
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};

@@ -446,7 +446,7 @@ fn admission_of(context: &TabletContext, options: &ServerOptions, metrics: &Serv
 }
 
 /// The context that all tablets of the server share.
-fn context_of(
+pub(crate) fn context_of(
     env: Env,
     storage: Arc<dyn Storage>,
     files: FileRegistry,

@@ -254,6 +254,8 @@ pub struct Progress {
 }
 
 struct Inner {
+    /// The word for bytes that are done.
+    verb: &'static str,
     /// Absent without a terminal.
     env: Option<Env>,
     expected: AtomicU64,
@@ -265,17 +267,23 @@ struct Inner {
 impl Progress {
     /// Progress on standard error, if that is a terminal.
     pub fn to_terminal(env: Env) -> Self {
-        Self::new(Some(env).filter(|_| std::io::stderr().is_terminal()))
+        Self::saying("checked", env)
+    }
+
+    /// The same with another word than "checked".
+    pub fn saying(verb: &'static str, env: Env) -> Self {
+        Self::new(verb, Some(env).filter(|_| std::io::stderr().is_terminal()))
     }
 
     /// Progress that is not shown.
     pub fn hidden() -> Self {
-        Self::new(None)
+        Self::new("checked", None)
     }
 
-    fn new(env: Option<Env>) -> Self {
+    fn new(verb: &'static str, env: Option<Env>) -> Self {
         Progress {
             inner: Arc::new(Inner {
+                verb,
                 env,
                 expected: AtomicU64::new(0),
                 done: AtomicU64::new(0),
@@ -299,7 +307,7 @@ impl Progress {
             let expected = inner.expected.load(Ordering::Relaxed);
             let (done, expected) = (sizes::show_bytes(done), sizes::show_bytes(expected));
             // A line that cannot be written is dropped.
-            let _ = writeln!(std::io::stderr(), "checked {done} of {expected}");
+            let _ = writeln!(std::io::stderr(), "{} {done} of {expected}", inner.verb);
         }
     }
 }

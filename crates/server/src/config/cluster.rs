@@ -36,6 +36,13 @@ pub struct ConnectionArgs {
     /// DNS name that the certificates of all servers of the cluster have [default: the host of each]
     #[arg(long, env = "STELE_PEER_TLS_NAME", value_name = "NAME")]
     peer_tls_name: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+/// The flags of the connection to etcd.
+#[derive(clap::Args, Default)]
+pub struct EtcdArgs {
     /// Authorities of the certificates of etcd, as PEM [default: those of the system]
     #[arg(long, env = "STELE_ETCD_TLS_CA", value_name = "FILE")]
     etcd_tls_ca: Option<String>,
@@ -51,6 +58,25 @@ pub struct ConnectionArgs {
     /// File with the password of that user
     #[arg(long, env = "STELE_ETCD_PASSWORD_FILE", value_name = "FILE")]
     etcd_password_file: Option<String>,
+}
+
+impl EtcdArgs {
+    /// The values of the flags, in the order of [`etcd`].
+    fn flags(&self) -> [(&'static str, &Option<String>); 5] {
+        [
+            ("etcd_tls_ca", &self.etcd_tls_ca),
+            ("etcd_tls_cert", &self.etcd_tls_cert),
+            ("etcd_tls_key", &self.etcd_tls_key),
+            ("etcd_user", &self.etcd_user),
+            ("etcd_password_file", &self.etcd_password_file),
+        ]
+    }
+
+    /// The files, for a command without a configuration file.
+    pub fn files(&self, coordinator: &EtcdAddress, insecure: bool) -> anyhow::Result<EtcdFiles> {
+        let given = |(_, flag): (&str, &Option<String>)| flag.clone().filter(|value| !value.is_empty());
+        etcd(self.flags().map(given), coordinator, insecure)
+    }
 }
 
 pub(super) const SETTINGS: [Setting; 11] = [
@@ -211,15 +237,13 @@ impl ConnectionArgs {
             ("peer_tls_cert", &self.peer_tls_cert),
             ("peer_tls_key", &self.peer_tls_key),
             ("peer_tls_name", &self.peer_tls_name),
-            ("etcd_tls_ca", &self.etcd_tls_ca),
-            ("etcd_tls_cert", &self.etcd_tls_cert),
-            ("etcd_tls_key", &self.etcd_tls_key),
-            ("etcd_user", &self.etcd_user),
-            ("etcd_password_file", &self.etcd_password_file),
         ];
+        let of_etcd = self.etcd.flags();
         let values = all.map(|(key, flag)| given(key, flag));
+        let etcd = of_etcd.map(|(key, flag)| given(key, flag));
         let Some(coordinator) = coordinator else {
-            return match all.iter().zip(&values).find(|(_, value)| value.is_some()) {
+            let mut flags = all.iter().chain(&of_etcd).zip(values.iter().chain(&etcd));
+            return match flags.find(|(_, value)| value.is_some()) {
                 Some(((key, _), _)) => bail!("{key}: has no effect without cluster"),
                 None => Ok(Connections {
                     peers: None,
@@ -227,7 +251,7 @@ impl ConnectionArgs {
                 }),
             };
         };
-        let [ca, cert, key, name, etcd @ ..] = values;
+        let [ca, cert, key, name] = values;
         Ok(Connections {
             peers: peers(ca, (cert, key), name, tls)?,
             etcd: self::etcd(etcd, coordinator, insecure)?,
