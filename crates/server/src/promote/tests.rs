@@ -1,4 +1,8 @@
 //! Promotions that succeed, that are refused, and that are killed at any step.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the tests do as an operator does, and remove and write files"
+)]
 
 mod kills;
 mod world;
