@@ -45,7 +45,9 @@ pub fn from_message(line: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
     let is_test = message.pointer("/profile/test").and_then(Value::as_bool) == Some(true);
-    if text("/reason") != Some("compiler-artifact") || !is_test {
+    // Examples are built so that they are linted. They have no tests.
+    let is_example = text("/target/kind/0") == Some("example");
+    if text("/reason") != Some("compiler-artifact") || !is_test || is_example {
         return None;
     }
     let program = PathBuf::from(text("/executable")?);
@@ -110,6 +112,7 @@ mod tests {
     #[test]
     fn other_messages_are_no_test_programs() {
         assert_eq!(from_message(&message("bin", "stele-sim", false)), None);
+        assert_eq!(from_message(&message("example", "measure", true)), None);
         assert_eq!(from_message("{\"reason\":\"build-finished\",\"success\":true}"), None);
         assert_eq!(from_message("not JSON"), None);
     }
