@@ -308,12 +308,7 @@ impl Window {
     pub(crate) async fn framed(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
         table.check_handle(handle)?;
         let len = handle.framed_len();
-        let within = |window: &Window| {
-            let start = usize::try_from(handle.offset.checked_sub(window.offset)?).ok()?;
-            let end = start.checked_add(len).filter(|end| *end <= window.bytes.len())?;
-            Some(window.bytes.slice(start..end))
-        };
-        Ok(match within(self) {
+        Ok(match handle.within(self.offset, &self.bytes) {
             Some(framed) => framed,
             None => {
                 let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);

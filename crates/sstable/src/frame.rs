@@ -53,6 +53,13 @@ impl Handle {
         self.len as usize + TAIL_BYTES
     }
 
+    /// The framed block, if all of it lies within bytes of the file from `offset` on.
+    pub(crate) fn within(self, offset: u64, bytes: &Bytes) -> Option<Bytes> {
+        let start = usize::try_from(self.offset.checked_sub(offset)?).ok()?;
+        let end = start.checked_add(self.framed_len())?;
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
+    }
+
     /// First byte after the block; `None` past 64 bits.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.framed_len() as u64)

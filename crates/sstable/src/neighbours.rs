@@ -18,21 +18,6 @@ const BLOCKS_MAX: usize = 128;
 /// Their decompressed bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The bytes of a chunk, with their offset in the file.
-struct Around {
-    offset: u64,
-    bytes: Bytes,
-}
-
-impl Around {
-    /// A framed block that lies within these bytes.
-    fn framed(&self, handle: Handle) -> Option<Bytes> {
-        let from = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
-        let to = from.checked_add(handle.framed_len())?;
-        (to <= self.bytes.len()).then(|| self.bytes.slice(from..to))
-    }
-}
-
 impl Sstable {
     /// Caches the blocks around the child `at` of an index block, which was read from storage, as far as their bytes are in
     /// memory and the cache has space.
@@ -41,13 +26,15 @@ impl Sstable {
             return;
         }
         let around = index.child(at).and_then(|handle| self.file().around(handle.offset));
-        let Some((offset, bytes)) = around else { return };
-        let around = Around { offset, bytes };
+        let Some((offset, chunk)) = around else { return };
         let (mut blocks, mut kept_bytes) = (0, 0);
-        let behind = (at + 1..index.len()).map_while(|n| Some((index.child(n)?, n)));
-        let before = (0..at).rev().map_while(|n| Some((index.child(n)?, n)));
-        let there = |(handle, _): (Handle, usize)| Some((handle, around.framed(handle)?));
-        for (handle, framed) in behind.map_while(there).chain(before.map_while(there)) {
+        let there = |n: usize| {
+            let handle = index.child(n)?;
+            Some((handle, handle.within(offset, &chunk)?))
+        };
+        let behind = (at + 1..index.len()).map_while(there);
+        let before = (0..at).rev().map_while(there);
+        for (handle, framed) in behind.chain(before) {
             debug_assert_eq!(framed.len(), handle.framed_len(), "a framed block is whole");
             let Some(bytes) = self.keep_neighbour(handle, &framed) else {
                 return;
@@ -74,13 +61,7 @@ impl Sstable {
         if !has_space(&content) {
             return None;
         }
-        // A slice of the chunk would retain the whole chunk.
-        let content = if content.as_ptr() == framed.as_ptr() {
-            Bytes::copy_from_slice(&content)
-        } else {
-            content
-        };
-        let block = self.parse::<Block>(handle, content).ok()?;
+        let block = self.parse::<Block>(handle, Self::apart(content, framed)).ok()?;
         let bytes = block.bytes();
         self.cache().insert_ahead(key, block.cached(), bytes);
         Some(bytes)

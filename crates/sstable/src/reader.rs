@@ -421,16 +421,19 @@ impl Sstable {
 
     /// Decodes a framed block, and inserts it into the cache if `fill_cache` is set.
     pub(crate) fn open_block<B: BlockKind>(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<B> {
-        let mut content = self.open_content(handle, framed)?;
+        let content = self.open_content(handle, framed)?;
         if !fill_cache {
             return self.parse(handle, content);
         }
-        if content.as_ptr() == framed.as_ptr() {
-            // The content is a slice of the bytes read, perhaps of a whole read-ahead, all of which the cache would
-            // retain.
-            content = Bytes::copy_from_slice(&content);
+        self.keep_block(handle, Self::apart(content, framed))
+    }
+
+    /// The content for the cache. A slice of the bytes read, perhaps of a whole read-ahead, would retain all of them.
+    pub(crate) fn apart(content: Bytes, framed: &Bytes) -> Bytes {
+        match content.as_ptr() == framed.as_ptr() {
+            true => Bytes::copy_from_slice(&content),
+            false => content,
         }
-        self.keep_block(handle, content)
     }
 
     /// Inserts a block into the cache.

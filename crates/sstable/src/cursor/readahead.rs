@@ -66,13 +66,8 @@ impl Readahead {
 
     /// The framed block, if all of it was read ahead.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Bytes> {
-        let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
-        let end = start.checked_add(handle.framed_len())?;
-        if end > self.bytes.len() {
-            return None;
-        }
-        let framed = self.bytes.slice(start..end);
-        if start == 0 && end == self.bytes.len() {
+        let framed = handle.within(self.offset, &self.bytes)?;
+        if framed.len() == self.bytes.len() {
             self.bytes = Bytes::new();
         }
         Some(framed)
