@@ -150,19 +150,20 @@ impl<V: Clone> BlockCache<V> {
 
     /// Inserts `value`, which takes `weight` bytes, if it fits. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
-        self.insert_with(key, weight, |shard| shard.insert(key, value, weight));
+        self.insert_ahead(key, value, weight);
+        self.note_loaded(key.hash64(), weight);
     }
 
     /// Inserts a block that nobody has asked for yet. It is no access, by which the profile would judge the capacity.
     pub fn insert_ahead(&self, key: BlockKey, value: V, weight: usize) {
-        let dropped = self.shard(key.hash64()).lock().insert(key, value, weight);
-        drop(dropped);
+        self.insert_with(key, |shard| shard.insert(key, value, weight));
     }
 
     /// Inserts a block with priority over all other blocks, as long as it fits: such blocks take at most three quarters
     /// of the capacity.
     pub fn insert_kept(&self, key: BlockKey, value: V, weight: usize) {
-        self.insert_with(key, weight, |shard| shard.insert_kept(key, value, weight));
+        self.insert_with(key, |shard| shard.insert_kept(key, value, weight));
+        self.note_loaded(key.hash64(), weight);
     }
 
     /// Bytes that retained blocks may still take.
@@ -170,12 +171,10 @@ impl<V: Clone> BlockCache<V> {
         self.shards.iter().map(|shard| shard.lock().retained_space()).sum()
     }
 
-    fn insert_with(&self, key: BlockKey, weight: usize, insert: impl FnOnce(&mut S3Fifo<BlockKey, V>) -> Vec<V>) {
-        let hash = key.hash64();
+    fn insert_with(&self, key: BlockKey, insert: impl FnOnce(&mut S3Fifo<BlockKey, V>) -> Vec<V>) {
         // Values are dropped after the lock: freeing a block may return memory to the system.
-        let dropped = insert(&mut self.shard(hash).lock());
+        let dropped = insert(&mut self.shard(key.hash64()).lock());
         drop(dropped);
-        self.note_loaded(hash, weight);
     }
 
     fn note_loaded(&self, hash: u64, weight: usize) {

@@ -77,7 +77,7 @@ impl Memory {
 
     /// Inserts a fetched chunk: ahead, with its mark, or for a waiting reader.
     pub(super) fn insert(&mut self, id: ChunkId, bytes: Bytes, unread: bool, mark: Option<Ahead>) {
-        if self.chunks.iter().any(|kept| kept.id == id) {
+        if self.has(id) {
             return;
         }
         if self.chunks.len() >= CHUNKS_MAX {
@@ -108,18 +108,21 @@ impl Memory {
 
     /// A chunk. This does not count as a use.
     pub(super) fn peek(&self, id: ChunkId) -> Option<Bytes> {
-        let kept = self.chunks.iter().find(|kept| kept.id == id)?;
-        Some(kept.bytes.clone())
+        self.find(id).map(|kept| kept.bytes.clone())
     }
 
     /// Whether a chunk is in memory. This does not count as a use.
     pub(super) fn has(&self, id: ChunkId) -> bool {
-        self.chunks.iter().any(|kept| kept.id == id)
+        self.find(id).is_some()
+    }
+
+    fn find(&self, id: ChunkId) -> Option<&Kept> {
+        self.chunks.iter().find(|kept| kept.id == id)
     }
 
     /// Whether a chunk was read up to `end`.
     pub(super) fn was_read_to(&self, id: ChunkId, end: usize) -> bool {
-        self.chunks.iter().any(|kept| kept.id == id && kept.read_to >= end)
+        self.find(id).is_some_and(|kept| kept.read_to >= end)
     }
 
     /// Number of chunks that may be fetched ahead, besides those under way.
