@@ -13,50 +13,32 @@ use stele_types::{ServerId, TabletId};
 
 /// The server of each of these tablets, in the order of the result of sorting them by cost. Empty if there is no server.
 pub(crate) fn find(tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
-    let cheapest = costs.iter().map(|(server, cost)| Choice {
-        cost,
-        before: 0,
-        server,
-    });
-    choose(tablets, cheapest.map(Reverse).collect(), costs)
+    choose(tablets, costs, |cost| (cost, 0))
 }
 
 /// The same for tablets whose logs are replayed.
 pub(crate) fn for_replay(tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
-    let cheapest = costs.iter().map(|(server, before)| Choice {
-        cost: 0,
-        before,
-        server,
-    });
-    choose(tablets, cheapest.map(Reverse).collect(), costs)
+    choose(tablets, costs, |cost| (0, cost))
 }
 
-/// A server that may be chosen; the least is.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Choice {
-    cost: u64,
-    /// Decides between equal costs.
-    before: u64,
-    server: ServerId,
-}
-
+/// `rank` makes of a server's cost the sum that tablets are added to, and a number that decides between equal sums.
 fn choose(
     mut tablets: Vec<(u64, TabletId)>,
-    mut cheapest: BinaryHeap<Reverse<Choice>>,
     costs: &mut Costs,
+    rank: impl Fn(u64) -> (u64, u64),
 ) -> Vec<(TabletId, ServerId)> {
     tablets.sort_by_key(|&(cost, tablet)| (Reverse(cost), tablet));
+    let mut cheapest: BinaryHeap<_> = costs
+        .iter()
+        .map(|(server, cost)| Reverse((rank(cost), server)))
+        .collect();
     let mut homes = Vec::with_capacity(tablets.len());
-    for (added, tablet) in tablets {
-        let Some(Reverse(Choice { cost, before, server })) = cheapest.pop() else {
+    for (cost, tablet) in tablets {
+        let Some(Reverse(((sum, tie), server))) = cheapest.pop() else {
             return Vec::new();
         };
-        costs.add(server, added);
-        cheapest.push(Reverse(Choice {
-            cost: cost.saturating_add(added),
-            before,
-            server,
-        }));
+        costs.add(server, cost);
+        cheapest.push(Reverse(((sum.saturating_add(cost), tie), server)));
         homes.push((tablet, server));
     }
     homes
