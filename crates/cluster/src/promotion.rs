@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_coord::election::ELECTION_PREFIX;
-use stele_coord::epoch::EPOCH_PREFIX;
+use stele_coord::epoch::{self, EPOCH_PREFIX};
 use stele_coord::{Condition, Coord, CoordError, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Versioned, Write};
 
 /// Prefixes of the records that a single server has and a cluster has under the same keys.
@@ -145,18 +145,10 @@ pub(crate) async fn before_joining(coord: &dyn Coord) -> Result<Option<Versioned
 pub async fn carried_records(single: &dyn Coord, epochs: u64) -> Result<Vec<(String, Bytes)>> {
     let mut carried = Vec::new();
     let mut counter = epochs;
-    let own_counter = format!("{EPOCH_PREFIX}{NUMBERS}");
+    let own_counter = epoch::key(NUMBERS);
     for (key, current) in single.list("").await? {
         if key == own_counter {
-            let number = std::str::from_utf8(&current.value)
-                .ok()
-                .and_then(|text| text.parse().ok());
-            let number: u64 = number.ok_or_else(|| CoordError::BadValue {
-                key,
-                expected: "a decimal number",
-                found: current.value.escape_ascii().to_string(),
-            })?;
-            counter = counter.max(number);
+            counter = counter.max(epoch::parse(&key, &current.value)?);
         } else if CARRIED.iter().any(|prefix| key.starts_with(prefix)) {
             if key != SETTLED {
                 carried.push((key, current.value));

@@ -48,12 +48,12 @@ pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Resu
 }
 
 /// The key of a counter.
-pub(crate) fn key(name: &str) -> String {
+pub fn key(name: &str) -> String {
     format!("{EPOCH_PREFIX}{name}")
 }
 
-/// The value is the decimal number, so that any tool can show it.
-pub(crate) fn parse(key: &str, value: &[u8]) -> Result<u64> {
+/// The last number of a counter, from the value of its record: the decimal number, so that any tool can show it.
+pub fn parse(key: &str, value: &[u8]) -> Result<u64> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| bad_value(key, value.escape_ascii().to_string()))
 }
