@@ -148,15 +148,26 @@ impl ClusterControl {
         Ok(by_owner)
     }
 
-    /// Completes when every server follows the catalog up to a revision, or has no session any more and a sealed log.
+    /// Completes when every server follows the catalog up to a revision, or has no session any more and a sealed log. The
+    /// change is made already, so no error is one after which the call is repeated.
     pub(crate) async fn barrier(&self, revision: u64) -> ServiceResult<()> {
         let env = &self.local.env;
         let deadline = env.now() + BARRIER_WAIT;
         let mut behind: Option<BTreeSet<ServerId>> = None;
         loop {
             // The coordinator is asked: a server may have joined just now.
-            let listed = members::list(&*self.coord).await;
-            let view = listed.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+            let view = match members::list(&*self.coord).await {
+                Ok(view) => view,
+                Err(error) if env.now() < deadline => {
+                    tracing::debug!(%error, revision, "the servers that follow the catalog cannot be listed");
+                    env.sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => {
+                    let message = format!("the change is made, but the servers cannot be listed: {error}");
+                    return Err(ServiceError::new(ErrorKind::Aborted, message));
+                }
+            };
             let open = |id: &ServerId| view.logs.get(id).is_some_and(|log| !log.sealed);
             let all = view.logs.keys().filter(|id| open(id)).copied();
             let missing: Vec<ServerId> = match behind.take() {

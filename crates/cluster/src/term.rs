@@ -56,6 +56,12 @@ struct Term {
 #[async_trait]
 impl LeaderCalls for Term {
     async fn answer(&self, request: Request) -> ServiceResult<Bytes> {
+        if matches!(
+            &request,
+            Request::Admin(_) | Request::Cluster(ClusterCall::Move { .. } | ClusterCall::Drain { .. })
+        ) {
+            self.confirm().await?;
+        }
         match request {
             Request::Admin(call) => {
                 let changes_catalog = call.changes_catalog();
@@ -97,6 +103,17 @@ impl LeaderCalls for Term {
 }
 
 impl Term {
+    /// Fails unless this server leads. A leader that was cut off from the coordinator does not know its successor's changes: by
+    /// its catalog a table that the successor has made does not exist.
+    async fn confirm(&self) -> ServiceResult<()> {
+        let unavailable = |message: String| ServiceError::new(ErrorKind::Unavailable, message);
+        match leads(&*self.leader.coord, self.leader.term).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unavailable("another server leads the cluster now".to_owned())),
+            Err(error) => Err(unavailable(format!("no server can be sure that it leads: {error}"))),
+        }
+    }
+
     fn expect_server(&self, server: stele_types::ServerId) -> ServiceResult<()> {
         match self.leader.local.members.view().servers.contains_key(&server) {
             true => Ok(()),
@@ -196,14 +213,19 @@ fn backups(
 
 /// Completes when another leads, or nobody.
 async fn until_over(local: &Local, coord: &dyn Coord, leadership: &Leadership) -> Result<(), String> {
-    let key = election_key(ELECTION);
     loop {
         local.env.sleep(CHECK_INTERVAL).await;
-        match coord.get(&key).await {
-            Ok(Some(record)) if record.version == leadership.version() => {}
-            Ok(_) => return Ok(()),
+        match leads(coord, leadership.version()).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             // Without the coordinator nobody leads, and nothing changes: the term may go on afterwards.
             Err(error) => tracing::debug!(%error, "the term of this leader cannot be checked"),
         }
     }
+}
+
+/// Whether the record of leadership still has a version.
+async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
+    let record = coord.get(&election_key(ELECTION)).await?;
+    Ok(record.is_some_and(|record| record.version == version))
 }

@@ -104,9 +104,9 @@ impl CoordError {
                 // A missing or colliding file says nothing about keys.
                 _ => ErrorKind::Internal,
             },
-            CoordError::Closed | CoordError::Unavailable { .. } | CoordError::OutcomeUnknown { .. } => {
-                ErrorKind::Unavailable
-            }
+            CoordError::Closed | CoordError::Unavailable { .. } => ErrorKind::Unavailable,
+            // What may have happened must not be repeated blindly, as a call that was `Unavailable` is.
+            CoordError::OutcomeUnknown { .. } => ErrorKind::Aborted,
             CoordError::Denied { .. } => ErrorKind::PermissionDenied,
         }
     }

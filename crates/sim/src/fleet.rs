@@ -14,6 +14,7 @@ mod clients;
 pub mod cluster;
 mod coordinator;
 mod driver;
+pub mod leaders;
 mod member;
 mod node;
 mod nodes;

@@ -1,7 +1,7 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
 use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_backups};
-use stele_sim::fleet::rules;
+use stele_sim::fleet::{leaders, rules};
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
 const SEEDS: u64 = 12;
@@ -51,6 +51,15 @@ fn rules_are_obeyed_by_every_server_or_known_to_be_unknown() {
         changes >= 10 * SEEDS && cut_off > SEEDS,
         "{changes} changes, {cut_off} servers cut off"
     );
+}
+
+#[test]
+fn a_former_leader_does_not_answer_from_an_old_catalog() {
+    for seed in 0..SEEDS {
+        let verdict = leaders::run(seed, false);
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        assert_eq!((verdict.acknowledged, verdict.failovers), (4, 4), "seed {seed}");
+    }
 }
 
 /// Leaders end in the middle of backups and restores.
