@@ -49,7 +49,7 @@ mod term;
 pub use admin::ClusterAdmin;
 pub use members::{Addresses, Members};
 pub use merging::MergePace;
-pub use node::{ClusterNode, ClusterOptions, ClusterStorage, JoinError, join};
+pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, JoinError, agree, join};
 pub use promotion::{Begun, KnownPromotion, PromotedRoot, Promotion, PromotionError, carried_records, promotion_of};
 pub use roots::LogRoots;
 pub use rules::RULES_AGE_MAX;

@@ -56,10 +56,9 @@ pub(crate) fn identity(cluster: [u8; 16], server: ServerId) -> Identity {
     }
 }
 
-/// Begins a life of a server: a session, a number, and the number of the cluster, which the first server chooses.
-pub async fn begin(coord: &dyn Coord, env: &Env, ttl: Duration) -> Result<Member, CoordError> {
+/// Begins a life of a server in a cluster: a session and a number.
+pub async fn begin(coord: &dyn Coord, ttl: Duration, cluster: [u8; 16]) -> Result<Member, CoordError> {
     let session = coord.session(ttl).await?;
-    let cluster = cluster_number(coord, env).await?;
     let number = next_epoch(coord, NUMBERS).await?;
     let server = u32::try_from(number).ok().filter(|number| *number < 1 << 24);
     let server = server.ok_or(CoordError::BadValue {
@@ -74,7 +73,8 @@ pub async fn begin(coord: &dyn Coord, env: &Env, ttl: Duration) -> Result<Member
     })
 }
 
-async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordError> {
+/// The number of the cluster. The first server chooses it, or a promotion.
+pub(crate) async fn cluster_number(coord: &dyn Coord, env: &Env) -> Result<[u8; 16], CoordError> {
     let mut number = [0; 16];
     number[..8].copy_from_slice(&env.random_u64().to_le_bytes());
     number[8..].copy_from_slice(&env.random_u64().to_le_bytes());

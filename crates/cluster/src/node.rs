@@ -46,8 +46,8 @@ pub struct ClusterOptions {
     pub slow: Arc<SlowCalls>,
     /// Decodes conditions of front ends of other servers.
     pub tests: Arc<dyn TestDecoder>,
-    /// The place of the logs of all servers, as text.
-    pub log_place: String,
+    /// The result of [`agree`].
+    pub agreed: Agreed,
     /// How the leader deletes files that nothing needs.
     pub sweep: SweepPace,
     /// How the leader merges small tablets.
@@ -94,6 +94,13 @@ pub enum JoinError {
     /// The tablet server does not start.
     #[error(transparent)]
     Server(#[from] ServerError),
+}
+
+/// The agreement of all servers of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The number of the cluster.
+    pub cluster: [u8; 16],
 }
 
 /// A server that is a member of a cluster.
@@ -156,6 +163,20 @@ impl Servers for HbaseServers {
     }
 }
 
+/// Agrees with the other servers of a cluster on its number and on the place of the logs; the first server chooses. The number
+/// tells whether a shared place belongs to this cluster. The caller checks that before it joins.
+pub async fn agree(coord: &dyn Coord, env: &Env, log_place: &str) -> Result<Agreed, JoinError> {
+    let promotion = promotion::before_joining(coord).await?;
+    let found = members::agree_on_logs(coord, log_place, promotion.as_ref()).await?;
+    let found = found.ok_or(PromotionError::Superseded)?;
+    if found != log_place {
+        let own = log_place.to_owned();
+        return Err(JoinError::LogPlace { found, own });
+    }
+    let cluster = members::cluster_number(coord, env).await?;
+    Ok(Agreed { cluster })
+}
+
 /// Joins a cluster: the server serves its peers from now on, and gets tablets. The caller listens at the addresses already, or
 /// others take the silence for a death.
 pub async fn join(
@@ -166,14 +187,7 @@ pub async fn join(
     options: ClusterOptions,
     metrics: &Metrics,
 ) -> Result<ClusterNode, JoinError> {
-    let promotion = promotion::before_joining(&*coord).await?;
-    let found = members::agree_on_logs(&*coord, &options.log_place, promotion.as_ref()).await?;
-    let found = found.ok_or(PromotionError::Superseded)?;
-    if found != options.log_place {
-        let own = options.log_place;
-        return Err(JoinError::LogPlace { found, own });
-    }
-    let member = members::begin(&*coord, &env, options.session).await?;
+    let member = members::begin(&*coord, options.session, options.agreed.cluster).await?;
     let log = storage.roots.take_over(member.server).await?;
     let lease = Lease::new(env.clone(), log.clone());
     let roots = SharedRoots {

@@ -182,7 +182,7 @@ impl Promotion {
             Condition::absent(LOG_PLACE),
             Condition::absent(ID),
         ];
-        let version = put(&*coord, conditions, &of, false).await?;
+        let version = commit(&*coord, conditions, vec![of.record(false)]).await?;
         Ok(Begun::Attempt(Promotion { coord, of, version }))
     }
 
@@ -225,14 +225,20 @@ impl Promotion {
         }
     }
 
-    /// Says that the cluster has the data: servers may join. The single server must not start any more.
+    /// Says that the cluster has the data: servers may join. The single server must not start any more. The number of the data root
+    /// becomes that of the cluster, as the format of the shared root has it already.
     pub async fn finish(self) -> Result<()> {
         let conditions = vec![
             Condition::version(PROMOTION, self.version),
             Condition::absent(LOG_PLACE),
             Condition::absent(ID),
         ];
-        put(&*self.coord, conditions, &self.of, true).await.map(drop)
+        let number = Write::Put {
+            key: ID.to_owned(),
+            value: Bytes::copy_from_slice(&self.of.root),
+        };
+        let writes = vec![self.of.record(true), number];
+        commit(&*self.coord, conditions, writes).await.map(drop)
     }
 
     async fn written(&self) -> Result<BTreeMap<String, Bytes>> {
@@ -253,18 +259,24 @@ impl Promotion {
     }
 }
 
-/// Writes the record of the promotion; its version.
-async fn put(coord: &dyn Coord, conditions: Vec<Condition>, of: &PromotedRoot, finished: bool) -> Result<u64> {
-    let record = PromotionRecord {
-        root: Bytes::copy_from_slice(&of.root),
-        source: of.source.clone(),
-        target: of.target.clone(),
-        finished,
-    };
-    let writes = vec![Write::Put {
-        key: PROMOTION.to_owned(),
-        value: records::encode(&record),
-    }];
+impl PromotedRoot {
+    /// Writes the record of the promotion.
+    fn record(&self, finished: bool) -> Write {
+        let record = PromotionRecord {
+            root: Bytes::copy_from_slice(&self.root),
+            source: self.source.clone(),
+            target: self.target.clone(),
+            finished,
+        };
+        Write::Put {
+            key: PROMOTION.to_owned(),
+            value: records::encode(&record),
+        }
+    }
+}
+
+/// Changes the record of the promotion, perhaps with others; its version.
+async fn commit(coord: &dyn Coord, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
     match coord.txn(Txn { conditions, writes }).await? {
         TxnOutcome::Committed { revision } => Ok(revision),
         TxnOutcome::Conflict { key } if key == PROMOTION => Err(PromotionError::Superseded),

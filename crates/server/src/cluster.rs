@@ -9,7 +9,7 @@ mod port;
 mod roots;
 
 use crate::backup_destination;
-use crate::config::{Cluster, Config};
+use crate::config::{Cluster, Config, Place};
 use crate::data_dir::{self, Data};
 use crate::listen;
 use crate::node::{self, Node, OfCluster};
@@ -22,12 +22,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
+use stele_cluster::{Addresses, Agreed, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
 use stele_hbase::ConditionTests;
 use stele_serving::{EventLoops, PeerConnector};
+use stele_storage::Storage;
+use stele_storage::remote::cache::CacheOptions;
 use stele_tabletserver::RecoveryReport;
 use tokio::sync::watch;
 
@@ -72,9 +74,13 @@ pub async fn join(
     };
     let port = PeerPort::new(listener, tls, env.clone(), metrics);
     let coord = connect(cluster, &env, metrics).await?;
-    let data = data_dir::share(&config.data, config.cache.clone(), env.clone(), metrics).await;
-    let data = data.with_context(|| config.data.to_string())?;
     let place = cluster.commit_log.as_ref().unwrap_or(&config.data);
+    let agreed = stele_cluster::agree(&*coord, &env, &place.to_string()).await?;
+    let data = share(&config.data, &agreed, config.cache.clone(), (&env, metrics)).await?;
+    if let Some(place) = &cluster.commit_log {
+        // Its format alone is of interest: each server opens its own root below.
+        share(place, &agreed, None, (&env, &Metrics::new())).await?;
+    }
     let roots = Arc::new(RootsOfPlace::new(place.clone(), env.clone()));
     let storage = ClusterStorage {
         data,
@@ -92,7 +98,7 @@ pub async fn join(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
-        log_place: place.to_string(),
+        agreed,
         sweep: SweepPace::default(),
         merge: MergePace::of_tablets(config.tablet_size),
         checks_rights: config.security.access.is_some(),
@@ -133,6 +139,17 @@ pub async fn join(
         data: Data::of_cluster(log, given_up),
         stop_peers,
     })
+}
+
+/// Opens a place of the cluster, which must not be that of another one.
+async fn share(
+    place: &Place,
+    agreed: &Agreed,
+    cache: Option<CacheOptions>,
+    (env, metrics): (&Env, &Metrics),
+) -> anyhow::Result<Arc<dyn Storage>> {
+    let shared = data_dir::share(place, &agreed.cluster, cache, env.clone(), metrics).await;
+    shared.with_context(|| place.to_string())
 }
 
 /// Connects to the coordinator.

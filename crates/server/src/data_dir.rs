@@ -9,6 +9,9 @@
 )]
 
 pub mod marks;
+mod shared;
+
+pub use shared::{check_empty, share};
 
 use crate::config::{Config, Place};
 use anyhow::{Context, bail};
@@ -28,9 +31,9 @@ use tokio::sync::watch;
 const VERSION: u32 = 1;
 /// The file that marks a folder as Stele's.
 pub const FORMAT: &str = "FORMAT";
-/// Behind the version in the format of a place that the servers of a cluster share. A program that does not know it refuses the
-/// place: it would delete the tablets as leftovers.
-const SHARED: &str = " shared";
+/// Behind the version in the format of a place that the servers of a cluster share, before the number of the cluster. A program
+/// that does not know it refuses the place: it would delete the tablets as leftovers. So would a server of another cluster.
+const SHARED: &str = " shared by ";
 /// The folder to which repairs copy originals.
 pub const KEPT: &str = "damaged/";
 
@@ -275,81 +278,6 @@ pub async fn open_beside(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Stor
     })
 }
 
-/// Refuses a place that has anything but the beginning of a promotion, before it is opened.
-pub async fn check_empty(place: &Place, env: &Env) -> anyhow::Result<()> {
-    let any = match place {
-        Place::Folder(_) => {
-            bail!("the servers of a cluster cannot share a folder: give s3://, gs://, az:// or hdfs://")
-        }
-        _ if marks::peek(place, env, marks::INCOMING).await?.is_some() => None,
-        Place::Objects(address) => ObjectStorage::any_key(address, env.clone()).await?,
-        Place::Hdfs(address) => HdfsStorage::any_key(address, env.clone()).await?,
-    };
-    match any {
-        None => Ok(()),
-        Some(key) => bail!("{place} is not empty (it has {key:?}): give another for the cluster"),
-    }
-}
-
-/// Opens a place that the servers of a cluster share, and makes it when needed.
-pub async fn share(
-    place: &Place,
-    cache: Option<CacheOptions>,
-    env: Env,
-    metrics: &Metrics,
-) -> anyhow::Result<Arc<dyn Storage>> {
-    let format = match place {
-        Place::Folder(_) => bail!("the servers of a cluster cannot share a folder"),
-        Place::Objects(address) => ObjectStorage::peek(address, env.clone(), FORMAT).await?,
-        Place::Hdfs(address) => HdfsStorage::peek(address, env.clone(), FORMAT).await?,
-    };
-    let any = match (&format, place) {
-        (None, Place::Objects(address)) => ObjectStorage::any_key(address, env.clone()).await?,
-        (None, Place::Hdfs(address)) => HdfsStorage::any_key(address, env.clone()).await?,
-        _ => None,
-    };
-    if any.is_some() {
-        for mark in [marks::INCOMING, marks::PROMOTED] {
-            if marks::peek(place, &env, mark).await?.is_some() {
-                bail!("a promotion to {place} has not finished: run `stele cluster promote` again");
-            }
-        }
-    }
-    check_shared(&place.to_string(), format.as_ref(), any)?;
-    let storage: Arc<dyn Storage> = match place {
-        Place::Hdfs(address) => HdfsStorage::share(address, env, cache, HdfsMetrics::new(metrics)).await?,
-        Place::Objects(address) => ObjectStorage::share(address, env, cache, ObjectMetrics::new(metrics)).await?,
-        Place::Folder(_) => bail!("the servers of a cluster cannot share a folder"),
-    };
-    if format.is_none() {
-        put_format_text(&*storage, marks::shared_format()).await?;
-    }
-    Ok(storage)
-}
-
-/// Refuses a place that is not of a cluster.
-fn check_shared(shown: &str, format: Option<&Bytes>, any: Option<String>) -> anyhow::Result<()> {
-    match (format, any) {
-        (Some(text), _) => {
-            let text = String::from_utf8_lossy(text);
-            let own = text.trim().strip_suffix(SHARED);
-            let Some(own) = own else {
-                refuse_promoted(&text, shown)?;
-                bail!(
-                    "{shown} has the data of a single server: `stele cluster promote` makes them those of a cluster, or give \
-                     another place with --data"
-                );
-            };
-            check_version(own, &format!("{shown}/{FORMAT}"), shown)
-        }
-        // Another server of the cluster may be at this very moment the first one.
-        (None, Some(key)) if !key.starts_with("servers") && !key.contains("servers/") && !key.ends_with(FORMAT) => {
-            bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
-        }
-        (None, _) => Ok(()),
-    }
-}
-
 async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
     put_format_text(storage, format!("stele-data {VERSION}\n")).await
 }
@@ -375,7 +303,7 @@ fn check_remote(place: &str, format: Option<Bytes>, any: Option<String>) -> anyh
 }
 
 fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
-    if text.trim().ends_with(SHARED) {
+    if text.contains(SHARED) {
         bail!("{place} is shared by the servers of a cluster: start with --cluster");
     }
     refuse_promoted(text, place)?;

@@ -72,13 +72,14 @@ impl Promoted {
     }
 }
 
-fn hex(root: &[u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(*root))
+/// The number of a data root or of a cluster, in digits.
+pub(super) fn hex(number: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*number))
 }
 
 /// The `FORMAT` of a root that the servers of a cluster share.
-pub fn shared_format() -> String {
-    format!("stele-data {VERSION}{SHARED}\n")
+pub fn shared_format(cluster: &[u8; 16]) -> String {
+    format!("stele-data {VERSION}{SHARED}{}\n", hex(cluster))
 }
 
 /// The `INCOMING` of data that come from a root.
@@ -135,7 +136,7 @@ pub fn source_of(place: &str, format: Option<Bytes>, mark: Option<Bytes>) -> any
         .map(|format| String::from_utf8_lossy(format).into_owned());
     let is_whole = text
         .as_ref()
-        .is_some_and(|text| !text.contains(GONE) && !text.trim().ends_with(SHARED));
+        .is_some_and(|text| !text.contains(GONE) && !text.contains(SHARED));
     match (text, mark) {
         (None, None) => bail!("{place} is not the data of a server of Stele"),
         (Some(text), _) if is_whole => {

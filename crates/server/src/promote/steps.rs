@@ -222,10 +222,11 @@ impl Task {
 
     /// Everything behind it; it may be repeated.
     async fn end(&self, mark: &Promoted, attempt: Promotion) -> anyhow::Result<()> {
+        let shared = marks::shared_format(&mark.root);
         let format = match &self.target {
-            None => marks::shared_format(),
+            None => shared,
             Some(target) => {
-                put_format(&**target, &self.names.target).await?;
+                put_format(&**target, &self.names.target, shared.into()).await?;
                 mark.format_of_source()
             }
         };
@@ -244,8 +245,7 @@ impl Task {
 }
 
 /// Gives the target the format of a shared root.
-async fn put_format(target: &dyn Storage, place: &str) -> anyhow::Result<()> {
-    let format = Bytes::from(marks::shared_format());
+async fn put_format(target: &dyn Storage, place: &str, format: Bytes) -> anyhow::Result<()> {
     match target.put_if_absent(FORMAT, format.clone()).await {
         Err(StorageError::AlreadyExists { .. }) if target.read_all(FORMAT).await? == format => Ok(()),
         Err(StorageError::AlreadyExists { .. }) => bail!("{place} has got a {FORMAT} of another program meanwhile"),

@@ -142,7 +142,9 @@ async fn a_cluster_has_everything_of_the_single_server() {
         "a snapshot, and the deleted table that is kept"
     );
     assert!(marks::read_if_there(&*target, INCOMING).await.unwrap().is_none());
-    assert_eq!(target.read_all(FORMAT).await.unwrap(), marks::shared_format());
+    let cluster = coord.get("cluster/id").await.unwrap().unwrap().value;
+    let cluster = <[u8; 16]>::try_from(&cluster[..]).unwrap();
+    assert_eq!(target.read_all(FORMAT).await.unwrap(), marks::shared_format(&cluster));
     check_cluster(&single, target, &coord).await;
 }
 
@@ -173,7 +175,12 @@ async fn a_shared_root_is_promoted_where_it_is() {
     let task = task(single.storage.clone(), None, &coord);
     let summary = task.run().await.unwrap();
     assert!(summary.copied.is_none() && summary.to_text().contains("no file copied"));
-    assert_eq!(single.storage.read_all(FORMAT).await.unwrap(), marks::shared_format());
+    let cluster = coord.get("cluster/id").await.unwrap().unwrap().value;
+    let cluster = <[u8; 16]>::try_from(&cluster[..]).unwrap();
+    assert_eq!(
+        single.storage.read_all(FORMAT).await.unwrap(),
+        marks::shared_format(&cluster)
+    );
     assert!(
         single.storage.list("log/").await.unwrap().is_empty(),
         "nobody reads the log any more"

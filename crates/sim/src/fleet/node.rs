@@ -130,6 +130,8 @@ async fn join(
         data: data.map_err(|error| text(&error))?,
         roots: roots.clone(),
     };
+    let agreed = stele_cluster::agree(&*coord, &env, ROOT).await;
+    let agreed = agreed.map_err(|error| text(&error))?;
     let options = ClusterOptions {
         session: SESSION,
         addresses: Addresses {
@@ -140,7 +142,7 @@ async fn join(
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
-        log_place: ROOT.to_owned(),
+        agreed,
         sweep: SWEEP,
         merge,
         checks_rights,

@@ -396,7 +396,7 @@ pub(super) async fn join(
         lanes: 1,
         slow: Arc::new(SlowCalls::off()),
         tests: Arc::new(NoTests),
-        log_place: "memory".to_owned(),
+        agreed: stele_cluster::agree(&**coord, &env, "memory").await?,
         // Files that nothing needs go at the first chance: needed ones must not.
         sweep: SweepPace {
             interval: Duration::from_millis(50),
