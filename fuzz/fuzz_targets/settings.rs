@@ -3,19 +3,11 @@
 //! They are refused or keep their meaning when they are written out.
 #![no_main]
 
-// They are of the server's binary, which is no library.
-#[allow(dead_code, reason = "the rest of the settings asks the machine and resolves names")]
-#[path = "../../crates/server/src/config.rs"]
-mod config;
-#[allow(dead_code, reason = "what asks the machine is left out")]
-#[path = "../../crates/server/src/sizes.rs"]
-mod sizes;
-
-use config::Place;
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::time::Duration;
 use stele_etcd::EtcdAddress;
+use stele_settings::{Place, sizes};
 
 /// The integers that a float represents exactly.
 const EXACT_MAX: u64 = 1 << 53;
@@ -46,24 +38,24 @@ fuzz_target!(|bytes: &[u8]| {
     value(text);
     place(text);
     etcd(text);
-    let Ok(values) = config::parse_file(text) else {
+    let Ok(values) = stele_settings::parse_file(text) else {
         return;
     };
     let line = |(key, value): (&String, &String)| format!("{key} = {}\n", toml::Value::String(value.clone()));
     let again: String = values.iter().map(line).collect();
-    assert_eq!(config::parse_file(&again).expect("what was written out"), values);
+    assert_eq!(stele_settings::parse_file(&again).expect("what was written out"), values);
     values.values().for_each(|text| value(text));
 });
 
 /// A value of any setting.
 fn value(text: &str) {
     size(text);
-    if let Ok(time) = config::parse_seconds(text) {
+    if let Ok(time) = stele_settings::parse_seconds("key", text) {
         assert!(time <= Duration::from_secs(3600));
         let written = format!("{}s", time.as_secs());
-        assert_eq!(config::parse_seconds(&written).expect("what was written out"), time);
+        assert_eq!(stele_settings::parse_seconds("key", &written).expect("what was written out"), time);
     }
-    if let Ok(options) = config::parse_options(text) {
+    if let Ok(options) = stele_settings::parse_options(text) {
         let given = text.split(',').filter(|option| !option.trim().is_empty());
         assert_eq!(options.len(), given.count());
         for (key, value) in &options {
@@ -74,7 +66,7 @@ fn value(text: &str) {
         }
         let written = options.iter().map(|(key, value)| format!("{key}={value}"));
         let written = written.collect::<Vec<_>>().join(",");
-        assert_eq!(config::parse_options(&written).expect("what was written out"), options);
+        assert_eq!(stele_settings::parse_options(&written).expect("what was written out"), options);
     }
 }
 
@@ -118,13 +110,13 @@ fn place(text: &str) {
     let is_store = ["s3://", "gs://", "az://"]
         .iter()
         .any(|scheme| address.starts_with(scheme));
-    let options = config::parse_options(options).unwrap_or_default();
+    let options = stele_settings::parse_options(options).unwrap_or_default();
     let options = if is_store { &[] } else { &options[..] };
-    match config::parse_place(address, options) {
+    match stele_settings::parse_place(address, options) {
         Ok(Place::Folder(folder)) => assert_eq!(folder, Path::new(address)),
         Ok(Place::Objects(found)) => assert!(is_store && found.to_string() == address),
         Ok(found @ Place::Hdfs(_)) => {
-            let again = config::parse_place(&found.to_string(), options).expect("what was written out");
+            let again = stele_settings::parse_place(&found.to_string(), options).expect("what was written out");
             assert_eq!(format!("{again:?}"), format!("{found:?}"));
             assert!(address.trim_end_matches('/') == found.to_string());
         }

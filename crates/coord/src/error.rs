@@ -105,7 +105,7 @@ impl CoordError {
                 _ => ErrorKind::Internal,
             },
             CoordError::Closed | CoordError::Unavailable { .. } => ErrorKind::Unavailable,
-            // What may have happened must not be repeated blindly, as a call that was `Unavailable` is.
+            // A change that may have happened must not be repeated blindly, as a call that was `Unavailable` is.
             CoordError::OutcomeUnknown { .. } => ErrorKind::Aborted,
             CoordError::Denied { .. } => ErrorKind::PermissionDenied,
         }

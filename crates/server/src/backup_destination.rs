@@ -8,7 +8,6 @@
     reason = "runs before the storage is opened, because opening it already tidies up"
 )]
 
-use crate::config::{Place, parse_place};
 use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
 use stele_objects::{ObjectMetrics, ObjectStorage};
+use stele_settings::{Place, parse_place};
 use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;

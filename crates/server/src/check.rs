@@ -24,8 +24,7 @@ pub mod tablets;
 pub mod tests;
 mod values;
 
-use crate::config::{Place, parse_options, parse_place};
-use crate::{data_dir, sizes};
+use crate::data_dir;
 use anyhow::{Context, bail};
 use log::Logged;
 use overlay::Overlay;
@@ -35,6 +34,7 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stele_env::Env;
+use stele_settings::{Place, parse_options, parse_place, sizes};
 use stele_storage::Storage;
 use stele_types::{FileId, TabletId};
 use tablets::Tablets;

@@ -9,7 +9,6 @@ mod port;
 mod roots;
 
 use crate::backup_destination;
-use crate::config::{Cluster, Config, Place};
 use crate::data_dir::{self, Data};
 use crate::listen;
 use crate::node::{self, Node, OfCluster};
@@ -28,6 +27,7 @@ use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
 use stele_hbase::ConditionTests;
 use stele_serving::{EventLoops, PeerConnector};
+use stele_settings::{Cluster, Config, Place};
 use stele_storage::Storage;
 use stele_storage::remote::cache::CacheOptions;
 use stele_tabletserver::RecoveryReport;

@@ -13,7 +13,6 @@ mod shared;
 
 pub use shared::{check_empty, share};
 
-use crate::config::{Config, Place};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::path::Path;
@@ -22,6 +21,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
 use stele_objects::{Address, ObjectMetrics, ObjectStorage};
+use stele_settings::{Config, Place};
 use stele_storage::local::LocalStorage;
 use stele_storage::remote::cache::CacheOptions;
 use stele_storage::{Storage, StorageError};

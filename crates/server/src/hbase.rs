@@ -7,7 +7,6 @@
     reason = "the binary owns the sockets"
 )]
 
-use crate::config::{Config, Place};
 use crate::listen;
 use crate::node::Node;
 use crate::security::Security;
@@ -22,6 +21,7 @@ use stele_hbase::{HBaseFrontEnd, Identity};
 use stele_hdfs::ForeignDirectory;
 use stele_objects::ForeignObjects;
 use stele_serving::{Acceptor, Application, ClientStream, EventLoops};
+use stele_settings::{Config, Place};
 use stele_storage::foreign::{ForeignFiles, ForeignRoot};
 use stele_storage::local::ForeignFolder;
 use tokio::net::{TcpListener, TcpStream};

@@ -7,7 +7,6 @@ mod listener;
 
 pub use listener::PageConnections;
 
-use crate::sizes;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use stele_console::{Console, Host};
 use stele_env::metrics::{IntGaugeVec, Metrics};
+use stele_settings::sizes;
 use stele_tabletserver::TabletServer;
 
 /// The state behind the pages.

@@ -5,7 +5,6 @@ mod backup_destination;
 mod certificates;
 mod check;
 mod cluster;
-mod config;
 mod data_dir;
 mod hbase;
 mod http;
@@ -20,7 +19,6 @@ mod otlp;
 mod promote;
 mod repair;
 mod security;
-mod sizes;
 mod start;
 mod token;
 
@@ -44,7 +42,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Top {
     /// Starts the server
-    Start(Box<config::StartArgs>),
+    Start(Box<stele_settings::StartArgs>),
     /// Prints the settings of the server
     Config(ConfigArgs),
     /// Prints any file the server writes
@@ -129,11 +127,11 @@ fn one_line(error: &anyhow::Error) -> String {
 fn run(command: Top) -> anyhow::Result<ExitCode> {
     match command {
         Top::Start(args) => {
-            let config = config::load(&args)?;
+            let config = stele_settings::load(&args)?;
             allocator::configure(config.memory);
             start::run(&config).map(|()| ExitCode::SUCCESS)
         }
-        Top::Config(_) => print(&config::describe()),
+        Top::Config(_) => print(&stele_settings::describe()),
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),

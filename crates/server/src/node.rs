@@ -2,8 +2,7 @@
 //!
 //! These are all parts between the storage and the front ends.
 
-use crate::config::Config;
-use crate::{allocator, backup_destination, sizes};
+use crate::{allocator, backup_destination};
 use anyhow::Context;
 use std::sync::Arc;
 use stele_backup::{Backups, DataRoot};
@@ -14,6 +13,7 @@ use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_master::Master;
+use stele_settings::{Config, sizes};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer, last_epoch};

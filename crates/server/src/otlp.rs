@@ -12,7 +12,6 @@
 mod convert;
 mod messages;
 
-use crate::config::TraceConfig;
 use anyhow::Context;
 use convert::Source;
 use messages::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -22,6 +21,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::trace::{Finished, Tracer};
+use stele_settings::TraceConfig;
 use tokio::sync::oneshot;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};

@@ -17,10 +17,9 @@ pub mod copying;
 mod steps;
 
 use crate::check::report::Progress;
-use crate::config::{EtcdArgs, Place, parse_options, parse_place};
 use crate::data_dir::marks::{self, Source};
 use crate::security::EtcdCredentials;
-use crate::{data_dir, logging, open_files, sizes};
+use crate::{data_dir, logging, open_files};
 use anyhow::{Context, bail};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use stele_coord::Coord;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::{EtcdAddress, EtcdCoord};
+use stele_settings::{EtcdArgs, Place, parse_options, parse_place, sizes};
 use steps::{Names, Task};
 
 /// Files copied concurrently: each waits for the store most of the time, and holds a few megabytes.

@@ -6,7 +6,6 @@ pub mod callers;
 mod files;
 mod keys;
 
-use crate::config::{EtcdFiles, PeerTlsFiles, SecurityConfig};
 use anyhow::Context;
 use files::{Files, Watched};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use stele_env::Env;
 use stele_env::metrics::{IntGauge, Metrics};
 use stele_etcd::{EtcdCoord, EtcdSecurity};
 use stele_serving::{Application, Handshakes, PeerTls, PortSecurity, Tls};
+use stele_settings::{EtcdFiles, PeerTlsFiles, SecurityConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the files are compared with those in use. Tools that renew certificates run days before the old ones end.

@@ -11,13 +11,12 @@
 )]
 
 use crate::cluster::{self, Bound, Joined};
-use crate::config::Config;
 use crate::data_dir::Data;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::notify::Notifier;
 use crate::security::{Security, callers};
-use crate::{data_dir, hbase, listen, logging, open_files, otlp, sizes};
+use crate::{data_dir, hbase, listen, logging, open_files, otlp};
 use anyhow::Context;
 use futures::future::BoxFuture;
 use std::io::Write;
@@ -30,6 +29,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_serving::{Acceptor, Application, EventLoops, PortSecurity, connections_max};
+use stele_settings::{Config, sizes};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;

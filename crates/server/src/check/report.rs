@@ -1,6 +1,5 @@
 //! The findings of a check, for people and programs, and its progress.
 
-use crate::sizes;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::Env;
+use stele_settings::sizes;
 use stele_sstable::SstableError;
 use stele_sstable::damage::is_damage;
 use stele_storage::StorageError;

@@ -3,7 +3,6 @@
 //! A check finds any change in it and names it.
 
 use super::report::{Progress, Report, Severity};
-use crate::config::{self, StartArgs};
 use crate::node::Node;
 use crate::repair::Mode;
 use async_trait::async_trait;
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use stele_client::{GroupChange, GroupUpdate, MutateRows, NewFamily, NewSnapshot, NewTable, ReadRows, SnapshotName};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_settings::StartArgs;
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
@@ -58,7 +58,7 @@ async fn write_large(node: &Node, row: String, repeats: usize) {
 
 /// A server over a folder.
 pub async fn start(storage: Arc<dyn Storage>) -> Node {
-    let config = config::load(&StartArgs::default()).unwrap();
+    let config = stele_settings::load(&StartArgs::default()).unwrap();
     let metrics = Metrics::new();
     Node::start(TokioRuntime::current(), storage, &config, &metrics)
         .await

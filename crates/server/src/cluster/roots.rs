@@ -1,6 +1,5 @@
 //! The log roots of all servers, in an object store or in HDFS.
 
-use crate::config::Place;
 use crate::data_dir::LogRoot;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use stele_cluster::LogRoots;
 use stele_env::Env;
 use stele_hdfs::{HdfsMetrics, HdfsStorage};
 use stele_objects::{ObjectMetrics, ObjectStorage};
+use stele_settings::Place;
 use stele_storage::servers::log_root;
 use stele_storage::{Storage, StorageError};
 use stele_tabletserver::SealedLogs;

@@ -9,12 +9,12 @@
 //! A file is never overwritten, so `FORMAT` is missing for a moment. `PROMOTED` is there before, and decides.
 
 use super::{FORMAT, SHARED, VERSION, check_version};
-use crate::config::Place;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use stele_env::Env;
 use stele_hdfs::HdfsStorage;
 use stele_objects::ObjectStorage;
+use stele_settings::Place;
 use stele_storage::{Storage, StorageError};
 
 /// The file that says where the data of a single server have gone.

@@ -4,7 +4,6 @@
 //! over the logs of servers with the same numbers. So a server compares the numbers before it does anything there.
 
 use super::{FORMAT, SHARED, check_version, marks, put_format_text, refuse_promoted};
-use crate::config::Place;
 use anyhow::bail;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hdfs::{HdfsMetrics, HdfsStorage};
 use stele_objects::{ObjectMetrics, ObjectStorage};
+use stele_settings::Place;
 use stele_storage::Storage;
 use stele_storage::remote::cache::CacheOptions;
 

@@ -8,7 +8,6 @@ mod kills;
 mod world;
 
 use crate::check::tests::start;
-use crate::config::{self, Place, StartArgs};
 use crate::data_dir::marks::{self, INCOMING, PROMOTED, Source};
 use crate::data_dir::{self, FORMAT};
 use crate::promote::PromoteArgs;
@@ -20,6 +19,7 @@ use stele_client::{AccessAdmin, TableAdmin};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_settings::{Place, StartArgs};
 use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
 use stele_storage::memory::MemoryStorage;
@@ -274,7 +274,7 @@ async fn a_folder_that_was_promoted_does_not_start_until_the_data_are_taken_back
     let task = task(local, Some(target), &coord);
     task.run().await.unwrap();
     drop(task);
-    let mut config = config::load(&StartArgs::default()).unwrap();
+    let mut config = stele_settings::load(&StartArgs::default()).unwrap();
     config.data = Place::Folder(folder.path().to_owned());
     let open = async || {
         let opened = data_dir::open(&config, TokioRuntime::current(), &Metrics::new()).await;

@@ -3,7 +3,6 @@
 //! The file of tokens is read again when it changes. It is this server's own, also in a cluster: each server has a file.
 
 use super::{files, keys};
-use crate::config::{AccessConfig, SecurityConfig};
 use crate::node::Node;
 use anyhow::Context;
 use std::path::Path;
@@ -16,6 +15,7 @@ use stele_bigtable::BigtableFrontEnd;
 use stele_env::Env;
 use stele_env::metrics::{IntGauge, Metrics};
 use stele_hbase::HBaseFrontEnd;
+use stele_settings::{AccessConfig, SecurityConfig};
 use stele_storage::local::LocalStorage;
 
 /// How often the file of tokens is compared with the tokens in use. A token that is deleted from it counts for as long.

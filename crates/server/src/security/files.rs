@@ -4,12 +4,12 @@
     reason = "the operator's files, which are no part of the database"
 )]
 
-use crate::config::{EtcdFiles, PeerTlsFiles, TlsFiles};
 use anyhow::{Context, bail};
 use std::io::Read;
 use std::path::Path;
 use stele_etcd::{EtcdSecurity, EtcdUser};
 use stele_serving::{PeerMaterial, TlsMaterial};
+use stele_settings::{EtcdFiles, PeerTlsFiles, TlsFiles};
 
 /// Bytes of the largest file: some hundreds of certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -4,7 +4,6 @@
 //! few minutes, and sooner if a token names a key that is not known. Failures leave the keys as they are, until those are too old.
 
 use super::files;
-use crate::config::{OidcConfig, check_key_address};
 use anyhow::{Context, bail};
 use reqwest::{Client, redirect};
 use std::path::PathBuf;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use stele_access::oidc::{KeySet, Oidc};
 use stele_env::Env;
 use stele_env::metrics::{IntGauge, Metrics};
+use stele_settings::{OidcConfig, check_key_address};
 
 /// How often the file is compared with the keys in use.
 const FILE_INTERVAL: Duration = Duration::from_secs(5);

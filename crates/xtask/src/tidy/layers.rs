@@ -26,6 +26,7 @@ const ORDER: &[&str] = &[
     "catalog",
     "client",
     "access",
+    "settings",
     "peer",
     "tabletserver",
     "master",

@@ -4,7 +4,6 @@
 
 use crate::check::report::Progress;
 use crate::check::tests::{copy, make_table, start};
-use crate::config::{self, StartArgs};
 use crate::data_dir::FORMAT;
 use crate::data_dir::marks::{PROMOTED, Source, read_if_there, source_of};
 use crate::node::server_parts;
@@ -25,6 +24,7 @@ use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Ve
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_settings::StartArgs;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
 use stele_tabletserver::SealedLogs;
@@ -384,7 +384,7 @@ pub(super) async fn join(
     coord: &Arc<dyn Coord>,
 ) -> Result<ClusterNode, stele_cluster::JoinError> {
     let env: Env = TokioRuntime::current();
-    let config = config::load(&StartArgs::default()).unwrap();
+    let config = stele_settings::load(&StartArgs::default()).unwrap();
     let storage = ClusterStorage {
         data,
         roots: Arc::new(Roots::default()),

@@ -393,7 +393,7 @@ pub(super) fn check_addresses(config: &Config) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::check_key_address;
-    use crate::config::{Config, StartArgs, parse_file, resolve};
+    use crate::{Config, StartArgs, parse_file, resolve};
 
     fn load(text: &str) -> Result<Config, String> {
         let file = parse_file(text).map_err(|e| e.to_string())?;

@@ -7,13 +7,13 @@
 mod cluster;
 mod loads;
 mod security;
+pub mod sizes;
 mod traces;
 
 pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
 pub use traces::TraceConfig;
 
-use crate::sizes;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -638,6 +638,7 @@ fn parse_slow_call(text: &str) -> anyhow::Result<Duration> {
     }
 }
 
+/// A time in seconds, with or without the unit. `key` is the setting that an error names.
 pub fn parse_seconds(key: &str, text: &str) -> anyhow::Result<Duration> {
     let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
     match number.parse::<u64>() {

@@ -331,7 +331,7 @@ pub(super) fn check_address(peer: SocketAddr, connections: &Connections, insecur
 #[cfg(test)]
 mod tests {
     use super::Connections;
-    use crate::config::{StartArgs, parse_file, resolve};
+    use crate::{StartArgs, parse_file, resolve};
 
     const CLUSTER: &str = "cluster = \"etcd://127.0.0.1/c\"\ndata = \"s3://b/p\"\n";
 
