@@ -1,6 +1,6 @@
 //! Settings of a cluster: the place of commit logs, and connections.
 
-use super::security::TlsFiles;
+use super::tls_files::TlsFiles;
 use super::{Place, Setting, parse_options};
 use anyhow::{Context, bail, ensure};
 use std::net::SocketAddr;

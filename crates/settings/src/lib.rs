@@ -8,10 +8,12 @@ mod cluster;
 mod loads;
 mod security;
 pub mod sizes;
+mod tls_files;
 mod traces;
 
 pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
-pub use security::{AccessConfig, OidcConfig, SecurityConfig, TlsFiles, check_key_address};
+pub use security::{AccessConfig, OidcConfig, SecurityConfig, check_key_address};
+pub use tls_files::TlsFiles;
 pub use traces::TraceConfig;
 
 use anyhow::{Context, bail};

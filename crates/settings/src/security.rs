@@ -1,5 +1,6 @@
 //! Settings of security, and the rule for addresses that other machines can reach.
 
+use super::tls_files::TlsFiles;
 use super::{Config, Setting, cluster};
 use anyhow::{Context, bail};
 use std::collections::HashSet;
@@ -218,19 +219,6 @@ pub struct OidcConfig {
     pub options: OidcOptions,
     /// The file with its keys; `None` to ask the issuer.
     pub jwks: Option<PathBuf>,
-}
-
-/// The files of TLS.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The server's certificate.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// The authorities of clients.
-    pub client_ca: Option<PathBuf>,
-    /// A client without a certificate is refused.
-    pub requires_client: bool,
 }
 
 impl SecurityArgs {
