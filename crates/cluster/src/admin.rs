@@ -196,6 +196,14 @@ impl TableAdmin for ClusterAdmin {
         self.call(AdminCall::RestoreSnapshot(name.clone(), table.clone())).await
     }
 
+    async fn kept_tables(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
+        self.call(AdminCall::KeptTables(namespace.map(str::to_owned))).await
+    }
+
+    async fn undelete_table(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        self.call(AdminCall::UndeleteTable(table.clone())).await
+    }
+
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
         // A change is answered after every server has followed it.
         let view = self.local.catalog.view();

@@ -35,6 +35,8 @@ pub enum AdminCall {
     DeleteSnapshot(SnapshotName),
     CloneSnapshot(SnapshotName, TableName, Option<Vec<u8>>),
     RestoreSnapshot(SnapshotName, TableName),
+    KeptTables(Option<String>),
+    UndeleteTable(TableName),
     ListTables(String),
     CreateNamespace(String, Vec<u8>),
     UpdateNamespace(String, Vec<u8>),
@@ -73,6 +75,8 @@ pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Byt
         Call::DeleteSnapshot(name) => codec::encode(&admin.delete_snapshot(&name).await?),
         Call::CloneSnapshot(name, table, data) => codec::encode(&admin.clone_snapshot(&name, &table, data).await?),
         Call::RestoreSnapshot(name, table) => codec::encode(&admin.restore_snapshot(&name, &table).await?),
+        Call::KeptTables(namespace) => codec::encode(&admin.kept_tables(namespace.as_deref()).await?),
+        Call::UndeleteTable(table) => codec::encode(&admin.undelete_table(&table).await?),
         Call::ListTables(namespace) => codec::encode(&admin.list_tables(&namespace).await?),
         Call::CreateNamespace(namespace, data) => codec::encode(&admin.create_namespace(&namespace, data).await?),
         Call::UpdateNamespace(namespace, data) => codec::encode(&admin.update_namespace(&namespace, data).await?),
@@ -116,6 +120,7 @@ impl AdminCall {
             Call::DeleteSnapshot(name) => ("delete_snapshot", snapshot(name)),
             Call::CloneSnapshot(_, name, _) => ("clone_snapshot", table(name)),
             Call::RestoreSnapshot(_, name) => ("restore_snapshot", table(name)),
+            Call::UndeleteTable(name) => ("undelete_table", table(name)),
             Call::CreateNamespace(name, _) => ("create_namespace", namespace(name)),
             Call::UpdateNamespace(name, _) => ("update_namespace", namespace(name)),
             Call::DeleteNamespace(name) => ("delete_namespace", namespace(name)),
@@ -124,6 +129,7 @@ impl AdminCall {
             | Call::Compactions(_)
             | Call::ListSnapshots(_)
             | Call::Snapshot(_)
+            | Call::KeptTables(_)
             | Call::ListTables(_)
             | Call::Namespace(_)
             | Call::ListNamespaces => return None,
@@ -141,6 +147,7 @@ impl AdminCall {
                 | Call::Compactions(_)
                 | Call::ListSnapshots(_)
                 | Call::Snapshot(_)
+                | Call::KeptTables(_)
                 | Call::ListTables(_)
                 | Call::Namespace(_)
                 | Call::ListNamespaces

@@ -52,6 +52,8 @@ pub struct ClusterOptions {
     pub sweep: SweepPace,
     /// How the leader merges small tablets.
     pub merge: MergePace,
+    /// How long the leader keeps deleted tables, and tables before drops. Zero for not at all.
+    pub keep_deleted: Duration,
     /// Callers need rights, so the access rules are confirmed by the coordinator all the time.
     pub checks_rights: bool,
     /// Writes the calls that other servers forward to the audit log.
@@ -214,7 +216,8 @@ pub async fn join(
         tablets: server.clone(),
         lease,
     });
-    let (sweep, merge, destinations) = (options.sweep, options.merge, options.destinations.clone());
+    let (sweep, merge, keep_deleted) = (options.sweep, options.merge, options.keep_deleted);
+    let destinations = options.destinations.clone();
     let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
@@ -223,6 +226,7 @@ pub async fn join(
         data: storage.data,
         sweep,
         merge,
+        keep_deleted,
         destinations,
     };
     env.spawn(

@@ -41,6 +41,8 @@ pub(crate) struct Places {
     pub(crate) data: Arc<dyn Storage>,
     pub(crate) sweep: SweepPace,
     pub(crate) merge: MergePace,
+    /// How long deleted tables are kept.
+    pub(crate) keep_deleted: Duration,
     /// Opens destinations of backups.
     pub(crate) destinations: OpenDestination,
 }
@@ -162,6 +164,7 @@ async fn lead(
     );
     tracing::info!(server = %local.peers.own(), term = leadership.version(), "this server leads the cluster");
     let master = Master::new(local.env.clone(), catalog.clone(), control.clone());
+    master.keep_deleted_for(places.keep_deleted);
     master.start_splitting();
     let backups = backups(local, places, (&catalog, &control, &master), leadership.version());
     let leader = Leader::new(

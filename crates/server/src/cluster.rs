@@ -101,6 +101,7 @@ pub async fn join(
         agreed,
         sweep: SweepPace::default(),
         merge: MergePace::of_tablets(config.tablet_size),
+        keep_deleted: config.keep_deleted,
         checks_rights: config.security.access.is_some(),
         forwarded,
         destinations: backup_destination::opener_of_cluster(env.clone()),

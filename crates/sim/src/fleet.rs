@@ -115,6 +115,8 @@ pub struct FleetVerdict {
     pub logs_deleted: u64,
     /// Tables made of snapshots of which every row was compared.
     pub copies: u64,
+    /// Deletions of tables that were undone, with all rows.
+    pub undeleted: u64,
     /// Tablets of the table at the end, of a cluster that leads itself.
     pub tablets: usize,
 }

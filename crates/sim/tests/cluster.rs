@@ -21,14 +21,16 @@ fn plan(seed: u64) -> ClusterPlan {
 
 #[test]
 fn no_acknowledged_write_is_lost_in_a_cluster() {
-    let (mut acknowledged, mut failures, mut tablets_min) = (0, 0, usize::MAX);
+    let (mut acknowledged, mut failures, mut undeleted, mut tablets_min) = (0, 0, 0, usize::MAX);
     for seed in 0..SEEDS {
         let verdict = run(plan(seed));
         tablets_min = verdict.tablets.min(tablets_min);
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         acknowledged += verdict.acknowledged;
         failures += verdict.failovers + verdict.zombies;
+        undeleted += verdict.undeleted;
     }
+    assert!(undeleted > SEEDS / 2, "{undeleted} deletions of tables were undone");
     assert!(acknowledged > 100 * SEEDS, "{acknowledged} writes were acknowledged");
     assert!(failures > SEEDS, "{failures} servers failed");
     // A table begins with eleven; two for each server that lives stay.

@@ -37,6 +37,8 @@ pub(super) const MERGE: MergePace = MergePace {
     quiet: Duration::from_secs(8),
     tablet_bytes_max: 12 << 10,
 };
+/// How long deleted tables are kept: they expire within a run.
+pub(super) const KEEP_DELETED: Duration = Duration::from_secs(40);
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
 
@@ -145,6 +147,7 @@ async fn join(
         agreed,
         sweep: SWEEP,
         merge,
+        keep_deleted: KEEP_DELETED,
         checks_rights,
         forwarded: None,
         destinations: destinations(client, env.clone()),

@@ -1,7 +1,7 @@
 //! Snapshots of the table of a cluster, taken and used while servers fail.
 //!
 //! A keeper takes snapshots, copies and deletes them, and lets some expire. It makes tables of them and restores these from
-//! others. Each row of such a table must be as it was at a moment between the beginning and the end of the call that took the
+//! others. It deletes the tables, and undoes some of these deletions. Each row of such a table must be as it was at a moment between the beginning and the end of the call that took the
 //! snapshot. When all faults are over, each snapshot that was taken and not deleted must be there, and every one that is listed
 //! must be whole.
 
@@ -50,6 +50,7 @@ pub(super) struct Keeper {
     taken: Mutex<BTreeMap<String, Taken>>,
     /// Snapshots and tables that have got a name.
     named: Mutex<u64>,
+    faults_are_over: Mutex<bool>,
 }
 
 /// Whether a snapshot could be used.
@@ -68,6 +69,7 @@ impl Keeper {
             clients,
             taken: Mutex::default(),
             named: Mutex::new(0),
+            faults_are_over: Mutex::new(false),
         }
     }
 
@@ -88,6 +90,7 @@ impl Keeper {
 
     /// Checks all snapshots, when there are no faults.
     pub(super) async fn check_everything(&self) {
+        *self.faults_are_over.lock() = true;
         let Some(listed) = self.list().await else {
             self.fleet
                 .violate("snapshots cannot be listed, although there are no faults".to_owned());
@@ -267,10 +270,12 @@ impl Keeper {
             .administer(|admin| async move { admin.clone_snapshot(&snapshot, &target, None).await })
             .await;
         self.note(&format!("table {table} of snapshot {name}"), &answer);
+        let mut rows = None;
         let used = match answer {
             Ok(_) => {
-                let is_read = self.clients.check_copy(&table, self.moments(taken)).await;
-                self.restore(&table).await;
+                let moments = self.moments(taken);
+                let is_read = self.clients.check_copy(&table, moments).await;
+                rows = self.restore(&table, moments).await;
                 match is_read {
                     true => Used::Checked,
                     false => Used::NotNow(ServiceError::new(ErrorKind::Unavailable, "not all rows can be read")),
@@ -278,8 +283,39 @@ impl Keeper {
             }
             Err(error) => Used::NotNow(error),
         };
-        self.drop_table(&table).await;
+        let is_dropped = self.drop_table(&table).await;
+        if let Some(moments) = rows.filter(|_| is_dropped && self.fleet.below(2) == 0) {
+            self.undelete(&table, moments).await;
+        }
         used
+    }
+
+    /// Undoes the deletion of a table, compares its rows, and deletes it again. The table may not have been kept, while servers fail.
+    async fn undelete(&self, table: &TableName, moments: (Moment, Moment)) {
+        let target = table.clone();
+        let answer = self
+            .nodes
+            .administer(|admin| async move { admin.undelete_table(&target).await })
+            .await;
+        self.note(&format!("undoing the deletion of {table}"), &answer);
+        match answer {
+            Ok(_) => {
+                if self.clients.check_copy(table, moments).await {
+                    self.fleet.verdict.lock().undeleted += 1;
+                }
+            }
+            Err(error) if error.kind == ErrorKind::NotFound && self.faults_are_over() => {
+                self.fleet
+                    .violate(format!("the deletion of {table} cannot be undone: {error}"));
+            }
+            Err(_) => {}
+        }
+        self.drop_table(table).await;
+    }
+
+    /// Whether nothing keeps a deleted table from being kept.
+    fn faults_are_over(&self) -> bool {
+        *self.faults_are_over.lock()
     }
 
     /// The moments between which a snapshot was taken that has just been used. Where its call got no answer, the leader may have
@@ -288,10 +324,10 @@ impl Keeper {
         (taken.began, taken.ended.unwrap_or_else(|| self.clients.tick()))
     }
 
-    /// Replaces a table by another snapshot, half of the time.
-    async fn restore(&self, table: &TableName) {
+    /// Replaces a table of some moments by another snapshot, half of the time. The moments of its rows then, unless they are unknown.
+    async fn restore(&self, table: &TableName, moments: (Moment, Moment)) -> Option<(Moment, Moment)> {
         let Some((name, taken)) = self.some().filter(|_| self.fleet.below(2) == 0) else {
-            return;
+            return Some(moments);
         };
         let (snapshot, target) = (SnapshotName::new(NAMESPACE, name.clone()), table.clone());
         let answer = self
@@ -299,12 +335,14 @@ impl Keeper {
             .administer(|admin| async move { admin.restore_snapshot(&snapshot, &target).await })
             .await;
         self.note(&format!("restore of {table} from {name}"), &answer);
-        if answer.is_ok() {
-            self.clients.check_copy(table, self.moments(&taken)).await;
-        }
+        answer.ok()?;
+        let moments = self.moments(&taken);
+        self.clients.check_copy(table, moments).await;
+        Some(moments)
     }
 
-    async fn drop_table(&self, table: &TableName) {
+    /// Whether this call has dropped the table.
+    async fn drop_table(&self, table: &TableName) -> bool {
         for _ in 0..ATTEMPTS_MAX {
             let target = table.clone();
             let answer = self
@@ -313,10 +351,11 @@ impl Keeper {
                 .await;
             self.note(&format!("drop {table}"), &answer);
             match answer {
-                Ok(()) => return,
-                Err(error) if error.kind == ErrorKind::NotFound => return,
+                Ok(()) => return true,
+                Err(error) if error.kind == ErrorKind::NotFound => return false,
                 Err(_) => self.fleet.env.sleep(PAUSE).await,
             }
         }
+        false
     }
 }

@@ -403,6 +403,7 @@ pub(super) async fn join(
             grace: Duration::ZERO,
         },
         merge: MergePace::of_tablets(config.tablet_size),
+        keep_deleted: config.keep_deleted,
         checks_rights: true,
         forwarded: None,
         destinations: crate::backup_destination::opener_of_cluster(env.clone()),
