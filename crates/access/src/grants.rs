@@ -16,6 +16,8 @@ pub(crate) struct Grants {
     cluster: Rights,
     namespaces: HashMap<String, Rights>,
     tables: HashMap<TableName, TableGrants>,
+    /// Of views by their tables and names, without those of the tables.
+    views: HashMap<(TableName, String), Rights>,
     snapshots: HashMap<(String, String), Rights>,
 }
 
@@ -89,6 +91,7 @@ impl Grants {
         let rights = match resource {
             Resource::Cluster => &mut self.cluster,
             Resource::Namespace(name) => self.namespaces.entry(name.clone()).or_default(),
+            Resource::View { table, view } => self.views.entry((table.clone(), view.clone())).or_default(),
             Resource::Snapshot { namespace, name } => {
                 self.snapshots.entry((namespace.clone(), name.clone())).or_default()
             }
@@ -128,6 +131,7 @@ impl Grants {
     pub fn sees_namespace(&self, name: &str) -> bool {
         self.on_namespace(name, Rights::VIEW)
             || self.tables.keys().any(|table| table.namespace == name)
+            || self.views.keys().any(|(table, _)| table.namespace == name)
             || self.snapshots.keys().any(|(namespace, _)| namespace == name)
     }
 
@@ -148,12 +152,22 @@ impl Grants {
         }
     }
 
+    /// The rights on a table through one of its views. A caller who may use a whole table may use its views.
+    pub fn through(&self, table: &TableName, view: &str) -> TableRights<'_> {
+        let own = self.views.get(&(table.clone(), view.to_owned()));
+        TableRights {
+            whole: self.table(table).whole.and(own.copied().unwrap_or_default()),
+            parts: &[],
+        }
+    }
+
     /// The rights on a whole resource, without those of parts.
     pub fn on(&self, resource: &Resource) -> Rights {
         match resource {
             Resource::Cluster => self.cluster,
             Resource::Namespace(name) => self.namespace(name),
             Resource::Table(name) => self.table(name).whole,
+            Resource::View { table, view } => self.through(table, view).whole,
             Resource::Snapshot { namespace, name } => {
                 let key = (namespace.clone(), name.clone());
                 let own = self.snapshots.get(&key).copied().unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::audit::{Event, Outcome};
 use crate::caller::Caller;
 use crate::forwarded::on_behalf_of;
-use crate::grants::Grants;
+use crate::grants::{Grants, TableRights};
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub struct Guard {
     caller: Arc<Caller>,
     service: Arc<dyn TableService>,
     tables: Arc<dyn TableAdmin>,
+    /// The view through which rows are read and written; the front end narrows them to it.
+    view: Option<Arc<str>>,
 }
 
 impl Guard {
@@ -43,7 +45,28 @@ impl Guard {
             caller,
             service,
             tables,
+            view: None,
         })
+    }
+
+    /// The same for rows of a view: rights on the view count. A request must be narrowed to the view by the front end, which also
+    /// does that where callers are not known.
+    pub fn through(&self, view: &str) -> Arc<Self> {
+        Arc::new(Guard {
+            view: Some(view.into()),
+            ..self.again()
+        })
+    }
+
+    /// The same guard, for a stream that outlives the call.
+    fn again(&self) -> Guard {
+        Guard {
+            access: Arc::clone(&self.access),
+            caller: Arc::clone(&self.caller),
+            service: Arc::clone(&self.service),
+            tables: Arc::clone(&self.tables),
+            view: self.view.clone(),
+        }
     }
 
     /// The caller.
@@ -63,7 +86,27 @@ impl Guard {
 
     /// Whether any part of a table may be seen.
     pub fn sees_table(&self, table: &TableName) -> bool {
-        self.grants().table(table).is_seen()
+        self.rights_on(&self.grants(), table).is_seen()
+    }
+
+    /// The rights on a table, or on the view of it.
+    fn rights_on<'g>(&self, grants: &'g Grants, table: &TableName) -> TableRights<'g> {
+        match &self.view {
+            None => grants.table(table),
+            Some(view) => grants.through(table, view),
+        }
+    }
+
+    /// A table, or the view of it, as a resource.
+    fn resource(&self, table: &TableName) -> Resource {
+        let table = table.clone();
+        match &self.view {
+            None => Resource::Table(table),
+            Some(view) => Resource::View {
+                table,
+                view: view.to_string(),
+            },
+        }
     }
 
     /// Refuses an operation on the whole cluster that the service interface does not have, and writes it to the audit log.
@@ -116,7 +159,7 @@ impl Guard {
     fn check_seen(&self, operation: &'static str, table: &TableName) -> ServiceResult<()> {
         match self.sees_table(table) {
             true => Ok(()),
-            false => self.check(operation, &Resource::Table(table.clone()), Rights::VIEW),
+            false => self.check(operation, &self.resource(table), Rights::VIEW),
         }
     }
 
@@ -170,7 +213,7 @@ impl Guard {
             None => (Outcome::Done, ""),
             Some(error) => (Outcome::Failed, &error.message[..]),
         };
-        self.note(operation, &Resource::Table(table.clone()), outcome, why);
+        self.note(operation, &self.resource(table), outcome, why);
     }
 
     fn note(&self, operation: &'static str, on: &dyn Display, outcome: Outcome, why: &str) {

@@ -9,7 +9,7 @@ use crate::pb::own as pb;
 use crate::status::{invalid, status};
 use stele_access::rules::changed;
 use stele_client::access::ResourceRules;
-use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights};
+use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights, TableName};
 use tonic::Status;
 
 /// The name of the whole cluster in requests.
@@ -119,6 +119,10 @@ fn shown(resource: &Resource, rules: &[AccessRule]) -> pb::ResourceRules {
         Resource::Cluster => CLUSTER.to_owned(),
         Resource::Namespace(name) => format!("projects/-/instances/{name}"),
         Resource::Table(name) => format!("projects/-/instances/{}/tables/{}", name.namespace, name.table),
+        Resource::View { table, view } => {
+            let TableName { namespace, table } = table;
+            format!("projects/-/instances/{namespace}/tables/{table}/authorizedViews/{view}")
+        }
         Resource::Snapshot { namespace, name } => format!("projects/-/instances/{namespace}/clusters/-/backups/{name}"),
     };
     let rule = |rule: &AccessRule| pb::AccessRule {

@@ -7,14 +7,15 @@ use crate::accounting::Call;
 use crate::context::Context;
 use crate::features::Client;
 use crate::messages::decode;
-use crate::names::addressed_table;
 use crate::pb::own as pb;
 use crate::reads;
+use crate::scope::Addressed;
 use crate::size_estimate::SizeEstimate;
 use crate::status::status;
 use crate::wire::{FeatureFlags, ReadRowsRequest};
+use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ReadRows, TabletPlace};
+use stele_client::{ReadRows, TableService, TabletPlace};
 use stele_env::work::{self, Work};
 use stele_types::RowSet;
 use tonic::Status;
@@ -38,12 +39,13 @@ pub(crate) async fn explain_read(
 ) -> Result<pb::ExplainReadResponse, Status> {
     call.charge(SizeEstimate::of::<ReadRowsRequest>(&request.read)?.cost())?;
     let request: ReadRowsRequest = decode(request.read)?;
-    let table = addressed_table(
+    let addressed = Addressed::parse(
         &request.table_name,
         &request.authorized_view_name,
         &request.materialized_view_name,
     )?;
-    let schema = context.schema(&table)?;
+    let scope = addressed.scope(context)?;
+    let schema = Arc::clone(&scope.schema);
     let client = Client {
         features: FeatureFlags {
             reverse_scans: true,
@@ -51,10 +53,11 @@ pub(crate) async fn explain_read(
         },
         whole_rows: false,
     };
-    let (mut read, _) = reads::read(table.name, &schema, request, client)?;
+    let (mut read, _) = reads::read(scope.table.name.clone(), &schema, request, client)?;
+    scope.narrow(&mut read);
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     read.id = Some(schema.id);
-    let mut places = context.service.places(&read.table).map_err(status)?;
+    let mut places = scope.service.places(&read.table).map_err(status)?;
     if read.reversed {
         places.reverse();
     }
@@ -74,7 +77,7 @@ pub(crate) async fn explain_read(
             ..read.clone()
         };
         let began = context.env.now();
-        let (seen, work) = work::counted(read_all(context, part)).await;
+        let (seen, work) = work::counted(read_all((context, &*scope.service), part)).await;
         let seen = seen?;
         let took = context.env.now().saturating_sub(began);
         response.tablets.push(tablet_work(place, took, seen, &work));
@@ -91,10 +94,10 @@ pub(crate) async fn explain_read(
 }
 
 /// Reads to the end and drops everything.
-async fn read_all(context: &Context, read: ReadRows) -> Result<Seen, Status> {
+async fn read_all((context, service): (&Context, &dyn TableService), read: ReadRows) -> Result<Seen, Status> {
     let mut reservation = context.response_memory.for_batch().await?;
     reservation.partial_rows = true;
-    let mut rows = context.service.read_rows(read).await.map_err(status)?;
+    let mut rows = service.read_rows(read).await.map_err(status)?;
     let mut seen = Seen::default();
     while let Some(batch) = rows.next_within(&mut reservation).await.map_err(status)? {
         seen.rows += batch.complete_rows() as u64;

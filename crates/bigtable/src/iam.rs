@@ -1,14 +1,15 @@
 //! Handlers of GetIamPolicy, SetIamPolicy and TestIamPermissions.
 //!
-//! The policy of an instance, table or backup is its access rules, as far as these are not narrowed to families or rows. A
+//! The policy of an instance, table, authorized view or backup is its access rules, as far as these are not narrowed to families or rows. A
 //! binding of a role to a member is one rule. Rules that are narrowed have no form in a policy: `SetIamPolicy` leaves them.
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
-use crate::names::{BackupName, InstanceName, TableResource};
+use crate::names::{BackupName, InstanceName, TableResource, ViewResource};
 use crate::pb::iam::{
     Binding, GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
 };
+use crate::scope::Addressed;
 use crate::status::{invalid, status, unimplemented};
 use bytes::Bytes;
 use stele_access::Rules;
@@ -37,11 +38,13 @@ const PERMISSIONS: [(Rights, &[&str]); 4] = [
         &[
             "tables.readRows",
             "tables.sampleRowKeys",
+            "authorizedViews.readRows",
+            "authorizedViews.sampleRowKeys",
             "backups.read",
             "instances.executeQuery",
         ],
     ),
-    (Rights::WRITE, &["tables.mutateRows"]),
+    (Rights::WRITE, &["tables.mutateRows", "authorizedViews.mutateRows"]),
     (
         Rights::VIEW,
         &[
@@ -49,6 +52,8 @@ const PERMISSIONS: [(Rights, &[&str]); 4] = [
             "tables.list",
             "tables.checkConsistency",
             "tables.generateConsistencyToken",
+            "authorizedViews.get",
+            "authorizedViews.list",
             "backups.get",
             "backups.list",
             "instances.get",
@@ -68,6 +73,11 @@ const PERMISSIONS: [(Rights, &[&str]); 4] = [
             "tables.update",
             "tables.getIamPolicy",
             "tables.setIamPolicy",
+            "authorizedViews.create",
+            "authorizedViews.delete",
+            "authorizedViews.update",
+            "authorizedViews.getIamPolicy",
+            "authorizedViews.setIamPolicy",
             "backups.create",
             "backups.delete",
             "backups.update",
@@ -147,10 +157,16 @@ pub(crate) fn rules_of(context: &Context) -> Result<&Rules, Status> {
     context.rules.as_ref().ok_or_else(none)
 }
 
-/// The resource of a name: an instance, a table or a backup.
+/// The resource of a name: an instance, a table, an authorized view or a backup.
 pub(crate) fn resource_of(name: &str) -> Result<Resource, Status> {
     if let Ok(table) = TableResource::parse(name) {
         return Ok(Resource::Table(table.name));
+    }
+    if let Ok(view) = ViewResource::parse(name) {
+        return Ok(Resource::View {
+            table: view.table.name,
+            view: view.view,
+        });
     }
     if let Ok(backup) = BackupName::parse(name) {
         return Ok(Resource::Snapshot {
@@ -161,7 +177,7 @@ pub(crate) fn resource_of(name: &str) -> Result<Resource, Status> {
     match InstanceName::parse(name) {
         Ok(instance) => Ok(Resource::Namespace(instance.instance)),
         Err(_) => Err(invalid(format!(
-            "{name:?} is neither an instance nor a table nor a backup"
+            "{name:?} is neither an instance nor a table nor an authorized view nor a backup"
         ))),
     }
 }
@@ -175,6 +191,7 @@ pub(crate) async fn check_exists(context: &Context, name: &str, resource: &Resou
             let found = context.service.schema(&table.name);
             found.map(drop).map_err(|error| table_status(&table, error))
         }
+        Resource::View { .. } => Addressed::View(ViewResource::parse(name)?).scope(context).map(drop),
         Resource::Snapshot { namespace, name } => {
             let found = context
                 .admin

@@ -58,6 +58,7 @@ mod response;
 mod response_memory;
 mod rmw;
 mod routes;
+mod scope;
 mod service;
 mod settings;
 mod size_estimate;
@@ -67,6 +68,7 @@ mod table_protos;
 mod tables;
 mod times;
 mod trace_context;
+mod views;
 #[allow(
     missing_docs,
     reason = "the fields are documented in the proto files the messages name"

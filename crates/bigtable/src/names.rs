@@ -14,6 +14,8 @@ const INSTANCE_PATTERN: &str = r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[
 
 const TABLE_PATTERN: &str = "projects/<project>/instances/<instance>/tables/<table>";
 
+const VIEW_PATTERN: &str = "projects/<project>/instances/<instance>/tables/<table>/authorizedViews/<view>";
+
 const BACKUP_PATTERN: &str = "projects/<project>/instances/<instance>/clusters/<cluster>/backups/<backup>";
 
 /// Longest id of a table made through this API (bigtable_table_admin.proto, `CreateTableRequest.table_id`).
@@ -149,27 +151,39 @@ impl fmt::Display for BackupName {
     }
 }
 
-/// The table a data call addresses. Views are not implemented, and naming no table, or two things, is an error.
-pub(crate) fn addressed_table(
-    table: &str,
-    authorized_view: &str,
-    materialized_view: &str,
-) -> Result<TableResource, Status> {
-    let named = [table, authorized_view, materialized_view]
-        .iter()
-        .filter(|name| !name.is_empty())
-        .count();
-    match named {
-        1 if !authorized_view.is_empty() => Err(Status::unimplemented(
-            "Authorized views are not implemented: use table_name",
-        )),
-        1 if !materialized_view.is_empty() => Err(Status::unimplemented(
-            "Materialized views are not implemented: use table_name",
-        )),
-        1 => TableResource::parse(table),
-        _ => Err(invalid(
-            "Exactly one of table_name, authorized_view_name and materialized_view_name must be set",
-        )),
+/// `projects/P/instances/I/tables/T/authorizedViews/V`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ViewResource {
+    pub table: TableResource,
+    pub view: String,
+}
+
+impl ViewResource {
+    /// Splits a name.
+    pub fn parse(name: &str) -> Result<Self, Status> {
+        match segments(name, ["projects", "instances", "tables", "authorizedViews"]) {
+            Some([project, instance, table, view]) => Ok(ViewResource {
+                table: TableResource {
+                    name: TableName::new(instance.clone(), table),
+                    instance: InstanceName { project, instance },
+                },
+                view,
+            }),
+            None => Err(invalid(format!(
+                "Invalid authorized view name: should be {VIEW_PATTERN} but found '{name}'"
+            ))),
+        }
+    }
+
+    /// NOT_FOUND.
+    pub fn not_found(&self) -> Status {
+        not_found(format!("authorized view \"{self}\" not found"))
+    }
+}
+
+impl fmt::Display for ViewResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/authorizedViews/{}", self.table, self.view)
     }
 }
 
@@ -205,6 +219,15 @@ pub(crate) fn check_table_id(id: &str) -> Result<(), Status> {
     Err(invalid(format!(
         "Invalid table id '{id}': should match [_a-zA-Z0-9][-_.a-zA-Z0-9]{{0,49}}"
     )))
+}
+
+/// Checks the id of an authorized view to be made: as that of a table.
+pub(crate) fn check_view_id(id: &str) -> Result<(), Status> {
+    check_table_id(id).map_err(|_| {
+        invalid(format!(
+            "Invalid authorized view id '{id}': should match [_a-zA-Z0-9][-_.a-zA-Z0-9]{{0,49}}"
+        ))
+    })
 }
 
 /// Checks the id of a backup to be made: `[_a-zA-Z0-9][-_.a-zA-Z0-9]*`, 50 bytes at most.
@@ -313,27 +336,5 @@ mod tests {
             assert!(check_table_id(bad).is_err(), "{bad}");
         }
         assert!(check_family_id("-f.").is_ok() && check_family_id("f:").is_err() && check_family_id("").is_err());
-    }
-
-    #[test]
-    fn exactly_one_target() {
-        let table = "projects/p/instances/i/tables/t";
-        assert!(addressed_table(table, "", "").is_ok());
-        assert_eq!(
-            addressed_table("", "v", "").unwrap_err().code(),
-            tonic::Code::Unimplemented
-        );
-        assert_eq!(
-            addressed_table("", "", "v").unwrap_err().code(),
-            tonic::Code::Unimplemented
-        );
-        assert_eq!(
-            addressed_table(table, "v", "").unwrap_err().code(),
-            tonic::Code::InvalidArgument
-        );
-        assert_eq!(
-            addressed_table("", "", "").unwrap_err().code(),
-            tonic::Code::InvalidArgument
-        );
     }
 }

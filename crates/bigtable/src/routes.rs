@@ -14,7 +14,7 @@ use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
     access_rules, app_profiles, backups, cluster, clusters, destinations, explain, groups, iam, instances, operations,
-    settings, snapshots, tables, wire,
+    settings, snapshots, tables, views, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -169,6 +169,11 @@ const TABLE_ADMIN: &[Route] = service! { "google.bigtable.admin.v2.BigtableTable
     "ListBackups" => unary backups::list_backups, admin::ListBackupsRequest;
     "CopyBackup" => unary backups::copy_backup, admin::CopyBackupRequest;
     "RestoreTable" => unary backups::restore_table, admin::RestoreTableRequest;
+    "CreateAuthorizedView" => unary views::create_view, admin::CreateAuthorizedViewRequest;
+    "ListAuthorizedViews" => unary views::list_views, admin::ListAuthorizedViewsRequest;
+    "GetAuthorizedView" => unary views::get_view, admin::GetAuthorizedViewRequest;
+    "UpdateAuthorizedView" => unary views::update_view, admin::UpdateAuthorizedViewRequest;
+    "DeleteAuthorizedView" => unary views::delete_view, admin::DeleteAuthorizedViewRequest;
     "GetIamPolicy" => unary iam::get_policy, iam_v1::GetIamPolicyRequest;
     "SetIamPolicy" => unary iam::set_policy, iam_v1::SetIamPolicyRequest;
     "TestIamPermissions" => unary iam::test_permissions, iam_v1::TestIamPermissionsRequest;

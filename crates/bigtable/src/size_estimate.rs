@@ -269,6 +269,9 @@ plain!(
     admin::DropRowRangeRequest,
     admin::GenerateConsistencyTokenRequest,
     admin::CheckConsistencyRequest,
+    admin::ListAuthorizedViewsRequest,
+    admin::GetAuthorizedViewRequest,
+    admin::DeleteAuthorizedViewRequest,
     admin::GetBackupRequest,
     admin::DeleteBackupRequest,
     admin::ListBackupsRequest,
@@ -306,7 +309,7 @@ plain!(
     longrunning::WaitOperationRequest,
 );
 
-/// Messages about instances: full of maps and lists, and small as a whole. Their bytes are counted.
+/// Messages about instances and views: full of maps and lists, and small as a whole. Their bytes are counted.
 macro_rules! by_bytes {
     ($($message:ty: $($field:literal)*),* $(,)?) => {
         $(impl Estimated for $message {
@@ -315,7 +318,7 @@ macro_rules! by_bytes {
     };
 }
 
-// google/bigtable/admin/v2/{instance,bigtable_instance_admin}.proto: the fields that are messages, or repeat.
+// google/bigtable/admin/v2/{instance,bigtable_instance_admin,bigtable_table_admin}.proto: the fields that are messages, or repeat.
 by_bytes!(
     admin::CreateInstanceRequest: 3 4,
     admin::Instance: 5 12,
@@ -325,6 +328,8 @@ by_bytes!(
     admin::PartialUpdateClusterRequest: 1 2,
     admin::CreateAppProfileRequest: 3,
     admin::UpdateAppProfileRequest: 1 2,
+    admin::CreateAuthorizedViewRequest: 3,
+    admin::UpdateAuthorizedViewRequest: 1 2,
     iam::SetIamPolicyRequest: 2 3,
     own::ModifyRulesRequest: 2 3,
     own::BeginBackupWorkRequest: 1 4,

@@ -9,6 +9,7 @@ mod instances;
 mod reads;
 mod slow_clients;
 mod tables;
+mod views;
 mod writes;
 
 use crate::pb::admin::bigtable_instance_admin_client::BigtableInstanceAdminClient;

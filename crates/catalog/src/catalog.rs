@@ -250,10 +250,12 @@ impl Catalog {
         let entry = self.table(name)?;
         let key = record::table_key(name);
         let conditions = vec![Condition::version(&key, entry.version)];
-        let resource = Resource::Table(name.clone());
-        let writes = [Write::Delete { key }].into_iter().chain(self.rules_go(&resource));
+        let views = entry.schema.views.keys().map(|view| view_of(name, view));
+        let resources: Vec<Resource> = views.chain([Resource::Table(name.clone())]).collect();
+        let rules = resources.iter().filter_map(|resource| self.rules_go(resource));
+        let writes = [Write::Delete { key }].into_iter().chain(rules);
         self.commit(conditions, writes.collect()).await?;
-        self.rules_gone(&resource);
+        resources.iter().for_each(|resource| self.rules_gone(resource));
         self.change(|view| {
             view.tables.remove(name);
         });
@@ -277,11 +279,18 @@ impl Catalog {
         let entry = self.table(&name)?;
         let key = record::table_key(&name);
         let conditions = vec![Condition::version(&key, entry.version)];
-        let writes = vec![Write::Put {
+        let former = entry.schema.views.keys();
+        let gone = former.filter(|view| !schema.views.contains_key(*view));
+        let gone: Vec<Resource> = gone.map(|view| view_of(&name, view)).collect();
+        let put = Write::Put {
             key,
             value: record::encode_table(&schema, entry.tablet_set),
-        }];
-        let version = self.commit(conditions, writes).await?;
+        };
+        let rules = gone.iter().filter_map(|view| self.rules_go(view));
+        let version = self
+            .commit(conditions, [put].into_iter().chain(rules).collect())
+            .await?;
+        gone.iter().for_each(|view| self.rules_gone(view));
         let schema = Arc::new(schema);
         tell(schema.clone()).await;
         let changed = entry.with_schema(schema.clone(), version);
@@ -585,6 +594,14 @@ fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
     });
     // One always does: rows have 32 KiB at most.
     fits.count().max(1).min(tablets.len())
+}
+
+/// A view of a table, as rules are about it.
+fn view_of(table: &TableName, view: &str) -> Resource {
+    Resource::View {
+        table: table.clone(),
+        view: view.to_owned(),
+    }
 }
 
 #[cfg(test)]

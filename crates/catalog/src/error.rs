@@ -18,6 +18,9 @@ pub enum CatalogError {
     /// The name is taken.
     #[error("namespace {0} exists already")]
     NamespaceExists(String),
+    /// No such view.
+    #[error("table {0} has no view {1}")]
+    NoView(TableName, String),
     /// No such snapshot.
     #[error("snapshot {1} does not exist in namespace {0}")]
     NoSnapshot(String, String),
@@ -50,9 +53,10 @@ impl CatalogError {
     /// The kind of the error, by the reaction that a caller has.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            CatalogError::NoTable(_) | CatalogError::NoNamespace(_) | CatalogError::NoSnapshot(..) => {
-                ErrorKind::NotFound
-            }
+            CatalogError::NoTable(_)
+            | CatalogError::NoNamespace(_)
+            | CatalogError::NoView(..)
+            | CatalogError::NoSnapshot(..) => ErrorKind::NotFound,
             CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) | CatalogError::SnapshotExists(..) => {
                 ErrorKind::AlreadyExists
             }

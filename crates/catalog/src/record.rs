@@ -6,6 +6,7 @@ pub mod access;
 mod golden;
 mod snapshot;
 mod tablet;
+mod view;
 
 pub use snapshot::{decode_snapshot, encode_snapshot};
 pub use tablet::{decode_tablet, encode_tablet};
@@ -89,6 +90,9 @@ struct TableRecord {
     /// A program that does not know it makes no backups.
     #[prost(message, optional, tag = "19")]
     automated_backups: Option<AutomatedRecord>,
+    /// A program that does not know them serves no view.
+    #[prost(message, repeated, tag = "20")]
+    views: Vec<view::ViewRecord>,
 }
 
 /// Backups that the server makes by itself.
@@ -300,6 +304,7 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
             retention_micros: automated.retention_micros,
             frequency_micros: automated.frequency_micros,
         }),
+        views: schema.views.iter().map(view::encode_view).collect(),
         tablet_set: if tablet_set == schema.id { 0 } else { tablet_set.0 },
         front_end_data: schema.front_end_data.clone(),
     };
@@ -399,6 +404,7 @@ fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
             retention_micros: automated.retention_micros,
             frequency_micros: automated.frequency_micros,
         }),
+        views: record.views.into_iter().map(view::decode_view).collect(),
         front_end_data: record.front_end_data,
     })
 }

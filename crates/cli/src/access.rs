@@ -107,6 +107,7 @@ fn short_name(name: &str) -> String {
     match segments[..] {
         [_, _, "instances", instance] => instance.to_owned(),
         [_, _, "instances", instance, "tables", table] => format!("{instance}/{table}"),
+        [_, _, "instances", instance, "tables", table, "authorizedViews", view] => format!("{instance}/{table}/{view}"),
         [_, _, "instances", instance, _, _, "backups", backup] => format!("{instance}, backup {backup}"),
         _ => name.to_owned(),
     }

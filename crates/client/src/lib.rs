@@ -31,7 +31,7 @@ pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
-    ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace,
+    ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace, ViewChange,
 };
 pub use router::{Router, Servers};
 pub use row_operation::{

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
     AutomatedBackups, Compression, DeleteRule, Deletes, Durability, FamilyId, GcRule, GroupOptions, RowRange, RowSet,
-    RowWrites, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    RowWrites, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType, View,
 };
 
 /// A read of any number of rows.
@@ -310,8 +310,31 @@ pub struct TableUpdate {
     /// Backups that the server makes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub automated_backups: Option<Option<AutomatedBackups>>,
+    /// A change of one authorized view, by its name.
+    #[serde(default)]
+    pub view: Option<(String, ViewChange)>,
     /// Data that the front end gets back verbatim.
     pub front_end_data: Option<Vec<u8>>,
+}
+
+/// A change of an authorized view. `former` is the version that the caller has read; `None` changes any. Another version is
+/// `Aborted`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ViewChange {
+    /// Make it; `AlreadyExists` if there is one.
+    Create(View),
+    /// Replace it; `NotFound` if there is none.
+    Replace {
+        /// The view, whose version does not matter.
+        view: View,
+        /// The version that it replaces.
+        former: Option<u64>,
+    },
+    /// Delete it; `FailedPrecondition` if it is protected.
+    Delete {
+        /// The version that is deleted.
+        former: Option<u64>,
+    },
 }
 
 /// A field that is there: without this, `Some(None)` would come back as `None`.

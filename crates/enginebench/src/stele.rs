@@ -328,6 +328,7 @@ fn schema(compression: Compression) -> TableSchema {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

@@ -55,6 +55,7 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         tablet_bytes_max: 0,
         row_cache: false,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     })
 });

@@ -4,7 +4,7 @@
 
 use crate::error::from_catalog;
 use crate::master::{Made, Master};
-use crate::schema::{self, check_unprotected};
+use crate::schema::{self, check_deletable};
 use crate::snapshots;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -61,7 +61,7 @@ impl Master {
 
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
-        check_unprotected(&entry.schema)?;
+        check_deletable(&entry.schema)?;
         self.keep(&entry, Kept::DeletedTable).await?;
         let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
         self.tablets
@@ -148,7 +148,7 @@ impl Master {
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
         for table in view.tables_of(namespace) {
-            check_unprotected(&table.schema)?;
+            check_deletable(&table.schema)?;
         }
         for table in view.tables_of(namespace) {
             self.delete_locked(&table.schema.name).await?;

@@ -1,6 +1,7 @@
 //! Checks and changes of schemas. Pure: a change takes a schema and gives the next one, or says why not.
 
 mod groups;
+mod views;
 
 pub use groups::change_groups;
 
@@ -9,7 +10,7 @@ use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResul
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
     AutomatedBackups, Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId,
-    TableName, TableSchema, ValueType, limits,
+    TableName, TableSchema, ValueType, Views, limits,
 };
 
 /// The schema of a new table.
@@ -35,6 +36,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: table.automated_backups,
+        views: Views::new(),
         front_end_data: table.front_end_data,
     };
     check_automated(schema.automated_backups)?;
@@ -125,6 +127,9 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<
     if let Some(automated) = update.automated_backups {
         check_automated(automated)?;
         next.automated_backups = automated;
+    }
+    if let Some((name, change)) = update.view {
+        views::change(&mut next, name, change)?;
     }
     if let Some(data) = update.front_end_data {
         next.front_end_data = data;
@@ -235,6 +240,18 @@ pub fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
         return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
     }
     Ok(())
+}
+
+/// Refuses to delete a table that is protected, or one of whose views is.
+pub fn check_deletable(schema: &TableSchema) -> ServiceResult<()> {
+    check_unprotected(schema)?;
+    match schema.views.iter().find(|(_, view)| view.is_protected) {
+        Some((name, _)) => Err(ServiceError::new(
+            ErrorKind::FailedPrecondition,
+            format!("view {name} of table {} is protected against deletion", schema.name),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a name that no table can have.

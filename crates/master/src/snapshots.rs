@@ -19,7 +19,7 @@ use stele_catalog::{CatalogError, SnapshotEntry};
 use stele_client::{
     NewSnapshot, ServiceError, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
 };
-use stele_types::{AccessRule, ErrorKind, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{AccessRule, ErrorKind, Kept, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// Most snapshots at one time: a thousand tables with ten each. A start reads the lists of all of them.
 const SNAPSHOTS_MAX: usize = 10_000;
@@ -259,6 +259,13 @@ impl Master {
         };
         if let Some(data) = front_end_data {
             schema.front_end_data = data;
+        }
+        if snapshot.kept != Some(Kept::DeletedTable) {
+            // Views are of the table that was made for their readers, and not of its copies.
+            schema.views.clear();
+        }
+        for view in schema.views.values_mut() {
+            view.is_protected = false;
         }
         let files = (snapshot.id, snapshot.parts);
         let tablets = self

@@ -1,6 +1,7 @@
 //! Access rules: the rights of members on resources.
 //!
-//! A *rule* gives rights to a member. It belongs to a *resource*: the whole cluster, a namespace, a table, or a snapshot. A
+//! A *rule* gives rights to a member. It belongs to a *resource*: the whole cluster, a namespace, a table, an authorized view of
+//! a table, or a snapshot. A
 //! rule of a resource holds for all that the resource contains. A rule of a table can be narrowed to some families and to rows
 //! with a prefix. Rules only give: without a rule nothing is allowed.
 
@@ -163,6 +164,13 @@ pub enum Resource {
     Namespace(String),
     /// A table.
     Table(TableName),
+    /// An authorized view of a table. A rule of it gives rights through the view alone.
+    View {
+        /// The table.
+        table: TableName,
+        /// The name of the view.
+        view: String,
+    },
     /// A snapshot or backup.
     Snapshot {
         /// Its namespace.
@@ -178,6 +186,7 @@ impl fmt::Display for Resource {
             Resource::Cluster => f.write_str("the cluster"),
             Resource::Namespace(name) => write!(f, "namespace {name}"),
             Resource::Table(name) => write!(f, "table {name}"),
+            Resource::View { table, view } => write!(f, "view {view} of table {table}"),
             Resource::Snapshot { namespace, name } => write!(f, "snapshot {namespace}/{name}"),
         }
     }

@@ -18,6 +18,7 @@ pub mod row;
 pub mod schema;
 pub mod token;
 pub mod varint;
+pub mod view;
 pub mod writes;
 
 pub use access::{AccessRule, Member, Resource, Rights};
@@ -37,4 +38,5 @@ pub use schema::{
     TableSchema, ValueType,
 };
 pub use token::RequestToken;
+pub use view::{ColumnSubset, View, Views};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -206,6 +206,25 @@ impl RowSet {
             .collect();
         RowSet { ranges }
     }
+
+    /// The rows that are in both. Takes as many steps as both have ranges.
+    pub fn common(&self, other: &RowSet) -> RowSet {
+        let (mut own, mut others) = (&self.ranges[..], &other.ranges[..]);
+        let mut ranges = Vec::new();
+        while let ([a, own_rest @ ..], [b, other_rest @ ..]) = (own, others) {
+            let both = a.intersect(b);
+            if !both.is_empty() {
+                ranges.push(both);
+            }
+            // The one that ends first has nothing in common with later ranges.
+            match (&a.end, &b.end) {
+                (Some(a), Some(b)) if a <= b => own = own_rest,
+                (Some(_), None) => own = own_rest,
+                _ => others = other_rest,
+            }
+        }
+        RowSet { ranges }
+    }
 }
 
 #[cfg(test)]
@@ -239,6 +258,16 @@ mod tests {
         #[test]
         fn intersection_is_both(a in range(), b in range(), row in prop::collection::vec(any::<u8>(), 0..3)) {
             prop_assert_eq!(a.intersect(&b).contains(&row), a.contains(&row) && b.contains(&row));
+        }
+
+        #[test]
+        fn common_rows_are_in_both_sets(a in prop::collection::vec(range(), 0..5), b in prop::collection::vec(range(), 0..5),
+                                        row in prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4)) {
+            let (a, b) = (RowSet::new(a), RowSet::new(b));
+            let is_in = |set: &RowSet| set.ranges().iter().any(|range| range.contains(&row));
+            let common = a.common(&b);
+            prop_assert_eq!(is_in(&common), is_in(&a) && is_in(&b));
+            prop_assert_eq!(RowSet::new(common.ranges().to_vec()), common);
         }
 
         #[test]

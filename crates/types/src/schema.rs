@@ -3,6 +3,7 @@
 use crate::gc::GcRule;
 use crate::ids::{FamilyId, GroupId, TableId, TableName, TimeUnit};
 use crate::mutation::AggregateKind;
+use crate::view::Views;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,6 +146,9 @@ pub struct TableSchema {
     /// Backups that the server makes by itself.
     #[serde(default)]
     pub automated_backups: Option<AutomatedBackups>,
+    /// Its authorized views.
+    #[serde(default)]
+    pub views: Views,
     /// Opaque data of the front end that created the table.
     pub front_end_data: Vec<u8>,
 }

@@ -11,15 +11,14 @@ use stele_client::{
     RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
 };
 use stele_types::{
-    ErrorKind, FamilyId, Mutation, Resource, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName,
-    TableSchema,
+    ErrorKind, FamilyId, Mutation, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema,
 };
 
 impl Guard {
     /// The families that a read may see; an error if there are none.
     fn readable(&self, operation: &'static str, table: &TableName, rows: &RowSet) -> ServiceResult<Families> {
         let grants = self.grants();
-        let families = grants.table(table).families_of_rows(Rights::READ, rows);
+        let families = self.rights_on(&grants, table).families_of_rows(Rights::READ, rows);
         match families.is_none() {
             false => Ok(families),
             true => Err(self.denied(operation, table, Rights::READ)),
@@ -29,9 +28,8 @@ impl Guard {
     /// The denial of a call on rows.
     fn denied(&self, operation: &'static str, table: &TableName, right: Rights) -> ServiceError {
         let on = format!("these rows or families of table {table}");
-        let whole = Resource::Table(table.clone());
-        let grants = self.grants();
-        let is_narrowed = grants.table(table).is_seen();
+        let whole = self.resource(table);
+        let is_narrowed = self.sees_table(table);
         let denied = match is_narrowed {
             true => self.allow(false, operation, &on, right),
             false => self.allow(false, operation, &whole, right),
@@ -45,7 +43,7 @@ impl Guard {
     /// checked.
     fn check_writes(&self, operation: &'static str, request: &mut MutateRows) -> ServiceResult<()> {
         let grants = self.grants();
-        let rights = grants.table(&request.table);
+        let rights = self.rights_on(&grants, &request.table);
         if rights.has(Rights::WRITE) {
             return Ok(());
         }
@@ -64,7 +62,7 @@ impl Guard {
     fn check_operation(&self, request: &mut RowOperation) -> ServiceResult<()> {
         const OPERATION: &str = "row_operation";
         let grants = self.grants();
-        let rights = grants.table(&request.table);
+        let rights = self.rights_on(&grants, &request.table);
         let has_both = rights.has(Rights::READ.and(Rights::WRITE));
         if has_both {
             return Ok(());
@@ -138,7 +136,7 @@ impl Guard {
     fn check_load(&self, load: &mut BulkLoad) -> ServiceResult<()> {
         const OPERATION: &str = "bulk_load";
         let grants = self.grants();
-        let rights = grants.table(&load.table);
+        let rights = self.rights_on(&grants, &load.table);
         if rights.has(Rights::WRITE) {
             return Ok(());
         }
@@ -296,18 +294,6 @@ impl TableService for Guard {
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
         self.check_seen("tablets", table)?;
         self.on_behalf(self.service.tablets(table)).await
-    }
-}
-
-impl Guard {
-    /// The same guard, for a stream that outlives the call.
-    fn again(&self) -> Guard {
-        Guard {
-            access: Arc::clone(&self.access),
-            caller: Arc::clone(&self.caller),
-            service: Arc::clone(&self.service),
-            tables: Arc::clone(&self.tables),
-        }
     }
 }
 

@@ -5,9 +5,9 @@ use crate::accounting::Call;
 use crate::context::Context;
 use crate::filters;
 use crate::mutations::{check_mutation_count, check_row_key, no_mutations};
-use crate::names::addressed_table;
 use crate::pb::v2;
 use crate::rmw;
+use crate::scope::Addressed;
 use crate::status::status;
 use crate::times::TableTime;
 use crate::wire;
@@ -22,27 +22,30 @@ pub(crate) async fn check_and_mutate_row(
     call: &Call,
     request: wire::CheckAndMutateRowRequest,
 ) -> Result<v2::CheckAndMutateRowResponse, Status> {
-    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    let addressed = Addressed::parse(&request.table_name, &request.authorized_view_name, "")?;
     check_row_key(&request.row_key)?;
     check_mutation_count(request.true_mutations.len() + request.false_mutations.len())?;
     if request.true_mutations.is_empty() && request.false_mutations.is_empty() {
         return Err(no_mutations());
     }
-    let schema = context.schema(&table)?;
-    let resolver = resolver(context, &schema);
-    let predicate = filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new);
+    let scope = addressed.scope(context)?;
+    scope.check_mutations(&request.row_key, &request.true_mutations)?;
+    scope.check_mutations(&request.row_key, &request.false_mutations)?;
+    let resolver = resolver(context, &scope.schema);
+    let predicate = filters::filter(request.predicate_filter, TableTime::of(&scope.schema))?.map(Arc::new);
+    let predicate = scope.filter(predicate);
     call.charge(predicate.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     let operation = RowOperation {
         condition: Some(Condition::any_cell(predicate)),
         steps: resolver.steps(request.true_mutations)?,
         otherwise: resolver.steps(request.false_mutations)?,
         row: request.row_key,
-        table: table.name,
-        id: Some(schema.id),
+        table: scope.table.name,
+        id: Some(scope.schema.id),
         durability: None,
         token: None,
     };
-    let outcome = context.service.row_operation(operation).await.map_err(status)?;
+    let outcome = scope.service.row_operation(operation).await.map_err(status)?;
     Ok(v2::CheckAndMutateRowResponse {
         predicate_matched: outcome.matched,
     })
@@ -54,20 +57,21 @@ pub(crate) async fn read_modify_write_row(
     call: &Call,
     request: v2::ReadModifyWriteRowRequest,
 ) -> Result<v2::ReadModifyWriteRowResponse, Status> {
-    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
-    let schema = context.schema(&table)?;
+    let scope = Addressed::parse(&request.table_name, &request.authorized_view_name, "")?.scope(context)?;
+    scope.check_rules(&request.row_key, &request.rules)?;
+    let schema = scope.schema;
     let resolver = resolver(context, &schema);
     let operation = RowOperation {
         condition: None,
         steps: rmw::steps(&resolver, &request.row_key, request.rules)?,
         otherwise: Vec::new(),
         row: request.row_key.clone(),
-        table: table.name,
+        table: scope.table.name,
         id: Some(schema.id),
         durability: None,
         token: None,
     };
-    let outcome = context.service.row_operation(operation).await.map_err(status)?;
+    let outcome = scope.service.row_operation(operation).await.map_err(status)?;
     let row = rmw::row(&schema, request.row_key, outcome.written)?;
     // Appending one byte may return a hundred megabytes, and their reservation below ended with the write.
     call.charge_response(row.encoded_len());

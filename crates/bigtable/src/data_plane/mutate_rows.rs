@@ -9,14 +9,15 @@ use crate::accounting::Call;
 use crate::context::Context;
 use crate::limits::{ZERO_COPY_MUTATION_COST, ZERO_COPY_MUTATIONS_FREE};
 use crate::mutations::{check_mutation_count, no_mutations};
-use crate::names::addressed_table;
 use crate::outcomes::{self, Outcome};
 use crate::response::Response;
+use crate::scope::{Addressed, Scope};
 use crate::size_estimate::{Estimated, SizeEstimate};
 use crate::status::{not_decoded, status};
 use crate::{wire, zero_copy};
 use bytes::Bytes;
-use stele_client::MutateRows;
+use std::sync::Arc;
+use stele_client::{MutateRows, TableService};
 use stele_types::{RequestToken, RowMutation, RowWrites, TableId, TableName};
 use tonic::Status;
 
@@ -26,11 +27,11 @@ const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 /// Serves a MutateRow call.
 pub(crate) async fn mutate_row(context: &Context, call: &Call, bytes: Bytes) -> Result<Response, Status> {
     match one_row(context, call, bytes)? {
-        (table, Row::Plain(rows)) => {
-            let results = write(context, table, rows).await?;
+        (target, Row::Plain(rows)) => {
+            let results = write(target, rows).await?;
             results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
         }
-        (table, Row::Once(entry)) => once::apply_one(context, &table, entry).await?,
+        (target, Row::Once(entry)) => once::apply_one(&target, entry).await?,
     }
     Ok(Response::Whole([EMPTY_MESSAGE].into()))
 }
@@ -38,18 +39,17 @@ pub(crate) async fn mutate_row(context: &Context, call: &Call, bytes: Bytes) -> 
 /// Serves a MutateRows call.
 pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Response, Status> {
     if let Some(head) = zero_copy::mutate_rows_head(&bytes)
-        && let Ok(table) = addressed_table(head.table_name, "", "")
-        && let Ok(schema) = context.schema(&table)
-        && let Some(rows) = zero_copy::mutate_rows(&bytes, &resolver(context, &schema))
+        && let Ok(scope) = scope_of(context, head.table_name)
+        && let Some(rows) = zero_copy::mutate_rows(&bytes, &resolver(context, &scope.schema))
     {
         charge_zero_copy(call, &rows)?;
-        let results = write(context, (table.name, schema.id), rows).await?;
+        let results = write(Target::of(scope), rows).await?;
         return Ok(Response::Whole(outcomes::messages(&results)?));
     }
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
-    let (table, checked) = checked_rows(context, request)?;
-    let applied = once::apply(context, &table, checked.once).await;
-    let written = write(context, table, checked.plain.into()).await?;
+    let (target, checked) = checked_rows(context, request)?;
+    let applied = once::apply(&target, checked.once).await;
+    let written = write(target, checked.plain.into()).await?;
     let (mut applied, mut written) = (applied.into_iter(), written.into_iter());
     let results: Vec<Outcome> = checked
         .entries
@@ -63,6 +63,11 @@ pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) ->
         })
         .collect();
     Ok(Response::Whole(outcomes::messages(&results)?))
+}
+
+/// The whole table of a request that names no view.
+fn scope_of(context: &Context, table: &str) -> Result<Scope, Status> {
+    Addressed::parse(table, "", "")?.scope(context)
 }
 
 /// The row of a MutateRowRequest.
@@ -114,68 +119,84 @@ fn charge_zero_copy(call: &Call, rows: &RowWrites) -> Result<(), Status> {
     }
 }
 
-/// The name of a table, and its id at the time its families were looked up.
-type Addressed = (TableName, TableId);
+/// The table of a write.
+pub(super) struct Target {
+    pub table: TableName,
+    /// At the time its families were looked up.
+    pub id: TableId,
+    pub service: Arc<dyn TableService>,
+}
+
+impl Target {
+    fn of(scope: Scope) -> Target {
+        Target {
+            table: scope.table.name,
+            id: scope.schema.id,
+            service: scope.service,
+        }
+    }
+}
 
 /// The row of a MutateRowRequest.
-fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, Row), Status> {
+fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Target, Row), Status> {
     if let Some(head) = zero_copy::mutate_row_head(&bytes)
-        && let Ok(table) = addressed_table(head.table_name, "", "")
-        && let Ok(schema) = context.schema(&table)
-        && let Some(rows) = zero_copy::mutate_row(&bytes, &resolver(context, &schema))
+        && let Ok(scope) = scope_of(context, head.table_name)
+        && let Some(rows) = zero_copy::mutate_row(&bytes, &resolver(context, &scope.schema))
     {
         charge_zero_copy(call, &rows)?;
-        return Ok(((table.name, schema.id), Row::Plain(rows)));
+        return Ok((Target::of(scope), Row::Plain(rows)));
     }
     let request: wire::MutateRowRequest = decoded(call, bytes)?;
-    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    let addressed = Addressed::parse(&request.table_name, &request.authorized_view_name, "")?;
     check_mutation_count(request.mutations.len())?;
     if request.mutations.is_empty() {
         return Err(no_mutations());
     }
-    let schema = context.schema(&table)?;
-    let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
+    let scope = addressed.scope(context)?;
+    scope.check_mutations(&request.row_key, &request.mutations)?;
+    let row = resolver(context, &scope.schema).row(request.row_key, request.mutations)?;
     let row = match once::token(&row, request.idempotency)? {
         None => Row::Plain(vec![row].into()),
         Some(token) => Row::Once(Once { row, token }),
     };
-    Ok(((table.name, schema.id), row))
+    Ok((Target::of(scope), row))
 }
 
 /// The valid entries of a request, and one result for each of its entries.
-fn checked_rows(context: &Context, request: wire::MutateRowsRequest) -> Result<(Addressed, Checked), Status> {
-    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+fn checked_rows(context: &Context, request: wire::MutateRowsRequest) -> Result<(Target, Checked), Status> {
+    let addressed = Addressed::parse(&request.table_name, &request.authorized_view_name, "")?;
     let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     check_mutation_count(count)?;
     if count == 0 {
         return Err(no_mutations());
     }
-    let schema = context.schema(&table)?;
-    let resolver = resolver(context, &schema);
+    let scope = addressed.scope(context)?;
+    let resolver = resolver(context, &scope.schema);
     let mut checked = Checked::default();
     checked.entries.reserve_exact(request.entries.len());
     for entry in request.entries {
-        let row = resolver.row(entry.row_key, entry.mutations);
+        let inside = scope.check_mutations(&entry.row_key, &entry.mutations);
+        let row = inside.and_then(|()| resolver.row(entry.row_key, entry.mutations));
         let found = row.and_then(|row| {
             let token = once::token(&row, entry.idempotency)?;
             Ok(checked.push(row, token))
         });
         checked.entries.push(found.map_err(|refusal| outcomes::kept(&refusal)));
     }
-    Ok(((table.name, schema.id), checked))
+    Ok((Target::of(scope), checked))
 }
 
 /// Writes rows, if any; one result for each.
-async fn write(context: &Context, (table, id): Addressed, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
+async fn write(target: Target, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let request = MutateRows {
-        table,
-        id: Some(id),
+        table: target.table,
+        id: Some(target.id),
         rows,
         durability: None,
     };
-    let results = context.service.mutate_rows(request).await.map_err(status)?;
+    let results = target.service.mutate_rows(request).await.map_err(status)?;
     Ok(results.into_iter().map(|result| result.map_err(status)).collect())
 }

@@ -3,14 +3,14 @@
 //! The token matters to additions to aggregates. Without such a mutation an entry is written like any other: its repetition
 //! leaves the row as it is. An entry with one is a row operation with a request token.
 
-use crate::context::Context;
+use super::mutate_rows::Target;
 use crate::outcomes::Outcome;
 use crate::pb::v2::Idempotency;
 use crate::status::{invalid, status};
 use futures::StreamExt as _;
 use stele_client::{RowOperation, Step};
 use stele_types::limits::{BIGTABLE_TOKEN_BYTES_MIN, TOKEN_BYTES_MAX};
-use stele_types::{Mutation, RequestToken, RowMutation, TableId, TableName};
+use stele_types::{Mutation, RequestToken, RowMutation};
 use tonic::Status;
 
 /// Entries of a request that are applied at the same time: they share syncs of the log.
@@ -52,16 +52,16 @@ pub(super) fn token(row: &RowMutation, given: Option<Idempotency>) -> Result<Opt
 }
 
 /// Applies entries; one result for each, in order.
-pub(super) async fn apply(context: &Context, table: &(TableName, TableId), entries: Vec<Once>) -> Vec<Outcome> {
-    let applied = entries.into_iter().map(|entry| apply_one(context, table, entry));
+pub(super) async fn apply(target: &Target, entries: Vec<Once>) -> Vec<Outcome> {
+    let applied = entries.into_iter().map(|entry| apply_one(target, entry));
     futures::stream::iter(applied).buffered(CONCURRENT_MAX).collect().await
 }
 
 /// Applies an entry.
-pub(super) async fn apply_one(context: &Context, (table, id): &(TableName, TableId), entry: Once) -> Outcome {
+pub(super) async fn apply_one(target: &Target, entry: Once) -> Outcome {
     let operation = RowOperation {
-        table: table.clone(),
-        id: Some(*id),
+        table: target.table.clone(),
+        id: Some(target.id),
         row: entry.row.row,
         condition: None,
         steps: entry.row.mutations.into_iter().map(Step::Mutate).collect(),
@@ -69,6 +69,6 @@ pub(super) async fn apply_one(context: &Context, (table, id): &(TableName, Table
         durability: None,
         token: Some(entry.token),
     };
-    let outcome = context.service.row_operation(operation).await;
+    let outcome = target.service.row_operation(operation).await;
     outcome.map(|_| ()).map_err(status)
 }

@@ -4,15 +4,16 @@ use crate::accounting::Call;
 use crate::context::Context;
 use crate::features::Client;
 use crate::messages::decode;
-use crate::names::addressed_table;
 use crate::reads::{self, Responses, Rows};
 use crate::response::{Read, Response};
+use crate::scope::{Addressed, Scope};
 use crate::size_estimate::SizeEstimate;
 use crate::status::{not_found, status};
 use crate::wire::ReadRowsRequest;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_client::TableService;
 use stele_types::TableSchema;
 use tonic::Status;
 
@@ -26,31 +27,33 @@ pub(crate) async fn read_rows(
 ) -> Result<Response, Status> {
     call.charge(SizeEstimate::of::<ReadRowsRequest>(&bytes)?.cost())?;
     let request: ReadRowsRequest = decode(bytes)?;
-    let table = addressed_table(
+    let addressed = Addressed::parse(
         &request.table_name,
         &request.authorized_view_name,
         &request.materialized_view_name,
     )?;
-    let schema = context.schema(&table)?;
-    let (mut read, options) = reads::read(table.name, &schema, request, client)?;
+    let scope = addressed.scope(context)?;
+    let (mut read, options) = reads::read(scope.table.name.clone(), &scope.schema, request, client)?;
+    scope.narrow(&mut read);
+    let Scope { schema, service, .. } = scope;
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     // Reserved before the read begins, because beginning may read a batch.
     let mut reservation = if options.one_row {
         context.response_memory.no_reservation()
     } else {
         let reservation = context.response_memory.for_batch().await?;
-        check_same(context, &schema)?;
+        check_same(&*service, &schema)?;
         reservation
     };
-    let rows = match context.service.try_read_row(&read).map_err(status)? {
+    let rows = match service.try_read_row(&read).map_err(status)? {
         Some(batch) => Rows::Batch(Some(batch)),
         None => {
             read.waits = true;
             if options.one_row {
                 reservation = context.response_memory.for_row().await?;
-                check_same(context, &schema)?;
+                check_same(&*service, &schema)?;
             }
-            Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
+            Rows::Stream(service.read_rows(read).await.map_err(status)?)
         }
     };
     let memory = (context.response_memory.clone(), reservation);
@@ -65,8 +68,8 @@ pub(crate) async fn read_rows(
 
 /// Fails if the table was dropped and created again while the request waited for memory, which may take seconds. The
 /// families of the new table have the numbers of the families that the response would name.
-fn check_same(context: &Context, schema: &TableSchema) -> Result<(), Status> {
-    let now = context.service.schema(&schema.name).map_err(status)?;
+fn check_same(service: &dyn TableService, schema: &TableSchema) -> Result<(), Status> {
+    let now = service.schema(&schema.name).map_err(status)?;
     if now.id == schema.id {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use stele_client::{
     CompactionState, Condition, ConditionTest, FamilyChange, GroupChange, MutateRows, NewFamily, NewSnapshot, NewTable,
     ReadRows, RmwOperation, RmwRule, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError,
     ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, Step, TableAdmin, TableGroups,
-    TableService, TableUpdate, TabletInfo, TabletPlace,
+    TableService, TableUpdate, TabletInfo, TabletPlace, ViewChange,
 };
 use stele_env::tokio_env::TokioRuntime;
 use stele_filter::Filter;
@@ -18,7 +18,7 @@ use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
     Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation, RowRange, RowSet,
-    SnapshotId, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
+    SnapshotId, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType, View,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -450,6 +450,9 @@ impl TableAdmin for Fake {
             schema.front_end_data = update
                 .front_end_data
                 .unwrap_or(std::mem::take(&mut schema.front_end_data));
+            if let Some((name, change)) = update.view {
+                change_view(&mut schema, name, change)?;
+            }
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
@@ -733,4 +736,32 @@ impl TableAdmin for Fake {
             .map(|(name, data)| (name.clone(), data.clone().unwrap_or_default()))
             .collect())
     }
+}
+
+fn change_view(schema: &mut TableSchema, name: String, change: ViewChange) -> ServiceResult<()> {
+    schema.version += 1;
+    let version = schema.version;
+    let found = schema.views.get(&name);
+    let former = match &change {
+        ViewChange::Create(_) => None,
+        ViewChange::Replace { former, .. } | ViewChange::Delete { former } => *former,
+    };
+    match (found, &change) {
+        (Some(_), ViewChange::Create(_)) => return Err(ServiceError::new(ErrorKind::AlreadyExists, name)),
+        (None, ViewChange::Replace { .. } | ViewChange::Delete { .. }) => return Err(ServiceError::not_found(name)),
+        (Some(found), _) if former.is_some_and(|former| former != found.version) => {
+            return Err(ServiceError::new(ErrorKind::Aborted, name));
+        }
+        (Some(found), ViewChange::Delete { .. }) if found.is_protected => {
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, name));
+        }
+        _ => {}
+    }
+    match change {
+        ViewChange::Create(view) | ViewChange::Replace { view, .. } => {
+            schema.views.insert(name, View { version, ..view });
+        }
+        ViewChange::Delete { .. } => drop(schema.views.remove(&name)),
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Every call as callers with different rights. The list below has the right that each call needs.
 
 mod destinations;
+mod views;
 
 use super::*;
 use crate::pb::{iam, longrunning, own};
@@ -261,6 +262,7 @@ fn tables() -> Calls {
             .encode_to_vec(),
         ),
     ];
+    all.extend(views::calls());
     all.extend(backups());
     all.extend(policies(TABLE));
     all
@@ -710,6 +712,7 @@ async fn secured() -> Secured {
     let root = secured.service.for_connection(Some("root".into()));
     let mut tables = BigtableTableAdminClient::new(root.clone());
     tables.create_table(table_request("t")).await.unwrap();
+    tables.create_authorized_view(views::create("v")).await.unwrap();
     let mut instances = BigtableInstanceAdminClient::new(root);
     for cluster_id in ["c", "d"] {
         let request = admin::CreateClusterRequest {

@@ -16,7 +16,7 @@ async fn calls_without_implementation_are_named() {
     for path in [
         "/google.bigtable.v2.Bigtable/ExecuteQuery",
         "/google.bigtable.v2.Bigtable/GetClientConfiguration",
-        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateAuthorizedView",
+        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateSchemaBundle",
         "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateLogicalView",
         "/grpc.health.v1.Health/Check",
     ] {

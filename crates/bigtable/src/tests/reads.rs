@@ -186,6 +186,14 @@ async fn bad_reads_have_their_codes() {
                 table_name: String::new(),
                 ..read()
             },
+            Code::InvalidArgument,
+        ),
+        (
+            v2::ReadRowsRequest {
+                materialized_view_name: "v".into(),
+                table_name: String::new(),
+                ..read()
+            },
             Code::Unimplemented,
         ),
         (filtered(Filter::PassAllFilter(false)), Code::InvalidArgument),

@@ -77,6 +77,13 @@ impl Catalog {
             Resource::Table(name) => {
                 vec![Condition::version(record::table_key(name), self.table(name)?.version)]
             }
+            Resource::View { table, view } => {
+                let entry = self.table(table)?;
+                if !entry.schema.views.contains_key(view) {
+                    return Err(CatalogError::NoView(table.clone(), view.clone()));
+                }
+                vec![Condition::version(record::table_key(table), entry.version)]
+            }
             Resource::Snapshot { namespace, name } => {
                 let version = self.snapshot(namespace, name)?.version;
                 vec![Condition::version(record::snapshot_key(namespace, name), version)]

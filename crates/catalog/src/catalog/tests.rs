@@ -77,6 +77,7 @@ pub(crate) fn schema(id: u64, version: u64) -> TableSchema {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

@@ -34,6 +34,7 @@ pub fn access_key(resource: &Resource) -> String {
         Resource::Cluster => format!("{ACCESS}cluster"),
         Resource::Namespace(name) => format!("{ACCESS}namespace/{name}"),
         Resource::Table(name) => format!("{ACCESS}table/{}/{}", name.namespace, name.table),
+        Resource::View { table, view } => format!("{ACCESS}view/{}/{}/{view}", table.namespace, table.table),
         Resource::Snapshot { namespace, name } => format!("{ACCESS}snapshot/{namespace}/{name}"),
     }
 }
@@ -47,6 +48,14 @@ pub fn parse_access_key(key: &str) -> Option<Resource> {
         "cluster" => Resource::Cluster,
         "namespace" => Resource::Namespace(name.to_owned()),
         "table" => of_two().map(|(namespace, table)| Resource::Table(TableName::new(namespace, table)))?,
+        "view" => {
+            let (namespace, rest) = of_two()?;
+            let (table, view) = rest.split_once('/')?;
+            Resource::View {
+                table: TableName::new(namespace, table),
+                view: view.to_owned(),
+            }
+        }
         "snapshot" => of_two().map(|(namespace, name)| Resource::Snapshot {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -135,13 +144,24 @@ mod tests {
             name: "s".into(),
         };
         let table = Resource::Table(TableName::new("n", "t"));
-        for resource in [Resource::Cluster, Resource::Namespace("n".into()), table, snapshot] {
+        let view = Resource::View {
+            table: TableName::new("n", "t"),
+            view: "v".into(),
+        };
+        for resource in [
+            Resource::Cluster,
+            Resource::Namespace("n".into()),
+            table,
+            view,
+            snapshot,
+        ] {
             assert_eq!(parse_access_key(&access_key(&resource)), Some(resource));
         }
         for key in [
             "catalog/access/",
             "catalog/access/cluster/",
             "catalog/access/table/t",
+            "catalog/access/view/n/t",
             "x",
         ] {
             assert_eq!(parse_access_key(key), None, "{key}");

@@ -2,7 +2,7 @@
 
 use super::*;
 use stele_assignment::Assignment;
-use stele_types::RowRange;
+use stele_types::{ColumnSubset, RowRange, View};
 
 /// [`schema`] as version 1 has it.
 const TABLE_1: &[u8] =
@@ -64,6 +64,7 @@ fn schema() -> TableSchema {
         tablet_bytes_max: 1 << 30,
         row_cache: false,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: b"\x01\xff".to_vec(),
     }
 }
@@ -145,6 +146,31 @@ fn automated_backups_are_the_last_field() {
     };
     let bytes = [TABLE_1, &b"\x9a\x01\x05\x08\xac\x02\x10\x02"[..]].concat();
     assert_eq!(encode_schema(&schema), bytes);
+    assert_eq!(decode_schema(&bytes), Ok(schema));
+}
+
+#[test]
+fn views_are_fields_behind_it() {
+    let columns = ColumnSubset {
+        qualifiers: vec![Bytes::from_static(b"q")],
+        prefixes: vec![Bytes::from_static(b"p")],
+    };
+    let view = View {
+        row_prefixes: vec![Bytes::from_static(b"a")],
+        families: BTreeMap::from([("f".to_owned(), columns)]),
+        is_protected: true,
+        version: 4,
+    };
+    let schema = TableSchema {
+        views: BTreeMap::from([("v".to_owned(), view)]),
+        ..schema()
+    };
+    let field = b"\xa2\x01\x15\x0a\x01v\x12\x01a\x1a\x09\x0a\x01f\x12\x01q\x1a\x01p\x20\x01\x28\x04";
+    let bytes = [TABLE_1, &field[..]].concat();
+    assert_eq!(
+        encode_schema(&schema).escape_ascii().to_string(),
+        bytes.escape_ascii().to_string()
+    );
     assert_eq!(decode_schema(&bytes), Ok(schema));
 }
 

@@ -76,6 +76,7 @@ fn schema() -> TableSchema {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

@@ -81,6 +81,7 @@ fn named((resource, rules): (Resource, ResourceRules)) -> (String, Resource, Res
         Resource::Cluster => CLUSTER.to_owned(),
         Resource::Namespace(name) => name.clone(),
         Resource::Table(name) => show_table(name),
+        Resource::View { table, view } => format!("{}/{view}", show_table(table)),
         Resource::Snapshot { namespace, name } => format!("{namespace}/{name}"),
     };
     (name, resource, rules)
@@ -109,7 +110,7 @@ fn show(name: &str, resource: &Resource, rules: &ResourceRules) -> OfResource {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Change {
-    /// `cluster`, a namespace, or a table.
+    /// `cluster`, a namespace, a table, or a view.
     resource: String,
     /// `grant` or `revoke`.
     change: String,
@@ -131,8 +132,14 @@ pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answe
     let resource = match change.resource.as_str() {
         "" => return Err(Failure::invalid("a rule is of the cluster, an instance or a table")),
         CLUSTER => Resource::Cluster,
-        name if name.contains('/') => Resource::Table(table_name(name)?),
-        name => Resource::Namespace(name.to_owned()),
+        name => match name.splitn(3, '/').collect::<Vec<_>>()[..] {
+            [namespace, table, view] => Resource::View {
+                table: table_name(&format!("{namespace}/{table}"))?,
+                view: view.to_owned(),
+            },
+            [_, _] => Resource::Table(table_name(name)?),
+            _ => Resource::Namespace(name.to_owned()),
+        },
     };
     let rule = change.rule()?;
     let (revoke, grant) = match change.change.as_str() {

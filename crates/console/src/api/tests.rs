@@ -39,6 +39,7 @@ pub(super) fn schema() -> stele_types::TableSchema {
         durability: None,
         deletion_protection: false,
         automated_backups: None,
+        views: stele_types::Views::new(),
         enabled: true,
         read_only: false,
         families: [(FamilyId(1), family)].into(),

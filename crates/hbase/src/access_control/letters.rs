@@ -330,8 +330,8 @@ fn permission(resource: &Resource, family: Option<Bytes>, action: Vec<i32>) -> P
             });
             PermissionType::Namespace
         }
-        // Snapshots have no rights in HBase, and no call here asks for theirs.
-        Resource::Cluster | Resource::Snapshot { .. } => {
+        // Snapshots and views have no rights in HBase, and no call here asks for theirs.
+        Resource::Cluster | Resource::Snapshot { .. } | Resource::View { .. } => {
             permission.global_permission = Some(GlobalPermission { action });
             PermissionType::Global
         }

@@ -71,6 +71,7 @@ fn made(mut wanted: messages::TableSchema) -> TableSchema {
         tablet_bytes_max: properties.tablet_bytes_max,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: stored(&wanted),
     }
 }

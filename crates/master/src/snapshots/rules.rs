@@ -34,6 +34,7 @@ pub(super) fn restored_schema(snapshot: &TableSchema, table: &TableSchema) -> Ta
         enabled: table.enabled,
         deletion_protection: table.deletion_protection,
         automated_backups: table.automated_backups,
+        views: table.views.clone(),
         next_family: FamilyId(snapshot.next_family.0.max(table.next_family.0)),
         ..snapshot.clone()
     };

@@ -34,6 +34,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     })
 }

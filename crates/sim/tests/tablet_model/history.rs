@@ -210,6 +210,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

@@ -149,6 +149,7 @@ async fn server() -> Arc<TabletServer> {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     };
     let ranges = vec![(TabletId(1), RowRange::all())];

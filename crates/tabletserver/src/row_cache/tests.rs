@@ -72,6 +72,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

@@ -44,6 +44,7 @@ fn table(names: &[&str]) -> TableSchema {
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     }
 }

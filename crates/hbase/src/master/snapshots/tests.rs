@@ -25,6 +25,7 @@ fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8
         tablet_bytes_max: 0,
         row_cache: true,
         automated_backups: None,
+        views: stele_types::Views::new(),
         front_end_data: Vec::new(),
     };
     SnapshotInfo {
