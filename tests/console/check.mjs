@@ -32,12 +32,54 @@ function check(name, problems) {
   for (const problem of problems) console.log(`     ${problem}`);
 }
 
-/** The pages, with an element that is there when a page has its data. */
+/** Answers of a cluster of 30 servers with 10,000 tablets in 40 tables: the server under test is alone. */
+function clusterAnswers() {
+  const server = (number) => ({
+    server: number,
+    state: { 1: "leads", 7: "drains", 29: "silent", 30: "given up" }[number] ?? "serves",
+    version: "0.1.0",
+    bigtable: `10.0.0.${number}:8086`,
+    hbase: `10.0.0.${number}:16020`,
+    http: `10.0.0.${number}:8088`,
+    tablets: 334,
+    memtable_bytes: number * 10_000_000,
+    log_bytes: number * 20_000_000,
+  });
+  const cell = (at) => ({ server: at === 17 ? null : (at % 30) + 1, start: `row${at}`, tablets: 2, unsettled: at % 40 === 17 ? 1 : 0 });
+  const table = (at) => ({ table: `shop/orders${at}`, tablets: 250, bytes: 5e9, cells: Array.from({ length: at === 0 ? 1 : 120 }, (_, of) => cell(at + of)) });
+  const waiting = (at) => ({ table: "shop/orders1", tablet: `${1000 + at}`, start: `row${at}`, owner: 29, to: at % 2 ? 3 : null, waits_for: "the log of server 29 to be sealed" });
+  return {
+    "/api/me": { observes: true, browses: true, cluster: true },
+    "/api/cluster": {
+      leader: 1,
+      servers: Array.from({ length: 30 }, (_, at) => server(at + 1)),
+      tablets: 10_000,
+      unsettled: 120,
+      waiting: Array.from({ length: 100 }, (_, at) => waiting(at)),
+      total: 40,
+      offset: 0,
+      tables: Array.from({ length: 30 }, (_, at) => table(at)),
+    },
+  };
+}
+
+/** Answers some calls of a page itself. */
+async function intercept(page, answers) {
+  await page.setRequestInterception(true);
+  page.on("request", (request) => {
+    const answer = answers[new URL(request.url()).pathname];
+    if (answer) request.respond({ status: 200, contentType: "application/json", body: JSON.stringify(answer) });
+    else request.continue();
+  });
+}
+
+/** The pages, with an element that is there when a page has its data, and answers that the server does not give. */
 async function pages() {
   const tablets = await (await fetch(`${origin}/api/tablets?sort=size&limit=1`)).json();
   const busiest = tablets.tablets[0];
   return [
     ["overview", "#/", ".tiles .tile"],
+    ["cluster", "#/cluster", ".strip .owner", clusterAnswers()],
     ["tables", "#/tables", "#content tbody td"],
     ["table", `#/table?name=${encodeURIComponent(busiest.table)}`, "#content tbody td"],
     ["tablets", "#/tablets", "#content tbody td"],
@@ -73,9 +115,10 @@ async function audit(page) {
   return serious.map((violation) => `${violation.id}: ${violation.help}: ${violation.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ")}`);
 }
 
-async function visit(browser, [name, hash, ready], screen, scheme) {
+async function visit(browser, [name, hash, ready, answers], screen, scheme) {
   const label = `${name}, ${screen}, ${scheme}`;
   const { page, faults } = await open(browser, screen, scheme);
+  if (answers) await intercept(page, answers);
   await page.goto(`${origin}/${hash}`, { waitUntil: "load" });
   const isReady = await page.waitForSelector(ready, { timeout: 15_000 }).then(() => true, () => false);
   check(`${label}: has its data`, isReady ? [] : [`no ${ready}`, ...faults]);

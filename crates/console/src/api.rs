@@ -5,6 +5,7 @@
 //! ([`crate::text`]).
 
 mod browse;
+mod cluster;
 mod edit;
 mod heat;
 mod history;
@@ -35,6 +36,7 @@ use stele_types::TableName;
 pub fn router(console: Console) -> Router {
     Router::new()
         .route("/api/overview", get(overview::get))
+        .route("/api/cluster", get(cluster::get))
         .route("/api/history", get(history::get))
         .route("/api/tables", get(tables::get))
         .route("/api/tablets", get(tablets::get))

@@ -41,6 +41,7 @@ assets! {
     "/console/chart.js", "chart.js", "text/javascript; charset=utf-8";
     "/console/table.js", "table.js", "text/javascript; charset=utf-8";
     "/console/overview.js", "overview.js", "text/javascript; charset=utf-8";
+    "/console/cluster.js", "cluster.js", "text/javascript; charset=utf-8";
     "/console/tables.js", "tables.js", "text/javascript; charset=utf-8";
     "/console/tablet.js", "tablet.js", "text/javascript; charset=utf-8";
     "/console/heat.js", "heat.js", "text/javascript; charset=utf-8";

@@ -73,6 +73,8 @@ pub struct About {
     pub memory: u64,
     /// Callers must show a token.
     pub is_guarded: bool,
+    /// The server is one of a cluster.
+    pub is_cluster: bool,
     /// Only programs of this machine reach the port of the console.
     pub is_local: bool,
     /// Names and addresses of the ports.

@@ -1,6 +1,7 @@
 // Chooses the page by the address, refreshes it, and listens to the keyboard.
 
 import { get, NotKnown, tryGet } from "./api.js";
+import { clusterPage } from "./cluster.js";
 import { h, replace } from "./dom.js";
 import { duration } from "./format.js";
 import { heatPage } from "./heat.js";
@@ -16,6 +17,7 @@ import { tabletPage } from "./tablet.js";
 // A page is `{ title, every, mount(root, parameters) }`; `mount` returns a function that refreshes it.
 const PAGES = {
   "": overviewPage,
+  cluster: clusterPage,
   tables: tablesPage,
   table: tablePage,
   tablets: tabletsPage,
@@ -27,7 +29,7 @@ const PAGES = {
   rules: rulesPage,
 };
 const MENU = { "": "overview", table: "tables", tablet: "tablets" };
-const GO = { o: "#/", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots", r: "#/rows", a: "#/rules" };
+const GO = { o: "#/", c: "#/cluster", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots", r: "#/rows", a: "#/rules" };
 /** Pages of a caller that may not see the whole cluster. */
 const OF_EVERYBODY = ["tables", "snapshots", "rows", "rules"];
 const STATUS_EVERY_MS = 5_000;
@@ -147,7 +149,10 @@ async function identify(reason) {
   }
   observes = me?.observes ?? true;
   showCaller(document.getElementById("caller"), me);
-  for (const link of document.querySelectorAll("nav a")) link.hidden = !observes && !OF_EVERYBODY.includes(link.dataset.page);
+  for (const link of document.querySelectorAll("nav a")) {
+    const { page } = link.dataset;
+    link.hidden = (!observes && !OF_EVERYBODY.includes(page)) || (page === "cluster" && !me?.cluster);
+  }
   const [name] = parameters();
   if (!observes && !OF_EVERYBODY.includes(MENU[name] ?? name)) location.hash = "#/tables";
   show();

@@ -233,6 +233,7 @@ fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtabl
         data: config.data.to_string(),
         memory: config.memory,
         is_guarded: config.security.access.is_some(),
+        is_cluster: config.cluster.is_some(),
         is_local: http.ip().to_canonical().is_loopback(),
         ports,
     };

@@ -17,6 +17,8 @@ pub(super) struct Me {
     by: Option<&'static str>,
     /// It may see the whole cluster.
     observes: bool,
+    /// The server is one of a cluster.
+    cluster: bool,
     /// Rows can be read, and cells and rules changed, as far as its rights go.
     browses: bool,
 }
@@ -27,6 +29,7 @@ pub(super) async fn get(request: Request, served: Served, Parameters(Nothing {})
         name: guard.map(|guard| guard.caller().name().to_owned()),
         by: guard.map(|guard| guard.caller().source().label()),
         observes: guard.is_none_or(|guard| guard.rights(&Resource::Cluster).has(Rights::VIEW)),
+        cluster: served.shared().about.is_cluster,
         browses: callers::check_here(&request, &served.console).is_ok(),
     })
 }
