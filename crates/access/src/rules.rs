@@ -86,11 +86,12 @@ impl Rules {
             }
         }
         let (name, groups) = match member {
-            Member::User(name) | Member::ServiceAccount(name) => (name.as_str(), Vec::new()),
-            Member::Group(name) => ("", vec![name.clone()]),
-            Member::Authenticated => ("", Vec::new()),
+            Member::User(name) | Member::ServiceAccount(name) => (name.clone(), Vec::new()),
+            Member::Group(name) => (String::new(), vec![name.clone()]),
+            Member::Domain(name) => (format!("@{name}"), Vec::new()),
+            Member::Authenticated => (String::new(), Vec::new()),
         };
-        Ok(Grants::of(&self.admin.rules(), name, &groups).holds(right, resource, family))
+        Ok(Grants::of(&self.admin.rules(), &name, &groups).holds(right, resource, family))
     }
 
     /// The names of the callers that may do everything, for a caller that administers the cluster; none where callers are not

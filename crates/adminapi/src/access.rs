@@ -10,7 +10,7 @@ pub const MODIFY_RULES_PATH: &str = "/stele.admin.v1.Access/ModifyRules";
 /// One rule.
 #[derive(Clone, PartialEq, Message)]
 pub struct AccessRule {
-    /// `user:NAME`, `serviceAccount:NAME`, `group:NAME` or `allAuthenticatedUsers`.
+    /// `user:NAME`, `serviceAccount:NAME`, `group:NAME`, `domain:NAME` or `allAuthenticatedUsers`.
     #[prost(string, tag = "1")]
     pub member: String,
     /// Of `read`, `write`, `admin` and `view`.

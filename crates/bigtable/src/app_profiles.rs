@@ -5,15 +5,13 @@
 
 use crate::accounting::Call;
 use crate::context::Context;
-use crate::instance_data::{DEFAULT_APP_PROFILE, check_size};
+use crate::instance_data::{DEFAULT_APP_PROFILE, check_size, default_isolation};
 use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operation_log::Typed;
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
 use crate::status::{self, invalid};
-use prost::Message as _;
 use tonic::Status;
-use xxhash_rust::xxh3::xxh3_64;
 
 const COLLECTION: &str = "appProfiles";
 
@@ -31,6 +29,7 @@ pub(crate) async fn create_app_profile(
     }
     profile.name.clone_from(&id);
     profile.etag.clear();
+    profile.isolation.get_or_insert_with(default_isolation);
     context
         .change_instance(call, &instance, |data| {
             if data.app_profiles().iter().any(|profile| profile.name == id) {
@@ -90,9 +89,6 @@ pub(crate) async fn update_app_profile(
                 .iter_mut()
                 .find(|profile| profile.name == id)
                 .ok_or_else(|| not_found(&update.name))?;
-            if !update.etag.is_empty() && update.etag != etag(profile) {
-                return Err(Status::aborted("The app profile was changed since it was read"));
-            }
             for path in &paths {
                 apply(profile, &update, path)?;
             }
@@ -156,15 +152,11 @@ fn apply(profile: &mut admin::AppProfile, update: &admin::AppProfile, path: &str
     Ok(())
 }
 
+/// A profile as the API shows it. It has no etag, as in the managed service.
 fn profile_proto(instance: &InstanceName, mut profile: admin::AppProfile) -> admin::AppProfile {
-    profile.etag = etag(&profile);
+    profile.isolation.get_or_insert_with(default_isolation);
     profile.name = instance.app_profile(&profile.name);
     profile
-}
-
-/// The etag of a profile as it is stored: a checksum of its content.
-fn etag(profile: &admin::AppProfile) -> String {
-    format!("{:016x}", xxh3_64(&profile.encode_to_vec()))
 }
 
 fn not_found(name: &str) -> Status {

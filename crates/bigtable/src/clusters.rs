@@ -5,7 +5,7 @@
 
 use crate::accounting::Call;
 use crate::context::Context;
-use crate::instance_data::{InstanceData, check_size, cluster_proto, cluster_record};
+use crate::instance_data::{InstanceData, check_size, cluster_proto, cluster_record, serve_nodes};
 use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -206,6 +206,7 @@ async fn change_cluster(
                     }
                 }
             }
+            cluster.serve_nodes = serve_nodes(cluster);
             let shown = cluster_proto(&instance, cluster.clone());
             data.clusters = clusters;
             check_size(data)?;

@@ -22,10 +22,16 @@ use tonic::Status;
 const BINDING_BYTES: usize = 512;
 
 /// Roles and their rights. A rule with other rights is shown as several bindings.
-const ROLES: [(&str, Rights); 6] = [
+///
+/// The basic roles of Google give as much as three of Bigtable's. All rights include `VIEW`, so that bit tells them apart, and a
+/// policy is read as it was set.
+const ROLES: [(&str, Rights); 9] = [
     ("roles/bigtable.admin", Rights::ALL),
     ("roles/bigtable.user", Rights::READ.and(Rights::WRITE)),
     ("roles/bigtable.reader", Rights::READ),
+    ("roles/owner", Rights::READ.and(Rights::WRITE).and(Rights::ADMIN)),
+    ("roles/editor", Rights::READ.and(Rights::WRITE).and(Rights::VIEW)),
+    ("roles/viewer", Rights::READ.and(Rights::VIEW)),
     ("roles/bigtable.viewer", Rights::VIEW),
     ("roles/stele.writer", Rights::WRITE),
     ("roles/stele.administrator", Rights::ADMIN),
@@ -242,8 +248,8 @@ fn rules_of_policy(policy: &Policy) -> Result<Vec<AccessRule>, Status> {
         for member in members {
             let known = Member::parse(member).ok_or_else(|| {
                 invalid(format!(
-                    "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME, group:NAME \
-                     or allAuthenticatedUsers"
+                    "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME, group:NAME, \
+                     domain:NAME or allAuthenticatedUsers"
                 ))
             })?;
             let rule = AccessRule::whole(known, *rights);
@@ -314,13 +320,16 @@ mod tests {
             binding("roles/bigtable.admin", &["user:root"]),
             binding("roles/bigtable.user", &["user:alice", "serviceAccount:job@example.com"]),
             binding("roles/bigtable.reader", &["user:alice", "allAuthenticatedUsers"]),
+            binding("roles/owner", &["user:root"]),
+            binding("roles/editor", &["group:g"]),
+            binding("roles/viewer", &["domain:example.com"]),
         ];
         let set = Policy {
             bindings: bindings.clone(),
             ..Policy::default()
         };
         let rules = rules_of_policy(&set).unwrap();
-        assert_eq!(rules.len(), 5);
+        assert_eq!(rules.len(), 8);
         let shown = policy(&rules, 7);
         assert_eq!((shown.bindings, version_of(&shown.etag).unwrap()), (bindings, 7));
     }
@@ -351,9 +360,9 @@ mod tests {
             ..binding("roles/bigtable.reader", &["user:a"])
         };
         for (policy, expected) in [
-            (of(vec![binding("roles/owner", &["user:a"])]), "roles/owner"),
+            (of(vec![binding("roles/browser", &["user:a"])]), "roles/browser"),
             (of(vec![binding("roles/bigtable.reader", &["allUsers"])]), "allUsers"),
-            (of(vec![binding("roles/bigtable.reader", &["domain:d"])]), "domain:d"),
+            (of(vec![binding("roles/bigtable.reader", &["deleted:d"])]), "deleted:d"),
             (of(vec![conditional]), "conditions"),
         ] {
             let refused = rules_of_policy(&policy).unwrap_err();

@@ -20,7 +20,7 @@ pub struct RulesArgs {
 /// Arguments of `grant` and `revoke`.
 #[derive(Args, Clone, Debug)]
 pub struct RuleArgs {
-    /// A name, user:NAME, serviceAccount:NAME, group:NAME or allAuthenticatedUsers
+    /// A name, user:NAME, serviceAccount:NAME, group:NAME, domain:NAME or allAuthenticatedUsers
     member: String,
     /// Rights, separated by commas: read, write, admin, view
     rights: String,

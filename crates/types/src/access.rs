@@ -111,6 +111,8 @@ pub enum Member {
     ServiceAccount(String),
     /// The callers whose credentials say that they are in the group of this name.
     Group(String),
+    /// The callers whose names end in `@` and this domain.
+    Domain(String),
     /// Every known caller.
     Authenticated,
 }
@@ -121,6 +123,7 @@ impl Member {
         match self {
             Member::User(member) | Member::ServiceAccount(member) => member == name,
             Member::Group(member) => groups.contains(member),
+            Member::Domain(domain) => name.rsplit_once('@').is_some_and(|(_, of)| of == domain),
             Member::Authenticated => true,
         }
     }
@@ -135,6 +138,7 @@ impl Member {
             Some(("user", member)) => name(member).map(Member::User),
             Some(("serviceAccount", member)) => name(member).map(Member::ServiceAccount),
             Some(("group", member)) => name(member).map(Member::Group),
+            Some(("domain", member)) if !member.contains('@') => name(member).map(Member::Domain),
             None if text == ALL_AUTHENTICATED => Some(Member::Authenticated),
             _ => None,
         }
@@ -150,6 +154,7 @@ impl fmt::Display for Member {
             Member::User(name) => write!(f, "user:{name}"),
             Member::ServiceAccount(name) => write!(f, "serviceAccount:{name}"),
             Member::Group(name) => write!(f, "group:{name}"),
+            Member::Domain(name) => write!(f, "domain:{name}"),
             Member::Authenticated => f.write_str(ALL_AUTHENTICATED),
         }
     }
@@ -273,6 +278,7 @@ mod tests {
             "user:alice@example.com",
             "serviceAccount:a:b",
             "group:g",
+            "domain:example.com",
             "allAuthenticatedUsers",
         ] {
             assert_eq!(Member::parse(text).unwrap().to_string(), text);
@@ -283,7 +289,8 @@ mod tests {
             "user:",
             "allUsers",
             "group:",
-            "domain:x",
+            "domain:",
+            "domain:a@b",
             "user:a\nb",
             "",
             &long,
@@ -291,6 +298,11 @@ mod tests {
             assert_eq!(Member::parse(text), None, "{text}");
         }
         assert!(Member::Authenticated.is("anyone", &[]) && !Member::User("a".into()).is("b", &["a".into()]));
+        let domain = Member::Domain("b.org".into());
+        assert!(domain.is("a@b.org", &[]) && domain.is("x@a@b.org", &[]));
+        for other in ["b.org", "a@ab.org", "a@b.org.c", "a@b.org@c", "a@B.org"] {
+            assert!(!domain.is(other, &["b.org".into()]), "{other}");
+        }
         assert!(Member::Group("a".into()).is("b", &["a".into()]) && !Member::Group("b".into()).is("b", &[]));
     }
 

@@ -199,24 +199,23 @@ async fn app_profiles_are_records() {
         code(client.create_app_profile(profile(routing())).await),
         Code::AlreadyExists
     );
-    let update = |etag: &str| admin::UpdateAppProfileRequest {
+    use admin::app_profile::{Isolation, Priority, StandardIsolation};
+    let high = StandardIsolation {
+        priority: Priority::High as i32,
+    };
+    assert_eq!(made.isolation, Some(Isolation::StandardIsolation(high)));
+    let update = admin::UpdateAppProfileRequest {
         app_profile: Some(admin::AppProfile {
             name: name("batch"),
-            etag: etag.into(),
             description: "d".into(),
             ..Default::default()
         }),
         update_mask: mask(&["description"]),
         ignore_warnings: false,
     };
-    let operation = client
-        .update_app_profile(update(&made.etag))
-        .await
-        .unwrap()
-        .into_inner();
+    let operation = client.update_app_profile(update).await.unwrap().into_inner();
     let updated: admin::AppProfile = unpack(&operation, "AppProfile", "UpdateAppProfileMetadata");
     assert_eq!((updated.description.as_str(), updated.routing_policy), ("d", routing()));
-    assert_eq!(code(client.update_app_profile(update(&made.etag)).await), Code::Aborted);
     let list = admin::ListAppProfilesRequest {
         parent: INSTANCE.into(),
         ..Default::default()

@@ -168,7 +168,9 @@ impl Change {
             false => format!("user:{}", self.member),
         };
         let member = Member::parse(&member).ok_or_else(|| {
-            Failure::invalid("a member is a name, user:NAME, serviceAccount:NAME, group:NAME or allAuthenticatedUsers")
+            Failure::invalid(
+                "a member is a name, user:NAME, serviceAccount:NAME, group:NAME, domain:NAME or allAuthenticatedUsers",
+            )
         })?;
         let mut rights = Rights::NONE;
         for name in &self.rights {

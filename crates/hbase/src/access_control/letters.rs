@@ -27,6 +27,9 @@ const ALL: &str = "allAuthenticatedUsers";
 /// Precedes the name of a group.
 const GROUP: &str = "@";
 
+/// Precedes a domain, as in rules.
+const DOMAIN: &str = "domain:";
+
 /// The part of the cluster that rights are for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
@@ -104,7 +107,7 @@ pub(super) fn member(user: &[u8]) -> Outcome<Member> {
     let named = std::str::from_utf8(user)
         .ok()
         .and_then(|user| match user.strip_prefix(GROUP) {
-            _ if user == ALL => Some(Member::Authenticated),
+            _ if user == ALL || user.starts_with(DOMAIN) => Member::parse(user),
             Some(group) => Member::parse(&format!("group:{group}")),
             None => Member::parse(&format!("user:{user}")),
         });
@@ -122,6 +125,7 @@ fn user(member: &Member) -> Bytes {
     Bytes::from(match member {
         Member::User(name) | Member::ServiceAccount(name) => name.clone(),
         Member::Group(name) => format!("{GROUP}{name}"),
+        Member::Domain(_) => member.to_string(),
         Member::Authenticated => ALL.to_owned(),
     })
 }
@@ -216,7 +220,7 @@ pub(super) enum Change {
 fn is_same(a: &Member, b: &Member) -> bool {
     let name = |member: &Member| match member {
         Member::User(name) | Member::ServiceAccount(name) => Some(name.clone()),
-        Member::Group(_) | Member::Authenticated => None,
+        Member::Group(_) | Member::Domain(_) | Member::Authenticated => None,
     };
     a == b || name(a).is_some_and(|a| name(b) == Some(a))
 }
@@ -430,10 +434,10 @@ mod tests {
         ]
         .map(|(user, family, action)| (Bytes::from(user), family.map(Bytes::from), action));
         assert_eq!(shown, expected);
-        for name in ["a", "@g", "allAuthenticatedUsers"] {
+        for name in ["a", "@g", "domain:d", "allAuthenticatedUsers"] {
             assert_eq!(user(&member(name.as_bytes()).unwrap()), name);
         }
-        for name in [&b""[..], b"@", b"a\nb", b"\xff"] {
+        for name in [&b""[..], b"@", b"domain:", b"a\nb", b"\xff"] {
             assert!(member(name).is_err());
         }
     }

@@ -345,3 +345,29 @@ func TestGCEmptiesRows(t *testing.T) {
 	wantLines(t, keysOf(t, table, bigtable.InfiniteRange("")), "young")
 	wantLines(t, keysOf(t, table, bigtable.InfiniteRange(""), bigtable.LimitRows(1)), "young")
 }
+
+func TestBackupsAreListed(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	name, table := newTable(t, "f")
+	set(t, table, "r", "f:q@0=x")
+	backup := uniqueName("b")
+	expires := time.Now().Add(8 * time.Hour)
+	if err := admin.CreateBackup(ctx, name, "stele", backup, expires); err != nil {
+		t.Fatal(err)
+	}
+	defer admin.DeleteBackup(ctx, "stele", backup)
+	all := admin.Backups(ctx, "stele")
+	for {
+		info, err := all.Next()
+		if err != nil {
+			t.Fatalf("the backup is not in the list: %v", err)
+		}
+		if info.Name == backup {
+			if info.SourceTable != name || info.State != "READY" || info.EncryptionInfo == nil {
+				t.Errorf("got %+v", info)
+			}
+			return
+		}
+	}
+}
