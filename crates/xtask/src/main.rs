@@ -27,6 +27,7 @@ mod debian;
 mod deny;
 mod etcd;
 mod fuzz;
+mod google;
 mod hbase;
 mod hdfs;
 mod hosts;
@@ -183,6 +184,8 @@ enum Task {
     },
     /// Runs unmodified HBase clients against Stele, and compares with the transcript of a real HBase.
     Hbase(hbase::Arguments),
+    /// Runs Google's own integration tests of its Go client against a server under TLS, with a token.
+    Google,
     /// Opens every page of the console in a headless Chromium, and leaves screenshots in `target/console`.
     Console {
         /// Tablets that the server has, besides those with a load.
@@ -260,6 +263,7 @@ fn run(task: Task) -> Result<bool> {
         Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),
         Task::Hbase(arguments) => hbase::run(&arguments),
+        Task::Google => google::run(),
         Task::Console { tablets } => console::run(tablets),
         Task::Package(arguments) => package::run(&arguments),
         Task::Corpus => corpus::run(),

@@ -20,7 +20,7 @@ use crate::jobs::{self, Done, Job};
 use crate::shell::{Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, console, crash, etcd, fuzz, hdfs, server, soak, tidy};
+use crate::{bench, bench_engine, clients, console, crash, etcd, fuzz, google, hdfs, server, soak, tidy};
 use anyhow::Result;
 use report::Report;
 pub use step::Step;
@@ -142,6 +142,7 @@ fn real_processes(report: &mut Report) {
     report.step("soak", soak::smoke);
     report.step("Go client", clients::go_suite);
     report.step("Python client", clients::python_suite);
+    report.step("Google's integration tests", google::check);
     if console::available() {
         report.step("console", || console::check(console::TABLETS));
     } else {
