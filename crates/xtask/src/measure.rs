@@ -15,12 +15,13 @@
 
 mod load;
 mod party;
+mod secured;
 mod summary;
 
 use crate::server::{self, Scratch};
 use crate::shell::target_dir;
 use crate::tools;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use load::{Client, Load};
 use party::{Kind, NamedBuild, Party};
@@ -113,7 +114,13 @@ impl Phase {
 
 /// Runs everything, prints a table and writes `target/measure/clients.json`.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let builds = if arguments.stele.is_empty() && arguments.servers.contains(&Kind::Stele) {
+    let needs_build = |kind: &Kind| *kind == Kind::Stele || kind.is_secured();
+    let is_secured = arguments.servers.iter().any(|kind| kind.is_secured());
+    ensure!(
+        !is_secured || (arguments.clients == [Client::Go] && arguments.connections.is_some()),
+        "credentials are measured with the Go client and --connections, so that all servers are called in the same way"
+    );
+    let builds = if arguments.stele.is_empty() && arguments.servers.iter().any(needs_build) {
         server::build()?;
         vec![NamedBuild::own()]
     } else {
@@ -130,8 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let mut cells = Vec::new();
     let mut parties = Vec::new();
     for kind in &arguments.servers {
-        let names = if *kind == Kind::Stele { builds.as_slice() } else { &[] };
-        parties.extend(Party::start(*kind, names, &scratch)?);
+        parties.extend(Party::start(*kind, &builds, &scratch)?);
     }
     for party in &parties {
         println!("filling {}", party.name());

@@ -156,6 +156,7 @@ impl Load {
             .args(["-rows", &rows.to_string(), "-value-bytes", &bytes.to_string()])
             .args(["-callers", &callers.to_string()])
             .args(&self.options)
+            .args(party.credentials())
             .into_command()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

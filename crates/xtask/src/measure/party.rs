@@ -2,14 +2,16 @@
 
 use super::Arguments;
 use super::load::{LARGE_BYTES, LARGE_ROWS};
+use super::secured::{self, Secured};
 use crate::bench;
 use crate::cluster::Cluster;
 use crate::launch;
-use crate::server::{self, Process, Scratch, free_address, http_get};
+use crate::server::{self, Process, Scratch, free_address};
 use crate::shell::{Run, json_line};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
@@ -21,6 +23,10 @@ pub enum Kind {
     /// A cluster of three nodes, of which one serves all tablets: called directly, and through another node. CPU seconds are
     /// those of all nodes.
     SteleCluster,
+    /// The first build of Stele under TLS.
+    SteleTls,
+    /// The first build of Stele with access rules: each call shows a token.
+    SteleRights,
     /// Google's in-memory emulator.
     Emulator,
     /// Answers without storing, by tonic as usual.
@@ -39,11 +45,18 @@ impl Kind {
         match self {
             Kind::Stele => "stele",
             Kind::SteleCluster => "stele-cluster",
+            Kind::SteleTls => "stele-tls",
+            Kind::SteleRights => "stele-rights",
             Kind::Emulator => "emulator",
             Kind::EchoPlain => "echo-plain",
             Kind::EchoCoalesced => "echo-coalesced",
             Kind::EchoCoalescedPerCore => "echo-coalesced-per-core",
         }
+    }
+
+    /// Whether clients need credentials.
+    pub fn is_secured(self) -> bool {
+        matches!(self, Kind::SteleTls | Kind::SteleRights)
     }
 
     fn echo_form(self) -> Option<&'static str> {
@@ -119,6 +132,8 @@ pub struct Party {
     address: String,
     processes: Processes,
     stores: bool,
+    /// Arguments by which a client shows and demands credentials.
+    credentials: Vec<OsString>,
 }
 
 /// The processes whose CPU seconds count.
@@ -132,7 +147,15 @@ impl Party {
     pub fn start(kind: Kind, builds: &[NamedBuild], scratch: &Scratch) -> Result<Vec<Party>> {
         let address = free_address()?;
         let party = match kind.echo_form() {
-            _ if kind == Kind::Stele => return builds.iter().map(|build| Party::stele(build, scratch)).collect(),
+            _ if kind == Kind::Stele => {
+                let plain = |build: &NamedBuild| Party::stele(build, &build.name, Secured::default(), scratch);
+                return builds.iter().map(plain).collect();
+            }
+            _ if kind.is_secured() => {
+                let build = builds.first().context("no build of Stele")?;
+                let secured = secured::make(kind, &build.program, scratch)?;
+                Party::stele(build, kind.name(), secured, scratch)?
+            }
             _ if kind == Kind::SteleCluster => return Party::cluster(),
             Some(form) => {
                 let program = bench::example("bigtable_echo");
@@ -157,24 +180,25 @@ impl Party {
             processes: Processes::Nodes(cluster.clone()),
             // One of them fills the tables for both.
             stores: way == "direct",
+            credentials: Vec::new(),
         });
         Ok(parties.collect())
     }
 
-    fn stele(build: &NamedBuild, scratch: &Scratch) -> Result<Party> {
+    fn stele(build: &NamedBuild, name: &str, secured: Secured, scratch: &Scratch) -> Result<Party> {
         let (address, http) = (free_address()?, free_address()?);
         // Acknowledged when the operating system has it: the emulator keeps everything in memory, and syncs would measure
         // the disk.
         let run = Run::new(&build.program)
             .args(["start", "--durability", "flush", "--log", "warn"])
             .args(["--bigtable", &address, "--http", &http, "--data"])
-            .args([scratch.join(&format!("{}-data", build.name))]);
-        let mut party = Party::spawn(&build.name, run, address, scratch, true)?;
+            .args([scratch.join(&format!("{name}-data"))])
+            .args(&secured.server);
+        let mut party = Party::spawn(name, run, address, scratch, true)?;
         if let Processes::One(process) = &mut party.processes {
-            launch::wait(&build.name, process, || {
-                http_get(&http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-            })?;
+            launch::wait(name, process, || secured.is_ready(&build.program, &http))?;
         }
+        party.credentials = secured.client;
         Ok(party)
     }
 
@@ -185,6 +209,7 @@ impl Party {
             processes: Processes::One(launch::listening(name, run, &address, &log)?),
             address,
             stores,
+            credentials: Vec::new(),
         })
     }
 
@@ -201,7 +226,8 @@ impl Party {
         ] {
             let fill = Run::new(program)
                 .args(["fill", "-address", &self.address, "-table", table])
-                .args(["-rows", &rows.to_string(), "-value-bytes", &bytes.to_string()]);
+                .args(["-rows", &rows.to_string(), "-value-bytes", &bytes.to_string()])
+                .args(&self.credentials);
             println!("  {table}: {}", json_line(fill)?);
         }
         Ok(())
@@ -215,6 +241,11 @@ impl Party {
     /// Where it serves.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Arguments by which a client shows and demands credentials.
+    pub fn credentials(&self) -> &[OsString] {
+        &self.credentials
     }
 
     /// CPU seconds of its process so far.

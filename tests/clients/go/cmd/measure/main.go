@@ -30,9 +30,7 @@ import (
 
 	"cloud.google.com/go/bigtable"
 	"google.golang.org/api/option"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -52,6 +50,8 @@ type settings struct {
 	warmUp      float64
 	rate        float64
 	seed        uint64
+	ca          string
+	token       string
 }
 
 func main() {
@@ -104,6 +104,8 @@ func parse(phase string, arguments []string) settings {
 	flags.Float64Var(&s.seconds, "seconds", 10, "length of the measurement")
 	flags.Float64Var(&s.warmUp, "warm-up", 1, "seconds before it")
 	flags.Float64Var(&s.rate, "rate", 0, "operations due each second; 0 for a closed loop")
+	flags.StringVar(&s.ca, "ca", "", "authority of the server's certificate, as PEM; plain text without it")
+	flags.StringVar(&s.token, "token", "", "file with a bearer token")
 	flags.Uint64Var(&s.seed, "seed", 1, "makes keys and values repeatable")
 	_ = flags.Parse(arguments)
 	return s
@@ -112,11 +114,10 @@ func parse(phase string, arguments []string) settings {
 // newClient connects as users are told to, by the variable, with which the client opens one connection. The variable
 // rules out a pool, so a pool gets an endpoint instead.
 func newClient(ctx context.Context, s settings) (*bigtable.Client, error) {
-	if s.connections == 0 {
+	if s.connections == 0 && !s.isSecured() {
 		os.Setenv("BIGTABLE_EMULATOR_HOST", s.address)
 		return bigtable.NewClient(ctx, project, instance)
 	}
-	os.Unsetenv("BIGTABLE_EMULATOR_HOST")
 	// What is switched off here calls services of the cloud, or changes the number of connections.
 	config := bigtable.ClientConfig{
 		MetricsProvider:           bigtable.NoopMetricsProvider{},
@@ -125,17 +126,30 @@ func newClient(ctx context.Context, s settings) (*bigtable.Client, error) {
 		DisableDirectAccess:       true,
 		DisableSession:            true,
 	}
-	return bigtable.NewClientWithConfig(ctx, project, instance, config,
-		option.WithEndpoint(s.address), option.WithoutAuthentication(),
-		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
-		option.WithGRPCConnectionPool(s.connections))
+	options, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, option.WithGRPCConnectionPool(max(1, s.connections)))
+	return bigtable.NewClientWithConfig(ctx, project, instance, config, options...)
+}
+
+func newAdminClient(ctx context.Context, s settings) (*bigtable.AdminClient, error) {
+	if !s.isSecured() {
+		os.Setenv("BIGTABLE_EMULATOR_HOST", s.address)
+		return bigtable.NewAdminClient(ctx, project, instance)
+	}
+	options, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	return bigtable.NewAdminClient(ctx, project, instance, options...)
 }
 
 func createTable(ctx context.Context, s settings) error {
-	os.Setenv("BIGTABLE_EMULATOR_HOST", s.address)
 	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
-	admin, err := bigtable.NewAdminClient(ctx, project, instance)
+	admin, err := newAdminClient(ctx, s)
 	if err != nil {
 		return err
 	}
