@@ -141,7 +141,7 @@ impl KeyRing {
         };
         for found in &found {
             ring.check_root(found)?;
-            ring.note(found, false);
+            ring.note(found, found.number, false);
         }
         Ok(Opened {
             ring: Arc::new(ring),
@@ -159,11 +159,11 @@ impl KeyRing {
         })
     }
 
-    fn note(&self, found: &Found, is_durable: bool) -> Arc<RingKey> {
+    fn note(&self, found: &Found, number: u32, is_durable: bool) -> Arc<RingKey> {
         let key = Arc::new(RingKey {
             name: found.record.name,
             content: ContentKey::new(&found.key),
-            path: found.record.name.path(found.number),
+            path: found.record.name.path(number),
             is_durable: AtomicBool::new(is_durable),
         });
         self.keys.write().insert(key.name, key.clone());
@@ -192,10 +192,16 @@ impl KeyRing {
             Some(key) => key,
             None => self.find_or_make(name).await?,
         };
-        if !key.is_durable.load(Ordering::Acquire) {
-            self.below.sync_file(&key.path).await?;
-            key.is_durable.store(true, Ordering::Release);
+        if key.is_durable.load(Ordering::Acquire) {
+            return Ok(key);
         }
+        match self.below.sync_file(&key.path).await {
+            Ok(()) => {}
+            // Another server has wrapped the key again. It deleted this file when the new one was durable.
+            Err(StorageError::NotFound { .. }) if !self.below.list(&name.prefix()).await?.is_empty() => {}
+            Err(error) => return Err(error.into()),
+        }
+        key.is_durable.store(true, Ordering::Release);
         Ok(key)
     }
 
@@ -216,7 +222,7 @@ impl KeyRing {
         };
         let found = read_one(&*self.below, &*self.service, name, numbers).await?;
         self.check_root(&found)?;
-        Ok(Some(self.note(&found, false)))
+        Ok(Some(self.note(&found, found.number, false)))
     }
 
     async fn find_or_make(&self, name: KeyName) -> Result<Arc<RingKey>> {
@@ -231,7 +237,7 @@ impl KeyRing {
             let (service, random) = (&*self.service, &*self.random);
             let made = make(&*self.below, service, random, name, (self.root, false)).await?;
             if let Some(found) = made {
-                return Ok(self.note(&found, true));
+                return Ok(self.note(&found, found.number, true));
             }
         }
         Err(EncryptionError::Missing { path: name.prefix() })
@@ -264,7 +270,10 @@ impl Opened {
                 ..found.record.clone()
             };
             match below.put_if_absent(&name.path(number), record.encode().into()).await {
-                Ok(()) => self.delete_lower(found, number).await?,
+                Ok(()) => {
+                    self.ring.note(found, number, true);
+                    self.delete_lower(found, number).await?;
+                }
                 // Another server wraps it as well, and deletes the others.
                 Err(StorageError::AlreadyExists { .. }) => {}
                 Err(error) => return Err(error.into()),
