@@ -135,7 +135,9 @@ pub async fn own(
     metrics: &Metrics,
     keys: &Keys,
 ) -> anyhow::Result<Data> {
-    keys.check(place, &env).await?;
+    if marks::peek(place, &env, FORMAT).await?.is_some() {
+        keys.check(place, &env).await?;
+    }
     let mut data = own_unread(place, cache, env, metrics).await?;
     data.storage = keys.over(data.storage, &place.to_string()).await?;
     Ok(data)
