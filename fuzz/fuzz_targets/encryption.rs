@@ -1,4 +1,4 @@
-//! Files of encryption at rest: damage is refused with an error, and never opened as something else.
+//! Files of encryption at rest: damage is refused with an error.
 //!
 //! Data keys and headers survive a round trip, also behind valid checksums. Any bytes in the place of an encrypted file are read the
 //! same in one piece and in parts, or are refused both ways. Errors of key files quote no keys.

@@ -14,7 +14,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A storage that refuses to append this much without waiting refuses everything.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// Encrypts what is appended.
+/// Encrypts appended bytes.
 pub(crate) struct EncryptedAppend {
     below: Box<dyn AppendFile>,
     key: Arc<RingKey>,
@@ -38,7 +38,7 @@ impl EncryptedAppend {
         }
     }
 
-    /// An empty piece for up to so many bytes, after the header if that is missing.
+    /// An empty piece with space for bytes of content, after the header if that is missing.
     fn begin(&self, capacity: usize) -> Vec<u8> {
         match self.has_header {
             true => Vec::with_capacity(capacity),

@@ -7,9 +7,6 @@ use ctr::{Ctr128BE, CtrCore};
 use ring::hmac;
 use ring::rand::SecureRandom;
 
-/// Bytes of a key: AES-256.
-pub const KEY_BYTES: usize = 32;
-
 /// Bytes of the first counter block.
 pub(crate) const NONCE_BYTES: usize = 16;
 
@@ -72,6 +69,7 @@ impl ContentKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::KEY_BYTES;
 
     /// NIST SP 800-38A, F.5.5 (CTR-AES256.Encrypt), whole and from every offset.
     #[test]

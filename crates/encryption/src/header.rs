@@ -1,4 +1,4 @@
-//! The header of an encrypted file, and how a file without a valid one is taken.
+//! The header of an encrypted file, and the meaning of a file without one.
 
 use crate::cipher::{ContentKey, MAC_BYTES, NONCE_BYTES};
 use crate::record::KeyName;
@@ -118,7 +118,7 @@ pub(crate) fn beginning(path: &str, first: &[u8]) -> Beginning {
         None => Beginning::Damaged("the encryption header is cut off"),
         Some(bytes) => match FileHeader::decode(bytes) {
             Ok(header) => Beginning::Encrypted(header),
-            // Written and never synced: whoever reads the file finds no valid beginning in it, as without encryption.
+            // Written and never synced: the reader of a log finds no valid beginning in it, as without encryption.
             Err(_) if grows(path) => Beginning::Plain,
             Err(damage) => Beginning::Damaged(damage),
         },

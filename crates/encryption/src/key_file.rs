@@ -2,9 +2,9 @@
 //!
 //! Errors name the line and never quote it: it may be a key.
 
-use crate::cipher::{KEY_BYTES, RandomBytes};
+use crate::cipher::RandomBytes;
 use crate::record::is_key_id;
-use crate::service::{DataKey, KeyContext, KeyError, KeyService, Wrapped};
+use crate::service::{DataKey, KEY_BYTES, KeyContext, KeyError, KeyService, Wrapped};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};

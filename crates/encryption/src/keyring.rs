@@ -6,11 +6,10 @@
 //! * Of the files of one key the one with the highest number is never deleted, and a lower one only when a higher one is durable. So
 //!   several servers may make and rotate keys of a root that they share.
 
-use crate::cipher::{ContentKey, KEY_BYTES, RandomBytes};
+use crate::cipher::{ContentKey, RandomBytes};
 use crate::error::EncryptionError;
-use crate::record::{DIRECTORY, KeyName, KeyRecord};
-use crate::service::{DataKey, KeyError, KeyService, Wrapped};
-use crate::storage::is_plain;
+use crate::record::{DIRECTORY, KeyName, KeyRecord, is_plain};
+use crate::service::{DataKey, KEY_BYTES, KeyError, KeyService, Wrapped};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::RwLock;

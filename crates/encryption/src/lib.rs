@@ -7,8 +7,8 @@
 //! * [`EncryptedStorage`] encrypts all files of a root but those that a start reads first.
 //! * [`KeyFile`] is the key service that a file of the operator makes. Another service implements [`KeyService`].
 //!
-//! The bytes are in `docs/formats/encryption.md`. A reader of the medium learns names, lengths and times of files, and no content. A
-//! program that can write to the medium is not kept from changing contents: only damage is found.
+//! The bytes are in `docs/formats/encryption.md`. A reader of the storage learns names, lengths and times of files, and no content. A
+//! program that can write to the storage is not kept from changing contents: only damage is found.
 //!
 //! Must not know: tablets, logs, settings, servers.
 #![forbid(unsafe_code)]
@@ -24,11 +24,11 @@ mod record;
 mod service;
 mod storage;
 
-pub use cipher::{KEY_BYTES, RandomBytes, SystemRandom};
+pub use cipher::{RandomBytes, SystemRandom};
 pub use error::EncryptionError;
 pub use header::{FileHeader, HEADER_BYTES, MAGIC as FILE_MAGIC};
 pub use key_file::{KeyFile, KeyFileError};
 pub use keyring::{KeyRing, has_keys};
-pub use record::{DIRECTORY, KeyName, KeyRecord, MAGIC as KEY_MAGIC};
-pub use service::{DataKey, KeyContext, KeyError, KeyService, Wrapped};
-pub use storage::{EncryptedStorage, is_plain};
+pub use record::{DIRECTORY, KeyName, KeyRecord, MAGIC as KEY_MAGIC, is_plain};
+pub use service::{DataKey, KEY_BYTES, KeyContext, KeyError, KeyService, Wrapped};
+pub use storage::EncryptedStorage;

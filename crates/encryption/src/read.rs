@@ -10,7 +10,7 @@ use stele_storage::{ReadFile, Result, StorageError, check_range};
 
 const HEADER: u64 = HEADER_BYTES as u64;
 
-/// Decrypts what is read.
+/// Decrypts bytes that are read.
 pub(crate) struct EncryptedRead {
     below: Arc<dyn ReadFile>,
     key: Arc<RingKey>,

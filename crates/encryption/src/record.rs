@@ -1,12 +1,19 @@
 //! The file of a wrapped data key, and its name.
 
-use crate::cipher::KEY_BYTES;
-use crate::service::{KeyContext, Wrapped};
+use crate::service::{KEY_BYTES, KeyContext, Wrapped};
 use std::fmt::Write;
 use stele_types::TableId;
 
 /// The directory of the data keys. Its files are never encrypted.
 pub const DIRECTORY: &str = "encryption/";
+
+/// Files of a root that a start reads before it opens the storage, and other programs than servers as well.
+const PLAIN: [&str; 3] = ["FORMAT", "PROMOTED", "INCOMING"];
+
+/// Whether a file is never encrypted.
+pub fn is_plain(path: &str) -> bool {
+    PLAIN.contains(&path) || path.starts_with(DIRECTORY)
+}
 
 /// The first bytes.
 pub const MAGIC: [u8; 8] = *b"STELKEY1";
@@ -26,7 +33,7 @@ pub(crate) fn is_key_id(text: &str) -> bool {
     (1..=ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// What a data key encrypts.
+/// The use of a data key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyName {
     /// All files of the root but those of tables.
@@ -82,7 +89,7 @@ impl KeyName {
 /// The content of such a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// What the key encrypts.
+    /// The use of the key.
     pub name: KeyName,
     /// Whether the root had no files when the key was made. False for keys of tables.
     pub is_fresh: bool,
@@ -93,7 +100,7 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// What a wrapped key is bound to: root, kind, flags, table and generation.
+    /// The context that a wrapped key is bound to: root, kind, flags, table and generation.
     pub fn context(name: KeyName, is_fresh: bool, root: &[u8; 16]) -> KeyContext {
         let mut context = [0; 32];
         let fields = fields(name, is_fresh);

@@ -1,11 +1,13 @@
-//! The seam to whatever has the key-encryption keys.
+//! The seam to the keeper of the key-encryption keys.
 //!
 //! A key file of the operator is one implementation; a key management service would be another.
 
-use crate::cipher::KEY_BYTES;
 use async_trait::async_trait;
 use std::fmt;
 use zeroize::Zeroizing;
+
+/// Bytes of a key: AES-256.
+pub const KEY_BYTES: usize = 32;
 
 /// A key that encrypts files. Overwritten in memory when it is dropped, and never printed.
 pub struct DataKey(Zeroizing<[u8; KEY_BYTES]>);

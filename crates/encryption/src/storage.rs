@@ -6,7 +6,7 @@ use crate::error::EncryptionError;
 use crate::header::{Beginning, FileHeader, HEADER_BYTES, beginning};
 use crate::keyring::{KeyRing, RingKey};
 use crate::read::EncryptedRead;
-use crate::record::{DIRECTORY, KeyName};
+use crate::record::{DIRECTORY, KeyName, is_plain};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -18,9 +18,6 @@ use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageErro
 use stele_types::TableId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Files of a root that a start reads before it opens the storage, and other programs than servers as well.
-const PLAIN: [&str; 3] = ["FORMAT", "PROMOTED", "INCOMING"];
-
 const HEADER: u64 = HEADER_BYTES as u64;
 
 /// Paths of which is remembered whether their file is encrypted: 1.5 MB.
@@ -28,11 +25,6 @@ const REMEMBERED_MAX: usize = 65_536;
 
 /// Beginnings of files that a listing reads concurrently.
 const READ_CONCURRENTLY: usize = 16;
-
-/// Whether a file is never encrypted.
-pub fn is_plain(path: &str) -> bool {
-    PLAIN.contains(&path) || path.starts_with(DIRECTORY)
-}
 
 /// Encrypts all files of a root, but those that [`is_plain`]. Shows their contents, and files from before encryption.
 pub struct EncryptedStorage {

@@ -138,13 +138,13 @@ pub async fn own(
     if marks::peek(place, &env, FORMAT).await?.is_some() {
         keys.check(place, &env).await?;
     }
-    let mut data = own_unread(place, cache, env, metrics).await?;
+    let mut data = own_bytes(place, cache, env, metrics).await?;
     data.storage = keys.over(data.storage, &place.to_string()).await?;
     Ok(data)
 }
 
-/// The same without a look at encryption.
-async fn own_unread(place: &Place, cache: Option<CacheOptions>, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
+/// The same, without encryption.
+async fn own_bytes(place: &Place, cache: Option<CacheOptions>, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
     match place {
         Place::Folder(root) => Ok(Data {
             storage: open_folder(root, env).await?,

@@ -71,7 +71,7 @@ impl Keys {
         Ok(self.over_shared(root, shown).await?.0)
     }
 
-    /// The same, with the data keys for roots beside it.
+    /// The same, with the data keys for further roots.
     pub async fn over_shared(
         &self,
         root: Arc<dyn Storage>,

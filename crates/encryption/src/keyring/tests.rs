@@ -1,4 +1,4 @@
-//! Keys are made, found, rotated and refused; the medium ends at every operation.
+//! Keys are made, found, rotated and refused; the process ends at every change.
 
 use super::*;
 use crate::storage::tests::{key_file, now, write};

@@ -50,7 +50,7 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 256) as u8).collect()
 }
 
-/// The outcome of what waits for nothing, as over a storage in memory.
+/// The outcome of work that waits for nothing, as over a storage in memory.
 pub(crate) fn now<T>(work: impl Future<Output = T>) -> T {
     futures::FutureExt::now_or_never(work).expect("nothing is waited for")
 }
