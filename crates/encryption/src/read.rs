@@ -69,6 +69,10 @@ impl EncryptedRead {
 impl ReadFile for EncryptedRead {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         check_range(self.path(), offset, len, self.len)?;
+        // The file below may end before the place of the content.
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
         let read = self.below.read_at(offset + HEADER, len).await;
         let bytes = read.map_err(|error| self.in_content(error))?;
         Ok(self.decrypted(offset, bytes))
@@ -77,6 +81,9 @@ impl ReadFile for EncryptedRead {
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         if let Err(error) = check_range(self.path(), offset, len, self.len) {
             return Some(Err(error));
+        }
+        if len == 0 {
+            return Some(Ok(Bytes::new()));
         }
         let read = self.below.try_read_at(offset + HEADER, len)?;
         Some(match read {
@@ -88,6 +95,9 @@ impl ReadFile for EncryptedRead {
     fn try_read_into(&self, offset: u64, bytes: &mut [u8]) -> Option<Result<()>> {
         if let Err(error) = check_range(self.path(), offset, bytes.len(), self.len) {
             return Some(Err(error));
+        }
+        if bytes.is_empty() {
+            return Some(Ok(()));
         }
         let read = self.below.try_read_into(offset + HEADER, bytes)?;
         if read.is_ok() {

@@ -257,6 +257,9 @@ async fn a_log_whose_header_was_not_synced_is_empty_or_invalid() {
         let file = storage.open(&path).await.unwrap();
         assert_eq!(file.len(), expected.len() as u64);
         file.read_at(file.len(), 1).await.unwrap_err();
+        assert!(file.read_at(file.len(), 0).await.unwrap().is_empty());
+        assert!(file.try_read_at(file.len(), 0).unwrap().unwrap().is_empty());
+        file.try_read_into(file.len(), &mut []).unwrap().unwrap();
     }
     let mut torn = good.to_vec();
     torn[20..].fill(0);
