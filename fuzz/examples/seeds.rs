@@ -74,6 +74,7 @@ fn main() -> io::Result<()> {
     instance(&mut seeds);
     oidc(&mut seeds);
     remote_files(&mut seeds);
+    encryption(&mut seeds)?;
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let _ = fs::remove_dir_all(&all);
     for (target, inputs) in seeds {
@@ -96,6 +97,22 @@ fn add(seeds: &mut Seeds, target: &'static str, input: impl Into<Vec<u8>>) {
 fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     fs::read(crates.join(of_crate).join("testdata").join(name))
+}
+
+/// Data keys and an encrypted file, in lines of a path and hexadecimal digits; and a key file.
+fn encryption(seeds: &mut Seeds) -> io::Result<()> {
+    for line in String::from_utf8_lossy(&golden_file("encryption", "v1.txt")?).lines() {
+        let (path, digits) = line.split_once(' ').unwrap_or_default();
+        let bytes = digits.as_bytes().as_chunks::<2>().0.iter().map(|pair| {
+            let pair = std::str::from_utf8(pair).unwrap_or_default();
+            u8::from_str_radix(pair, 16).unwrap_or_default()
+        });
+        add(seeds, "encryption", path);
+        add(seeds, "encryption", bytes.collect::<Vec<u8>>());
+    }
+    let text = format!("# keys\nk1 {}\nk2 {}=\n", "5a".repeat(32), "A".repeat(43));
+    add(seeds, "encryption", text);
+    Ok(())
 }
 
 /// The golden sstables, whole and taken apart.

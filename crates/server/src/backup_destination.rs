@@ -8,6 +8,7 @@
     reason = "runs before the storage is opened, because opening it already tidies up"
 )]
 
+use crate::encryption::Keys;
 use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,29 +25,29 @@ use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
 
 /// Opens destinations for a single server.
-pub fn opener(env: Env) -> OpenDestination {
+pub fn opener(env: Env, keys: Keys) -> OpenDestination {
     Arc::new(move |destination, make| {
-        let env = env.clone();
-        Box::pin(open(destination, make, env))
+        let (env, keys) = (env.clone(), keys.clone());
+        Box::pin(open(destination, make, env, keys))
     })
 }
 
 /// Opens destinations for the servers of a cluster. Any of them may come to lead, so a folder is not one place.
-pub fn opener_of_cluster(env: Env) -> OpenDestination {
+pub fn opener_of_cluster(env: Env, keys: Keys) -> OpenDestination {
     Arc::new(move |destination, make| {
-        let env = env.clone();
+        let (env, keys) = (env.clone(), keys.clone());
         Box::pin(async move {
             if let Ok(Place::Folder(_)) = parse_place(&destination.address, &destination.options) {
                 let message = "destination: the leader of a cluster does the work, whichever server that is. Give an object store \
                                or HDFS instead of a folder";
                 return Err(ServiceError::invalid(message));
             }
-            open(destination, make, env).await
+            open(destination, make, env, keys).await
         })
     })
 }
 
-async fn open(destination: BackupDestination, make: bool, env: Env) -> ServiceResult<Arc<dyn Storage>> {
+async fn open(destination: BackupDestination, make: bool, env: Env, keys: Keys) -> ServiceResult<Arc<dyn Storage>> {
     let place = parse_place(&destination.address, &destination.options);
     let place = place.map_err(|error| ServiceError::invalid(format!("destination: {error:#}")))?;
     let opened = match &place {
@@ -75,6 +76,12 @@ async fn open(destination: BackupDestination, make: bool, env: Env) -> ServiceRe
                 Err(error) => Err(error.into()),
             }
         }
+    };
+    // Reading begins no encryption, so that a place of plain text can be read with a key.
+    let opened = match opened {
+        Ok(root) if make => keys.over(root, &place.to_string()).await,
+        Ok(root) => keys.look(root, &place.to_string()).await,
+        Err(error) => Err(error),
     };
     opened.map_err(|error| {
         let storage = error.downcast_ref::<StorageError>().map(StorageError::kind);
@@ -145,7 +152,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let env = TokioRuntime::current();
-        let refused = async |address: &str, make| open(at(address), make, env.clone()).await.err().map(|e| e.message);
+        let refused = async |address: &str, make| {
+            open(at(address), make, env.clone(), Keys::default())
+                .await
+                .err()
+                .map(|e| e.message)
+        };
         assert!(refused("backups", true).await.unwrap().contains("absolute"));
         assert!(
             refused("ftp://host/x", true)
@@ -164,9 +176,11 @@ mod tests {
         std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(folder.path().join("data/FORMAT"), "stele-data 1\n").unwrap();
         assert!(refused(&path("data"), true).await.unwrap().contains("not empty"));
-        let of_cluster = opener_of_cluster(env.clone())(at(&path("new")), true).await;
+        let of_cluster = opener_of_cluster(env.clone(), Keys::default())(at(&path("new")), true).await;
         assert!(of_cluster.err().unwrap().message.contains("object store"));
-        let opened = open(at(&path("new")), true, env.clone()).await.unwrap();
+        let opened = open(at(&path("new")), true, env.clone(), Keys::default())
+            .await
+            .unwrap();
         stele_backup::destination::Destination::open(opened, true)
             .await
             .unwrap();

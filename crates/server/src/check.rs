@@ -25,6 +25,7 @@ pub mod tests;
 mod values;
 
 use crate::data_dir;
+use crate::encryption::KeyArgs;
 use anyhow::{Context, bail};
 use log::Logged;
 use overlay::Overlay;
@@ -58,17 +59,23 @@ pub struct DataPlace {
     /// on it; needed for HDFS after a server was killed
     #[arg(long)]
     take_over: bool,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 impl DataPlace {
     /// Opens the data for reading.
     pub async fn look(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
-        let place = self.place()?;
         if self.take_over {
-            data_dir::take(&place, env).await
+            self.take(env).await
         } else {
-            data_dir::look(&place, env).await
+            data_dir::look(&self.place()?, env, &self.keys.read()?).await
         }
+    }
+
+    /// Opens the data as their owner.
+    pub async fn take(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+        data_dir::take(&self.place()?, env, &self.keys.read()?).await
     }
 
     /// The parsed place.

@@ -10,6 +10,7 @@ mod roots;
 
 use crate::backup_destination;
 use crate::data_dir::{self, Data};
+use crate::encryption::Keys;
 use crate::listen;
 use crate::node::{self, Node, OfCluster};
 use crate::security::{self, EtcdCredentials};
@@ -76,12 +77,14 @@ pub async fn join(
     let coord = connect(cluster, &env, metrics).await?;
     let place = cluster.commit_log.as_ref().unwrap_or(&config.data);
     let agreed = stele_cluster::agree(&*coord, &env, &place.to_string()).await?;
+    let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
     let data = share(&config.data, &agreed, config.cache.clone(), (&env, metrics)).await?;
+    let (data, data_keys) = keys.over_shared(data, &config.data.to_string()).await?;
     if let Some(place) = &cluster.commit_log {
         // Its format alone is of interest: each server opens its own root below.
         share(place, &agreed, None, (&env, &Metrics::new())).await?;
     }
-    let roots = Arc::new(RootsOfPlace::new(place.clone(), env.clone()));
+    let roots = Arc::new(RootsOfPlace::new(place.clone(), env.clone(), data_keys));
     let storage = ClusterStorage {
         data,
         roots: roots.clone(),
@@ -104,7 +107,7 @@ pub async fn join(
         keep_deleted: config.keep_deleted,
         checks_rights: config.security.access.is_some(),
         forwarded,
-        destinations: backup_destination::opener_of_cluster(env.clone()),
+        destinations: backup_destination::opener_of_cluster(env.clone(), keys),
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {

@@ -13,6 +13,7 @@ mod shared;
 
 pub use shared::{check_empty, share};
 
+use crate::encryption::Keys;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::path::Path;
@@ -119,14 +120,31 @@ impl Data {
 
 /// Opens the data and makes its place when needed. Data that were promoted to a cluster are refused.
 pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
-    let data = own(&config.data, config.cache.clone(), env, metrics).await?;
+    let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
+    let data = own(&config.data, config.cache.clone(), env, metrics, &keys).await?;
     marks::check_stays(&*data.storage, &config.data.to_string()).await?;
     Ok(data)
 }
 
 /// Becomes the owner of a place, and makes it when needed. This ends a server on a prefix of an object store or a directory of
 /// HDFS; a folder with a server is refused.
-pub async fn own(place: &Place, cache: Option<CacheOptions>, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
+pub async fn own(
+    place: &Place,
+    cache: Option<CacheOptions>,
+    env: Env,
+    metrics: &Metrics,
+    keys: &Keys,
+) -> anyhow::Result<Data> {
+    if marks::peek(place, &env, FORMAT).await?.is_some() {
+        keys.check(place, &env).await?;
+    }
+    let mut data = own_bytes(place, cache, env, metrics).await?;
+    data.storage = keys.over(data.storage, &place.to_string()).await?;
+    Ok(data)
+}
+
+/// The same, without encryption.
+async fn own_bytes(place: &Place, cache: Option<CacheOptions>, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
     match place {
         Place::Folder(root) => Ok(Data {
             storage: open_folder(root, env).await?,
@@ -162,34 +180,37 @@ pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStora
 
 /// Opens existing data for a command that only reads. A folder is locked. A server on a prefix of an object store keeps
 /// running. A directory of HDFS must have been closed properly.
-pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+pub async fn look(place: &Place, env: Env, keys: &Keys) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
-    match place {
+    let root: Arc<dyn Storage> = match place {
         Place::Folder(root) => {
             check_format(root)?;
-            Ok(LocalStorage::look(root, env)?)
+            LocalStorage::look(root, env)?
         }
-        Place::Objects(address) => Ok(ObjectStorage::look(address, env).await?),
+        Place::Objects(address) => ObjectStorage::look(address, env).await?,
         Place::Hdfs(address) => {
             let look = HdfsStorage::look(address, env).await;
-            Ok(look.with_context(|| {
+            look.with_context(|| {
                 format!(
                     "{address} cannot be looked at while a server is on it, nor after one was killed: stop it, or say \
                      --take-over, which ends it"
                 )
-            })?)
+            })?
         }
-    }
+    };
+    keys.look(root, &place.to_string()).await
 }
 
 /// Opens existing data as its owner. This ends a server on a prefix of an object store or a directory of HDFS.
-pub async fn take(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+pub async fn take(place: &Place, env: Env, keys: &Keys) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
-    match place {
-        Place::Folder(root) => Ok(open_folder(root, env).await?),
-        Place::Objects(address) => Ok(open_objects(address, None, env, &Metrics::new()).await?),
-        Place::Hdfs(address) => Ok(open_hdfs(address, None, env, &Metrics::new()).await?),
-    }
+    keys.check(place, &env).await?;
+    let root: Arc<dyn Storage> = match place {
+        Place::Folder(root) => open_folder(root, env).await?,
+        Place::Objects(address) => open_objects(address, None, env, &Metrics::new()).await?,
+        Place::Hdfs(address) => open_hdfs(address, None, env, &Metrics::new()).await?,
+    };
+    keys.over(root, &place.to_string()).await
 }
 
 async fn check_exists(place: &Place, env: &Env) -> anyhow::Result<()> {
@@ -269,13 +290,14 @@ async fn refuse_gone(place: &Place, env: &Env) -> anyhow::Result<()> {
 }
 
 /// Opens a place next to other processes, without a check of its content. A folder has one process at a time.
-pub async fn open_beside(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+pub async fn open_beside(place: &Place, env: Env, keys: &Keys) -> anyhow::Result<Arc<dyn Storage>> {
     let metrics = Metrics::new();
-    Ok(match place {
+    let root: Arc<dyn Storage> = match place {
         Place::Folder(root) => LocalStorage::open(root, env)?,
         Place::Objects(address) => ObjectStorage::share(address, env, None, ObjectMetrics::new(&metrics)).await?,
         Place::Hdfs(address) => HdfsStorage::share(address, env, None, HdfsMetrics::new(&metrics)).await?,
-    })
+    };
+    keys.over(root, &place.to_string()).await
 }
 
 async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {

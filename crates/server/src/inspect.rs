@@ -6,11 +6,13 @@
     reason = "reads one file by any path, without taking the data folder's lock"
 )]
 
+use crate::encryption::Keys;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
+use stele_encryption::{DIRECTORY, FILE_MAGIC, FileHeader, HEADER_BYTES, KEY_MAGIC, KeyName, KeyRecord};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::remote::cache::chunk;
 use stele_storage::{ReadFile, Storage};
@@ -21,10 +23,20 @@ use stele_types::CellKey;
 const TEXTS: [&[u8]; 2] = [b"stele-owner ", b"stele-growing "];
 
 /// A file as text.
-pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
+pub async fn inspect(path: &Path, verbose: bool, keys: &Keys) -> anyhow::Result<String> {
     let shown = path.display().to_string();
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    let content = Bytes::from(std::fs::read(path).with_context(|| shown.clone())?);
+    let mut content = Bytes::from(std::fs::read(path).with_context(|| shown.clone())?);
+    if content.starts_with(&KEY_MAGIC) {
+        let text = KeyRecord::inspect(&content);
+        return text.map_err(|damage| anyhow::anyhow!("{shown}: {damage}"));
+    }
+    if content.starts_with(&FILE_MAGIC) {
+        let Some(plain) = decrypted(path, &content, keys).await.with_context(|| shown.clone())? else {
+            return encrypted(&content).with_context(|| shown);
+        };
+        content = plain;
+    }
     if name.ends_with(".sst") {
         let file = in_memory(content).await?;
         return Ok(stele_sstable::inspect(file, verbose).await?);
@@ -67,6 +79,42 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
             _ => bail!("{shown}: not a file that Stele writes, or damaged: {error}"),
         },
     }
+}
+
+/// The content of an encrypted file, by the data keys of the root that it is in. `None` without keys.
+async fn decrypted(path: &Path, content: &Bytes, keys: &Keys) -> anyhow::Result<Option<Bytes>> {
+    if keys.are_none() {
+        return Ok(None);
+    }
+    let path = path.canonicalize()?;
+    let root = path.ancestors().find(|folder| folder.join(DIRECTORY).is_dir());
+    let root = root.with_context(|| format!("no folder above it has the data keys, {DIRECTORY}"))?;
+    let copy = MemoryStorage::new();
+    for entry in std::fs::read_dir(root.join(DIRECTORY))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let key = std::fs::read(entry.path())?;
+        copy.put_if_absent(&format!("{DIRECTORY}{}", name.to_string_lossy()), key.into())
+            .await?;
+    }
+    let at = path.strip_prefix(root)?.to_string_lossy().into_owned();
+    copy.put_if_absent(&at, content.clone()).await?;
+    let shown = keys.look(copy, &root.display().to_string()).await?;
+    Ok(Some(shown.read_all(&at).await?))
+}
+
+/// Describes an encrypted file whose content cannot be shown.
+fn encrypted(content: &Bytes) -> anyhow::Result<String> {
+    let header = content.first_chunk().context("the encryption header is cut off")?;
+    let header = FileHeader::decode(header).map_err(|damage| anyhow::anyhow!(damage))?;
+    let key = match header.key {
+        KeyName::Root => "the root's data key".to_owned(),
+        KeyName::Table(table) => format!("the data key of table {table}"),
+    };
+    let bytes = content.len() - HEADER_BYTES;
+    Ok(format!(
+        "encrypted with {key}, {bytes} bytes; give --encryption-key-file to see its content\n"
+    ))
 }
 
 /// Whether a file is one of HBase's files of cells, which bulk loads read.
@@ -132,6 +180,8 @@ async fn in_memory(content: Bytes) -> anyhow::Result<Arc<dyn ReadFile>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::local::LocalStorage;
     use stele_storage::remote::cache::chunk::{Chunk, ChunkId};
 
     #[tokio::test]
@@ -140,7 +190,9 @@ mod tests {
         let told = async |name: &str, content: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, content).unwrap();
-            inspect(&path, false).await.map_err(|error| error.to_string())
+            inspect(&path, false, &Keys::default())
+                .await
+                .map_err(|error| error.to_string())
         };
         let kept = Chunk::of("sst/1.sst", "tag", 2, 3 << 20).encode(&[7; 100]);
         let name = ChunkId::of("sst/1.sst", "tag", 2).file_name();
@@ -176,5 +228,30 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn encrypted_files_are_shown_with_their_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let key_file = folder.path().join("keys");
+        std::fs::write(&key_file, format!("2026 {}\n", "5a".repeat(32))).unwrap();
+        let keys = Keys::read(Some(&key_file)).unwrap();
+        let data = folder.path().join("data");
+        let root = LocalStorage::open(&data, TokioRuntime::current()).unwrap();
+        let root = keys.over(root, "data").await.unwrap();
+        root.put_if_absent("coord/owner", Bytes::from_static(b"stele-owner 1\nepoch 7\n"))
+            .await
+            .unwrap();
+        let told = async |path: &str, keys: &Keys| {
+            let told = inspect(&data.join(path), false, keys).await;
+            told.map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(told("coord/owner", &keys).await.unwrap(), "stele-owner 1\nepoch 7\n");
+        let without = told("coord/owner", &Keys::default()).await.unwrap();
+        assert!(without.contains("the root's data key, 22 bytes"), "{without}");
+        let key = told("encryption/root-00000001.00000001", &Keys::default())
+            .await
+            .unwrap();
+        assert!(key.contains("wrapped by     2026"), "{key}");
     }
 }

@@ -6,6 +6,7 @@ mod certificates;
 mod check;
 mod cluster;
 mod data_dir;
+mod encryption;
 mod hbase;
 mod http;
 mod inspect;
@@ -96,6 +97,8 @@ struct InspectArgs {
     /// Prints the cells of an sstable and the mutations of a log, too
     #[arg(long, short)]
     verbose: bool,
+    #[command(flatten)]
+    keys: encryption::KeyArgs,
 }
 
 fn main() -> ExitCode {
@@ -132,7 +135,10 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
             start::run(&config).map(|()| ExitCode::SUCCESS)
         }
         Top::Config(_) => print(&stele_settings::describe()),
-        Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
+        Top::Inspect(args) => {
+            let keys = args.keys.read()?;
+            print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose, &keys))?)
+        }
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
         Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),

@@ -2,6 +2,7 @@
 //!
 //! These are all parts between the storage and the front ends.
 
+use crate::encryption::Keys;
 use crate::{allocator, backup_destination};
 use anyhow::Context;
 use std::sync::Arc;
@@ -145,8 +146,9 @@ impl Node {
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
         master.keep_deleted_for(config.keep_deleted);
         master.start_splitting();
+        let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
         let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
-        let backups = Backups::new(root, backup_destination::opener(env.clone()));
+        let backups = Backups::new(root, backup_destination::opener(env.clone(), keys));
         let makes_backups: Arc<dyn BackupAdmin> = backups.clone();
         master.set_backups(Arc::downgrade(&makes_backups));
         let slow = Arc::new(SlowCalls::new(config.slow_call));

@@ -18,6 +18,7 @@ mod steps;
 
 use crate::check::report::Progress;
 use crate::data_dir::marks::{self, Source};
+use crate::encryption::{KeyArgs, Keys};
 use crate::security::EtcdCredentials;
 use crate::{data_dir, logging, open_files};
 use anyhow::{Context, bail};
@@ -66,6 +67,8 @@ pub struct PromoteArgs {
     insecure: bool,
     #[command(flatten)]
     etcd: EtcdArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 impl PromoteArgs {
@@ -110,6 +113,7 @@ pub async fn run(args: &PromoteArgs, env: Env) -> anyhow::Result<(ExitCode, Stri
         cluster: coordinator.to_string(),
     };
     let parts = Parts {
+        keys: args.keys.read()?,
         env,
         coord,
         names,
@@ -119,7 +123,7 @@ pub async fn run(args: &PromoteArgs, env: Env) -> anyhow::Result<(ExitCode, Stri
     let text = match state {
         Source::Whole => parts.promote(&source, target.as_ref()).await?,
         Source::Left(mark) => {
-            let storage = data_dir::open_beside(&source, parts.env.clone()).await?;
+            let storage = data_dir::open_beside(&source, parts.env.clone(), &parts.keys).await?;
             let target = parts.open_target(target.as_ref()).await?;
             parts.task(storage, target).end_after(&mark).await?
         }
@@ -129,6 +133,8 @@ pub async fn run(args: &PromoteArgs, env: Env) -> anyhow::Result<(ExitCode, Stri
 
 /// Everything but the storages.
 struct Parts {
+    /// Of both places.
+    keys: Keys,
     env: Env,
     coord: Arc<dyn Coord>,
     names: Names,
@@ -148,7 +154,7 @@ impl Parts {
         if let Some(target) = target {
             data_dir::check_empty(target, &self.env).await?;
         }
-        let data = data_dir::own(source, None, self.env.clone(), &Metrics::new()).await?;
+        let data = data_dir::own(source, None, self.env.clone(), &Metrics::new(), &self.keys).await?;
         let target = self.open_target(target).await?;
         let outcome = self.task(data.storage.clone(), target).run().await;
         data.finish().await;
@@ -159,7 +165,7 @@ impl Parts {
         match target {
             None => Ok(None),
             Some(place) => {
-                let opened = data_dir::open_beside(place, self.env.clone()).await;
+                let opened = data_dir::open_beside(place, self.env.clone(), &self.keys).await;
                 opened.map(Some).with_context(|| place.to_string())
             }
         }

@@ -26,7 +26,7 @@ mod loss;
 
 use crate::check::report::{Progress, Report, Severity};
 use crate::check::{self, Examined};
-use crate::data_dir::{self, KEPT};
+use crate::data_dir::KEPT;
 use crate::node::next_server_epoch;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,13 +85,7 @@ pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, Strin
         let storage = args.data.look(env.clone()).await?;
         check::steady(&storage, repair(storage.clone(), env, progress, mode)).await?
     } else {
-        repair(
-            data_dir::take(&args.data.place()?, env.clone()).await?,
-            env,
-            progress,
-            mode,
-        )
-        .await?
+        repair(args.data.take(env.clone()).await?, env, progress, mode).await?
     };
     Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))
 }

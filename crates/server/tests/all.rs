@@ -19,6 +19,7 @@ mod access;
 mod backup;
 mod console;
 mod deploy;
+mod encryption;
 mod explain;
 mod families;
 mod full_disk;

@@ -59,11 +59,14 @@ pub struct SecurityArgs {
     /// Writes reads and writes of rows to the audit log, too
     #[arg(long, env = "STELE_AUDIT_ROWS", value_name = "yes|no", num_args = 0..=1, default_missing_value = YES)]
     audit_rows: Option<String>,
+    /// File with the key that encrypts the data at rest [default: none, plain text]
+    #[arg(long, env = "STELE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
+    encryption_key_file: Option<String>,
 }
 
 const YES: &str = "yes";
 
-pub(super) const SETTINGS: [Setting; 16] = [
+pub(super) const SETTINGS: [Setting; 17] = [
     Setting {
         key: "tls_cert",
         meaning: "Certificate of the server, as PEM, followed by those that lead to an authority. With it all ports are \
@@ -182,6 +185,15 @@ pub(super) const SETTINGS: [Setting; 16] = [
         default: "no",
         range: "yes, no; needs audit_log",
     },
+    Setting {
+        key: "encryption_key_file",
+        meaning: "File with the key that encrypts the data at rest, and backups that the server makes. Each line has an id and 32 \
+                  bytes as hexadecimal digits or base64; the first line encrypts, and the others are former keys. Data that \
+                  are encrypted can never be read without it.",
+        unit: "path",
+        default: "",
+        range: "a file; empty for plain text",
+    },
 ];
 
 /// Parsed settings of security.
@@ -193,6 +205,8 @@ pub struct SecurityConfig {
     pub insecure: bool,
     /// Callers and their rights; `None` where everybody may do everything.
     pub access: Option<AccessConfig>,
+    /// The key file of encryption at rest; `None` for plain text.
+    pub encryption_key_file: Option<PathBuf>,
 }
 
 /// Parsed settings of callers and their rights.
@@ -267,6 +281,7 @@ impl SecurityArgs {
             tls,
             insecure: yes("insecure", &self.insecure)?,
             access,
+            encryption_key_file: file("encryption_key_file", &self.encryption_key_file).map(PathBuf::from),
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::bucket::{Bucket, Network};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_encryption::{EncryptedStorage, KeyFile, KeyRing, RandomBytes};
 use stele_env::Env;
 use stele_objects::ObjectStorage;
 use stele_storage::Storage;
@@ -23,8 +24,8 @@ const CHECKS_MAX: u32 = 100;
 
 /// A backend.
 pub enum Backend {
-    /// The bucket as the current node sees it.
-    Disk(Mutex<Arc<FaultyStorage>>),
+    /// The disk as the current node sees it, and whether the node encrypts it.
+    Disk(Mutex<Arc<FaultyStorage>>, bool),
     /// Each process that opens it becomes its owner until the next one does.
     Bucket(Bucket),
 }
@@ -49,7 +50,12 @@ pub struct Happened {
 impl Backend {
     /// An empty disk.
     pub fn disk(env: Env) -> Backend {
-        Backend::Disk(Mutex::new(FaultyStorage::new(env)))
+        Backend::Disk(Mutex::new(FaultyStorage::new(env)), false)
+    }
+
+    /// An empty disk that is encrypted from the first start on.
+    pub fn encrypted_disk(env: Env) -> Backend {
+        Backend::Disk(Mutex::new(FaultyStorage::new(env)), true)
     }
 
     /// An empty bucket. The environment is that of a process that is never killed.
@@ -65,7 +71,7 @@ impl Backend {
     /// The factor by which operations are slower than on a disk.
     pub fn pace(&self) -> u32 {
         match self {
-            Backend::Disk(_) => 1,
+            Backend::Disk(..) => 1,
             Backend::Bucket(_) => BUCKET_PACE,
         }
     }
@@ -73,10 +79,17 @@ impl Backend {
     /// Opens it for a server.
     pub async fn open(&self, env: Env) -> Result<Opened, String> {
         match self {
-            Backend::Disk(disk) => Ok(Opened {
-                storage: disk.lock().clone(),
-                shared: None,
-            }),
+            Backend::Disk(disk, is_encrypted) => {
+                let disk = disk.lock().clone();
+                Ok(Opened {
+                    storage: if *is_encrypted {
+                        encrypted(disk, env).await?
+                    } else {
+                        disk
+                    },
+                    shared: None,
+                })
+            }
             Backend::Bucket(bucket) => {
                 let opened = ObjectStorage::open_client(Arc::new(bucket.clone()), PREFIX, env).await;
                 let objects = opened.map_err(|e| format!("the bucket: {e}"))?;
@@ -91,7 +104,7 @@ impl Backend {
     /// Stops all faults.
     pub fn calm(&self) {
         match self {
-            Backend::Disk(disk) => disk.lock().set_plan(FaultPlan::default()),
+            Backend::Disk(disk, _) => disk.lock().set_plan(FaultPlan::default()),
             Backend::Bucket(bucket) => bucket.set_network(Network::default()),
         }
     }
@@ -100,7 +113,7 @@ impl Backend {
     /// with latency would ever have to succeed.
     pub fn is_calm(&self) -> bool {
         match self {
-            Backend::Disk(disk) => disk.lock().plan().is_harmless(),
+            Backend::Disk(disk, _) => disk.lock().plan().is_harmless(),
             Backend::Bucket(bucket) => bucket.network().is_harmless(),
         }
     }
@@ -108,7 +121,7 @@ impl Backend {
     /// Chooses the faults from now on.
     pub async fn trouble(&self, env: &Env, steady_power: bool) {
         match self {
-            Backend::Disk(disk) => {
+            Backend::Disk(disk, _) => {
                 let disk = disk.lock().clone();
                 let mut plan = disk_faults(env, &disk).await;
                 if steady_power {
@@ -123,7 +136,7 @@ impl Backend {
 
     /// Ends the writing process, perhaps with a power loss.
     pub fn lose_process(&self, power_lost: bool) {
-        let Backend::Disk(disk) = self else { return };
+        let Backend::Disk(disk, _) = self else { return };
         let mut disk = disk.lock();
         if power_lost {
             disk.crash()
@@ -136,11 +149,14 @@ impl Backend {
     /// The findings of a check.
     pub async fn damage(&self, env: Env) -> Result<Vec<String>, String> {
         match self {
-            Backend::Disk(disk) => {
+            Backend::Disk(disk, is_encrypted) => {
                 let disk = disk.lock().clone();
                 let plan = disk.plan();
                 disk.set_plan(FaultPlan::default());
-                let found = damage(disk.clone()).await;
+                let found = match is_encrypted {
+                    true => damage(encrypted(disk.clone(), env).await?).await,
+                    false => damage(disk.clone()).await,
+                };
                 disk.set_plan(plan);
                 found
             }
@@ -161,7 +177,7 @@ impl Backend {
     /// Counts of the faults so far.
     pub fn happened(&self) -> Happened {
         match self {
-            Backend::Disk(disk) => {
+            Backend::Disk(disk, _) => {
                 let counts = disk.lock().counts();
                 Happened {
                     faults: counts.faults,
@@ -174,6 +190,28 @@ impl Backend {
             },
         }
     }
+}
+
+/// Keys from the seed.
+struct Seeded(Env);
+
+impl RandomBytes for Seeded {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), String> {
+        bytes.fill_with(|| self.0.random_u64() as u8);
+        Ok(())
+    }
+}
+
+/// The disk as a server with a key file sees it. Each process has another random sequence, and the same key file.
+async fn encrypted(disk: Arc<FaultyStorage>, env: Env) -> Result<Arc<dyn Storage>, String> {
+    let random = Arc::new(Seeded(env));
+    let keys = KeyFile::parse(&format!("k {}", "5a".repeat(32)), random.clone());
+    let keys = Arc::new(keys.map_err(|e| e.to_string())?);
+    let ring = KeyRing::open(disk.clone(), keys, random).await;
+    Ok(EncryptedStorage::of_root(
+        disk,
+        ring.map_err(|e| format!("the keys: {e}"))?,
+    ))
 }
 
 /// The findings of a check once nothing changes any more. A request of a dead server may still be under way and take

@@ -178,6 +178,16 @@ impl Cluster {
             0 => Backend::bucket(sim.process().env()),
             _ => Backend::disk(env.clone()),
         };
+        Self::on(backend, env, sim, planted)
+    }
+
+    /// A machine with an empty disk, which its servers encrypt.
+    pub fn encrypted(sim: Sim) -> Arc<Cluster> {
+        let env = sim.process().env();
+        Self::on(Backend::encrypted_disk(env.clone()), env, sim, None)
+    }
+
+    fn on(backend: Backend, env: Env, sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
         Arc::new(Cluster {
             // One in four: enough to find the faults of this mode. The other runs have more kinds of faults.
             steady_power: env.random_below(4) == 0 && !backend.is_shared(),

@@ -60,11 +60,20 @@ pub fn seeds_for(bug: PlantedBug) -> impl Iterator<Item = u64> {
 
 /// Runs one seed.
 pub fn run(plan: Plan) -> Verdict {
+    run_on(plan, |sim| Cluster::new(sim, plan.planted))
+}
+
+/// Runs one seed on an encrypted disk.
+pub fn run_encrypted(plan: Plan) -> Verdict {
+    run_on(plan, Cluster::encrypted)
+}
+
+fn run_on(plan: Plan, cluster: impl FnOnce(Sim) -> Arc<Cluster>) -> Verdict {
     let sim = Sim::new(plan.seed, STEPS_MAX);
     if plan.prints {
         sim.print_trace();
     }
-    let cluster = Cluster::new(sim.clone(), plan.planted);
+    let cluster = cluster(sim.clone());
     let workload = Workload::new(cluster.clone());
     let outcome = sim.run(live(cluster.clone(), workload.clone()));
     let mut violations = workload.violations();

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "planted-bugs")]
 use stele_sim::simulation::seeds_for;
-use stele_sim::simulation::{Plan, run};
+use stele_sim::simulation::{Plan, run, run_encrypted};
 
 fn plan(seed: u64) -> Plan {
     Plan {
@@ -52,6 +52,21 @@ fn some_seeds_pass() {
     // One seed may do little: a full disk refuses a lot.
     assert!(
         acknowledged > 2_000 && lives > 100,
+        "{acknowledged} writes, {lives} lives"
+    );
+}
+
+/// Power failures cut headers off and tear them, and interrupt the creation of keys.
+#[test]
+fn some_seeds_pass_on_an_encrypted_disk() {
+    let (mut acknowledged, mut lives) = (0, 0);
+    for seed in 0..12 {
+        let verdict = run_encrypted(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
+    }
+    assert!(
+        acknowledged > 1_000 && lives > 50,
         "{acknowledged} writes, {lives} lives"
     );
 }

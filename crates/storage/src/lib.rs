@@ -20,7 +20,7 @@
 //!   process. A reader that acts on such bytes first makes them durable.
 //!
 //! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written and synced bytes, torn
-//! writes, injected errors and latency. Object stores and HDFS are in crates of their own, `stele-objects` and
+//! writes, injected errors and latency. `stele-encryption` has one that encrypts the files of any other. Object stores and HDFS are in crates of their own, `stele-objects` and
 //! `stele-hdfs`, over [`remote`]. [`conformance`] is one test suite for all of them.
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use stele_types::ErrorKind;
+use stele_types::{ErrorKind, TableId};
 
 /// Result of a storage operation.
 pub type Result<T> = std::result::Result<T, StorageError>;
@@ -170,6 +170,12 @@ pub struct FileInfo {
 pub trait Storage: Send + Sync + 'static {
     /// Creates a new file for writing front to back. `AlreadyExists` when the path is taken.
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>>;
+
+    /// The same for a file with rows of one table. A storage that encrypts has a key for each table.
+    async fn create_of_table(&self, path: &str, table: TableId) -> Result<Box<dyn AppendFile>> {
+        let _ = table;
+        self.create(path).await
+    }
 
     /// Opens a file for reading. For a file still being written, reads see at least the bytes synced before the open.
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>>;

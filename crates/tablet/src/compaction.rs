@@ -135,7 +135,7 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
     let forgets_sequences = is_one_left && is_alone && !job.sources.iter().any(Source::is_memtable);
     let output = Output::new(
         env,
-        files,
+        (files, job.schema.id),
         job.write.clone(),
         job.file_bytes,
         forgets_sequences,

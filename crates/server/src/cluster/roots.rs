@@ -1,9 +1,11 @@
 //! The log roots of all servers, in an object store or in HDFS.
 
 use crate::data_dir::LogRoot;
+use crate::encryption::beside;
 use async_trait::async_trait;
 use std::sync::Arc;
 use stele_cluster::LogRoots;
+use stele_encryption::KeyRing;
 use stele_env::Env;
 use stele_hdfs::{HdfsMetrics, HdfsStorage};
 use stele_objects::{ObjectMetrics, ObjectStorage};
@@ -21,15 +23,18 @@ const LOG_PART_COST: u64 = 256 << 10;
 pub(super) struct RootsOfPlace {
     place: Place,
     env: Env,
+    /// The data keys of the cluster, which encrypt the logs, too.
+    keys: Option<Arc<KeyRing>>,
     /// That of this server: the first that was taken over.
     own: tokio::sync::OnceCell<LogRoot>,
 }
 
 impl RootsOfPlace {
-    pub(super) fn new(place: Place, env: Env) -> RootsOfPlace {
+    pub(super) fn new(place: Place, env: Env, keys: Option<Arc<KeyRing>>) -> RootsOfPlace {
         RootsOfPlace {
             place,
             env,
+            keys,
             own: tokio::sync::OnceCell::new(),
         }
     }
@@ -52,11 +57,12 @@ impl RootsOfPlace {
 impl SealedLogs for RootsOfPlace {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
         let root = log_root(server);
-        match &self.place {
-            Place::Objects(address) => Ok(ObjectStorage::look(&address.below(&root), self.env.clone()).await?),
-            Place::Hdfs(address) => Ok(HdfsStorage::look(&address.below(&root), self.env.clone()).await?),
-            Place::Folder(_) => Err(self.no_folder()),
-        }
+        let sealed: Arc<dyn Storage> = match &self.place {
+            Place::Objects(address) => ObjectStorage::look(&address.below(&root), self.env.clone()).await?,
+            Place::Hdfs(address) => HdfsStorage::look(&address.below(&root), self.env.clone()).await?,
+            Place::Folder(_) => return Err(self.no_folder()),
+        };
+        Ok(beside(sealed, self.keys.as_ref()))
     }
 }
 
@@ -76,6 +82,6 @@ impl LogRoots for RootsOfPlace {
             Place::Folder(_) => return Err(self.no_folder()),
         };
         let _ = self.own.set(log.clone());
-        Ok(log.storage())
+        Ok(beside(log.storage(), self.keys.as_ref()))
     }
 }

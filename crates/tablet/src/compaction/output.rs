@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_env::Env;
 use stele_sstable::{SstableWriter, WriteOptions};
-use stele_types::{CellKind, FileId, SeqNo, key};
+use stele_types::{CellKind, FileId, SeqNo, TableId, key};
 
 /// The value files that entries of a job's sources may refer to.
 #[derive(Clone, Default)]
@@ -53,6 +53,7 @@ struct Waiting {
 pub struct Output<'a> {
     env: &'a Env,
     files: &'a FileRegistry,
+    table: TableId,
     options: WriteOptions,
     file_bytes: u64,
     separate_bytes: usize,
@@ -79,7 +80,7 @@ impl<'a> Output<'a> {
     /// An output without files. One that forgets sequences stores all of them as 0.
     pub fn new(
         env: &'a Env,
-        files: &'a FileRegistry,
+        (files, table): (&'a FileRegistry, TableId),
         options: WriteOptions,
         file_bytes: u64,
         forgets_sequences: bool,
@@ -89,6 +90,7 @@ impl<'a> Output<'a> {
             env,
             separate_bytes: files.separate_bytes(),
             files,
+            table,
             options,
             file_bytes: file_bytes.max(1),
             forgets_sequences,
@@ -125,7 +127,7 @@ impl<'a> Output<'a> {
         let mut options = self.options.clone();
         options.file_id = self.files.allocate();
         let file = StoredFile::Sstable(options.file_id);
-        let created = self.files.storage().create(&file.path()).await;
+        let created = self.files.storage().create_of_table(&file.path(), self.table).await;
         let created = created.inspect_err(|_| self.files.discard(file))?;
         self.writer = Some(SstableWriter::new(created, options));
         Ok(())
@@ -271,7 +273,7 @@ impl<'a> Output<'a> {
         if self.values.is_none() {
             let id = self.files.allocate();
             let file = StoredFile::Values(id);
-            let created = self.files.storage().create(&file.path()).await;
+            let created = self.files.storage().create_of_table(&file.path(), self.table).await;
             let created = created.inspect_err(|_| self.files.discard(file))?;
             self.values = Some(ValueWriter::new(
                 created,

@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "storage",
     "objects",
     "hdfs",
+    "encryption",
     "hfile",
     "coord",
     "etcd",

@@ -406,7 +406,7 @@ pub(super) async fn join(
         keep_deleted: config.keep_deleted,
         checks_rights: true,
         forwarded: None,
-        destinations: crate::backup_destination::opener_of_cluster(env.clone()),
+        destinations: crate::backup_destination::opener_of_cluster(env.clone(), crate::encryption::Keys::default()),
     };
     let parts = server_parts(&config);
     stele_cluster::join(env, coord.clone(), storage, parts, options, &Metrics::new()).await

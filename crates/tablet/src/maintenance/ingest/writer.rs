@@ -121,7 +121,7 @@ impl<'a> LaneWriter<'a> {
         let file_bytes = options.file_bytes.unwrap_or_else(|| files.file_bytes());
         let write = write_options(&options, env);
         LaneWriter {
-            output: Output::new(env, files, write, file_bytes, false, Carried::default()),
+            output: Output::new(env, (files, schema.id), write, file_bytes, false, Carried::default()),
             sample: RowSample::default(),
             last: Vec::new(),
             row_len: 0,

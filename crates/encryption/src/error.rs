@@ -1,0 +1,57 @@
+//! Failures of encryption, and how the storage layer above sees them.
+
+use crate::service::KeyError;
+use stele_storage::StorageError;
+
+/// A failure with the keys of a data root.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EncryptionError {
+    /// The storage below failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A data key cannot be wrapped or unwrapped.
+    #[error("{path}: {error}")]
+    Key {
+        /// The file of the data key.
+        path: String,
+        /// The cause.
+        error: KeyError,
+    },
+    /// The file of a data key is damaged.
+    #[error("{path}: the file of a data key is damaged: {detail}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// Description of the damage.
+        detail: String,
+    },
+    /// A data key is gone.
+    #[error("{path}: the data key is missing, and the files that are encrypted with it cannot be read")]
+    Missing {
+        /// The beginning of its path.
+        path: String,
+    },
+}
+
+impl EncryptionError {
+    /// The failure of an operation on a file that needed the key.
+    pub(crate) fn into_storage(self) -> StorageError {
+        match self {
+            EncryptionError::Storage(error) => error,
+            EncryptionError::Damaged { path, .. } => StorageError::Lost {
+                path,
+                detail: "the file of a data key is damaged",
+            },
+            EncryptionError::Missing { path } => StorageError::Lost {
+                path,
+                detail: "the data key is missing",
+            },
+            // The key may be there with other settings, so the data are not lost.
+            EncryptionError::Key { path, error } => StorageError::Io {
+                path,
+                operation: "data key",
+                message: error.to_string(),
+            },
+        }
+    }
+}

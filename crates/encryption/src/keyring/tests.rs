@@ -1,0 +1,354 @@
+//! Keys are made, found, rotated and refused; the process ends at every change.
+
+use super::*;
+use crate::storage::tests::{key_file, now, write};
+use crate::{EncryptedStorage, SystemRandom};
+use async_trait::async_trait;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile};
+use stele_types::TableId;
+
+fn random() -> Arc<dyn RandomBytes> {
+    Arc::new(SystemRandom)
+}
+
+async fn open(below: Arc<dyn Storage>, keys: &str) -> Result<Arc<KeyRing>> {
+    KeyRing::open(below, key_file(keys), random()).await
+}
+
+/// All files below encryption, with their bytes.
+async fn files(below: &dyn Storage) -> Vec<(String, Bytes)> {
+    let mut files = Vec::new();
+    for file in below.list("").await.unwrap() {
+        files.push((file.path.clone(), below.read_all(&file.path).await.unwrap()));
+    }
+    files
+}
+
+async fn paths(below: &dyn Storage) -> Vec<String> {
+    files(below).await.into_iter().map(|(path, _)| path).collect()
+}
+
+fn encrypted(below: Arc<dyn Storage>, ring: Arc<KeyRing>) -> Arc<dyn Storage> {
+    EncryptedStorage::of_root(below, ring)
+}
+
+#[tokio::test]
+async fn a_root_and_each_table_have_a_key() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    assert!(
+        KeyRing::look(below.clone(), key_file("a"), random())
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "log/0/1.log", None).await;
+    write(&storage, "sst/1.sst", Some(7)).await;
+    write(&storage, "sst/2.sst", Some(8)).await;
+    write(&storage, "sst/3.sst", Some(7)).await;
+    let expected = [
+        "encryption/root-00000001.00000001",
+        "encryption/table-0000000000000007-00000001.00000001",
+        "encryption/table-0000000000000008-00000001.00000001",
+    ];
+    assert_eq!(paths(&*below).await[..3], expected);
+    let keys: Vec<KeyName> = [1, 2, 3]
+        .map(|n| format!("sst/{n}.sst"))
+        .iter()
+        .map(|path| {
+            let content = files_now(&below, path);
+            crate::FileHeader::decode(content.first_chunk().unwrap()).unwrap().key
+        })
+        .collect();
+    let of = |table| KeyName::Table(TableId(table));
+    assert_eq!(keys, [of(7), of(8), of(7)]);
+    // Another process finds them, and reads everything.
+    let again = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    for path in ["log/0/1.log", "sst/1.sst", "sst/2.sst", "sst/3.sst"] {
+        assert_eq!(again.read_all(path).await.unwrap(), format!("content of {path}"));
+    }
+}
+
+fn files_now(below: &Arc<dyn Storage>, path: &str) -> Bytes {
+    now(below.read_all(path)).unwrap()
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_changes_nothing() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    let before = files(&*below).await;
+    for (keys, why) in [
+        ("b", "\"a\", which is not among"),
+        ("!a", "does not unwrap it"),
+        ("b !a", "does not unwrap it"),
+    ] {
+        let error = open(below.clone(), keys).await.err().unwrap().to_string();
+        assert!(error.contains(why), "{keys}: {error}");
+        let looked = KeyRing::look(below.clone(), key_file(keys), random()).await;
+        assert!(looked.is_err(), "{keys}");
+    }
+    assert_eq!(files(&*below).await, before);
+}
+
+#[tokio::test]
+async fn keys_are_rotated_at_a_start() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    let rotated = encrypted(below.clone(), open(below.clone(), "b a").await.unwrap());
+    let left = paths(&*below).await;
+    assert_eq!(
+        left[..2],
+        [
+            "encryption/root-00000001.00000002",
+            "encryption/table-0000000000000007-00000001.00000002"
+        ]
+    );
+    assert_eq!(left.len(), 3);
+    // Both the server that rotated and one that runs on go on to write.
+    write(&rotated, "sst/2.sst", Some(7)).await;
+    let runs_on = encrypted(below.clone(), open(below.clone(), "b a").await.unwrap());
+    open(below.clone(), "c b a").await.unwrap();
+    write(&runs_on, "sst/3.sst", Some(7)).await;
+    open(below.clone(), "b c").await.unwrap();
+    for storage in [storage, rotated] {
+        assert_eq!(storage.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
+    }
+    // The former key is not needed any more, and does not suffice.
+    open(below.clone(), "b").await.unwrap();
+    open(below.clone(), "a").await.err().unwrap();
+    // A server that still has the former key first takes it back.
+    open(below.clone(), "a b").await.unwrap();
+    open(below, "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn damage_is_told_and_an_older_file_of_a_key_helps() {
+    let memory = MemoryStorage::new();
+    let below: Arc<dyn Storage> = memory.clone();
+    open(below.clone(), "a").await.unwrap();
+    let path = KeyName::Root.path(1);
+    let good = below.read_all(&path).await.unwrap();
+    below.delete(&path).await.unwrap();
+    let cut = good.slice(..good.len() - 1);
+    below.put_if_absent(&path, cut.clone()).await.unwrap();
+    let error = open(below.clone(), "a").await.err().unwrap().to_string();
+    assert!(error.contains(&path) && error.contains("checksum"), "{error}");
+    below.put_if_absent(&KeyName::Root.path(2), good).await.unwrap();
+    open(below.clone(), "a").await.unwrap();
+    // The lower file went, and a damaged higher one does no harm.
+    assert_eq!(paths(&*below).await, [KeyName::Root.path(2)]);
+    below.put_if_absent(&KeyName::Root.path(3), cut).await.unwrap();
+    open(below.clone(), "a").await.unwrap();
+    open(below.clone(), "b a").await.unwrap();
+    assert_eq!(paths(&*below).await, [KeyName::Root.path(4)]);
+}
+
+#[tokio::test]
+async fn keys_without_that_of_the_root_and_strange_files_are_refused() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    below.put_if_absent("encryption/notes", Bytes::new()).await.unwrap();
+    let error = open(below.clone(), "a").await.err().unwrap().to_string();
+    assert!(error.contains("encryption/notes"), "{error}");
+    below.delete("encryption/notes").await.unwrap();
+    // The key of a table of another root.
+    let other: Arc<dyn Storage> = MemoryStorage::new();
+    let of_table = KeyName::Table(TableId(7));
+    let in_other = encrypted(other.clone(), open(other.clone(), "a").await.unwrap());
+    write(&in_other, "sst/1.sst", Some(7)).await;
+    let ours = below.read_all(&of_table.path(1)).await.unwrap();
+    below.delete(&of_table.path(1)).await.unwrap();
+    let theirs = other.read_all(&of_table.path(1)).await.unwrap();
+    below.put_if_absent(&of_table.path(1), theirs).await.unwrap();
+    let error = open(below.clone(), "a").await.err().unwrap().to_string();
+    assert!(error.contains("another data root"), "{error}");
+    below.delete(&of_table.path(1)).await.unwrap();
+    below.put_if_absent(&of_table.path(1), ours).await.unwrap();
+    open(below.clone(), "a").await.unwrap();
+    below.delete(&KeyName::Root.path(1)).await.unwrap();
+    let error = open(below, "a").await.err().unwrap().to_string();
+    assert!(error.contains("root-00000001") && error.contains("missing"), "{error}");
+}
+
+#[tokio::test]
+async fn servers_that_share_a_root_have_the_same_keys() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let rings = futures::future::join_all((0..5).map(|_| open(below.clone(), "a"))).await;
+    let servers: Vec<Arc<dyn Storage>> = rings
+        .into_iter()
+        .map(|ring| encrypted(below.clone(), ring.unwrap()))
+        .collect();
+    let names: Vec<String> = (0..5).map(|n| format!("sst/{n}.sst")).collect();
+    futures::future::join_all(
+        servers
+            .iter()
+            .zip(&names)
+            .map(|(server, path)| write(server, path, Some(3))),
+    )
+    .await;
+    for (server, path) in servers
+        .iter()
+        .flat_map(|server| names.iter().map(move |path| (server, path)))
+    {
+        assert_eq!(server.read_all(path).await.unwrap(), format!("content of {path}"));
+    }
+    assert_eq!(below.list(DIRECTORY).await.unwrap().len(), 2);
+    // All rotate at the same time, one of them backwards.
+    let starts = ["b a", "b a", "a b", "b a"].map(|keys| open(below.clone(), keys));
+    futures::future::join_all(starts)
+        .await
+        .into_iter()
+        .for_each(|ring| drop(ring.unwrap()));
+    let again = encrypted(below.clone(), open(below.clone(), "a b").await.unwrap());
+    assert_eq!(again.read_all("sst/0.sst").await.unwrap(), "content of sst/0.sst");
+}
+
+/// Ends at a change: from then on everything fails. The change itself is made, or not.
+struct Ending {
+    below: Arc<dyn Storage>,
+    left: AtomicU64,
+    is_made: bool,
+}
+
+impl Ending {
+    fn over() -> StorageError {
+        StorageError::Io {
+            path: String::new(),
+            operation: "change",
+            message: "the process has ended".to_owned(),
+        }
+    }
+
+    /// Counts a change: whether it is made, and whether it is answered.
+    fn change(&self) -> (bool, bool) {
+        let before = self.left.load(Ordering::Relaxed);
+        self.left.store(before.saturating_sub(1), Ordering::Relaxed);
+        (before > 1 || before == 1 && self.is_made, before > 1)
+    }
+
+    fn alive(&self) -> stele_storage::Result<()> {
+        match self.left.load(Ordering::Relaxed) {
+            0 => Err(Ending::over()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for Ending {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        let (is_made, is_answered) = self.change();
+        let made = if is_made {
+            self.below.create(path).await
+        } else {
+            Err(Ending::over())
+        };
+        if is_answered { made } else { Err(Ending::over()) }
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.alive()?;
+        self.below.open(path).await
+    }
+
+    async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.alive()?;
+        self.below.open_known(path, len, first).await
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        let (is_made, is_answered) = self.change();
+        let made = if is_made {
+            self.below.put_if_absent(path, content).await
+        } else {
+            Ok(())
+        };
+        if is_answered { made } else { Err(Ending::over()) }
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.alive()?;
+        self.below.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        let (is_made, is_answered) = self.change();
+        let made = if is_made { self.below.delete(path).await } else { Ok(()) };
+        if is_answered { made } else { Err(Ending::over()) }
+    }
+
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.alive()?;
+        self.below.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.below.free_bytes().await
+    }
+}
+
+/// A first start, the first files of two tables, two rotations. Stops at the first error.
+async fn life(below: Arc<dyn Storage>) -> std::result::Result<(), String> {
+    for (number, keys) in ["a", "b a", "c b a"].into_iter().enumerate() {
+        let ring = open(below.clone(), keys).await.map_err(|error| error.to_string())?;
+        let storage = encrypted(below.clone(), ring);
+        for table in 0..2 {
+            let path = format!("sst/{number}-{table}.sst");
+            let created = storage.create_of_table(&path, TableId(table)).await;
+            let mut file = created.map_err(|error| error.to_string())?;
+            let content = Bytes::from(format!("content of {path}"));
+            file.append(&[content]).await.map_err(|error| error.to_string())?;
+            file.sync().await.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Wherever the process ends, the next one reads every file that was finished.
+#[tokio::test]
+async fn an_end_at_any_change_loses_no_key() {
+    let mut ends = 0;
+    for is_made in [false, true] {
+        for left in 1.. {
+            let below: Arc<dyn Storage> = MemoryStorage::new();
+            let ending = Arc::new(Ending {
+                below: below.clone(),
+                left: AtomicU64::new(left),
+                is_made,
+            });
+            let lived = life(ending).await;
+            let is_over = lived.is_ok();
+            assert!(ends < 200, "it never succeeds: {lived:?}");
+            ends += 1;
+            for keys in ["c b a", "c"] {
+                let ring = open(below.clone(), keys).await.unwrap();
+                let storage = encrypted(below.clone(), ring);
+                for file in storage
+                    .list("sst/")
+                    .await
+                    .unwrap()
+                    .into_iter()
+                    .filter(|file| file.len > 0)
+                {
+                    let content = storage.read_all(&file.path).await.unwrap();
+                    assert_eq!(content, format!("content of {}", file.path), "end at {left}");
+                    assert_eq!(content.len() as u64, file.len);
+                }
+                let keys = below.list(DIRECTORY).await.unwrap().len();
+                assert!(keys <= 3, "one file of each key is left, not {keys}");
+            }
+            if is_over {
+                break;
+            }
+        }
+    }
+    // Six files, three keys, and two rotations of three keys, each a put and a deletion.
+    assert_eq!(ends, 2 * (6 + 3 + 2 * 3 * 2 + 1));
+}
