@@ -53,6 +53,9 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     if let Some(text) = stele_backup::format::inspect(&shown, &content) {
         return Ok(text?);
     }
+    if let Some(text) = stele_backup::archive::format::inspect(&shown, &content) {
+        return Ok(text?);
+    }
     if let Some(text) = chunk::inspect(name, &content) {
         return Ok(text);
     }
