@@ -91,6 +91,38 @@ async fn too_much_log_is_a_gap_and_stops_no_write() {
     moments.check(&world).await;
 }
 
+/// The server dies after it gave up log and before the archive says so. The next one knows.
+#[tokio::test]
+async fn a_gap_outlives_the_process_that_made_it() {
+    let root: Arc<dyn Storage> = MemoryStorage::new();
+    let backups: Arc<dyn Storage> = MemoryStorage::new();
+    let archive: Arc<dyn Storage> = MemoryStorage::new();
+    let (reach, process) = (Life::of(u64::MAX), Life::of(u64::MAX));
+    let (reached, mortal) = (Mortal::over(&archive, &reach), Mortal::over(&root, &process));
+    let node = try_start_archiving(&mortal, &backups, Some((&reached, 100_000)))
+        .await
+        .unwrap();
+    node.make_table("t").await;
+    node.archive().await;
+    node.done("b", create()).await;
+    reach.end();
+    node.write("t", 0..200, 1).await;
+    assert!(node.archiver.as_ref().unwrap().round().await.is_err());
+    process.end();
+    let (life, node) = run(&root, &backups, &archive).await;
+    node.write("t", 0..10, 2).await;
+    let behind = node.moment().await;
+    node.archive().await;
+    let world = World {
+        root,
+        backups,
+        archive,
+        life,
+        node,
+    };
+    world.refusal(behind).await;
+}
+
 /// A server that ran without archiving its log leaves a gap, although its log has gone.
 #[tokio::test]
 async fn a_run_without_the_archive_is_a_gap() {
