@@ -42,7 +42,7 @@ pub struct BeginBackupWorkRequest {
     /// The name of the backup.
     #[prost(string, tag = "2")]
     pub backup: String,
-    /// 1 create, 2 restore, 3 verify, 4 delete.
+    /// 1 create, 2 restore, 3 verify, 4 delete, 5 prune the archive of the log.
     #[prost(uint32, tag = "3")]
     pub task: u32,
     /// Create: of these, `projects/P/instances/I/tables/T`; none for all. Restore: only of this one, if any.
@@ -60,6 +60,13 @@ pub struct BeginBackupWorkRequest {
     /// Create: notes digests of the rows. Verify: compares with those.
     #[prost(bool, tag = "8")]
     pub digests: bool,
+    /// Restore: microseconds since 1970 of the moment whose rows the tables get; 0 for that of the backup. Without a backup it is
+    /// the newest one from which the moment can be reached.
+    #[prost(int64, tag = "9")]
+    pub at_micros: i64,
+    /// Restore to a moment, and prune: the archive of the log; absent for that of the server's own.
+    #[prost(message, optional, tag = "10")]
+    pub archive: Option<BackupDestination>,
 }
 
 /// Asks how far a work is; the response is a [`BackupWork`].
@@ -131,6 +138,9 @@ pub struct ListDestinationRequest {
     /// Where.
     #[prost(message, optional, tag = "1")]
     pub destination: Option<BackupDestination>,
+    /// The archive of the log; absent for that of the server's own.
+    #[prost(message, optional, tag = "2")]
+    pub archive: Option<BackupDestination>,
 }
 
 /// The backups at a destination, oldest first.
@@ -139,6 +149,20 @@ pub struct ListDestinationResponse {
     /// The backups.
     #[prost(message, repeated, tag = "1")]
     pub backups: Vec<DestinationBackup>,
+    /// Times in which moments can be restored.
+    #[prost(message, repeated, tag = "2")]
+    pub restorable: Vec<RestorableTime>,
+}
+
+/// A time in which every moment can be restored.
+#[derive(Clone, PartialEq, Message)]
+pub struct RestorableTime {
+    /// Microseconds since 1970 of the first moment.
+    #[prost(int64, tag = "1")]
+    pub from_micros: i64,
+    /// The same of the last moment.
+    #[prost(int64, tag = "2")]
+    pub to_micros: i64,
 }
 
 /// A backup at a destination.

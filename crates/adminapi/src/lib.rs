@@ -21,7 +21,7 @@ pub use access::{
 pub use backups::{
     BEGIN_BACKUP_WORK_PATH, BackupDestination, BackupWork, BeginBackupWorkRequest, CANCEL_BACKUP_WORK_PATH,
     CancelBackupWorkRequest, DestinationBackup, DestinationOption, GET_BACKUP_WORK_PATH, GetBackupWorkRequest,
-    LIST_BACKUPS_PATH, ListDestinationRequest, ListDestinationResponse,
+    LIST_BACKUPS_PATH, ListDestinationRequest, ListDestinationResponse, RestorableTime,
 };
 pub use cluster::{
     ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,

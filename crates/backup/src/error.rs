@@ -36,6 +36,26 @@ pub enum BackupError {
         /// The damage.
         detail: String,
     },
+    /// The storage of the archive of logs failed.
+    #[error("archive: {0}")]
+    Archive(StorageError),
+    /// A document of the archive is damaged, or of a later version.
+    #[error("archive: {0}")]
+    ArchiveDocument(TabletError),
+    /// A file of the archive is damaged or missing.
+    #[error("archive: {path}: {detail}")]
+    ArchiveDamaged {
+        /// Which file.
+        path: String,
+        /// The damage.
+        detail: String,
+    },
+    /// A moment cannot be restored.
+    #[error("{0}")]
+    Moment(String),
+    /// Another server archives its log there.
+    #[error("archive: another server (epoch {0}) archives its log there")]
+    OtherArchiver(u32),
     /// There is no backup of this name.
     #[error("there is no backup {0} at the destination")]
     NoBackup(String),
@@ -86,12 +106,15 @@ impl BackupError {
     /// The class of the failure for a caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            BackupError::Destination(error) | BackupError::Data(error) => error.kind(),
-            BackupError::Tablet(error) | BackupError::Document(error) => error.kind(),
+            BackupError::Destination(error) | BackupError::Data(error) | BackupError::Archive(error) => error.kind(),
+            BackupError::Tablet(error) | BackupError::Document(error) | BackupError::ArchiveDocument(error) => {
+                error.kind()
+            }
             BackupError::Sstable(error) => error.kind(),
-            BackupError::Damaged { .. } => ErrorKind::Corruption,
+            BackupError::Damaged { .. } | BackupError::ArchiveDamaged { .. } => ErrorKind::Corruption,
             BackupError::NoBackup(_) | BackupError::NoTable { .. } => ErrorKind::NotFound,
             BackupError::Exists(_) => ErrorKind::AlreadyExists,
+            BackupError::Moment(_) | BackupError::OtherArchiver(_) => ErrorKind::FailedPrecondition,
             BackupError::Unfinished(_) | BackupError::NoDigests(_) | BackupError::OfAnother(_) => {
                 ErrorKind::FailedPrecondition
             }

@@ -7,9 +7,10 @@
 //! out. An *attempt* is a work that makes a backup, perhaps not to its end. A *root* is a data root, which files have their numbers in.
 //!
 //! Modules, from the bottom up: [`format`], [`paths`]: bytes and names. [`destination`]: the state and the documents. [`work`]:
-//! progress and rate. [`copy`]: one file. `copying`: all files of a backup. `digest`: the rows of a table. [`create`], [`restore`], [`verify`], [`delete`]: the works. [`works`]: runs them.
+//! progress and rate. `places`: storages in use. [`archive`]: the log of a server. [`copy`]: one file. `copying`: all files of a backup. `digest`: the rows of a table. [`create`], [`restore`], [`verify`], [`delete`]: the works. [`works`]: runs them.
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod copy;
 mod copying;
 pub mod create;
@@ -19,15 +20,18 @@ mod digest;
 mod error;
 pub mod format;
 pub mod paths;
+mod places;
 pub mod restore;
+mod restore_at;
 mod root;
 pub mod verify;
 pub mod work;
 mod works;
 
 pub use error::{BackupError, Result};
+pub use places::{OpenDestination, Places};
 pub use root::{Barrier, DataRoot};
-pub use works::{Backups, OpenDestination};
+pub use works::{Archives, Backups};
 
 #[cfg(test)]
 mod tests;

@@ -15,13 +15,14 @@ use crate::copy;
 use crate::destination::{Destination, damaged};
 use crate::error::{BackupError, Result};
 use crate::format::{ListedFile, Record, TableOf};
+use crate::restore_at::{self, Moment, Plan};
 use crate::root::DataRoot;
 use crate::work::Work;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, SnapshotEntry};
-use stele_client::{SnapshotName, TableAdmin};
+use stele_client::{SnapshotName, TableAdmin, TableUpdate};
 use stele_tablet::manifest::FileRef;
 use stele_tablet::{ImportJob, Manifest, StoredFile};
 use stele_types::{FileId, SnapshotId, TableName, TableSchema};
@@ -56,15 +57,54 @@ pub async fn restore(
     let attempt = Destination::complete(&destination.state().await?, name)?.attempt();
     let record = destination.record(attempt).await?;
     let wanted = wanted(&record, table, target)?;
+    restore_tables(root, destination, &record, wanted, None, work).await
+}
+
+/// The same as of a moment after the backup. Without a name it is the newest backup from which the moment can be restored.
+pub async fn restore_to(
+    root: &DataRoot,
+    destination: &Destination,
+    name: Option<&str>,
+    (table, target): (Option<&TableName>, Option<&TableName>),
+    moment: &Moment<'_>,
+    work: &Arc<Work>,
+) -> Result<Vec<TableName>> {
+    let plan = restore_at::plan(destination, moment, name, table, work).await?;
+    let mut wanted = wanted(&plan.record, table, target)?;
+    wanted.retain(|table| plan.has(table.index));
+    for table in &mut wanted {
+        table.schema = plan.schema_over(table.index, &table.schema);
+        // Restores to several moments have snapshots of their own.
+        table.snapshot.name = format!("{}-{:x}", table.snapshot.name, moment.at);
+    }
+    let record = plan.record.clone();
+    restore_tables(root, destination, &record, wanted, Some((&plan, moment)), work).await
+}
+
+async fn restore_tables(
+    root: &DataRoot,
+    destination: &Destination,
+    record: &Record,
+    wanted: Vec<Wanted>,
+    to: Option<(&Plan, &Moment<'_>)>,
+    work: &Arc<Work>,
+) -> Result<Vec<TableName>> {
+    let attempt = record.attempt();
     let mut todo = Vec::new();
     let mut snapshots = Vec::new();
     for table in wanted {
         snapshots.push(table.snapshot.clone());
-        if !is_restored(root, &table)? {
-            todo.push(table);
+        match is_restored(root, &table, to.is_some())? {
+            Made::No => todo.push(table),
+            Made::Partly => {
+                // Disabled, so nobody has seen it.
+                root.master().delete_table(&table.target).await?;
+                todo.push(table);
+            }
+            Made::Yes => {}
         }
     }
-    let listed = lists(destination, &record).await?;
+    let listed = lists(destination, record).await?;
     let mut importing = Importing {
         root,
         destination,
@@ -89,10 +129,15 @@ pub async fn restore(
         }
     }
     work.begin("making tables")?;
-    for table in &todo {
-        root.master()
-            .clone_snapshot(&table.snapshot, &table.target, None)
-            .await?;
+    match to {
+        None => {
+            for table in &todo {
+                root.master()
+                    .clone_snapshot(&table.snapshot, &table.target, None)
+                    .await?;
+            }
+        }
+        Some((plan, moment)) => follow(root, destination, (plan, moment), &todo, work).await?,
     }
     root.tell_all().await;
     // Those of tables that an earlier attempt has made, too.
@@ -100,6 +145,31 @@ pub async fn restore(
         root.master().delete_snapshot(snapshot).await?;
     }
     Ok(todo.into_iter().map(|table| table.target).collect())
+}
+
+/// Makes disabled tables, writes the log into them, and enables them.
+async fn follow(
+    root: &DataRoot,
+    destination: &Destination,
+    (plan, moment): (&Plan, &Moment<'_>),
+    todo: &[Wanted],
+    work: &Arc<Work>,
+) -> Result<()> {
+    for table in todo {
+        root.master().clone_disabled(&table.snapshot, &table.target).await?;
+    }
+    let targets = todo.iter().map(|table| (table.index, table.target.clone())).collect();
+    plan.replay(root, destination, moment, &targets, work).await?;
+    work.begin("enabling tables")?;
+    for table in todo {
+        root.master().flush(&table.target, None).await?;
+        let enabled = TableUpdate {
+            enabled: Some(true),
+            ..TableUpdate::default()
+        };
+        root.master().update_table(&table.target, enabled).await?;
+    }
+    Ok(())
 }
 
 fn wanted(record: &Record, only: Option<&TableName>, target: Option<&TableName>) -> Result<Vec<Wanted>> {
@@ -137,17 +207,28 @@ fn wanted(record: &Record, only: Option<&TableName>, target: Option<&TableName>)
     }
 }
 
+/// How far an interrupted restore has come with a table.
+enum Made {
+    No,
+    /// It is there, and lacks a part of the log.
+    Partly,
+    Yes,
+}
+
 /// Whether an interrupted restore has made the table. Fails if another table has the name.
-fn is_restored(root: &DataRoot, wanted: &Wanted) -> Result<bool> {
+fn is_restored(root: &DataRoot, wanted: &Wanted, to_moment: bool) -> Result<Made> {
     let Ok(there) = root.catalog().table(&wanted.target) else {
-        return Ok(false);
+        return Ok(Made::No);
     };
     // Numbers ascend, so a table with a higher one was made after the snapshot.
     let imported = root
         .catalog()
         .snapshot(&wanted.snapshot.namespace, &wanted.snapshot.name);
     match imported {
-        Ok(imported) if there.schema.id.0 > imported.id.0 => Ok(true),
+        Ok(imported) if there.schema.id.0 > imported.id.0 => match to_moment && !there.schema.enabled {
+            true => Ok(Made::Partly),
+            false => Ok(Made::Yes),
+        },
         _ => Err(CatalogError::TableExists(wanted.target.clone()).into()),
     }
 }

@@ -54,6 +54,11 @@ impl DataRoot {
         }
     }
 
+    /// Whether several servers share it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.barrier.is_some()
+    }
+
     pub(crate) fn env(&self) -> &Env {
         &self.env
     }

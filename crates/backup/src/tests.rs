@@ -4,6 +4,7 @@ mod crashes;
 mod deletion;
 mod digests;
 mod node;
+mod point_in_time;
 mod round_trip;
 mod state;
 mod stopping;

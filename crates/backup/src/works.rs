@@ -3,25 +3,27 @@
 //! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that
 //! ordered it is gone. It ends early when it is called off. In a cluster the leader does the works. With its term they end.
 
+use crate::archive::Archive;
+use crate::archive::prune::prune;
 use crate::create::{create, delete_snapshots};
 use crate::delete::delete;
 use crate::destination::Destination;
 use crate::error::{BackupError, Result};
 use crate::format::Entry;
-use crate::restore::restore;
+use crate::places::{OpenDestination, Places};
+use crate::restore::{restore, restore_to};
+use crate::restore_at::{Moment, restorable};
 use crate::root::DataRoot;
 use crate::verify::verify;
 use crate::work::Work;
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use stele_client::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupTask, BackupWork, ServiceError,
     ServiceResult,
 };
-use stele_storage::Storage;
 use stele_types::{ErrorKind, TableName};
 
 /// Ended works whose outcomes are kept.
@@ -31,17 +33,20 @@ const TERM_SHIFT: u32 = 20;
 /// Most tables that a list of backups shows, over all of them.
 const SHOWN_TABLES_MAX: usize = 10_000;
 
-/// Opens the storage of a destination. It may be made if the flag is set.
-pub type OpenDestination =
-    Arc<dyn Fn(BackupDestination, bool) -> BoxFuture<'static, ServiceResult<Arc<dyn Storage>>> + Send + Sync>;
+/// Archives that works read.
+pub struct Archives {
+    /// Opens them.
+    pub places: Arc<Places>,
+    /// The one of an order that names none: that of the server's own log.
+    pub own: Option<BackupDestination>,
+}
 
 /// Backups of a server.
 pub struct Backups {
     root: Arc<DataRoot>,
-    open: OpenDestination,
+    places: Arc<Places>,
     works: Mutex<Works>,
-    /// Destinations that are in use here, by address and options: a folder cannot be opened twice.
-    opened: tokio::sync::Mutex<Vec<(BackupDestination, Weak<dyn Storage>)>>,
+    archives: OnceLock<Archives>,
     this: Weak<Backups>,
 }
 
@@ -72,11 +77,17 @@ impl Backups {
         };
         Arc::new_cyclic(|this| Backups {
             root: Arc::new(root),
-            open,
+            places: Places::new(open),
             works: Mutex::new(works),
-            opened: tokio::sync::Mutex::default(),
+            archives: OnceLock::new(),
             this: this.clone(),
         })
+    }
+
+    /// Has works read archives of logs.
+    pub fn with_archives(self: Arc<Self>, archives: Archives) -> Arc<Self> {
+        let _ = self.archives.set(archives);
+        self
     }
 
     /// Calls off the work that runs, and begins none any more.
@@ -89,19 +100,29 @@ impl Backups {
     }
 
     async fn destination(&self, destination: BackupDestination, make: bool) -> Result<Destination> {
-        let mut opened = self.opened.lock().await;
-        opened.retain(|(_, storage)| storage.strong_count() > 0);
-        let found = opened.iter().find(|(at, _)| *at == destination);
-        let storage = match found.and_then(|(_, storage)| storage.upgrade()) {
-            Some(storage) => storage,
-            None => {
-                let storage = (self.open)(destination.clone(), make).await?;
-                opened.push((destination, Arc::downgrade(&storage)));
-                storage
-            }
-        };
-        drop(opened);
+        let storage = self.places.open(destination, make).await?;
         Destination::open(storage, make).await
+    }
+
+    /// The archive that an order names, or that of the server's own log; `None` if there is neither.
+    async fn archive(&self, named: Option<BackupDestination>) -> Result<Option<Archive>> {
+        let Some(archives) = self.archives.get() else {
+            return Ok(None);
+        };
+        let Some(place) = named.or_else(|| archives.own.clone()) else {
+            return Ok(None);
+        };
+        Archive::open(archives.places.open(place, false).await?, false)
+            .await
+            .map(Some)
+    }
+
+    async fn archive_of(&self, named: Option<BackupDestination>) -> Result<Archive> {
+        let archive = self.archive(named).await?;
+        archive.ok_or_else(|| {
+            let message = "no archive of the log is named, and the server archives its own log nowhere";
+            BackupError::Invalid(message.to_owned())
+        })
     }
 
     /// Does a work to its end.
@@ -120,13 +141,31 @@ impl Backups {
                     let message = "a name for one table was given, and no table of the backup";
                     return Err(BackupError::Invalid(message.to_owned()));
                 }
-                let tables = restore(&self.root, &destination, &order.backup, names, work).await?;
+                let tables = match order.at {
+                    None => restore(&self.root, &destination, &order.backup, names, work).await?,
+                    Some(at) => {
+                        if self.root.is_shared() {
+                            let message =
+                                "servers of a cluster do not restore to a moment: restore into a single server";
+                            return Err(BackupError::Invalid(message.to_owned()));
+                        }
+                        let archive = &self.archive_of(order.archive).await?;
+                        let name = Some(&order.backup[..]).filter(|name| !name.is_empty());
+                        let moment = Moment { at, archive };
+                        restore_to(&self.root, &destination, name, names, &moment, work).await?
+                    }
+                };
                 Ok(BackupOutcome {
                     tables,
                     ..BackupOutcome::default()
                 })
             }
             BackupTask::Verify => verify(&destination, &order.backup, order.digests, work).await,
+            BackupTask::Prune => {
+                let archive = self.archive_of(order.archive).await?;
+                prune(&archive, &destination, work).await?;
+                Ok(BackupOutcome::default())
+            }
             BackupTask::Delete => {
                 // Snapshots that a creation has left go first: the name is not known any more afterwards.
                 let state = destination.state().await?;
@@ -213,6 +252,18 @@ impl BackupAdmin for Backups {
             return Ok(());
         }
         self.work(number).map(drop)
+    }
+
+    async fn restorable(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>> {
+        let Some(archive) = self.archive(archive).await? else {
+            return Ok(Vec::new());
+        };
+        let destination = self.destination(destination, false).await?;
+        Ok(restorable(&destination, &archive).await?)
     }
 
     async fn list(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>> {

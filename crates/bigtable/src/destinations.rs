@@ -52,12 +52,27 @@ pub(crate) async fn list_backups(
     call: &Call,
     request: pb::ListDestinationRequest,
 ) -> Result<pb::ListDestinationResponse, Status> {
-    let found = context.admin.list_backups(destination(request.destination)?).await;
-    let found = found.map_err(status)?;
+    let at = destination(request.destination)?;
+    let found = context.admin.list_backups(at.clone()).await.map_err(status)?;
+    let archive = request.archive.map(|archive| destination(Some(archive))).transpose()?;
+    let is_named = archive.is_some();
+    let restorable = match context.admin.restorable_times(at, archive).await {
+        Ok(times) => times,
+        // The list is wanted all the same while an archive cannot be reached.
+        Err(_) if !is_named => Vec::new(),
+        Err(error) => return Err(status(error)),
+    };
     let entries = found.iter().map(|backup| 1 + backup.tables.len()).sum::<usize>();
     call.charge(entries.saturating_mul(ENTRY_BYTES))?;
     Ok(pb::ListDestinationResponse {
         backups: found.into_iter().map(backup).collect(),
+        restorable: restorable
+            .into_iter()
+            .map(|(from_micros, to_micros)| pb::RestorableTime {
+                from_micros,
+                to_micros: to_micros - 1,
+            })
+            .collect(),
     })
 }
 
@@ -99,6 +114,7 @@ fn order(request: pb::BeginBackupWorkRequest) -> Result<BackupOrder, Status> {
         },
         3 => BackupTask::Verify,
         4 => BackupTask::Delete,
+        5 => BackupTask::Prune,
         other => return Err(invalid(format!("task {other}"))),
     };
     Ok(BackupOrder {
@@ -108,6 +124,8 @@ fn order(request: pb::BeginBackupWorkRequest) -> Result<BackupOrder, Status> {
         bytes_per_second: Some(request.bytes_per_second).filter(|rate| *rate > 0),
         parallel: request.parallel,
         digests: request.digests,
+        at: Some(request.at_micros).filter(|at| *at > 0 && is_restore),
+        archive: request.archive.map(|archive| destination(Some(archive))).transpose()?,
     })
 }
 

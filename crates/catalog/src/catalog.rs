@@ -18,8 +18,8 @@ use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use stele_assignment::Assignment;
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{AccessRule, Resource, RowRange, TableId, TableName, TableSchema, TabletId};
@@ -60,7 +60,12 @@ struct Shown {
     version: AtomicU64,
     /// In a cluster; otherwise this process alone changes the records, and its view with them.
     following: Option<Following>,
+    /// Told of every change of the view, under its lock.
+    observer: OnceLock<ViewObserver>,
 }
+
+/// Told of a change: the view before and after it. It must be quick.
+pub type ViewObserver = Arc<dyn Fn(&CatalogView, &CatalogView) + Send + Sync>;
 
 impl Shown {
     fn new(view: CatalogView, following: Option<Following>) -> Arc<Shown> {
@@ -68,6 +73,7 @@ impl Shown {
             view: RwLock::new(Arc::new(view)),
             version: AtomicU64::new(1),
             following,
+            observer: OnceLock::new(),
         })
     }
 }
@@ -138,6 +144,14 @@ impl Catalog {
     /// The catalog now.
     pub fn view(&self) -> Arc<CatalogView> {
         self.shown.view.read().clone()
+    }
+
+    /// Has an observer told of every change from now on, before the change is reported to anybody; the view that it begins
+    /// with. There is one observer at most: a second one is not told.
+    pub fn observe(&self, observer: ViewObserver) -> Arc<CatalogView> {
+        let view = self.shown.view.write();
+        let _ = self.shown.observer.set(observer);
+        view.clone()
     }
 
     /// The table of this name.
@@ -579,6 +593,9 @@ impl Catalog {
         let mut view = self.shown.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
+        if let Some(observer) = self.shown.observer.get() {
+            observer(&view, &next);
+        }
         *view = Arc::new(next);
         // Behind the view: a reader of the old number may find the new view, but not the reverse.
         self.shown.version.fetch_add(1, Ordering::Release);

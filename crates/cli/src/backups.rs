@@ -1,4 +1,4 @@
-//! `backup create`, `list`, `restore`, `verify` and `delete`.
+//! `backup create`, `list`, `restore`, `verify`, `delete` and `prune`.
 //!
 //! The server does the work; a command orders it and shows how far it is. When the server was started in between, the command
 //! orders the same again, and the server continues where it was.
@@ -14,7 +14,9 @@ use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
-use stele_adminapi::{BackupDestination, BackupWork, BeginBackupWorkRequest, DestinationBackup, DestinationOption};
+use stele_adminapi::{
+    BackupDestination, BackupWork, BeginBackupWorkRequest, DestinationBackup, DestinationOption, RestorableTime,
+};
 use tonic::Code;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -27,6 +29,7 @@ const CREATE: u32 = 1;
 const RESTORE: u32 = 2;
 const VERIFY: u32 = 3;
 const DELETE: u32 = 4;
+const PRUNE: u32 = 5;
 
 /// Arguments of `backup`.
 #[derive(Args, Clone, Debug)]
@@ -48,6 +51,8 @@ enum BackupCommand {
     Verify(VerifyArgs),
     /// Delete a backup, and files that no other backup needs
     Delete(DeleteArgs),
+    /// Delete the parts of an archive of the log that no backup at a destination needs
+    Prune(PruneArgs),
 }
 
 /// Where backups are.
@@ -59,6 +64,28 @@ struct DestinationArgs {
     /// are a safer place for secrets
     #[arg(long = "option", value_name = "KEY=VALUE")]
     options: Vec<String>,
+}
+
+/// The archive of the log.
+#[derive(Args, Clone, Debug, Default)]
+struct ArchiveArgs {
+    /// Archive of the log: a folder of the server or a URL, as of --archive-log of the server that wrote it [default: that of the
+    /// server itself]
+    #[arg(long, value_name = "DIR|URL")]
+    archive: Option<String>,
+    /// Setting of the object store or of HDFS of the archive; may be repeated
+    #[arg(long = "archive-option", value_name = "KEY=VALUE", requires = "archive")]
+    archive_options: Vec<String>,
+}
+
+impl ArchiveArgs {
+    fn place(&self) -> Result<Option<BackupDestination>> {
+        let place = self.archive.as_ref().map(|archive| DestinationArgs {
+            destination: archive.clone(),
+            options: self.archive_options.clone(),
+        });
+        place.as_ref().map(destination).transpose()
+    }
 }
 
 /// How a work is done.
@@ -96,6 +123,8 @@ struct ListArgs {
     #[command(flatten)]
     destination: DestinationArgs,
     #[command(flatten)]
+    archive: ArchiveArgs,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -103,9 +132,21 @@ struct ListArgs {
 struct RestoreArgs {
     #[command(flatten)]
     destination: DestinationArgs,
-    /// The name of the backup
-    #[arg(long, value_name = "NAME")]
+    /// The name of the backup [default with --at: the newest one before the moment]
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "at",
+        default_value = "",
+        hide_default_value = true
+    )]
     backup: String,
+    /// The moment whose rows the tables get, such as 2026-11-27T12:00:00Z, or in microseconds since 1970 [default: that of the
+    /// backup]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    at: Option<i64>,
+    #[command(flatten)]
+    archive: ArchiveArgs,
     /// Only this table, as instance/table [default: all tables of the backup]
     #[arg(long, value_name = "TABLE")]
     table: Option<TableRef>,
@@ -145,6 +186,17 @@ struct DeleteArgs {
     connection: Connection,
 }
 
+#[derive(Args, Clone, Debug)]
+struct PruneArgs {
+    /// Where all backups are that may be restored to a later moment
+    #[command(flatten)]
+    destination: DestinationArgs,
+    #[command(flatten)]
+    archive: ArchiveArgs,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 /// Runs a command for backups.
 pub async fn run(args: BackupArgs) -> Result<ExitCode> {
     match args.command {
@@ -153,6 +205,7 @@ pub async fn run(args: BackupArgs) -> Result<ExitCode> {
         BackupCommand::Restore(args) => restore(args).await,
         BackupCommand::Verify(args) => verify(args).await,
         BackupCommand::Delete(args) => delete(args).await,
+        BackupCommand::Prune(args) => prune(args).await,
     }
 }
 
@@ -184,7 +237,11 @@ async fn create(args: CreateArgs) -> Result<ExitCode> {
 
 async fn list(args: ListArgs) -> Result<ExitCode> {
     let client = args.connection.connect().await?;
-    print(&show(&client.list_backups(destination(&args.destination)?).await?))?;
+    let (backups, restorable) = client
+        .list_backups(destination(&args.destination)?, args.archive.place()?)
+        .await?;
+    print(&show(&backups))?;
+    print(&show_times(&restorable))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -197,14 +254,19 @@ async fn restore(args: RestoreArgs) -> Result<ExitCode> {
             .as_ref()
             .map(|table| client.table_name(table))
             .unwrap_or_default(),
+        at_micros: args.at.unwrap_or_default(),
+        archive: args.archive.place()?,
         ..order(RESTORE, &args.destination, &args.backup, Some(&args.pace))?
     };
     let done = carry_out(&client, order, "restored").await?;
     let (files, bytes) = (count(done.files_copied, "file"), show_bytes(done.bytes_copied));
+    let of = match args.at {
+        Some(at) => format!("as of {at}"),
+        None => format!("from {}", args.backup),
+    };
     print(&format!(
-        "restored {} from {}: {files} of {bytes}\n",
-        done.tables.join(", "),
-        args.backup
+        "restored {} {of}: {files} of {bytes}\n",
+        done.tables.join(", ")
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -240,6 +302,48 @@ async fn delete(args: DeleteArgs) -> Result<ExitCode> {
     .await?;
     print(&format!("deleted {}\n", args.backup))?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn prune(args: PruneArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let order = BeginBackupWorkRequest {
+        archive: args.archive.place()?,
+        ..order(PRUNE, &args.destination, "", None)?
+    };
+    let done = carry_out(&client, order, "pruned").await?;
+    print(&format!("deleted {} of the archive\n", count(done.files, "part")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A moment: a date and a time with its zone as of RFC 3339, or microseconds since 1970.
+fn parse_moment(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is neither a time such as 2026-11-27T12:00:00Z nor microseconds since 1970");
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().filter(|micros| *micros > 0).ok_or_else(wrong);
+    }
+    let is_whole = text.contains(['T', 't', ' ']) && text.len() > "2026-11-27T12:00:00".len();
+    let time: prost_types::Timestamp = text.parse().map_err(|_| wrong())?;
+    let micros = time.seconds.checked_mul(MICROS_PER_SECOND);
+    let micros = micros.and_then(|micros| micros.checked_add(i64::from(time.nanos / 1_000)));
+    micros.filter(|micros| is_whole && *micros > 0).ok_or_else(wrong)
+}
+
+fn show_times(times: &[RestorableTime]) -> String {
+    let shown = |micros: i64| {
+        let time = prost_types::Timestamp {
+            seconds: micros.div_euclid(MICROS_PER_SECOND),
+            nanos: (micros.rem_euclid(MICROS_PER_SECOND) * 1_000) as i32,
+        };
+        time.to_string()
+    };
+    let lines = times.iter().map(|time| {
+        format!(
+            "any moment from {} to {}\n",
+            shown(time.from_micros),
+            shown(time.to_micros)
+        )
+    });
+    lines.collect()
 }
 
 fn destination(args: &DestinationArgs) -> Result<BackupDestination> {
@@ -365,6 +469,24 @@ mod tests {
             show(&[backup, unfinished]),
             "b  at 1600000000 s since 1970, 3 files of 2.0KiB, 1.0KiB of them not in earlier ones; i/t, i/u\n\
              b  begun at 1600000000 s since 1970, not complete\n"
+        );
+    }
+
+    #[test]
+    fn moments_are_times_with_a_zone_or_microseconds() {
+        assert_eq!(parse_moment("1600000000000001"), Ok(1_600_000_000_000_001));
+        assert_eq!(parse_moment("2020-09-13T12:26:40.000001Z"), Ok(1_600_000_000_000_001));
+        assert_eq!(parse_moment("2020-09-13T14:26:40+02:00"), Ok(1_600_000_000_000_000));
+        for wrong in ["", "0", "-5", "yesterday", "2020-09-13", "12:26:40", "1600000000.5"] {
+            assert!(parse_moment(wrong).is_err(), "{wrong}");
+        }
+        let times = [RestorableTime {
+            from_micros: 1_600_000_000_000_000,
+            to_micros: 1_600_000_000_000_001,
+        }];
+        assert_eq!(
+            show_times(&times),
+            "any moment from 2020-09-13T12:26:40Z to 2020-09-13T12:26:40.000001Z\n"
         );
     }
 

@@ -41,6 +41,8 @@ pub enum BackupTask {
     Verify,
     /// Deletes a backup, and files that no other needs.
     Delete,
+    /// Deletes parts of an archive of logs that no backup at the destination needs.
+    Prune,
 }
 
 /// An order of work.
@@ -59,6 +61,13 @@ pub struct BackupOrder {
     /// Digests of the rows: a creation notes them, and a verification compares with those.
     #[serde(default)]
     pub digests: bool,
+    /// Restore: the moment, in wall-clock microseconds, whose rows the tables get; `None` for that of the backup. Without the
+    /// name of a backup it is the newest one from which the moment can be reached.
+    #[serde(default)]
+    pub at: Option<i64>,
+    /// The archive of the log; `None` for that of the server's own.
+    #[serde(default)]
+    pub archive: Option<BackupDestination>,
 }
 
 /// How far a work is.
@@ -135,6 +144,14 @@ pub trait BackupAdmin: Send + Sync + 'static {
 
     /// The backups at a destination, oldest first.
     async fn list(&self, destination: BackupDestination) -> ServiceResult<Vec<BackupInfo>>;
+
+    /// The times in which moments can be restored from a destination and an archive of the log: from wall-clock microseconds to
+    /// others, exclusive. None without an archive.
+    async fn restorable(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>>;
 }
 
 /// The error of a server that cannot make backups.

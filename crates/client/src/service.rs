@@ -266,6 +266,16 @@ pub trait TableAdmin: Send + Sync + 'static {
         Err(no_backups())
     }
 
+    /// The times in which moments can be restored: [`crate::BackupAdmin::restorable`].
+    async fn restorable_times(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>> {
+        let _ = (destination, archive);
+        Err(no_backups())
+    }
+
     /// Servers and tablets of the cluster. `FailedPrecondition` where there is one server, also of the two calls below.
     async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
         Err(no_cluster())

@@ -242,7 +242,7 @@ impl TableAdmin for ClusterAdmin {
     }
 
     async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
-        let begun: Begun = self.ask(&Request::Backups(BackupCall::Begin(order))).await?;
+        let begun: Begun = self.ask(&Request::Backups(BackupCall::Begin(Box::new(order)))).await?;
         codec::result(begun)
     }
 

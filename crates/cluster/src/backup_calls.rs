@@ -16,7 +16,7 @@ use stele_types::Resource;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the methods of `BackupAdmin` and their parameters")]
 pub(crate) enum BackupCall {
-    Begin(BackupOrder),
+    Begin(Box<BackupOrder>),
     Work(u64),
     Cancel(u64),
     List(BackupDestination),
@@ -70,7 +70,7 @@ impl From<SentWork> for BackupWork {
 pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult<Bytes> {
     match call {
         BackupCall::Begin(order) => {
-            let begun: Begun = codec::outcome(backups.begin(order).await);
+            let begun: Begun = codec::outcome(backups.begin(*order).await);
             codec::encode(&begun)
         }
         BackupCall::Work(number) => codec::encode(&SentWork::from(backups.work(number)?)),
@@ -99,12 +99,14 @@ mod tests {
             bytes_per_second: Some(7),
             parallel: 2,
             digests: true,
+            at: None,
+            archive: None,
         };
-        let call = BackupCall::Begin(order.clone());
+        let call = BackupCall::Begin(Box::new(order.clone()));
         assert!(!format!("{call:?}").contains("hidden"), "logs do not show secrets");
         let bytes = codec::encode(&call).expect("encoded");
         let decoded: BackupCall = codec::decode(&bytes).expect("decoded");
-        assert!(matches!(decoded, BackupCall::Begin(found) if found == order));
+        assert!(matches!(decoded, BackupCall::Begin(found) if *found == order));
         for outcome in [
             None,
             Some(Ok(BackupOutcome::default())),

@@ -9,6 +9,7 @@
 
 use crate::error::LogError;
 use crate::group::{Append, Completion, complete, queue_cost};
+use crate::mark::{LogClock, Mark};
 use crate::segment::{Segments, Shared};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub struct LogOptions {
     pub queue_bytes: usize,
     /// Payload bytes of one group. Bounds how long a small write waits behind large ones.
     pub group_bytes: usize,
+    /// The clock of a server that archives its log: groups have their times, and segments stay until they are archived.
+    pub clock: Option<Arc<LogClock>>,
 }
 
 impl Default for LogOptions {
@@ -34,6 +37,7 @@ impl Default for LogOptions {
             segment_bytes: 32 << 20,
             queue_bytes: 64 << 20,
             group_bytes: 4 << 20,
+            clock: None,
         }
     }
 }
@@ -70,6 +74,8 @@ pub(crate) struct Queue<C> {
 pub(crate) enum Order {
     /// Closes the open segment so that it can be deleted once flushed.
     Rotate(oneshot::Sender<()>),
+    /// Writes a mark that survives power loss.
+    Mark(Mark, oneshot::Sender<Result<(), LogError>>),
     /// Closes the stream.
     Close(Option<oneshot::Sender<()>>),
 }

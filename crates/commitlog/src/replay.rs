@@ -17,6 +17,7 @@ pub(crate) use reader::{KnownLengths, SegmentReader, find, find_group, read_head
 
 use crate::error::LogError;
 use crate::format::{self, Record, SegmentHeader};
+use crate::mark::Mark;
 use crate::retention::{SegmentInfo, SegmentState};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -38,6 +39,8 @@ pub struct ReplayReport {
     pub dropped: Vec<String>,
     /// Bytes dropped behind the last good group, and with segments.
     pub torn_bytes: u64,
+    /// The newest time of a mark, 0 if there is none.
+    pub last_micros: i64,
 }
 
 /// Segments opened concurrently.
@@ -103,7 +106,8 @@ pub async fn replay_through<E: From<LogError>>(
                 continue;
             };
             let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
-            let is_there = hand_out(&mut reader, &mut info, &mut report.records, &mut visit).await?;
+            let is_there = hand_out(&mut reader, &mut info, &mut report, &mut visit).await?;
+            info.end = reader.at;
             if !is_there {
                 continue;
             }
@@ -127,18 +131,23 @@ pub async fn replay_through<E: From<LogError>>(
     Ok(report)
 }
 
-/// Hands out, notes and counts the records of a segment; `false` when it was deleted meanwhile.
+/// Hands out, notes and counts the records of a segment, and skips marks; `false` when it was deleted meanwhile.
 async fn hand_out<E: From<LogError>>(
     reader: &mut SegmentReader,
     info: &mut SegmentInfo,
-    count: &mut u64,
+    report: &mut ReplayReport,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<bool, E> {
     while let Some(group) = unless_deleted(reader.next_group().await)? {
         let Some(records) = group else { return Ok(true) };
         for record in records {
+            if Mark::is_one(&record) {
+                let micros = Mark::of(&record).map_or(0, |mark| mark.micros());
+                report.last_micros = report.last_micros.max(micros);
+                continue;
+            }
             info.note(record.tablet, record.last);
-            *count += 1;
+            report.records += 1;
             visit(record)?;
         }
     }

@@ -32,6 +32,10 @@ pub struct SegmentInfo {
     pub path: String,
     /// Its bytes.
     pub len: u64,
+    /// Where its groups that count end.
+    pub end: u64,
+    /// It must stay because it is not archived yet.
+    pub awaits_archive: bool,
     /// The cost of reading it back, in bytes, where that is more.
     pub reading_cost: u64,
     /// The number of the segment whose length its header states; 0 when it is the first of its process's stream.
@@ -61,9 +65,24 @@ impl SegmentInfo {
     }
 }
 
+/// A segment that waits for the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// The segment.
+    pub number: u64,
+    /// Its path.
+    pub path: String,
+    /// Where its groups that count end. A segment without such groups has 0, or the length of a header.
+    pub end: u64,
+    /// Whether it is not written any more.
+    pub is_closed: bool,
+}
+
 /// The closed segments of a stream, and perhaps those of earlier processes.
 #[derive(Debug, Default)]
 pub struct Retention {
+    /// The open segment with its acknowledged bytes, of a stream whose log is archived.
+    open: Option<LogPosition>,
     /// By segment number.
     closed: BTreeMap<u64, SegmentInfo>,
     /// Some unneeded segments could not be taken out because older ones are unsynced.
@@ -115,11 +134,74 @@ impl Retention {
         held.map(|(tablet, _)| *tablet).collect()
     }
 
+    /// Notes how much of the open segment is acknowledged.
+    pub(crate) fn set_open(&mut self, number: u64, path: &str, end: u64) {
+        match &mut self.open {
+            Some(open) if open.number == number => {
+                assert!(
+                    open.end <= end,
+                    "the acknowledged bytes of a segment do not become fewer"
+                );
+                open.end = end;
+            }
+            open => {
+                *open = Some(LogPosition {
+                    number,
+                    path: path.to_owned(),
+                    end,
+                    is_closed: false,
+                });
+            }
+        }
+    }
+
+    /// Adds the segment that was open. One call, so that nobody finds it neither here nor there.
+    pub(crate) fn close_open(&mut self, number: u64, info: SegmentInfo) -> Option<SegmentInfo> {
+        let open = self.open.take();
+        assert!(
+            open.is_none_or(|open| (open.number, open.end) == (number, info.end)),
+            "a segment is closed as it was open"
+        );
+        self.add(number, info)
+    }
+
+    /// The segments that wait for the archive, oldest first, and the open one.
+    pub fn positions(&self) -> Vec<LogPosition> {
+        let closed = self.closed.iter().filter(|(_, info)| info.awaits_archive);
+        let closed = closed.map(|(number, info)| LogPosition {
+            number: *number,
+            path: info.path.clone(),
+            end: info.end,
+            is_closed: true,
+        });
+        let positions: Vec<LogPosition> = closed.chain(self.open.clone()).collect();
+        debug_assert!(
+            positions.is_sorted_by_key(|position| position.number),
+            "the open segment is the newest one"
+        );
+        positions
+    }
+
+    /// Notes that a segment is archived, or never will be.
+    pub fn archived(&mut self, number: u64) {
+        if let Some(info) = self.closed.get_mut(&number) {
+            assert!(info.end > 0, "a segment without groups waits for no archive");
+            info.awaits_archive = false;
+        }
+    }
+
+    /// Bytes that only the archive keeps.
+    pub fn bytes_kept_for_archive(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
+        let waiting = self.closed.values().filter(|info| info.awaits_archive);
+        let flushed = waiting.filter(|info| info.tablets.iter().all(|(tablet, seq)| is_flushed(*tablet, *seq)));
+        flushed.map(SegmentInfo::bytes).sum()
+    }
+
     /// Takes out the segments of which every record `is_flushed`, except those whose header is still needed. The oldest
     /// segments of one process do not wait for those of another.
     pub fn take_unneeded(&mut self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<(u64, SegmentInfo)> {
         let before = self.closed.len();
-        let kept = self.kept_by(|tablet, seq| !is_flushed(tablet, seq));
+        let kept = self.kept_by(true, |tablet, seq| !is_flushed(tablet, seq));
         self.awaits_sync = kept.awaits_sync;
         let numbers: Vec<u64> = self
             .closed
@@ -139,11 +221,12 @@ impl Retention {
         taken
     }
 
-    /// The segments that must stay because a caller `needs` a record in them, or for their headers.
-    fn kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> Kept {
+    /// The segments that must stay because a caller `needs` a record in them, or for the archive, or for their headers.
+    fn kept_by(&self, or_archive: bool, needs: impl Fn(TabletId, SeqNo) -> bool) -> Kept {
         let (mut kept, mut told_of) = (Kept::default(), BTreeSet::new());
         for (number, info) in &self.closed {
-            let is_needed = info.tablets.iter().any(|(t, s)| needs(*t, *s));
+            let waits = or_archive && info.awaits_archive;
+            let is_needed = waits || info.tablets.iter().any(|(t, s)| needs(*t, *s));
             let tells = told_of.contains(&info.follows);
             if is_needed || tells {
                 kept.numbers.insert(*number);
@@ -163,7 +246,7 @@ impl Retention {
 
     /// Bytes that cannot be deleted while a caller `needs` a record.
     pub fn bytes_kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
-        let kept = self.kept_by(needs);
+        let kept = self.kept_by(false, needs);
         let kept = kept.numbers.iter().filter_map(|number| self.closed.get(number));
         kept.map(SegmentInfo::bytes).sum()
     }

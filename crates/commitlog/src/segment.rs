@@ -24,6 +24,7 @@ mod unsynced;
 
 use crate::error::LogError;
 use crate::format::{self, GROUP_HEADER_BYTES, Payload, RECORD_HEADER_BYTES, RecordRef};
+use crate::mark::{LogClock, Mark, Marks};
 use crate::metrics::LogMetrics;
 use crate::retention::Retention;
 use bytes::Bytes;
@@ -103,6 +104,8 @@ pub(crate) struct Segments {
     frame: Vec<u8>,
     /// When a failure was logged last.
     told_at: Option<Duration>,
+    /// Of a server that archives its log.
+    clock: Option<Arc<LogClock>>,
 }
 
 impl Segments {
@@ -124,6 +127,21 @@ impl Segments {
             next: Next::default(),
             frame: Vec::new(),
             told_at: None,
+            clock: None,
+        }
+    }
+
+    /// The same of a server that archives its log.
+    pub(crate) fn with_clock(mut self, clock: Option<Arc<LogClock>>) -> Segments {
+        self.clock = clock;
+        self
+    }
+
+    /// The marks that begin a group which is written now.
+    fn marks(&self) -> Marks {
+        match &self.clock {
+            Some(clock) => Marks::of(&[Mark::Time { micros: clock.now() }]),
+            None => Marks::default(),
         }
     }
 
@@ -149,8 +167,9 @@ impl Segments {
         &mut self,
         records: impl Iterator<Item = RecordRef<'r>> + Clone,
     ) -> Option<Result<(), LogError>> {
+        let marks = self.marks();
         let open = self.open.as_mut()?;
-        let header = open.header_for(records.clone());
+        let header = open.header_for(records.clone(), &marks);
         let len = GROUP_HEADER_BYTES + header.records_len as usize;
         let is_apart = len > INLINE_BYTES_MAX;
         if is_apart && (header.records > 1 || len > INLINE_RECORD_BYTES_MAX) {
@@ -158,6 +177,7 @@ impl Segments {
         }
         self.frame.clear();
         self.frame.extend_from_slice(&header.encode(open.number));
+        self.frame.extend_from_slice(&marks.bytes);
         let mut apart: (&[u8], &[Bytes]) = (&[], &[]);
         for record in records {
             self.frame.extend_from_slice(&record.encode_header());
@@ -184,6 +204,7 @@ impl Segments {
         };
         if outcome.is_ok() {
             open.check_appended(header.offset, len as u64);
+            open.marks_appended(&marks);
         }
         Some(outcome.map_err(LogError::from))
     }
@@ -200,18 +221,20 @@ impl Segments {
         if let Some(outcome) = self.try_append(records.clone()) {
             return outcome;
         }
+        let marks = self.marks();
         let Some(open) = self.open.as_mut() else {
             return Err(LogError::Closed);
         };
-        let header = open.header_for(records.clone());
-        let heads_len = GROUP_HEADER_BYTES + header.records as usize * RECORD_HEADER_BYTES;
+        let header = open.header_for(records.clone(), &marks);
+        let heads_len = GROUP_HEADER_BYTES + (header.records - marks.count) as usize * RECORD_HEADER_BYTES;
         let mut heads = Vec::with_capacity(heads_len);
         heads.extend_from_slice(&header.encode(open.number));
         records.for_each(|record| heads.extend_from_slice(&record.encode_header()));
         assert_eq!(heads.len(), heads_len, "every record of a group has one header");
         let heads = Bytes::from(heads);
-        let mut slices = Vec::with_capacity(1 + 2 * header.records as usize);
+        let mut slices = Vec::with_capacity(2 + 2 * header.records as usize);
         slices.push(heads.slice(..GROUP_HEADER_BYTES));
+        slices.extend(Some(&marks.bytes).filter(|marks| !marks.is_empty()).cloned());
         let mut at = GROUP_HEADER_BYTES;
         for payload in payloads {
             slices.push(heads.slice(at..at + RECORD_HEADER_BYTES));
@@ -221,7 +244,35 @@ impl Segments {
         assert_eq!(at, heads_len, "every record of a group has one payload");
         open.file.append(&slices).await?;
         open.check_appended(header.offset, GROUP_HEADER_BYTES as u64 + u64::from(header.records_len));
+        open.marks_appended(&marks);
         Ok(())
+    }
+
+    /// Appends a group that consists of the time and a mark, syncs and acknowledges it.
+    pub(crate) async fn write_mark(&mut self, mark: Mark) -> Result<(), LogError> {
+        let outcome = self.try_mark(mark).await;
+        match &outcome {
+            Ok(()) => self.acknowledge(std::iter::empty()),
+            Err(error) => self.refuse(error),
+        }
+        outcome
+    }
+
+    async fn try_mark(&mut self, mark: Mark) -> Result<(), LogError> {
+        self.settle().await?;
+        if self.open.is_none() {
+            self.open = Some(self.open_segment().await?);
+        }
+        let marks = Marks::of(&[Mark::Time { micros: mark.micros() }, mark]);
+        let Some(open) = self.open.as_mut() else {
+            return Err(LogError::Closed);
+        };
+        let header = open.header_for(std::iter::empty(), &marks);
+        let head = Bytes::copy_from_slice(&header.encode(open.number));
+        open.file.append(&[head, marks.bytes.clone()]).await?;
+        open.check_appended(header.offset, GROUP_HEADER_BYTES as u64 + u64::from(header.records_len));
+        open.marks_appended(&marks);
+        self.sync().await
     }
 
     /// Returns when everything appended survives power loss. [`Segments::settle`] comes first.
@@ -270,9 +321,11 @@ impl Segments {
             count += 1;
             bytes += record.frame_len() as u64;
         }
-        if count == 0 {
+        let marks = open.take_marks();
+        if count == 0 && marks == 0 {
             return;
         }
+        bytes += marks;
         // The segment's header counts with its first group.
         if open.acknowledged == 0 {
             bytes += format::SEGMENT_HEADER_BYTES as u64;
@@ -284,6 +337,10 @@ impl Segments {
             "each group is acknowledged once, in the order of the appends"
         );
         self.shared.open_bytes.store(open.acknowledged, Ordering::Relaxed);
+        if self.clock.is_some() {
+            let mut retention = self.shared.retention.lock();
+            retention.set_open(open.number, &open.info.path, open.acknowledged);
+        }
         let metrics = &self.shared.metrics;
         metrics.retained_bytes.add(bytes as i64);
         metrics.bytes.inc_by(bytes);

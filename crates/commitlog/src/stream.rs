@@ -17,9 +17,10 @@ use crate::error::LogError;
 use crate::format::PAYLOAD_BYTES_MAX;
 use crate::group::Completion;
 use crate::lead::Slot;
+use crate::mark::Mark;
 use crate::metrics::LogMetrics;
 use crate::queue::{Inner, LogOptions, Order, Queue};
-use crate::retention::{Retention, SegmentInfo};
+use crate::retention::{LogPosition, Retention, SegmentInfo};
 use crate::segment::{SegmentNumbers, Segments, Shared};
 use crate::task;
 use parking_lot::Mutex;
@@ -64,7 +65,8 @@ impl<C: Completion> LogStream<C> {
         }
         let shared = Arc::new(Shared::new(storage, metrics, retention));
         let segment_bytes = options.segment_bytes;
-        let segments = Segments::new(env.clone(), stream, segment_bytes, next_segment, shared.clone());
+        let segments = Segments::new(env.clone(), stream, segment_bytes, next_segment, shared.clone())
+            .with_clock(options.clock.clone());
         let inner = Arc::new(Inner {
             queue: Mutex::new(Queue::new(segments)),
             capacity: Semaphore::new(options.queue_bytes.min(u32::MAX as usize)),
@@ -168,6 +170,30 @@ impl<C: Completion> LogStream<C> {
         if self.inner.order(Order::Rotate(done)) {
             let _ = rotated.await;
         }
+    }
+
+    /// Writes a mark; returns when it survives power loss.
+    pub async fn mark(&self, mark: Mark) -> Result<(), LogError> {
+        let (done, marked) = oneshot::channel();
+        match self.inner.order(Order::Mark(mark, done)) {
+            true => marked.await.unwrap_or(Err(LogError::Closed)),
+            false => Err(LogError::Closed),
+        }
+    }
+
+    /// The acknowledged parts of the segments that wait for the archive, oldest first, the open one included.
+    pub fn positions(&self) -> Vec<LogPosition> {
+        self.inner.shared.retention.lock().positions()
+    }
+
+    /// Notes that a closed segment need not stay for the archive any more.
+    pub fn archived(&self, number: u64) {
+        self.inner.shared.retention.lock().archived(number);
+    }
+
+    /// Bytes of closed segments that stay for the archive alone.
+    pub fn bytes_kept_for_archive(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
+        self.inner.shared.retention.lock().bytes_kept_for_archive(is_flushed)
     }
 
     /// Completes the queued records, then refuses all others.

@@ -103,6 +103,14 @@ impl<C: Completion> Turn<'_, C> {
                     // Writers on this very thread come back only when they get to run.
                     self.inner.env.yield_now().await;
                 }
+                Next::Order(Order::Mark(mark, done)) => {
+                    self.complete_due();
+                    let outcome = match &mut self.segments {
+                        Some(segments) => segments.write_mark(mark).await,
+                        None => Err(LogError::Closed),
+                    };
+                    let _ = done.send(outcome);
+                }
                 Next::Order(order) => {
                     self.complete_due();
                     if let Some(segments) = &mut self.segments {
@@ -112,6 +120,8 @@ impl<C: Completion> Turn<'_, C> {
                         }
                     }
                     match order {
+                        // Carried out above.
+                        Order::Mark(..) => {}
                         Order::Rotate(done) => {
                             let _ = done.send(());
                         }

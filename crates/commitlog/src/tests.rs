@@ -1,6 +1,7 @@
 //! Tests of the log on storage that works, fills up, fails, loses power and rots. Randomness is seeded, so a failure repeats.
 #![allow(clippy::disallowed_methods, reason = "the seeded runtime below runs on tokio")]
 
+mod archived;
 mod concurrent;
 mod damage;
 mod deletion;
@@ -93,6 +94,7 @@ const LARGE_BYTES: usize = 17 << 10;
 /// Small segments; groups of any size.
 pub(super) fn options(segment_bytes: u64) -> LogOptions {
     LogOptions {
+        clock: None,
         segment_bytes,
         queue_bytes: 1 << 20,
         group_bytes: 1 << 16,

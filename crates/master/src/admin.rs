@@ -365,6 +365,14 @@ impl TableAdmin for Master {
         self.backups()?.list(destination).await
     }
 
+    async fn restorable_times(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>> {
+        self.backups()?.restorable(destination, archive).await
+    }
+
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
         Ok(self
             .catalog

@@ -234,12 +234,29 @@ impl Master {
         Ok(())
     }
 
+    /// Makes a disabled table of a snapshot. Its rows are neither read nor written by clients until it is enabled.
+    pub async fn clone_disabled(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let (name, table) = (name.clone(), table.clone());
+        self.carry_out(|master| async move { master.clone_with(&name, &table, (None, false), &[]).await })
+            .await
+    }
+
     /// Makes a table of a snapshot, with these access rules.
     pub(crate) async fn clone_locked(
         &self,
         name: &SnapshotName,
         table: &TableName,
         front_end_data: Option<Vec<u8>>,
+        rules: &[AccessRule],
+    ) -> ServiceResult<Arc<TableSchema>> {
+        self.clone_with(name, table, (front_end_data, true), rules).await
+    }
+
+    async fn clone_with(
+        &self,
+        name: &SnapshotName,
+        table: &TableName,
+        (front_end_data, enabled): (Option<Vec<u8>>, bool),
         rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
         self.find_out_made().await.map_err(from_catalog)?;
@@ -252,7 +269,7 @@ impl Master {
         let mut schema = TableSchema {
             id,
             name: table.clone(),
-            enabled: true,
+            enabled,
             deletion_protection: false,
             automated_backups: None,
             ..TableSchema::clone(&snapshot.schema)

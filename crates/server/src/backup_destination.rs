@@ -13,6 +13,7 @@ use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
 use stele_backup::OpenDestination;
+use stele_backup::archive::format as archive;
 use stele_backup::paths::{FORMAT, FORMAT_TEXT};
 use stele_client::{BackupDestination, ServiceError, ServiceResult};
 use stele_env::Env;
@@ -24,11 +25,50 @@ use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
 
+/// The files that mark places, and the words for such a place.
+#[derive(Clone, Copy)]
+struct Kind {
+    format: &'static str,
+    plural: &'static str,
+}
+
+const BACKUPS: Kind = Kind {
+    format: FORMAT_TEXT,
+    plural: "backups",
+};
+const ARCHIVE: Kind = Kind {
+    format: archive::FORMAT_TEXT,
+    plural: "archived logs",
+};
+
+/// The kind of the place that is opened, and the keys of its files.
+struct Opening {
+    kind: Kind,
+    env: Env,
+    keys: Keys,
+}
+
 /// Opens destinations for a single server.
 pub fn opener(env: Env, keys: Keys) -> OpenDestination {
     Arc::new(move |destination, make| {
-        let (env, keys) = (env.clone(), keys.clone());
-        Box::pin(open(destination, make, env, keys))
+        let opening = Opening {
+            kind: BACKUPS,
+            env: env.clone(),
+            keys: keys.clone(),
+        };
+        Box::pin(open(destination, make, opening))
+    })
+}
+
+/// Opens archives of logs.
+pub fn opener_of_archives(env: Env, keys: Keys) -> OpenDestination {
+    Arc::new(move |place, make| {
+        let opening = Opening {
+            kind: ARCHIVE,
+            env: env.clone(),
+            keys: keys.clone(),
+        };
+        Box::pin(open(place, make, opening))
     })
 }
 
@@ -42,12 +82,18 @@ pub fn opener_of_cluster(env: Env, keys: Keys) -> OpenDestination {
                                or HDFS instead of a folder";
                 return Err(ServiceError::invalid(message));
             }
-            open(destination, make, env, keys).await
+            let opening = Opening {
+                kind: BACKUPS,
+                env,
+                keys,
+            };
+            open(destination, make, opening).await
         })
     })
 }
 
-async fn open(destination: BackupDestination, make: bool, env: Env, keys: Keys) -> ServiceResult<Arc<dyn Storage>> {
+async fn open(destination: BackupDestination, make: bool, opening: Opening) -> ServiceResult<Arc<dyn Storage>> {
+    let Opening { kind, env, keys } = opening;
     let place = parse_place(&destination.address, &destination.options);
     let place = place.map_err(|error| ServiceError::invalid(format!("destination: {error:#}")))?;
     let opened = match &place {
@@ -56,7 +102,7 @@ async fn open(destination: BackupDestination, make: bool, env: Env, keys: Keys) 
                 "destination: a folder of the server has an absolute path",
             ));
         }
-        Place::Folder(root) => open_folder(root, make, env),
+        Place::Folder(root) => open_folder(root, make, (kind, env)),
         // Of the server's metrics only the requests of its own data are part.
         Place::Objects(address) => match ObjectStorage::share(address, env, None, ObjectMetrics::default()).await {
             Ok(objects) => Ok(objects as Arc<dyn Storage>),
@@ -65,14 +111,14 @@ async fn open(destination: BackupDestination, make: bool, env: Env, keys: Keys) 
         Place::Hdfs(address) => {
             let format = HdfsStorage::peek(address, env.clone(), FORMAT).await;
             match format {
-                Ok(Some(text)) if text == FORMAT_TEXT.as_bytes() => open_hdfs(address, env).await,
+                Ok(Some(text)) if text == kind.format.as_bytes() => open_hdfs(address, env).await,
                 Ok(None) if make => match HdfsStorage::any_key(address, env.clone()).await {
                     Ok(None) => open_hdfs(address, env).await,
-                    Ok(Some(key)) => Err(foreign(&key)),
+                    Ok(Some(key)) => Err(foreign(kind, &key)),
                     Err(error) => Err(error.into()),
                 },
-                Ok(None) => Err(no_backups()),
-                Ok(Some(_)) => Err(foreign(FORMAT)),
+                Ok(None) => Err(no_backups(kind)),
+                Ok(Some(_)) => Err(foreign(kind, FORMAT)),
                 Err(error) => Err(error.into()),
             }
         }
@@ -97,20 +143,20 @@ async fn open_hdfs(address: &HdfsAddress, env: Env) -> anyhow::Result<Arc<dyn St
     Ok(HdfsStorage::open(address, env, None, metrics).await?)
 }
 
-fn open_folder(root: &Path, make: bool, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+fn open_folder(root: &Path, make: bool, (kind, env): (Kind, Env)) -> anyhow::Result<Arc<dyn Storage>> {
     match std::fs::read(root.join(FORMAT)) {
-        Ok(text) if text == FORMAT_TEXT.as_bytes() => {}
-        Ok(_) => return Err(foreign(FORMAT)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_new(root, make)?,
+        Ok(text) if text == kind.format.as_bytes() => {}
+        Ok(_) => return Err(foreign(kind, FORMAT)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_new(root, make, kind)?,
         Err(error) => return Err(error).with_context(|| format!("{FORMAT} cannot be read")),
     }
     Ok(LocalStorage::open(root, env)?)
 }
 
 /// A folder without a format must be new: it may hold only the files of an interrupted first use.
-fn check_new(root: &Path, make: bool) -> anyhow::Result<()> {
+fn check_new(root: &Path, make: bool, kind: Kind) -> anyhow::Result<()> {
     if !make {
-        return Err(no_backups());
+        return Err(no_backups(kind));
     }
     let entries = match std::fs::read_dir(root) {
         Ok(entries) => entries,
@@ -121,18 +167,19 @@ fn check_new(root: &Path, make: bool) -> anyhow::Result<()> {
         let name = entry?.file_name();
         let is_tmp = name == "tmp" && std::fs::read_dir(root.join("tmp"))?.next().is_none();
         if name != "LOCK" && name != "lost+found" && !is_tmp {
-            return Err(foreign(&name.to_string_lossy()));
+            return Err(foreign(kind, &name.to_string_lossy()));
         }
     }
     Ok(())
 }
 
-fn foreign(name: &str) -> anyhow::Error {
-    anyhow::anyhow!("not empty and not a place of backups of Stele (it has {name:?}); give another")
+fn foreign(kind: Kind, name: &str) -> anyhow::Error {
+    let plural = kind.plural;
+    anyhow::anyhow!("not empty and not a place of {plural} of Stele (it has {name:?}); give another")
 }
 
-fn no_backups() -> anyhow::Error {
-    anyhow::anyhow!("holds no backups of Stele")
+fn no_backups(kind: Kind) -> anyhow::Error {
+    anyhow::anyhow!("holds no {} of Stele", kind.plural)
 }
 
 #[cfg(test)]
@@ -153,10 +200,12 @@ mod tests {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let env = TokioRuntime::current();
         let refused = async |address: &str, make| {
-            open(at(address), make, env.clone(), Keys::default())
-                .await
-                .err()
-                .map(|e| e.message)
+            let opening = Opening {
+                kind: BACKUPS,
+                env: env.clone(),
+                keys: Keys::default(),
+            };
+            open(at(address), make, opening).await.err().map(|e| e.message)
         };
         assert!(refused("backups", true).await.unwrap().contains("absolute"));
         assert!(
@@ -178,9 +227,12 @@ mod tests {
         assert!(refused(&path("data"), true).await.unwrap().contains("not empty"));
         let of_cluster = opener_of_cluster(env.clone(), Keys::default())(at(&path("new")), true).await;
         assert!(of_cluster.err().unwrap().message.contains("object store"));
-        let opened = open(at(&path("new")), true, env.clone(), Keys::default())
-            .await
-            .unwrap();
+        let opening = Opening {
+            kind: BACKUPS,
+            env: env.clone(),
+            keys: Keys::default(),
+        };
+        let opened = open(at(&path("new")), true, opening).await.unwrap();
         stele_backup::destination::Destination::open(opened, true)
             .await
             .unwrap();

@@ -127,6 +127,7 @@ pub async fn join(
     Ok(Joined {
         node: Node {
             backups: None,
+            archiver: None,
             service,
             admin: admin.clone(),
             rules: admin.clone(),

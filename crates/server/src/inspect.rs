@@ -65,6 +65,9 @@ pub async fn inspect(path: &Path, verbose: bool, keys: &Keys) -> anyhow::Result<
     if let Some(text) = stele_backup::format::inspect(&shown, &content) {
         return Ok(text?);
     }
+    if let Some(text) = stele_backup::archive::format::inspect(&shown, &content) {
+        return Ok(text?);
+    }
     if let Some(text) = chunk::inspect(name, &content) {
         return Ok(text);
     }

@@ -6,15 +6,18 @@ use crate::encryption::Keys;
 use crate::{allocator, backup_destination};
 use anyhow::Context;
 use std::sync::Arc;
-use stele_backup::{Backups, DataRoot};
+use std::time::Duration;
+use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
+use stele_backup::{Archives, Backups, DataRoot, Places};
 use stele_catalog::{Catalog, EPOCHS};
-use stele_client::{AccessAdmin, BackupAdmin, Router, SlowCalls, TableAdmin, TableService};
+use stele_client::{AccessAdmin, BackupAdmin, BackupDestination, Router, SlowCalls, TableAdmin, TableService};
 use stele_cluster::ClusterAdmin;
+use stele_commitlog::LogClock;
 use stele_coord::{Coord, EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_master::Master;
-use stele_settings::{Config, sizes};
+use stele_settings::{ArchiveConfig, Config, sizes};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer, last_epoch};
@@ -33,6 +36,8 @@ pub struct Node {
     /// Makes backups at destinations; `None` in a cluster, whose leader makes them.
     #[allow(dead_code, reason = "owns them: the master refers to them weakly")]
     pub backups: Option<Arc<Backups>>,
+    /// Archives the log, if the settings say so.
+    pub archiver: Option<Arc<Archiver>>,
     /// The report of recovery.
     pub recovery: RecoveryReport,
     /// The calls that were slow.
@@ -136,8 +141,13 @@ impl Node {
         } = coordination;
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let (cache, options) = server_parts(config);
+        if config.archive_log.is_none() {
+            // Before anything of the log can be deleted: it would be missing in the archive.
+            end_archive(&catalog).await?;
+        }
         let options = ServerOptions {
             catalog_in_doubt,
+            log_clock: config.archive_log.as_ref().map(|_| LogClock::new(env.clone(), 0)),
             ..options
         };
         let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
@@ -148,7 +158,12 @@ impl Node {
         master.start_splitting();
         let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
         let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
-        let backups = Backups::new(root, backup_destination::opener(env.clone(), keys));
+        let archives = Places::new(backup_destination::opener_of_archives(env.clone(), keys.clone()));
+        let archiver = archive(&env, &catalog, &server, (&archives, config), metrics).await?;
+        let backups = Backups::new(root, backup_destination::opener(env.clone(), keys)).with_archives(Archives {
+            places: archives,
+            own: config.archive_log.as_ref().map(place_of),
+        });
         let makes_backups: Arc<dyn BackupAdmin> = backups.clone();
         master.set_backups(Arc::downgrade(&makes_backups));
         let slow = Arc::new(SlowCalls::new(config.slow_call));
@@ -157,6 +172,7 @@ impl Node {
             service,
             rules: master.clone(),
             backups: Some(backups),
+            archiver,
             admin: master,
             server,
             recovery,
@@ -164,4 +180,54 @@ impl Node {
             slow,
         })
     }
+}
+
+impl Node {
+    /// Archives the end of the log of a server that has stopped. The next start archives the rest.
+    pub async fn finish_archive(&self, env: &Env, wait_max: Duration) {
+        if let Some(archiver) = &self.archiver
+            && env.timeout(wait_max, archiver.finish()).await.is_err()
+        {
+            tracing::warn!("the archive lacks the end of the log until the next start");
+        }
+    }
+}
+
+/// Notes that the log is not archived from here on.
+async fn end_archive(catalog: &Catalog) -> anyhow::Result<()> {
+    if catalog.archived_log().await.context("catalog")?.is_some() {
+        tracing::warn!("the log was archived so far and is not any more: the archive has a gap from here on");
+        catalog.set_archived_log(None).await.context("catalog")?;
+    }
+    Ok(())
+}
+
+fn place_of(archive: &ArchiveConfig) -> BackupDestination {
+    BackupDestination {
+        address: archive.address.clone(),
+        options: archive.options.clone(),
+    }
+}
+
+/// Begins to archive the log, if the settings say so.
+async fn archive(
+    env: &Env,
+    catalog: &Arc<Catalog>,
+    server: &TabletServer,
+    (places, config): (&Arc<Places>, &Config),
+    metrics: &Metrics,
+) -> anyhow::Result<Option<Arc<Archiver>>> {
+    let Some((archive, log)) = config.archive_log.as_ref().zip(server.archived_log()) else {
+        return Ok(None);
+    };
+    let settings = ArchiveSettings {
+        place: place_of(archive),
+        interval: archive.interval,
+        waiting_bytes_max: archive.waiting_bytes_max,
+    };
+    let metrics = ArchiveMetrics::new(metrics);
+    let archiver = Archiver::new(env.clone(), catalog.clone(), log, places.clone(), settings, metrics);
+    let archiver = archiver.await.context("archive of the log")?;
+    archiver.start();
+    Ok(Some(archiver))
 }

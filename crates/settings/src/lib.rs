@@ -4,6 +4,7 @@
 //! `STELE_…` variable, which takes precedence over the file, which takes precedence over the default. Unknown keys in
 //! the file are errors.
 
+mod archive;
 mod cluster;
 mod loads;
 mod security;
@@ -11,6 +12,7 @@ pub mod sizes;
 mod tls_files;
 mod traces;
 
+pub use archive::ArchiveConfig;
 pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, check_key_address};
 pub use tls_files::TlsFiles;
@@ -102,6 +104,8 @@ pub struct StartArgs {
     log_format: Option<String>,
     #[command(flatten)]
     traces: traces::TraceArgs,
+    #[command(flatten)]
+    archive: archive::ArchiveArgs,
     #[command(flatten)]
     loads: loads::LoadArgs,
     #[command(flatten)]
@@ -375,6 +379,8 @@ pub struct Config {
     pub slow_call: Duration,
     /// Time for requests in flight at shutdown.
     pub drain_timeout: Duration,
+    /// The archive of the commit log.
+    pub archive_log: Option<ArchiveConfig>,
     /// The folders that bulk loads may read.
     pub bulk_load_roots: Vec<Place>,
     /// Log filter.
@@ -390,7 +396,9 @@ pub struct Config {
 /// All settings.
 fn settings() -> impl Iterator<Item = &'static Setting> {
     let all = SETTINGS.iter().chain(&traces::SETTINGS).chain(&loads::SETTINGS);
-    all.chain(&security::SETTINGS).chain(&cluster::SETTINGS)
+    all.chain(&archive::SETTINGS)
+        .chain(&security::SETTINGS)
+        .chain(&cluster::SETTINGS)
 }
 
 /// The reference of all settings: a configuration file with every key commented out.
@@ -489,7 +497,9 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
             connections,
         }),
     };
+    let archive_log = args.archive.resolve(&text, cluster.is_some())?;
     let config = Config {
+        archive_log,
         cluster,
         data: parse_place(&text("data", &args.data), &options)?,
         cache: cache_dir.map(|dir| CacheOptions {

@@ -132,6 +132,7 @@ fn small_pool() -> Pool {
 /// Everything small, so that little data makes segments, flushes, compactions and splits.
 pub fn options() -> ServerOptions {
     ServerOptions {
+        log_clock: None,
         durability: Durability::Sync,
         memory: Some(MemoryBudget {
             interval: Duration::from_millis(20),

@@ -529,6 +529,23 @@ impl Batch {
         self.entries_of(first, |_| true, visit);
     }
 
+    /// Calls `visit(sequence number, row, mutation)` for every mutation, in their order.
+    pub fn mutations(&self, first: SeqNo, mut visit: impl FnMut(SeqNo, &[u8], Mutation<&[u8]>)) {
+        let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
+        let _ = varint::take_u32(&mut input);
+        let mut reader = Reader::new(input, self.bytes.len(), &self.apart);
+        for number in 0..self.len() {
+            let entry = reader.next().expect("a batch is checked when it is decoded");
+            if let Some(mutation) = entry.mutation() {
+                visit(first.plus(number), reader.row, mutation);
+            }
+        }
+        debug_assert!(
+            reader.input.is_empty() || self.token.is_some(),
+            "all mutations of a batch without a token are visited"
+        );
+    }
+
     /// As [`Batch::entries`], without entries whose family is not `wanted`. Tombstones of a whole row have family 0.
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
         let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
@@ -581,6 +598,60 @@ struct Entry<'a> {
     timestamp: Timestamp,
     kind: CellKind,
     value: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// The mutation that it was made of; `None` for kinds that are in files alone, which a reader refuses.
+    fn mutation(&self) -> Option<Mutation<&'a [u8]>> {
+        debug_assert_ne!(self.kind, CellKind::Reference, "only files have references");
+        let Entry {
+            family,
+            qualifier,
+            timestamp,
+            value,
+            ..
+        } = *self;
+        let delete_column = |from| Mutation::DeleteColumn {
+            family,
+            qualifier,
+            from,
+            to: timestamp,
+        };
+        Some(match self.kind {
+            CellKind::Put => Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            },
+            CellKind::ExpiringPut => Mutation::ExpiringPut {
+                family,
+                qualifier,
+                timestamp,
+                stored: value,
+            },
+            CellKind::Merge => Mutation::Merge {
+                family,
+                qualifier,
+                timestamp,
+                operand: value,
+            },
+            CellKind::DeleteRow => Mutation::DeleteRow { up_to: timestamp },
+            CellKind::DeleteFamily => Mutation::DeleteFamily {
+                family,
+                up_to: timestamp,
+            },
+            CellKind::DeleteFamilyVersion => Mutation::DeleteFamilyVersion { family, timestamp },
+            CellKind::DeleteColumn => delete_column(Timestamp::MIN),
+            CellKind::DeleteRange => delete_column(key::range_delete_start(value)?),
+            CellKind::DeleteVersion => Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp,
+            },
+            CellKind::Reference => return None,
+        })
+    }
 }
 
 impl<'a> Reader<'a> {

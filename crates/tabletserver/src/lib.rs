@@ -8,6 +8,7 @@
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * `tablets` are the tablets that are served; `lifecycle` makes and removes them, and `replacement` and [`split`]
 //!   replace them by others. `snapshots` lists their files, and makes tablets over such lists.
+//! * `archived_log` shows the log to its archive.
 //! * `loads` takes sorted cells into tablets without the log.
 //! * `assignments` opens and closes tablets while the server runs, where several servers share the data ([`roots`]).
 //! * [`maintenance`] decides when tablets are flushed and compacted; `work` is how it is told.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod archived_log;
 mod assignments;
 mod commit;
 pub mod error;
@@ -52,6 +54,7 @@ pub mod waits;
 mod work;
 pub mod write;
 
+pub use archived_log::ArchivedLog;
 pub use error::ServerError;
 pub use imports::SnapshotImport;
 pub use offline::flush_all;

@@ -1,6 +1,7 @@
 //! Creation, change and removal of tablets, as the master asks for them.
 
-use crate::error::from_tablet;
+use crate::error::{from_log, from_tablet};
+use crate::log::CommitLog;
 use crate::parts::Parts;
 use crate::row_cache::RowCache;
 use crate::tablets::{Shut, Tablets};
@@ -8,6 +9,7 @@ use crate::work::{Compactions, FlushDemand};
 use futures::StreamExt;
 use std::sync::Arc;
 use stele_client::ServiceResult;
+use stele_commitlog::BarrierCause;
 use stele_tablet::{Manifest, Tablet, TabletContext, manifest};
 use stele_types::{Epoch, RowRange, TableSchema, TabletId};
 
@@ -18,6 +20,7 @@ const CREATED_CONCURRENTLY: usize = 32;
 pub(crate) struct Lifecycle {
     context: TabletContext,
     epoch: Epoch,
+    log: Arc<CommitLog>,
     tablets: Arc<Tablets>,
     row_cache: Arc<RowCache>,
     flushes: Arc<FlushDemand>,
@@ -30,6 +33,7 @@ impl Lifecycle {
         Lifecycle {
             context: parts.context.clone(),
             epoch: parts.epoch,
+            log: parts.log.clone(),
             tablets: parts.tablets.clone(),
             row_cache: parts.row_cache.clone(),
             flushes: parts.flushes.clone(),
@@ -171,6 +175,8 @@ impl Lifecycle {
         served.tablet.flush().await.map_err(from_tablet)?;
         let _gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
+        let barred = self.log.bar(tablet, BarrierCause::DroppedRows).await;
+        barred.map_err(from_log)?;
         let clearing = self.row_cache.clearing(tablet);
         served.tablet.drop_rows(&range, &stopped).await.map_err(from_tablet)?;
         drop(clearing);

@@ -6,7 +6,8 @@
 //! A load goes on when its caller goes away: the caller repeats the call, waits for its turn, and finds the cells loaded.
 
 use crate::admission::Admission;
-use crate::error::from_tablet;
+use crate::error::{from_log, from_tablet};
+use crate::log::CommitLog;
 use crate::parts::Parts;
 use crate::row_cache::RowCache;
 use crate::stopping::Stopping;
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{LoadSource, Loaded, ServiceError, ServiceResult, SortedCells};
+use stele_commitlog::BarrierCause;
 use stele_env::{Env, Priority};
 use stele_tablet::{CellSource, NewCells, TabletError};
 use stele_types::{ErrorKind, Mutation, TabletId};
@@ -31,6 +33,7 @@ const SOURCES_MAX: usize = 1_000;
 /// Loads cells into tablets.
 pub(crate) struct Loads {
     env: Env,
+    log: Arc<CommitLog>,
     tablets: Arc<Tablets>,
     row_cache: Arc<RowCache>,
     compactions: Arc<Compactions>,
@@ -76,6 +79,7 @@ impl Loads {
     pub(crate) fn new(parts: &Parts) -> Self {
         Loads {
             env: parts.context.env.clone(),
+            log: parts.log.clone(),
             tablets: parts.tablets.clone(),
             row_cache: parts.row_cache.clone(),
             compactions: parts.compactions.clone(),
@@ -136,6 +140,8 @@ impl Loads {
         let gate = Shut::shut(served).await;
         tablet.check_open().map_err(from_tablet)?;
         tablet.flush().await.map_err(from_tablet)?;
+        let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
+        barred.map_err(from_log)?;
         let clearing = self.row_cache.clearing(tablet.id());
         let added = tablet.add_runs(runs).await;
         drop(clearing);

@@ -14,7 +14,9 @@ use crate::tablets::{Tablets, place_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stele_commitlog::{HeldSegments, LogError, LogMetrics, LogOptions, LogStream, ReplayReport};
+use stele_commitlog::{
+    BarrierCause, HeldSegments, LogClock, LogError, LogMetrics, LogOptions, LogPosition, LogStream, Mark, ReplayReport,
+};
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_types::{Epoch, TabletId};
@@ -25,6 +27,8 @@ pub(crate) struct CommitLog {
     tablets: Arc<Tablets>,
     /// Bytes of log at which tablets are flushed for it.
     bytes_max: u64,
+    /// Of a log that is archived.
+    clock: Option<Arc<LogClock>>,
 }
 
 /// The last segment number that an owner before this epoch may have given.
@@ -59,15 +63,21 @@ impl CommitLog {
         let log = LogOptions {
             segment_bytes: options.log_segment_bytes,
             queue_bytes: options.log_queue_bytes,
+            clock: options.log_clock.clone(),
             ..LogOptions::default()
         };
         // Segment numbers are unique over all streams, so the first stream can own all old segments.
+        if let Some(clock) = &options.log_clock {
+            clock.raise(replayed.last_micros);
+        }
+        let is_archived = options.log_clock.is_some();
         let mut old: Vec<_> = replayed
             .segments
             .into_iter()
             .map(|(_, number, mut info)| {
                 // They were synced before anything was built on them.
                 info.note_synced();
+                info.awaits_archive = is_archived && info.end > 0;
                 (number, info)
             })
             .collect();
@@ -92,6 +102,7 @@ impl CommitLog {
             streams,
             tablets,
             bytes_max: options.log_bytes_max,
+            clock: options.log_clock.clone(),
         }
     }
 
@@ -144,7 +155,39 @@ impl CommitLog {
         if retained <= self.bytes_max {
             return retained;
         }
-        retained.saturating_sub(self.bytes_kept(unflushable))
+        let is_flushed = |tablet, seq| self.tablets.is_flushed(tablet, seq);
+        let archive = self
+            .streams
+            .iter()
+            .map(|stream| stream.bytes_kept_for_archive(is_flushed));
+        retained
+            .saturating_sub(self.bytes_kept(unflushable))
+            .saturating_sub(archive.sum())
+    }
+
+    /// The acknowledged parts of all segments that wait for the archive, in the order of their numbers.
+    pub(crate) fn positions(&self) -> Vec<LogPosition> {
+        let mut positions: Vec<_> = self.streams.iter().flat_map(|stream| stream.positions()).collect();
+        positions.sort_by_key(|position| position.number);
+        assert!(
+            positions.windows(2).all(|two| two[0].number < two[1].number),
+            "segment numbers are unique over all streams"
+        );
+        positions
+    }
+
+    /// Lets a segment go that waits for the archive.
+    pub(crate) fn archived(&self, number: u64) {
+        self.streams.iter().for_each(|stream| stream.archived(number));
+    }
+
+    /// Notes in a log that is archived that files of a tablet are about to change without a record. Its writers wait.
+    pub(crate) async fn bar(&self, tablet: TabletId, cause: BarrierCause) -> Result<(), LogError> {
+        let Some(clock) = &self.clock else { return Ok(()) };
+        assert!(tablet > TabletId(0), "no tablet has the number of marks");
+        let micros = clock.now();
+        let mark = Mark::Barrier { micros, tablet, cause };
+        self.stream_of(tablet).mark(mark).await
     }
 
     /// Bytes of log kept for tablets that are not served, or are `unflushable`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stele_commitlog::LogClock;
 use stele_memory::Pool;
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
@@ -129,6 +130,8 @@ pub struct ServerOptions {
     pub log_queue_bytes: usize,
     /// Log streams; a tablet always writes to the same one.
     pub log_streams: u32,
+    /// The clock of a log that is archived; `None` if it is not. Every write is then synced before it is acknowledged.
+    pub log_clock: Option<Arc<LogClock>>,
     /// Bytes at which a tablet splits.
     pub tablet_bytes_max: u64,
     /// Bytes of one sstable at which a flush or a compaction begins another.
@@ -178,6 +181,7 @@ impl ServerOptions {
             // did 80,000 to 180,000 rows a second where one did 11,000 to 27,000 in most runs. While one stream waits
             // for the device the other applies and acknowledges. A third has no core of such a machine to use.
             log_streams: 2,
+            log_clock: None,
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,
             value_separate_bytes: SEPARATE_BYTES_MIN,

@@ -3,6 +3,7 @@
 //! Each call of the two service interfaces is answered by one service; [`crate::service`] says which.
 
 use crate::admission::Admission;
+use crate::archived_log::ArchivedLog;
 use crate::assignments::Assignments;
 use crate::error::ServerError;
 use crate::governor::{GovernorMetrics, MemoryGovernor};
@@ -374,6 +375,17 @@ impl TabletServer {
     /// Tablets that prepared replacements made and that are not served yet, with their epochs.
     pub fn coming_tablets(&self) -> BTreeMap<TabletId, Epoch> {
         self.replacements.coming()
+    }
+
+    /// The log, for its archive; `None` if it is not archived.
+    pub fn archived_log(&self) -> Option<ArchivedLog> {
+        let clock = self.parts.options.log_clock.clone()?;
+        Some(ArchivedLog {
+            log: self.parts.log.clone(),
+            root: self.parts.log_root.clone(),
+            clock,
+            epoch: self.parts.epoch,
+        })
     }
 
     /// The server's ownership generation.

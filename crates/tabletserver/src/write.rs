@@ -55,6 +55,8 @@ pub(crate) struct WritePath {
     /// Counts requests that their tokens showed to be repetitions.
     pub(crate) repeated: IntCounter,
     log_root: Arc<dyn Storage>,
+    /// The log is archived: the archive has only writes that survive power loss.
+    is_archived: bool,
     tablets: Arc<Tablets>,
     log: Arc<CommitLog>,
     memtables: MemtableLimits,
@@ -76,6 +78,7 @@ impl WritePath {
             flushes: parts.flushes.clone(),
             repeated: parts.metrics.repeated.clone(),
             log_root: parts.log_root.clone(),
+            is_archived: parts.options.log_clock.is_some(),
             tablets: parts.tablets.clone(),
             log: parts.log.clone(),
             memtables: parts.options.memtables.clone(),
@@ -201,9 +204,11 @@ impl WritePath {
         self.waits.until(&self.env, cause, future).await
     }
 
-    /// The durability that the log is asked for: where an append does not outlive the process, `flush` takes a sync.
+    /// The durability that the log is asked for: where an append does not outlive the process, `flush` takes a sync. Where the
+    /// log is archived every write does.
     fn kept(&self, asked: Durability) -> Durability {
         let kept = match asked {
+            _ if self.is_archived => Durability::Sync,
             Durability::Flush if !self.log_root.keeps_appends() => Durability::Sync,
             asked => asked,
         };

@@ -257,6 +257,15 @@ impl TableAdmin for Guard {
         self.tables.list_backups(destination).await
     }
 
+    async fn restorable_times(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>> {
+        self.check("restorable_times", &Resource::Cluster, Rights::ADMIN)?;
+        self.tables.restorable_times(destination, archive).await
+    }
+
     async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
         self.check("cluster_status", &Resource::Cluster, Rights::VIEW)?;
         self.tables.cluster_status().await

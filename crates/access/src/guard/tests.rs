@@ -223,6 +223,8 @@ fn backup_order() -> BackupOrder {
         bytes_per_second: None,
         parallel: 0,
         digests: false,
+        at: None,
+        archive: None,
     }
 }
 

@@ -1,14 +1,17 @@
 //! A server over some storage, and tables with rows.
 
-use crate::{Backups, DataRoot, OpenDestination};
+use crate::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
+use crate::{Archives, Backups, DataRoot, OpenDestination, Places};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_catalog::{Catalog, EPOCHS};
 use stele_client::{
     BackupAdmin, BackupDestination, BackupOrder, BackupTask, BackupWork, MutateRows, NewFamily, NewTable, ReadRows,
     Router, ServiceResult, TableAdmin, TableService,
 };
+use stele_commitlog::LogClock;
 use stele_coord::{EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -28,6 +31,8 @@ pub(super) struct Node {
     pub(super) server: Arc<TabletServer>,
     pub(super) service: Router,
     pub(super) backups: Arc<Backups>,
+    /// Archives the log, in rounds that the test asks for.
+    pub(super) archiver: Option<Arc<Archiver>>,
 }
 
 /// Every stored entry of a row as text, by row.
@@ -51,6 +56,23 @@ pub(super) async fn start(storage: &Arc<dyn Storage>, destination: &Arc<dyn Stor
 }
 
 pub(super) async fn try_start(storage: &Arc<dyn Storage>, destination: &Arc<dyn Storage>) -> Result<Node, String> {
+    try_start_archiving(storage, destination, None).await
+}
+
+/// The place of the archive in tests.
+fn archive_place() -> BackupDestination {
+    BackupDestination {
+        address: "archive".to_owned(),
+        options: Vec::new(),
+    }
+}
+
+/// The same of a server that archives its log; a bounded number of its bytes waits.
+pub(super) async fn try_start_archiving(
+    storage: &Arc<dyn Storage>,
+    destination: &Arc<dyn Storage>,
+    archive: Option<(&Arc<dyn Storage>, u64)>,
+) -> Result<Node, String> {
     let env = TokioRuntime::current();
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
@@ -59,7 +81,13 @@ pub(super) async fn try_start(storage: &Arc<dyn Storage>, destination: &Arc<dyn 
     let used = last_epoch(&**storage).await.map_err(|e| text(&e))?;
     let epoch = next_epoch_above(&*coord, EPOCHS, used).await.map_err(|e| text(&e))?;
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
+    if archive.is_none() {
+        catalog.set_archived_log(None).await.map_err(|e| text(&e))?;
+    }
     let options = ServerOptions {
+        log_clock: archive.map(|_| LogClock::new(env.clone(), 0)),
+        // Several segments, of which the archive has some to let go.
+        log_segment_bytes: 64 << 10,
         value_separate_bytes: 1_000,
         sstable_bytes: 64 << 10,
         ..ServerOptions::for_memory(128 << 20)
@@ -77,7 +105,24 @@ pub(super) async fn try_start(storage: &Arc<dyn Storage>, destination: &Arc<dyn 
     .map_err(|e| text(&e))?;
     let master = Master::new(env.clone(), catalog.clone(), server.clone());
     let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
+    let mut archiver = None;
     let backups = Backups::new(root, opening(destination));
+    if let Some((at, waiting_bytes_max)) = archive {
+        let places = Places::new(opening(at));
+        let settings = ArchiveSettings {
+            place: archive_place(),
+            interval: Duration::from_secs(1),
+            waiting_bytes_max,
+        };
+        let log = server.archived_log().ok_or("the log is not archived")?;
+        let metrics = ArchiveMetrics::new(&Metrics::new());
+        let made = Archiver::new(env.clone(), catalog.clone(), log, places.clone(), settings, metrics).await;
+        archiver = Some(made.map_err(|e| text(&e))?);
+        backups.clone().with_archives(Archives {
+            places,
+            own: Some(archive_place()),
+        });
+    }
     let service = Router::new(env.clone(), catalog.clone(), server.clone());
     Ok(Node {
         env,
@@ -86,6 +131,7 @@ pub(super) async fn try_start(storage: &Arc<dyn Storage>, destination: &Arc<dyn 
         server,
         service,
         backups,
+        archiver,
     })
 }
 
@@ -100,6 +146,8 @@ pub(super) fn order(backup: &str, task: BackupTask) -> BackupOrder {
         bytes_per_second: None,
         parallel: 3,
         digests: false,
+        at: None,
+        archive: None,
     }
 }
 
@@ -225,5 +273,22 @@ impl Node {
 
     pub(super) async fn stop(self) {
         self.server.shut_down().await;
+        if let Some(archiver) = &self.archiver {
+            archiver.finish().await;
+        }
+    }
+
+    /// Archives the log so far.
+    pub(super) async fn archive(&self) {
+        self.archiver.as_ref().unwrap().round().await.unwrap();
+    }
+
+    /// A moment behind everything that was done, and before everything that will be.
+    pub(super) async fn moment(&self) -> i64 {
+        let now = self.env.wall_micros();
+        while self.env.wall_micros() <= now {
+            self.env.sleep(Duration::from_millis(1)).await;
+        }
+        now
     }
 }

@@ -26,6 +26,11 @@ impl Life {
         Life(Arc::new(AtomicU64::new(changes)))
     }
 
+    /// Gives it more changes.
+    pub(super) fn renew(&self, changes: u64) {
+        self.0.store(changes, Ordering::Relaxed);
+    }
+
     /// Ends it: tasks of the process may still run.
     pub(super) fn end(&self) {
         self.0.store(0, Ordering::Relaxed);

@@ -7,6 +7,8 @@ use stele_coord::{Condition, Txn, TxnOutcome, Write, next_epoch_above};
 
 /// The key of the number of the data root.
 const ROOT: &str = "root/id";
+/// The key of the number of the chain of archived logs.
+const ARCHIVED_LOG: &str = "root/archived-log";
 /// The counter of the epochs of owners.
 pub const EPOCHS: &str = "server";
 /// Epochs are below this.
@@ -37,6 +39,36 @@ impl Catalog {
             if let TxnOutcome::Committed { .. } = self.coord.txn(txn).await? {
                 return Ok(id);
             }
+        }
+    }
+
+    /// The number of the chain of logs that are archived; `None` if the last owner did not archive its log. An owner that does
+    /// not archive ends the chain before it may delete anything of its log.
+    pub async fn archived_log(&self) -> Result<Option<[u8; 16]>> {
+        let found = self.coord.get(ARCHIVED_LOG).await?;
+        Ok(found.and_then(|found| <[u8; 16]>::try_from(&found.value[..]).ok()))
+    }
+
+    /// Begins a chain of logs that are archived, or ends it.
+    pub async fn set_archived_log(&self, chain: Option<[u8; 16]>) -> Result<()> {
+        let key = ARCHIVED_LOG.to_owned();
+        let write = match chain {
+            Some(chain) => Write::Put {
+                key,
+                value: Bytes::copy_from_slice(&chain),
+            },
+            None => Write::Delete { key },
+        };
+        let txn = Txn {
+            conditions: Vec::new(),
+            writes: vec![write],
+        };
+        match self.coord.txn(txn).await? {
+            TxnOutcome::Committed { .. } => Ok(()),
+            // It has no condition that could fail.
+            TxnOutcome::Conflict { .. } => Err(CatalogError::Conflict {
+                key: ARCHIVED_LOG.to_owned(),
+            }),
         }
     }
 
@@ -74,5 +106,10 @@ mod tests {
         assert_eq!(catalog.raise_epochs(40).await.unwrap(), 41);
         assert_eq!(catalog.raise_epochs(7).await.unwrap(), 42);
         assert!(catalog.raise_epochs((1 << 24) - 1).await.is_err());
+        assert_eq!(catalog.archived_log().await.unwrap(), None);
+        catalog.set_archived_log(Some([7; 16])).await.unwrap();
+        assert_eq!(catalog.archived_log().await.unwrap(), Some([7; 16]));
+        catalog.set_archived_log(None).await.unwrap();
+        assert_eq!(catalog.archived_log().await.unwrap(), None);
     }
 }

@@ -3,6 +3,7 @@
 use super::reader::SegmentReader;
 use crate::error::LogError;
 use crate::format::{Record, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::mark::Mark;
 use std::fmt::Write;
 use std::sync::Arc;
 use stele_storage::ReadFile;
@@ -45,6 +46,10 @@ pub async fn inspect(file: Arc<dyn ReadFile>, describe: impl Fn(&Record) -> Stri
         group
     } {
         for record in &records {
+            if let Some(mark) = Mark::of(record) {
+                let _ = writeln!(out, "  {mark:?}");
+                continue;
+            }
             let Record {
                 tablet,
                 first,

@@ -3,6 +3,7 @@
 use super::next::Empty;
 use crate::error::LogError;
 use crate::format::{self, GroupHeader, RecordRef, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::mark::Marks;
 use crate::retention::{SegmentInfo, SegmentState};
 use stele_storage::AppendFile;
 use stele_types::{SeqNo, TabletId};
@@ -21,6 +22,8 @@ pub(super) struct Open {
     pub(super) acknowledged: u64,
     /// Its header was synced before its first group: a reader keeps it even if the one before lost its end.
     stands_alone: bool,
+    /// Bytes of marks in the group that was appended last, until it is acknowledged.
+    marks: u64,
 }
 
 /// The facts about the segment before the open one that a header states.
@@ -101,11 +104,12 @@ impl Open {
             latest: None,
             acknowledged: 0,
             stands_alone,
+            marks: 0,
         }
     }
 
-    pub(super) fn header_for<'r>(&self, records: impl Iterator<Item = RecordRef<'r>>) -> GroupHeader {
-        let (mut count, mut bytes) = (0, 0);
+    pub(super) fn header_for<'r>(&self, records: impl Iterator<Item = RecordRef<'r>>, marks: &Marks) -> GroupHeader {
+        let (mut count, mut bytes) = (marks.count, marks.bytes.len());
         for record in records {
             count += 1;
             bytes += record.frame_len();
@@ -142,6 +146,20 @@ impl Open {
             offset + len,
             "an append writes exactly the bytes of the group"
         );
+    }
+
+    /// Notes the marks of a group that was appended.
+    pub(super) fn marks_appended(&mut self, marks: &Marks) {
+        assert_eq!(
+            self.marks, 0,
+            "the marks of a group are acknowledged before the next one is appended"
+        );
+        self.marks = marks.bytes.len() as u64;
+    }
+
+    /// The bytes of marks of the group that is acknowledged now.
+    pub(super) fn take_marks(&mut self) -> u64 {
+        std::mem::take(&mut self.marks)
     }
 
     /// Syncs the bytes that are not synced yet.
@@ -188,6 +206,7 @@ impl Open {
             "only a segment that was given up has refused bytes behind its end"
         );
         self.info.len = self.acknowledged;
+        self.info.end = self.acknowledged;
         self.info.reading_cost = self.file.reading_cost();
         self.info.state = state;
         (self.info, self.file)

@@ -118,9 +118,11 @@ impl Segments {
     /// From now on the segment is one of the closed ones.
     fn retire(&mut self, open: Open, state: SegmentState) -> Box<dyn AppendFile> {
         let number = open.number;
-        let (info, file) = open.into_closed(state);
+        let (mut info, file) = open.into_closed(state);
+        // One without groups has nothing to archive.
+        info.awaits_archive = self.clock.is_some() && info.end > 0;
         self.shared.open_bytes.store(0, Ordering::Relaxed);
-        let replaced = self.shared.retention.lock().add(number, info);
+        let replaced = self.shared.retention.lock().close_open(number, info);
         assert!(replaced.is_none(), "a segment is closed once");
         file
     }

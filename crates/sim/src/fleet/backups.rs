@@ -253,6 +253,8 @@ impl Archivist {
             bytes_per_second: None,
             parallel: 2,
             digests: true,
+            at: None,
+            archive: None,
         };
         let begun = self
             .nodes

@@ -29,7 +29,11 @@ pub(super) fn calls() -> Calls {
         (
             "Backups/ListBackups",
             Administers,
-            own::ListDestinationRequest { destination }.encode_to_vec(),
+            own::ListDestinationRequest {
+                destination,
+                archive: None,
+            }
+            .encode_to_vec(),
         ),
         (
             "Snapshots/ListKeptTables",

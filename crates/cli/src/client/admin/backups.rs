@@ -8,7 +8,7 @@ use super::{ADMIN_TIMEOUT, Retry};
 use anyhow::{Context, Result};
 use stele_adminapi::{
     BackupDestination, BackupWork, BeginBackupWorkRequest, CancelBackupWorkRequest, DestinationBackup,
-    GetBackupWorkRequest, ListDestinationRequest,
+    GetBackupWorkRequest, ListDestinationRequest, RestorableTime,
 };
 use tonic::{Code, Request};
 
@@ -39,14 +39,19 @@ impl Client {
         answer.context("cannot cancel")
     }
 
-    /// The backups at a destination, oldest first.
-    pub async fn list_backups(&self, destination: BackupDestination) -> Result<Vec<DestinationBackup>> {
+    /// The backups at a destination, oldest first, and the times in which moments can be restored with an archive of the log.
+    pub async fn list_backups(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> Result<(Vec<DestinationBackup>, Vec<RestorableTime>)> {
         let address = destination.address.clone();
         let request = ListDestinationRequest {
             destination: Some(destination),
+            archive,
         };
         let answer = call!(self.own, list_destination, request).map_err(|status| refusal(WHAT, &status));
         let answer = answer.with_context(|| format!("cannot list the backups at {address}"))?;
-        Ok(answer.backups)
+        Ok((answer.backups, answer.restorable))
     }
 }

@@ -1,0 +1,395 @@
+//! Copies the commit log of a server to its archive, while the server writes it.
+//!
+//! A *round* takes the acknowledged bytes of all segments since the round before, and the changes of tables, and writes them as one
+//! part: first the pieces, then the document. A round that fails is tried again with the same bytes. A segment may be deleted once a
+//! part has all of it.
+//!
+//! A *chain* is a number in the catalog that says which log is archived without a hole. It is changed before any segment is let go
+//! that is not archived, so a process that dies after that finds the gap.
+//!
+//! Invariants:
+//! * A part has every write that was acknowledged before its end and is not in an earlier part of its range.
+//! * Parts of a tablet's records are in the order of these: segments are copied in the order of their numbers.
+
+use super::changes::{self, Changes};
+use super::format::{Part, StreamEnd, TableChange};
+use super::metrics::ArchiveMetrics;
+use super::round::{Round, Waiting};
+use super::store::Archive;
+use crate::error::{BackupError, Result};
+use crate::places::Places;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stele_catalog::Catalog;
+use stele_client::BackupDestination;
+use stele_commitlog::format::parse_segment_path;
+use stele_env::Env;
+use stele_tabletserver::ArchivedLog;
+
+/// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Intervals without a write after which a part is written nevertheless, so that the moments meanwhile can be restored.
+const IDLE_INTERVALS: u32 = 6;
+
+/// Settings of an archive.
+#[derive(Clone, Debug)]
+pub struct ArchiveSettings {
+    /// Where it is.
+    pub place: BackupDestination,
+    /// The time between two rounds.
+    pub interval: Duration,
+    /// Bytes of log that may wait for the archive. Beyond these it has a gap.
+    pub waiting_bytes_max: u64,
+}
+
+/// The archiver of a server.
+pub struct Archiver {
+    env: Env,
+    log: ArchivedLog,
+    catalog: Arc<Catalog>,
+    changes: Arc<Changes>,
+    places: Arc<Places>,
+    settings: ArchiveSettings,
+    metrics: ArchiveMetrics,
+    root: Vec<u8>,
+    is_stopped: AtomicBool,
+    state: tokio::sync::Mutex<State>,
+}
+
+/// Its progress.
+struct State {
+    /// `None` until it could be opened, and after another writer was met.
+    archive: Option<Archive>,
+    chain: [u8; 16],
+    /// No part has this chain yet.
+    is_fresh: bool,
+    /// The last part.
+    last: Option<Part>,
+    done: BTreeMap<u32, StreamEnd>,
+    /// Tables that the next part states, as of a moment.
+    restated: Option<(i64, Vec<TableChange>)>,
+    /// Changes that no part has.
+    noted: Vec<TableChange>,
+    /// The next part begins a range.
+    gap: Option<String>,
+    pending: Option<Round>,
+    first_piece: u32,
+}
+
+impl Archiver {
+    /// Prepares the archive of a server, before it serves anybody.
+    pub async fn new(
+        env: Env,
+        catalog: Arc<Catalog>,
+        log: ArchivedLog,
+        places: Arc<Places>,
+        settings: ArchiveSettings,
+        metrics: ArchiveMetrics,
+    ) -> Result<Arc<Archiver>> {
+        let root = catalog.root_id([env.random_u64(), env.random_u64()]).await?;
+        let found = catalog.archived_log().await?;
+        let chain = match found {
+            Some(chain) => chain,
+            None => new_chain(&env, &catalog).await?,
+        };
+        let changes = Changes::new(log.clock().clone());
+        let noting = changes.clone();
+        let view = catalog.observe(Arc::new(move |before, after| noting.note(before, after)));
+        let now = log.clock().now();
+        let state = State {
+            archive: None,
+            chain,
+            is_fresh: found.is_none(),
+            last: None,
+            done: BTreeMap::new(),
+            restated: Some((now, changes::all(now, &view))),
+            noted: Vec::new(),
+            gap: None,
+            pending: None,
+            first_piece: 0,
+        };
+        Ok(Arc::new(Archiver {
+            env,
+            log,
+            catalog,
+            changes,
+            places,
+            settings,
+            metrics,
+            root: root.to_vec(),
+            is_stopped: AtomicBool::new(false),
+            state: tokio::sync::Mutex::new(state),
+        }))
+    }
+
+    /// Does rounds until the archiver is dropped or stopped.
+    pub fn start(self: &Arc<Self>) {
+        let (this, env) = (Arc::downgrade(self), self.env.clone());
+        let interval = self.settings.interval;
+        self.env.spawn_background("log archive", async move {
+            let mut wait = interval;
+            loop {
+                env.sleep(wait).await;
+                let Some(archiver) = this.upgrade().filter(|archiver| !archiver.is_stopped()) else {
+                    return;
+                };
+                wait = match archiver.round().await {
+                    Ok(()) => interval,
+                    Err(BackupError::OtherArchiver(_)) => return,
+                    Err(_) => (wait * 2).min(WAIT_MAX.max(interval)),
+                };
+            }
+        });
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Archives the end of the log of a server that has stopped. At a failure the next start goes on.
+    pub async fn finish(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let _ = self.round().await;
+    }
+
+    /// Copies everything that was acknowledged before the call. A failure is logged and counted.
+    pub async fn round(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let outcome = self.try_round(&mut state).await;
+        if let Err(error) = &outcome {
+            self.metrics.failures.inc();
+            tracing::warn!(%error, archive = ?self.settings.place, "the log is not archived now; it stays on the server");
+            self.bound(&mut state, error).await;
+        }
+        self.measure(&state);
+        outcome
+    }
+
+    async fn try_round(&self, state: &mut State) -> Result<()> {
+        // A round that was begun earlier, or begins a range, lacks the log since then.
+        while self.write_part(state).await? {}
+        Ok(())
+    }
+
+    /// Writes the next part, if there is anything; whether another one may follow.
+    async fn write_part(&self, state: &mut State) -> Result<bool> {
+        let archive = match &state.archive {
+            Some(archive) => archive.clone(),
+            None => self.connect(state).await?,
+        };
+        let goes_on = state.pending.is_some() || state.gap.is_some();
+        if state.pending.is_none() {
+            state.pending = match state.gap.clone() {
+                Some(gap) => Some(self.begin_range(state, gap).await?),
+                None => self.begin_round(state)?,
+            };
+        }
+        let Some(pending) = &mut state.pending else {
+            return Ok(false);
+        };
+        pending.upload(&archive, &**self.log.root(), &self.metrics).await?;
+        let part = pending.part.clone();
+        if let Some(other) = archive.put_part(&part).await? {
+            // Its streams may be further than was known here.
+            state.archive = None;
+            self.give_up_round(state);
+            return match other.epoch > self.log.epoch().0 {
+                true => Err(BackupError::OtherArchiver(other.epoch)),
+                false => Err(BackupError::Contended),
+            };
+        }
+        self.advance(state, part);
+        Ok(goes_on)
+    }
+
+    /// Opens the archive, and finds out where it ends.
+    async fn connect(&self, state: &mut State) -> Result<Archive> {
+        let storage = self.places.open(self.settings.place.clone(), true).await?;
+        let archive = Archive::open(storage, true).await?;
+        let last = match archive.numbers().await?.last() {
+            Some(number) => Some(archive.part(*number).await?),
+            None => None,
+        };
+        match &last {
+            None => state.gap = Some("the archive begins".to_owned()),
+            Some(last) if last.root != self.root => {
+                let message = "the archive is that of another data root: give another place";
+                return Err(BackupError::Invalid(message.to_owned()));
+            }
+            Some(last) if last.epoch > self.log.epoch().0 => return Err(BackupError::OtherArchiver(last.epoch)),
+            Some(last) if last.chain != state.chain => {
+                let gap = state.gap.take();
+                state.gap = gap.or_else(|| Some("a server ran without archiving its log here".to_owned()));
+            }
+            Some(last) => {
+                state.done = last.ends.iter().map(|end| (end.stream, *end)).collect();
+                if state.gap.is_none() && self.has_less_than(&state.done) {
+                    state.gap = Some("the log of the server has less than the archive".to_owned());
+                }
+            }
+        }
+        state.last = last;
+        state.archive = Some(archive.clone());
+        Ok(archive)
+    }
+
+    /// Whether a segment is shorter than its part in the archive.
+    fn has_less_than(&self, done: &BTreeMap<u32, StreamEnd>) -> bool {
+        self.log.positions().iter().any(|position| {
+            let stream = parse_segment_path(&position.path).map_or(0, |(stream, _)| stream);
+            let end = done.get(&stream).filter(|end| end.segment == position.number);
+            end.is_some_and(|end| end.end > position.end)
+        })
+    }
+
+    /// The first part of a range: it has nothing of the log.
+    async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
+        self.let_go(state).await?;
+        self.changes.take();
+        state.noted.clear();
+        let view = self.catalog.view();
+        let now = self.log.clock().now();
+        state.restated = Some((now, changes::all(now, &view)));
+        let number = state.last.as_ref().map_or(1, |last| last.number + 1);
+        let part = Part {
+            range_first: number,
+            range_from: now,
+            from_micros: now,
+            to_micros: now,
+            gap,
+            ..self.part(state, number)
+        };
+        Ok(Round::new(part, Vec::new()))
+    }
+
+    /// Everything since the last part; `None` if there is nothing, for a short while.
+    fn begin_round(&self, state: &mut State) -> Result<Option<Round>> {
+        let Some(last) = state.last.clone() else {
+            return Err(BackupError::Contended);
+        };
+        // First the moment, then the log: it has every write that was acknowledged before that moment.
+        let to_micros = self.log.clock().now();
+        let waiting = Waiting::of(&self.log.positions(), &state.done);
+        match self.changes.take() {
+            Some(mut changes) => state.noted.append(&mut changes),
+            None => {
+                state.gap = Some("tables changed too often while the archive could not be reached".to_owned());
+                return Err(BackupError::Contended);
+            }
+        }
+        let idle = self.settings.interval.as_micros() as i64 * i64::from(IDLE_INTERVALS);
+        let is_idle = waiting.pieces.is_empty() && state.noted.is_empty() && state.restated.is_none();
+        if is_idle && to_micros < last.to_micros.saturating_add(idle) && !self.is_stopped() {
+            self.log.archived(waiting.complete);
+            return Ok(None);
+        }
+        let part = Part {
+            range_first: last.range_first,
+            range_from: last.range_from,
+            from_micros: last.to_micros,
+            to_micros: to_micros.max(last.to_micros),
+            pieces: waiting.pieces.iter().map(|(piece, _)| *piece).collect(),
+            ends: waiting.ends.values().copied().collect(),
+            ..self.part(state, last.number + 1)
+        };
+        Ok(Some(Round::new(part, waiting.pieces)))
+    }
+
+    fn part(&self, state: &State, number: u64) -> Part {
+        let (restated_micros, mut changes) = state.restated.clone().unwrap_or_default();
+        changes.extend(state.noted.iter().cloned());
+        Part {
+            number,
+            root: self.root.clone(),
+            chain: state.chain.to_vec(),
+            epoch: self.log.epoch().0,
+            ends: state.done.values().copied().collect(),
+            changes,
+            restated_micros,
+            first_piece: state.first_piece,
+            ..Part::default()
+        }
+    }
+
+    /// The part is in the archive.
+    fn advance(&self, state: &mut State, part: Part) {
+        self.metrics.parts.inc();
+        if part.begins_range() {
+            self.metrics.gaps.inc();
+            tracing::warn!(
+                reason = part.gap,
+                from_micros = part.range_from,
+                "the archive of the log has a new range: take a backup, from which on moments can be restored"
+            );
+        }
+        state.done = part.ends.iter().map(|end| (end.stream, *end)).collect();
+        (state.gap, state.pending, state.restated) = (None, None, None);
+        state.noted.clear();
+        state.first_piece = 0;
+        state.is_fresh = false;
+        state.last = Some(part);
+        self.log
+            .archived(Waiting::of(&self.log.positions(), &state.done).complete);
+    }
+
+    fn give_up_round(&self, state: &mut State) {
+        if let Some(round) = state.pending.take() {
+            let pieces = u32::try_from(round.part.pieces.len()).unwrap_or(u32::MAX);
+            state.first_piece = state.first_piece.saturating_add(pieces);
+        }
+    }
+
+    /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
+    async fn let_go(&self, state: &mut State) -> Result<()> {
+        if !state.is_fresh {
+            state.chain = new_chain(&self.env, &self.catalog).await?;
+            state.is_fresh = true;
+        }
+        let positions = self.log.positions();
+        state.done = Waiting::of(&positions, &state.done).ends;
+        self.log
+            .archived(positions.iter().filter(|at| at.is_closed).map(|at| at.number));
+        Ok(())
+    }
+
+    /// Gives up the log that waits if it is too much, or cannot be read.
+    async fn bound(&self, state: &mut State, error: &BackupError) {
+        let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
+        let is_damaged = matches!(error, BackupError::Data(_) | BackupError::Damaged { .. });
+        if state.gap.is_none() {
+            if waiting <= self.settings.waiting_bytes_max && !is_damaged {
+                return;
+            }
+            state.gap = Some(match is_damaged {
+                true => format!("the log could not be read: {error}"),
+                false => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
+            });
+            tracing::error!(waiting, %error, "the archive of the log will have a gap: writes from here on cannot be restored to a moment, until the archive is back and a backup is taken");
+        }
+        self.give_up_round(state);
+        if let Err(error) = self.let_go(state).await {
+            tracing::error!(%error, "the log stays although it will not be archived");
+        }
+    }
+
+    fn measure(&self, state: &State) {
+        let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
+        self.metrics.lag_bytes.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        let since = state
+            .last
+            .as_ref()
+            .map_or(0, |last| self.log.clock().now() - last.to_micros);
+        self.metrics.lag_seconds.set(since / 1_000_000);
+    }
+}
+
+async fn new_chain(env: &Env, catalog: &Catalog) -> Result<[u8; 16]> {
+    let mut chain = [0; 16];
+    let (first, second) = chain.split_at_mut(8);
+    first.copy_from_slice(&env.random_u64().to_le_bytes());
+    second.copy_from_slice(&env.random_u64().to_le_bytes());
+    catalog.set_archived_log(Some(chain)).await?;
+    Ok(chain)
+}

@@ -1,0 +1,228 @@
+//! The documents of an archive of logs as bytes. Byte tables: `docs/formats/log-archive.md`.
+//!
+//! Decoders are pure functions over bytes: they refuse damage with an error that names the path, and never panic.
+
+use crate::error::{BackupError, Result};
+use bytes::Bytes;
+use prost::Message;
+use stele_tablet::FileKind;
+
+/// The file that marks an archive.
+pub const FORMAT: &str = "FORMAT";
+/// Its content.
+pub const FORMAT_TEXT: &str = "stele-log-archive 1\n";
+/// The directory of parts.
+pub const PARTS: &str = "parts/";
+/// The directory of pieces.
+pub const PIECES: &str = "log/";
+/// The magic of a part.
+pub const PART_MAGIC: [u8; 8] = *b"STELEAPT";
+/// Largest payload: a part that names 10,000 tables has five megabytes, and 100,000 pieces take five more.
+const BYTES_MAX: usize = 64 << 20;
+
+const PART: FileKind = FileKind {
+    magic: PART_MAGIC,
+    version_max: 1,
+    bytes_max: BYTES_MAX,
+    name: "a part of a log archive",
+};
+
+/// The path of a part.
+pub fn part_path(number: u64) -> String {
+    format!("{PARTS}part-{number:016x}")
+}
+
+/// The number of a part's path. Each has one spelling.
+pub fn parse_part(path: &str) -> Option<u64> {
+    let digits = path.strip_prefix(PARTS)?.strip_prefix("part-")?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (part_path(number) == path).then_some(number)
+}
+
+/// The path of a piece: of a part, by the server of an epoch.
+pub fn piece_path(part: u64, epoch: u32, piece: u32) -> String {
+    format!("{PIECES}{part:016x}/{epoch:08x}-{piece:08x}")
+}
+
+/// The part of a piece's path.
+pub fn parse_piece(path: &str) -> Option<u64> {
+    let (part, name) = path.strip_prefix(PIECES)?.split_once('/')?;
+    let (epoch, piece) = name.split_once('-')?;
+    let hex = |digits: &str| u32::from_str_radix(digits, 16).ok();
+    let part = u64::from_str_radix(part, 16).ok()?;
+    (piece_path(part, hex(epoch)?, hex(piece)?) == path).then_some(part)
+}
+
+/// A part: the log of a server between two moments.
+#[derive(Clone, PartialEq, Message)]
+pub struct Part {
+    /// Its number; they ascend by one.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The data root that the log is of, 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub root: Vec<u8>,
+    /// The chain of logs that it belongs to, 16 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub chain: Vec<u8>,
+    /// The epoch of the server that wrote it.
+    #[prost(uint32, tag = "4")]
+    pub epoch: u32,
+    /// The first part of its range.
+    #[prost(uint64, tag = "5")]
+    pub range_first: u64,
+    /// Wall-clock microseconds from which on the range has every acknowledged write.
+    #[prost(int64, tag = "6")]
+    pub range_from: i64,
+    /// The moment up to which the parts before have the log: that of the part before, or where the range begins.
+    #[prost(int64, tag = "7")]
+    pub from_micros: i64,
+    /// The moment up to which this part has it, exclusive.
+    #[prost(int64, tag = "8")]
+    pub to_micros: i64,
+    /// Pieces of segments, in the order of these.
+    #[prost(message, repeated, tag = "9")]
+    pub pieces: Vec<Piece>,
+    /// How far each stream is archived with this part.
+    #[prost(message, repeated, tag = "10")]
+    pub ends: Vec<StreamEnd>,
+    /// Changes of tables since the part before, in their order.
+    #[prost(message, repeated, tag = "11")]
+    pub changes: Vec<TableChange>,
+    /// If a server began with this part: the moment at which the tables were those of `changes`, and no others; else 0.
+    #[prost(int64, tag = "12")]
+    pub restated_micros: i64,
+    /// Why the range begins; empty in its other parts.
+    #[prost(string, tag = "13")]
+    pub gap: String,
+    /// The number in the path of its first piece. Pieces of attempts that were given up have those below.
+    #[prost(uint32, tag = "14")]
+    pub first_piece: u32,
+    /// Changes of files of tablets that the log does not describe.
+    #[prost(message, repeated, tag = "15")]
+    pub barriers: Vec<Barrier>,
+}
+
+/// A change of the files of a tablet that no record describes.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Barrier {
+    /// Wall-clock microseconds.
+    #[prost(int64, tag = "1")]
+    pub at_micros: i64,
+    /// Which tablet.
+    #[prost(uint64, tag = "2")]
+    pub tablet: u64,
+    /// 1 rows were dropped, 2 files were loaded.
+    #[prost(uint32, tag = "3")]
+    pub cause: u32,
+}
+
+/// Some bytes of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Piece {
+    /// The stream.
+    #[prost(uint32, tag = "1")]
+    pub stream: u32,
+    /// The segment.
+    #[prost(uint64, tag = "2")]
+    pub segment: u64,
+    /// The offset of the first byte.
+    #[prost(uint64, tag = "3")]
+    pub from: u64,
+    /// Bytes.
+    #[prost(uint64, tag = "4")]
+    pub len: u64,
+    /// CRC-32 of the bytes.
+    #[prost(fixed32, tag = "5")]
+    pub crc: u32,
+}
+
+/// How far a stream is archived: segments below this one to their ends, and this one up to an offset.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct StreamEnd {
+    /// The stream.
+    #[prost(uint32, tag = "1")]
+    pub stream: u32,
+    /// The segment.
+    #[prost(uint64, tag = "2")]
+    pub segment: u64,
+    /// The offset in it.
+    #[prost(uint64, tag = "3")]
+    pub end: u64,
+}
+
+/// A table as it is from a moment on.
+#[derive(Clone, PartialEq, Message)]
+pub struct TableChange {
+    /// Wall-clock microseconds of the change.
+    #[prost(int64, tag = "1")]
+    pub at_micros: i64,
+    /// The number of the table.
+    #[prost(uint64, tag = "2")]
+    pub table: u64,
+    /// Its record in the catalog with its version byte; empty when the table is gone.
+    #[prost(bytes = "vec", tag = "3")]
+    pub record: Vec<u8>,
+    /// Its tablets that it did not have before; all tablets, where a server began.
+    #[prost(uint64, repeated, tag = "4")]
+    pub tablets: Vec<u64>,
+}
+
+impl Part {
+    /// Encodes with header and checksum; fails if it would be larger than any that is read.
+    pub fn encode_file(&self) -> Result<Bytes> {
+        let payload = self.encode_to_vec();
+        match payload.len() <= BYTES_MAX {
+            true => Ok(PART.encode(PART.version_max, &payload)),
+            false => Err(BackupError::TooMuch(format!(
+                "a part of the archive has {} bytes, of {BYTES_MAX} at most",
+                payload.len()
+            ))),
+        }
+    }
+
+    /// Decodes a whole file; `path` is for errors.
+    pub fn decode_file(path: &str, bytes: &[u8]) -> Result<Part> {
+        let decoded = PART.decode(path, bytes, |payload| Part::decode(payload));
+        decoded.map_err(BackupError::ArchiveDocument)
+    }
+
+    /// The path of one of its pieces.
+    pub fn piece_path(&self, index: usize) -> String {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        piece_path(self.number, self.epoch, self.first_piece.saturating_add(index))
+    }
+
+    /// Whether it is the first of its range.
+    pub fn begins_range(&self) -> bool {
+        self.range_first == self.number
+    }
+}
+
+/// Prints a part; `None` when it is none.
+pub fn inspect(path: &str, bytes: &[u8]) -> Option<Result<String>> {
+    (*bytes.first_chunk::<8>()? == PART_MAGIC).then(|| Part::decode_file(path, bytes).map(|part| shown(&part)))
+}
+
+/// A part with the schemas of its tables as such.
+fn shown(part: &Part) -> String {
+    let mut text = String::new();
+    for change in part.changes.iter().filter(|change| !change.record.is_empty()) {
+        text += &match stele_catalog::record::decode_table(&change.record) {
+            Ok((schema, _)) => format!("{schema:#?}\n"),
+            Err(why) => format!("a table record that cannot be decoded: {why}\n"),
+        };
+    }
+    let changes = part.changes.iter().map(|change| TableChange {
+        record: Vec::new(),
+        ..change.clone()
+    });
+    let part = Part {
+        changes: changes.collect(),
+        ..part.clone()
+    };
+    format!("{part:#?}\n{text}")
+}
+
+#[cfg(test)]
+mod tests;

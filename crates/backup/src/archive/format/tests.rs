@@ -1,0 +1,86 @@
+use super::*;
+use stele_types::ErrorKind;
+
+fn part() -> Part {
+    Part {
+        number: 0x1234,
+        root: vec![9; 16],
+        chain: vec![8; 16],
+        epoch: 3,
+        range_first: 0x1200,
+        range_from: 1_600_000_000_000_000,
+        from_micros: 1_600_000_010_000_000,
+        to_micros: 1_600_000_020_000_000,
+        pieces: vec![Piece {
+            stream: 1,
+            segment: 3 << 32 | 7,
+            from: 56,
+            len: 4096,
+            crc: 0x0102_0304,
+        }],
+        ends: vec![StreamEnd {
+            stream: 1,
+            segment: 3 << 32 | 7,
+            end: 4152,
+        }],
+        changes: vec![TableChange {
+            at_micros: 1_600_000_015_000_000,
+            table: 1 << 20,
+            record: b"a table record".to_vec(),
+            tablets: vec![2 << 20, (2 << 20) + 1],
+        }],
+        restated_micros: 1_600_000_010_500_000,
+        gap: "the first part".to_owned(),
+        first_piece: 2,
+        barriers: vec![Barrier {
+            at_micros: 1_600_000_016_000_000,
+            tablet: 2 << 20,
+            cause: 1,
+        }],
+    }
+}
+
+#[test]
+fn parts_are_written_and_read_as_ever() {
+    let golden = include_bytes!("../../../testdata/archive-part-v1");
+    assert!(
+        part().encode_file().unwrap() == golden[..],
+        "the bytes of a part have changed"
+    );
+    assert_eq!(Part::decode_file("p", golden).unwrap(), part());
+    let text = inspect("p", golden).unwrap().unwrap();
+    assert!(
+        text.contains("cannot be decoded") && text.contains("the first part"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_changed_byte_of_a_part_is_damage() {
+    let bytes = part().encode_file().unwrap();
+    for changed in 0..bytes.len() {
+        let mut other = bytes.to_vec();
+        other[changed] ^= 1;
+        assert!(Part::decode_file("p", &other).is_err(), "byte {changed}");
+    }
+    assert_eq!(
+        Part::decode_file("p", &bytes[..30]).unwrap_err().kind(),
+        ErrorKind::Corruption
+    );
+}
+
+#[test]
+fn paths_have_one_spelling() {
+    assert_eq!(parse_part(&part_path(0xab)), Some(0xab));
+    assert_eq!(parse_part(&part_path(0xab).replace("ab", "AB")), None);
+    let piece = piece_path(0xab, 3, 1);
+    assert_eq!(piece, "log/00000000000000ab/00000003-00000001");
+    assert_eq!(parse_piece(&piece), Some(0xab));
+    for other in [
+        piece.replace("ab", "AB"),
+        format!("{piece}x"),
+        piece.replace("0003", "003"),
+    ] {
+        assert_eq!(parse_piece(&other), None, "{other}");
+    }
+}

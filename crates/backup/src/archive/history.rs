@@ -1,0 +1,170 @@
+//! Follows a table from its backup to a moment, by the parts of an archive.
+//!
+//! Terms: a table is *known* up to a moment at which something happened to it that neither its backup nor the log describes.
+//!
+//! Pure: no I/O, no clock.
+
+use super::format::{Part, TableChange};
+use std::collections::BTreeSet;
+use stele_types::{TableId, TableSchema};
+
+/// A table of a backup on its way to a moment.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Its number.
+    table: u64,
+    /// When its snapshot was begun: changes before that are in the backup.
+    begun_micros: i64,
+    /// The moment.
+    at: i64,
+    /// The number that the records of its tablets are under.
+    set: TableId,
+    /// Its schema at the moment.
+    schema: TableSchema,
+    /// All tablets that it has had.
+    tablets: BTreeSet<u64>,
+    /// The end of the time in which it is known.
+    end: Option<End>,
+}
+
+/// The end of the time in which a table is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The first moment that cannot be restored.
+    pub micros: i64,
+    /// Why.
+    pub why: String,
+    /// Whether the table was deleted then.
+    pub is_deleted: bool,
+}
+
+impl History {
+    /// Of a table as its backup has it: its schema, the number of its set of tablets, and these.
+    pub fn new(
+        (schema, set): (TableSchema, TableId),
+        begun_micros: i64,
+        tablets: impl IntoIterator<Item = u64>,
+        at: i64,
+    ) -> History {
+        History {
+            table: schema.id.0,
+            begun_micros,
+            at,
+            set,
+            schema,
+            tablets: tablets.into_iter().collect(),
+            end: None,
+        }
+    }
+
+    /// Its schema at the moment.
+    pub fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    /// Its tablets up to the moment.
+    pub fn tablets(&self) -> &BTreeSet<u64> {
+        &self.tablets
+    }
+
+    /// Why it is not known at the moment, if so.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// Goes on with the next part; the error says why a record of it cannot be read.
+    pub fn apply(&mut self, part: &Part) -> Result<(), String> {
+        let table = self.table;
+        let mut changes = part.changes.iter().filter(|change| change.table == table).peekable();
+        if part.restated_micros > 0 {
+            let stated = changes.next_if(|change| change.at_micros == part.restated_micros);
+            self.restated(part, stated)?;
+        }
+        for change in changes {
+            self.tablets.extend(&change.tablets);
+            self.change(change, change.at_micros)?;
+        }
+        for barrier in &part.barriers {
+            let concerns = self.tablets.contains(&barrier.tablet) && barrier.at_micros >= self.begun_micros;
+            if concerns && barrier.at_micros <= self.at {
+                let why = match barrier.cause {
+                    1 => "rows of it were dropped",
+                    2 => "files were loaded into it",
+                    _ => "its files changed in a way that this version does not know",
+                };
+                self.ends(End {
+                    micros: barrier.at_micros,
+                    why: why.to_owned(),
+                    is_deleted: false,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A server began with the table in this state: a change since the part before has no moment of its own.
+    fn restated(&mut self, part: &Part, stated: Option<&TableChange>) -> Result<(), String> {
+        let gone = TableChange {
+            table: self.table,
+            ..TableChange::default()
+        };
+        let stated = stated.unwrap_or(&gone);
+        self.tablets.extend(&stated.tablets);
+        // The first part of a range follows no other.
+        if part.begins_range() || self.is_same(stated)? {
+            return Ok(());
+        }
+        let since = part.from_micros.max(self.begun_micros + 1);
+        if (since..part.restated_micros).contains(&self.at) {
+            self.ends(End {
+                micros: since,
+                why: "it was changed, and the server ended before it had archived when".to_owned(),
+                is_deleted: false,
+            });
+            return Ok(());
+        }
+        self.change(stated, part.restated_micros)
+    }
+
+    fn change(&mut self, change: &TableChange, at_micros: i64) -> Result<(), String> {
+        if at_micros < self.begun_micros || at_micros > self.at {
+            return Ok(());
+        }
+        if change.record.is_empty() {
+            self.ends(End {
+                micros: at_micros,
+                why: "it was deleted".to_owned(),
+                is_deleted: true,
+            });
+            return Ok(());
+        }
+        let (schema, set) = stele_catalog::record::decode_table(&change.record)?;
+        if set != self.set {
+            self.ends(End {
+                micros: at_micros,
+                why: "all its rows were dropped or replaced".to_owned(),
+                is_deleted: false,
+            });
+        }
+        self.schema = schema;
+        Ok(())
+    }
+
+    fn is_same(&self, change: &TableChange) -> Result<bool, String> {
+        if change.record.is_empty() {
+            return Ok(self.end.as_ref().is_some_and(|end| end.is_deleted));
+        }
+        let (schema, set) = stele_catalog::record::decode_table(&change.record)?;
+        Ok(schema == self.schema && set == self.set)
+    }
+
+    /// The earliest end counts.
+    fn ends(&mut self, end: End) {
+        if self.end.as_ref().is_none_or(|known| end.micros < known.micros) {
+            self.end = Some(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+use crate::archive::format::Barrier;
+use stele_catalog::record::encode_table;
+use stele_types::{Compression, DeleteRule, FamilyId, GroupId, LocalityGroup, TableName, TimeUnit};
+
+const TABLE: u64 = 7;
+
+fn schema(version: u64) -> TableSchema {
+    TableSchema {
+        views: Default::default(),
+        id: TableId(TABLE),
+        name: TableName::new("space", "t"),
+        version,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        enabled: true,
+        read_only: false,
+        families: Default::default(),
+        next_family: FamilyId(1),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        automated_backups: None,
+        front_end_data: Vec::new(),
+    }
+}
+
+fn change(at_micros: i64, version: u64, set: u64, tablets: &[u64]) -> TableChange {
+    TableChange {
+        at_micros,
+        table: TABLE,
+        record: encode_table(&schema(version), TableId(set)).to_vec(),
+        tablets: tablets.to_vec(),
+    }
+}
+
+fn gone(at_micros: i64) -> TableChange {
+    TableChange {
+        at_micros,
+        table: TABLE,
+        ..TableChange::default()
+    }
+}
+
+/// The version of the table and the first moment at which it is not known, for a moment; the backup was begun at 100.
+fn at(moment: i64, parts: &[Part]) -> (u64, Option<i64>) {
+    let mut history = History::new((schema(1), TableId(TABLE)), 100, [1, 2], moment);
+    for part in parts {
+        history.apply(part).unwrap();
+    }
+    (history.schema().version, history.end().map(|end| end.micros))
+}
+
+fn part(changes: Vec<TableChange>) -> Part {
+    Part {
+        number: 2,
+        range_first: 1,
+        from_micros: 200,
+        changes,
+        ..Part::default()
+    }
+}
+
+#[test]
+fn changes_count_from_their_moment_on() {
+    let parts = [part(vec![
+        change(50, 9, TABLE, &[]),
+        change(150, 2, TABLE, &[3]),
+        change(250, 3, TABLE, &[]),
+    ])];
+    assert_eq!(
+        [120, 150, 249, 250].map(|moment| at(moment, &parts)),
+        [(1, None), (2, None), (2, None), (3, None)]
+    );
+    let replaced = [part(vec![change(150, 2, 8, &[3])])];
+    assert_eq!(
+        [149, 150].map(|moment| at(moment, &replaced)),
+        [(1, None), (2, Some(150))]
+    );
+    let deleted = [part(vec![gone(150)])];
+    assert_eq!(
+        [149, 150].map(|moment| at(moment, &deleted)),
+        [(1, None), (1, Some(150))]
+    );
+}
+
+#[test]
+fn barriers_of_its_tablets_end_what_is_known() {
+    let barrier = |at_micros, tablet| Barrier {
+        at_micros,
+        tablet,
+        cause: 1,
+    };
+    let parts = [Part {
+        barriers: vec![barrier(90, 1), barrier(150, 9), barrier(160, 3)],
+        ..part(vec![change(140, 2, TABLE, &[3])])
+    }];
+    assert_eq!([159, 160].map(|moment| at(moment, &parts)), [(2, None), (2, Some(160))]);
+}
+
+/// A server began at 300, and the part before ended at 200.
+#[test]
+fn what_a_start_finds_has_no_moment_before() {
+    let stated = |changes| {
+        [Part {
+            restated_micros: 300,
+            ..part(changes)
+        }]
+    };
+    let same = stated(vec![change(300, 1, TABLE, &[1, 2]), change(400, 2, TABLE, &[])]);
+    assert_eq!(
+        [250, 399, 400].map(|moment| at(moment, &same)),
+        [(1, None), (1, None), (2, None)]
+    );
+    let other = stated(vec![change(300, 2, TABLE, &[1, 2])]);
+    assert_eq!(
+        [199, 200, 299, 300].map(|moment| at(moment, &other)),
+        [(1, None), (1, Some(200)), (1, Some(200)), (2, None)]
+    );
+    let missing = stated(Vec::new());
+    assert_eq!(
+        [199, 250, 300].map(|moment| at(moment, &missing)),
+        [(1, None), (1, Some(200)), (1, Some(300))]
+    );
+}

@@ -1,0 +1,175 @@
+//! One round of an archiver: the bytes that it copies, and how far it is.
+
+use super::format::{Barrier, Part, Piece, StreamEnd};
+use super::metrics::ArchiveMetrics;
+use super::store::Archive;
+use crate::error::{BackupError, Result};
+use std::collections::BTreeMap;
+use stele_commitlog::format::parse_segment_path;
+use stele_commitlog::{BarrierCause, LogPosition, Mark, Pieces, Record};
+use stele_storage::Storage;
+
+/// Bytes of a piece at most, so that memory is bounded: one is in memory at a time.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// The log that waits for the archive.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Pieces with the path of their segment, in the order of segments.
+    pub(super) pieces: Vec<(Piece, String)>,
+    /// How far the streams are with them.
+    pub(super) ends: BTreeMap<u32, StreamEnd>,
+    /// Closed segments of which nothing waits.
+    pub(super) complete: Vec<u64>,
+    /// Bytes of the pieces.
+    pub(super) bytes: u64,
+}
+
+impl Waiting {
+    /// Everything behind `done`.
+    pub(super) fn of(positions: &[LogPosition], done: &BTreeMap<u32, StreamEnd>) -> Waiting {
+        let mut waiting = Waiting {
+            ends: done.clone(),
+            ..Waiting::default()
+        };
+        for position in positions {
+            let Some((stream, segment)) = parse_segment_path(&position.path) else {
+                continue;
+            };
+            let from = match done.get(&stream) {
+                Some(end) if end.segment > segment => position.end,
+                Some(end) if end.segment == segment => end.end,
+                _ => 0,
+            };
+            if from >= position.end {
+                waiting.complete.extend(Some(segment).filter(|_| position.is_closed));
+                continue;
+            }
+            let pieces = pieces_of(stream, segment, from, position.end);
+            waiting
+                .pieces
+                .extend(pieces.map(|piece| (piece, position.path.clone())));
+            waiting.bytes += position.end - from;
+            let end = position.end;
+            waiting.ends.insert(stream, StreamEnd { stream, segment, end });
+        }
+        waiting
+    }
+}
+
+/// The pieces from one offset of a segment to another.
+fn pieces_of(stream: u32, segment: u64, from: u64, end: u64) -> impl Iterator<Item = Piece> {
+    let count = end.saturating_sub(from).div_ceil(PIECE_BYTES);
+    (0..count).map(move |n| {
+        let begin = from + n * PIECE_BYTES;
+        Piece {
+            stream,
+            segment,
+            from: begin,
+            len: PIECE_BYTES.min(end - begin),
+            crc: 0,
+        }
+    })
+}
+
+/// A part on its way into the archive.
+pub(super) struct Round {
+    /// Its document; checksums of pieces are there once these are written.
+    pub(super) part: Part,
+    /// The paths of the segments of its pieces.
+    sources: Vec<String>,
+    /// Pieces that are written.
+    written: usize,
+}
+
+impl Round {
+    pub(super) fn new(part: Part, pieces: Vec<(Piece, String)>) -> Round {
+        debug_assert_eq!(part.pieces.len(), pieces.len(), "each piece has a segment");
+        Round {
+            part,
+            sources: pieces.into_iter().map(|(_, path)| path).collect(),
+            written: 0,
+        }
+    }
+
+    /// Writes the pieces that are not written yet. Every group is checked on the way. After a failure the next call goes on with the
+    /// segment that failed.
+    pub(super) async fn upload(
+        &mut self,
+        archive: &Archive,
+        log: &dyn Storage,
+        metrics: &ArchiveMetrics,
+    ) -> Result<()> {
+        while self.written < self.part.pieces.len() {
+            let begin = self.written;
+            let segment = self.part.pieces.get(begin).map(|piece| piece.segment);
+            let same = self
+                .part
+                .pieces
+                .iter()
+                .skip(begin)
+                .take_while(|piece| Some(piece.segment) == segment);
+            let end = begin + same.count();
+            self.upload_segment(archive, log, metrics, begin..end).await?;
+            self.written = end;
+        }
+        Ok(())
+    }
+
+    async fn upload_segment(
+        &mut self,
+        archive: &Archive,
+        log: &dyn Storage,
+        metrics: &ArchiveMetrics,
+        indices: std::ops::Range<usize>,
+    ) -> Result<()> {
+        let Some((path, first)) = self.sources.get(indices.start).zip(self.part.pieces.get(indices.start)) else {
+            return Ok(());
+        };
+        let file = log.open(path).await.map_err(BackupError::Data)?;
+        let mut checked = Pieces::new(first.stream, first.segment, first.from);
+        let mut barriers = Vec::new();
+        for index in indices {
+            let at = self.part.piece_path(index);
+            let Some(piece) = self.part.pieces.get_mut(index) else {
+                break;
+            };
+            let bytes = file
+                .read_at(piece.from, piece.len as usize)
+                .await
+                .map_err(BackupError::Data)?;
+            checked.push(&bytes);
+            let damaged = |error: stele_commitlog::BadPiece| BackupError::Damaged {
+                path: path.clone(),
+                detail: error.to_string(),
+            };
+            checked.take_header().map_err(damaged)?;
+            while let Some(group) = checked.next_group().map_err(damaged)? {
+                barriers.extend(group.iter().filter_map(barrier));
+            }
+            piece.crc = crc32fast::hash(&bytes);
+            metrics.bytes.inc_by(piece.len);
+            archive.put_piece(&at, bytes).await?;
+        }
+        checked.finish().map_err(|error| BackupError::Damaged {
+            path: path.clone(),
+            detail: error.to_string(),
+        })?;
+        self.part.barriers.append(&mut barriers);
+        Ok(())
+    }
+}
+
+fn barrier(record: &Record) -> Option<Barrier> {
+    match Mark::of(record)? {
+        Mark::Barrier { micros, tablet, cause } => Some(Barrier {
+            at_micros: micros,
+            tablet: tablet.0,
+            cause: match cause {
+                BarrierCause::DroppedRows => 1,
+                BarrierCause::BulkLoad => 2,
+            },
+        }),
+        Mark::Time { .. } => None,
+    }
+}

@@ -1,0 +1,180 @@
+//! The documents of an archive in its storage, and the moments that they cover.
+//!
+//! Terms: a *range* is a run of parts without a gap: each begins where the one before ends.
+
+use super::format::{self, Part, parse_part, part_path};
+use crate::error::{BackupError, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_storage::{Storage, StorageError};
+
+/// Ranges that are told, the newest.
+const RANGES_MAX: usize = 1_000;
+
+/// An archive of the log of a server.
+#[derive(Clone)]
+pub struct Archive {
+    storage: Arc<dyn Storage>,
+}
+
+/// The parts of a range, and the moments between which each can be restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The data root that it is of.
+    pub root: Vec<u8>,
+    /// Number of its first part that is there.
+    pub first: u64,
+    /// Number of its last part.
+    pub last: u64,
+    /// Wall-clock microseconds from which on it has every acknowledged write.
+    pub from_micros: i64,
+    /// And up to which, exclusive.
+    pub to_micros: i64,
+}
+
+impl Archive {
+    /// Opens an archive, and makes it if it is empty and `make` is set.
+    pub async fn open(storage: Arc<dyn Storage>, make: bool) -> Result<Archive> {
+        let not_one = |why: &str| BackupError::Invalid(format!("the place holds no archive of logs of Stele{why}"));
+        match storage.read_all(format::FORMAT).await {
+            Ok(text) if text == format::FORMAT_TEXT.as_bytes() => return Ok(Archive { storage }),
+            Ok(text) => {
+                let text = String::from_utf8_lossy(&text);
+                return Err(not_one(&format!(" that this version reads ({})", text.trim())));
+            }
+            Err(StorageError::NotFound { .. }) if !make => return Err(not_one("")),
+            Err(StorageError::NotFound { .. }) => {}
+            Err(error) => return Err(BackupError::Archive(error)),
+        }
+        let files = storage.list("").await.map_err(BackupError::Archive)?;
+        if let Some(other) = files.first() {
+            return Err(not_one(&format!(" and is not empty (it has {:?})", other.path)));
+        }
+        let text = Bytes::from_static(format::FORMAT_TEXT.as_bytes());
+        match storage.put_if_absent(format::FORMAT, text).await {
+            Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(Archive { storage }),
+            Err(error) => Err(BackupError::Archive(error)),
+        }
+    }
+
+    /// Its storage.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The numbers of its parts, ascending.
+    pub async fn numbers(&self) -> Result<Vec<u64>> {
+        let listed = self.storage.list(format::PARTS).await.map_err(BackupError::Archive)?;
+        let mut numbers: Vec<u64> = listed.iter().filter_map(|file| parse_part(&file.path)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// A part. One that is missing is damage.
+    pub async fn part(&self, number: u64) -> Result<Part> {
+        let path = part_path(number);
+        let content = match self.storage.read_all(&path).await {
+            Err(StorageError::NotFound { .. }) => return Err(damaged(&path, "the part is missing")),
+            content => content.map_err(BackupError::Archive)?,
+        };
+        let part = Part::decode_file(&path, &content)?;
+        match part.number == number {
+            true => Ok(part),
+            false => Err(damaged(&path, "it is another part")),
+        }
+    }
+
+    /// Writes a part. If another writer has written one of this number, that one is returned.
+    pub async fn put_part(&self, part: &Part) -> Result<Option<Part>> {
+        let path = part_path(part.number);
+        match self.storage.put_if_absent(&path, part.encode_file()?).await {
+            Ok(()) => Ok(None),
+            // It may be this one: the outcome of an earlier try may have been unknown.
+            Err(StorageError::AlreadyExists { .. }) => {
+                Ok(Some(self.part(part.number).await?).filter(|found| found != part))
+            }
+            Err(error) => Err(BackupError::Archive(error)),
+        }
+    }
+
+    /// Writes a piece, which an earlier try may have written.
+    pub async fn put_piece(&self, path: &str, content: Bytes) -> Result<()> {
+        match self.storage.put_if_absent(path, content.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(StorageError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(BackupError::Archive(error)),
+        }
+        let found = self.storage.read_all(path).await.map_err(BackupError::Archive)?;
+        match found == content {
+            true => self.storage.sync_file(path).await.map_err(BackupError::Archive),
+            false => Err(damaged(path, "another writer has written it")),
+        }
+    }
+
+    /// The bytes of a piece, checked.
+    pub async fn piece(&self, part: &Part, index: usize) -> Result<Bytes> {
+        let path = part.piece_path(index);
+        let Some(piece) = part.pieces.get(index) else {
+            return Err(damaged(&path, "the part has no such piece"));
+        };
+        let content = match self.storage.read_all(&path).await {
+            Err(StorageError::NotFound { .. }) => return Err(damaged(&path, "the piece is missing")),
+            content => content.map_err(BackupError::Archive)?,
+        };
+        match (content.len() as u64, crc32fast::hash(&content)) == (piece.len, piece.crc) {
+            true => Ok(content),
+            false => Err(damaged(&path, "its bytes are not those that were archived")),
+        }
+    }
+
+    /// The ranges of an archive, oldest first. Reads two parts of each.
+    pub async fn ranges(&self) -> Result<Vec<Range>> {
+        let numbers = self.numbers().await?;
+        let mut ranges = Vec::new();
+        let mut left = numbers.as_slice();
+        while let Some(&last) = left.last()
+            && ranges.len() < RANGES_MAX
+        {
+            let newest = self.part(last).await?;
+            let begin = left.partition_point(|number| *number < newest.range_first);
+            let first = left.get(begin).copied().unwrap_or(last);
+            let from_micros = match first == newest.range_first {
+                true => newest.range_from,
+                // Older parts of the range are pruned.
+                false => self.part(first).await?.from_micros,
+            };
+            ranges.push(Range {
+                root: newest.root,
+                first,
+                last,
+                from_micros,
+                to_micros: newest.to_micros,
+            });
+            left = &left[..begin];
+        }
+        ranges.reverse();
+        Ok(ranges)
+    }
+
+    /// The last part of a range that ends at or before a moment, or the first one. The moment is after its begin.
+    pub async fn part_before(&self, range: &Range, micros: i64) -> Result<u64> {
+        let (mut low, mut high) = (range.first, range.last);
+        // The part sought is one of low..=high.
+        while low < high {
+            let middle = high - (high - low) / 2;
+            match self.part(middle).await?.to_micros <= micros {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        Ok(low)
+    }
+}
+
+/// The error for a file of an archive whose content is wrong.
+pub(crate) fn damaged(path: &str, detail: &str) -> BackupError {
+    BackupError::ArchiveDamaged {
+        path: path.to_owned(),
+        detail: detail.to_owned(),
+    }
+}

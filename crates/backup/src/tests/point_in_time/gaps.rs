@@ -1,0 +1,225 @@
+//! Archives that are out of reach, gaps, and parts that are not needed any more.
+
+use super::*;
+
+/// The log waits for an archive that is out of reach, and nothing is missing afterwards.
+#[tokio::test]
+async fn the_log_waits_for_the_archive() {
+    let root: Arc<dyn Storage> = MemoryStorage::new();
+    let backups: Arc<dyn Storage> = MemoryStorage::new();
+    let archive: Arc<dyn Storage> = MemoryStorage::new();
+    let reach = Life::of(u64::MAX);
+    let reached = Mortal::over(&archive, &reach);
+    let (life, node) = run(&root, &backups, &reached).await;
+    node.archive().await;
+    node.make_table("t").await;
+    node.done("b", create()).await;
+    node.archive().await;
+    reach.end();
+    let mut moments = Moments::default();
+    for version in 1..4 {
+        node.write("t", 0..100, version).await;
+        // Flushed records leave the log as soon as the archive lets them.
+        node.flush("t").await;
+        moments.remember(&node, &["t"]).await;
+        assert!(node.archiver.as_ref().unwrap().round().await.is_err());
+    }
+    let waiting = root.list("log/").await.unwrap().len();
+    assert!(waiting > 2, "{waiting} segments");
+    reach.renew(u64::MAX);
+    node.archive().await;
+    let world = World {
+        root,
+        backups,
+        archive,
+        life,
+        node,
+    };
+    moments.check(&world).await;
+    world.node.flush("t").await;
+    world.node.stop().await;
+    let left = world.root.list("log/").await.unwrap().len();
+    assert!(left < waiting, "{left} segments of {waiting}");
+}
+
+/// Beyond its bound the log goes, writes go on, and the archive says so.
+#[tokio::test]
+async fn too_much_log_is_a_gap_and_stops_no_write() {
+    let root: Arc<dyn Storage> = MemoryStorage::new();
+    let backups: Arc<dyn Storage> = MemoryStorage::new();
+    let archive: Arc<dyn Storage> = MemoryStorage::new();
+    let reach = Life::of(u64::MAX);
+    let reached = Mortal::over(&archive, &reach);
+    let node = try_start_archiving(&root, &backups, Some((&reached, 100_000)))
+        .await
+        .unwrap();
+    node.archive().await;
+    node.make_table("t").await;
+    node.done("b", create()).await;
+    node.write("t", 0..10, 1).await;
+    let mut moments = Moments::default();
+    moments.remember(&node, &["t"]).await;
+    node.archive().await;
+    reach.end();
+    node.write("t", 0..200, 2).await;
+    let lost = node.moment().await;
+    assert!(node.archiver.as_ref().unwrap().round().await.is_err());
+    node.write("t", 0..10, 3).await;
+    reach.renew(u64::MAX);
+    node.archive().await;
+    let life = Life::of(u64::MAX);
+    let mut world = World {
+        root,
+        backups,
+        archive,
+        life,
+        node,
+    };
+    moments.check(&world).await;
+    assert!(world.refusal(lost).await.contains("these can"));
+    // A backup behind the gap begins again, and a process that starts later knows nothing else.
+    world.node.write("t", 0..10, 4).await;
+    let behind = world.node.moment().await;
+    world.node.archive().await;
+    assert!(world.refusal(behind).await.contains("these can"));
+    world.node.done("behind", create()).await;
+    world.node.write("t", 0..10, 5).await;
+    world.node.stop().await;
+    (world.life, world.node) = run(&world.root, &world.backups, &world.archive).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    moments.check(&world).await;
+}
+
+/// The server dies after it gave up log and before the archive says so. The next one knows.
+#[tokio::test]
+async fn a_gap_outlives_the_process_that_made_it() {
+    let root: Arc<dyn Storage> = MemoryStorage::new();
+    let backups: Arc<dyn Storage> = MemoryStorage::new();
+    let archive: Arc<dyn Storage> = MemoryStorage::new();
+    let (reach, process) = (Life::of(u64::MAX), Life::of(u64::MAX));
+    let (reached, mortal) = (Mortal::over(&archive, &reach), Mortal::over(&root, &process));
+    let node = try_start_archiving(&mortal, &backups, Some((&reached, 100_000)))
+        .await
+        .unwrap();
+    node.make_table("t").await;
+    node.archive().await;
+    node.done("b", create()).await;
+    reach.end();
+    node.write("t", 0..200, 1).await;
+    assert!(node.archiver.as_ref().unwrap().round().await.is_err());
+    process.end();
+    let (life, node) = run(&root, &backups, &archive).await;
+    node.write("t", 0..10, 2).await;
+    let behind = node.moment().await;
+    node.archive().await;
+    let world = World {
+        root,
+        backups,
+        archive,
+        life,
+        node,
+    };
+    world.refusal(behind).await;
+}
+
+/// A server that ran without archiving its log leaves a gap, although its log has gone.
+#[tokio::test]
+async fn a_run_without_the_archive_is_a_gap() {
+    let mut world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    world.node.write("t", 0..10, 1).await;
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    world.node.stop().await;
+    let without = start(&world.root, &world.backups).await;
+    without.write("t", 0..10, 2).await;
+    let missing = without.moment().await;
+    without.stop().await;
+    (world.life, world.node) = run(&world.root, &world.backups, &world.archive).await;
+    world.node.write("t", 0..10, 3).await;
+    world.node.archive().await;
+    world.node.write("t", 0..10, 4).await;
+    let behind = world.node.moment().await;
+    world.node.archive().await;
+    moments.check(&world).await;
+    world.refusal(missing).await;
+    world.refusal(behind).await;
+}
+
+/// The archiver is killed at every change of its storage and of the archive; nothing is missing.
+#[tokio::test]
+async fn an_archiver_that_is_killed_at_any_point_leaves_no_hole() {
+    let first = World::begin().await;
+    first.node.make_table("t").await;
+    first.node.done("b", create()).await;
+    first.node.archive().await;
+    first.life.end();
+    for changes in (1..).step_by(2) {
+        let (root, archive) = (copy(&first.root).await, copy(&first.archive).await);
+        let (life, node) = run(&root, &first.backups, &archive).await;
+        node.write("t", 0..20, 2).await;
+        let mut moments = Moments::default();
+        moments.remember(&node, &["t"]).await;
+        life.renew(changes);
+        let was_done = node.archiver.as_ref().unwrap().round().await.is_ok();
+        life.end();
+        let (life, node) = run(&root, &first.backups, &archive).await;
+        node.write("t", 10..15, 3).await;
+        moments.remember(&node, &["t"]).await;
+        node.archive().await;
+        let world = World {
+            root,
+            backups: first.backups.clone(),
+            archive,
+            life,
+            node,
+        };
+        moments.check(&world).await;
+        if was_done {
+            assert!(changes > 2, "{changes} changes do not make a part");
+            return;
+        }
+    }
+}
+
+/// Parts that no backup needs go, and no others.
+#[tokio::test]
+async fn parts_go_that_no_backup_needs() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("old", create()).await;
+    for version in 1..4 {
+        world.node.write("t", 0..10, version).await;
+        world.node.archive().await;
+    }
+    world.node.done("new", create()).await;
+    let mut moments = Moments::default();
+    world.node.write("t", 0..10, 4).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    let count = async || world.archive.list(format::PARTS).await.unwrap().len();
+    let all = count().await;
+    world.node.done("", BackupTask::Prune).await;
+    assert!(all - count().await <= 1, "the old backup needs them");
+    world.node.done("old", BackupTask::Delete).await;
+    world.node.done("", BackupTask::Prune).await;
+    assert!(count().await < all - 1, "{} of {all}", count().await);
+    moments.check(&world).await;
+    let first = world.archive.list(format::PARTS).await.unwrap()[0].path.clone();
+    let first = format::parse_part(&first).unwrap();
+    let pieces = world.archive.list(format::PIECES).await.unwrap();
+    assert!(pieces.iter().all(|file| format::parse_piece(&file.path) >= Some(first)));
+    // Without a backup nobody knows which moments are wanted.
+    world.node.done("new", BackupTask::Delete).await;
+    let refused = world
+        .node
+        .work("", BackupTask::Prune)
+        .await
+        .outcome
+        .unwrap()
+        .unwrap_err();
+    assert!(refused.message.contains("no backup"), "{}", refused.message);
+}

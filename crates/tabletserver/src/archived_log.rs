@@ -1,0 +1,48 @@
+//! The log of a server as its archive sees it.
+//!
+//! Every write of a server that archives its log is synced before it is acknowledged. So neither the archive nor files of tablets
+//! ever have a record that the log may lose in a power loss.
+
+use crate::log::CommitLog;
+use std::sync::Arc;
+use stele_commitlog::{LogClock, LogPosition};
+use stele_storage::Storage;
+use stele_types::Epoch;
+
+/// The log of a server that archives it.
+pub struct ArchivedLog {
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) root: Arc<dyn Storage>,
+    pub(crate) clock: Arc<LogClock>,
+    pub(crate) epoch: Epoch,
+}
+
+impl ArchivedLog {
+    /// The acknowledged parts of all segments that wait for the archive, in the order of their numbers. Segments of an
+    /// earlier epoch come before those of a later one, and so do records of a tablet.
+    pub fn positions(&self) -> Vec<LogPosition> {
+        self.log.positions()
+    }
+
+    /// Lets go of closed segments that are archived, or never will be.
+    pub fn archived(&self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.log.archived(number);
+        }
+    }
+
+    /// The root that the paths of segments are below.
+    pub fn root(&self) -> &Arc<dyn Storage> {
+        &self.root
+    }
+
+    /// The clock of its marks.
+    pub fn clock(&self) -> &Arc<LogClock> {
+        &self.clock
+    }
+
+    /// The epoch of the server.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
