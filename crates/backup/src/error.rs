@@ -53,6 +53,9 @@ pub enum BackupError {
     /// A moment cannot be restored.
     #[error("{0}")]
     Moment(String),
+    /// The log comes faster than the archive takes it.
+    #[error("archive: it is too slow: the log comes faster than it is copied")]
+    ArchiveTooSlow,
     /// Another server archives its log there.
     #[error("archive: another server (epoch {0}) archives its log there")]
     OtherArchiver(u32),
@@ -121,7 +124,7 @@ impl BackupError {
             BackupError::DeletedMeanwhile(_) => ErrorKind::Aborted,
             BackupError::Cancelled => ErrorKind::Cancelled,
             BackupError::TooMuch(_) => ErrorKind::ResourceExhausted,
-            BackupError::Contended => ErrorKind::Unavailable,
+            BackupError::Contended | BackupError::ArchiveTooSlow => ErrorKind::Unavailable,
             BackupError::Invalid(_) => ErrorKind::InvalidArgument,
             BackupError::Catalog(error) => error.kind(),
             BackupError::Service(error) => error.kind,

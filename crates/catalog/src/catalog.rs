@@ -8,7 +8,7 @@ mod root;
 mod shared;
 mod snapshots;
 
-pub use root::EPOCHS;
+pub use root::{ArchivedChain, EPOCHS};
 pub use shared::{Follower, Reassignment};
 
 use crate::error::CatalogError;

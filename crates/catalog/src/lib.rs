@@ -19,7 +19,7 @@ mod following;
 pub mod record;
 pub mod view;
 
-pub use catalog::{Catalog, EPOCHS, Follower, IDS, Reassignment, ViewObserver, block_of};
+pub use catalog::{ArchivedChain, Catalog, EPOCHS, Follower, IDS, Reassignment, ViewObserver, block_of};
 pub use error::CatalogError;
 pub use following::{Homes, SchemaListener};
 pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};

@@ -141,9 +141,10 @@ impl Node {
         } = coordination;
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let (cache, options) = server_parts(config);
-        if config.archive_log.is_none() {
-            // Before anything of the log can be deleted: it would be missing in the archive.
-            end_archive(&catalog).await?;
+        // Before anything of the log can be deleted: it would be missing in the archive.
+        match config.archive_log {
+            Some(_) => drop(catalog.inherit_archived_log(epoch.0).await.context("catalog")?),
+            None => end_archive(&catalog).await?,
         }
         let options = ServerOptions {
             catalog_in_doubt,

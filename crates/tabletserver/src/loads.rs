@@ -145,6 +145,11 @@ impl Loads {
         let clearing = self.row_cache.clearing(tablet.id());
         let added = tablet.add_runs(runs).await;
         drop(clearing);
+        // A snapshot between the first barrier and the files has a later time than that one, and lacks the files.
+        if added.is_ok() {
+            let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
+            barred.map_err(from_log)?;
+        }
         drop(gate);
         self.flushes.wake();
         self.compactions.announce(tablet.id());

@@ -22,14 +22,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_catalog::Catalog;
+use stele_catalog::{ArchivedChain, Catalog};
 use stele_client::BackupDestination;
 use stele_commitlog::format::parse_segment_path;
 use stele_env::Env;
 use stele_tabletserver::ArchivedLog;
+use stele_types::Epoch;
 
 /// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest copy of a segment. Slower is as good as gone: with the default size of segments, 50 KB a second.
+const SEGMENT_WAIT_MAX: Duration = Duration::from_secs(600);
 /// Intervals without a write after which a part is written nevertheless, so that the moments meanwhile can be restored.
 const IDLE_INTERVALS: u32 = 6;
 
@@ -63,8 +66,10 @@ struct State {
     /// `None` until it could be opened, and after another writer was met.
     archive: Option<Archive>,
     chain: [u8; 16],
-    /// No part has this chain yet.
+    /// No part has this chain, not even perhaps.
     is_fresh: bool,
+    /// A part may be of this process.
+    has_written: bool,
     /// The last part.
     last: Option<Part>,
     done: BTreeMap<u32, StreamEnd>,
@@ -91,8 +96,8 @@ impl Archiver {
         let root = catalog.root_id([env.random_u64(), env.random_u64()]).await?;
         let found = catalog.archived_log().await?;
         let chain = match found {
-            Some(chain) => chain,
-            None => new_chain(&env, &catalog).await?,
+            Some(chain) => chain.number,
+            None => new_chain(&env, &catalog, log.epoch()).await?,
         };
         let changes = Changes::new(log.clock().clone());
         let noting = changes.clone();
@@ -102,6 +107,7 @@ impl Archiver {
             archive: None,
             chain,
             is_fresh: found.is_none(),
+            has_written: false,
             last: None,
             done: BTreeMap::new(),
             restated: Some((now, changes::all(now, &view))),
@@ -137,7 +143,8 @@ impl Archiver {
                 };
                 wait = match archiver.round().await {
                     Ok(()) => interval,
-                    Err(BackupError::OtherArchiver(_)) => return,
+                    // The log is not kept for an archive that is another server's, so a round follows nevertheless.
+                    Err(BackupError::OtherArchiver(_)) => WAIT_MAX.max(interval),
                     Err(_) => (wait * 2).min(WAIT_MAX.max(interval)),
                 };
             }
@@ -189,8 +196,21 @@ impl Archiver {
         let Some(pending) = &mut state.pending else {
             return Ok(false);
         };
-        pending.upload(&archive, &**self.log.root(), &self.metrics).await?;
+        loop {
+            let segment = pending.upload_segment(&archive, &**self.log.root(), &self.metrics);
+            // A round that never fails, but takes longer than its log needs to come, must end as well.
+            let uploaded = self.env.timeout(SEGMENT_WAIT_MAX, segment).await;
+            let is_more = uploaded.map_err(|_| BackupError::ArchiveTooSlow)??;
+            if !is_more {
+                break;
+            }
+            if Waiting::of(&self.log.positions(), &state.done).bytes > self.settings.waiting_bytes_max {
+                return Err(BackupError::ArchiveTooSlow);
+            }
+        }
         let part = pending.part.clone();
+        // It may be there even if the answer is lost.
+        (state.is_fresh, state.has_written) = (false, true);
         if let Some(other) = archive.put_part(&part).await? {
             // Its streams may be further than was known here.
             state.archive = None;
@@ -223,12 +243,19 @@ impl Archiver {
                 let gap = state.gap.take();
                 state.gap = gap.or_else(|| Some("a server ran without archiving its log here".to_owned()));
             }
+            Some(last) if last.epoch == self.log.epoch().0 && !state.has_written => {
+                let gap = state.gap.take();
+                state.gap = gap.or_else(|| Some("the data root was put back to an earlier state".to_owned()));
+            }
             Some(last) => {
                 state.done = last.ends.iter().map(|end| (end.stream, *end)).collect();
                 if state.gap.is_none() && self.has_less_than(&state.done) {
                     state.gap = Some("the log of the server has less than the archive".to_owned());
                 }
             }
+        }
+        if let Some(last) = &last {
+            self.log.clock().raise(last.to_micros);
         }
         state.last = last;
         state.archive = Some(archive.clone());
@@ -344,7 +371,7 @@ impl Archiver {
     /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
     async fn let_go(&self, state: &mut State) -> Result<()> {
         if !state.is_fresh {
-            state.chain = new_chain(&self.env, &self.catalog).await?;
+            state.chain = new_chain(&self.env, &self.catalog, self.log.epoch()).await?;
             state.is_fresh = true;
         }
         let positions = self.log.positions();
@@ -357,14 +384,16 @@ impl Archiver {
     /// Gives up the log that waits if it is too much, or cannot be read.
     async fn bound(&self, state: &mut State, error: &BackupError) {
         let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
-        let is_damaged = matches!(error, BackupError::Data(_) | BackupError::Damaged { .. });
+        let is_damaged = is_damaged(error);
+        let is_taken = matches!(error, BackupError::OtherArchiver(_));
         if state.gap.is_none() {
-            if waiting <= self.settings.waiting_bytes_max && !is_damaged {
+            if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
                 return;
             }
-            state.gap = Some(match is_damaged {
-                true => format!("the log could not be read: {error}"),
-                false => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
+            state.gap = Some(match (is_damaged, is_taken) {
+                (true, _) => format!("the log could not be read: {error}"),
+                (_, true) => error.to_string(),
+                _ => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
             });
             tracing::error!(waiting, %error, "the archive of the log will have a gap: writes from here on cannot be restored to a moment, until the archive is back and a backup is taken");
         }
@@ -385,11 +414,25 @@ impl Archiver {
     }
 }
 
-async fn new_chain(env: &Env, catalog: &Catalog) -> Result<[u8; 16]> {
-    let mut chain = [0; 16];
-    let (first, second) = chain.split_at_mut(8);
+/// Whether the log itself is damaged or gone, so that no later attempt can read it.
+fn is_damaged(error: &BackupError) -> bool {
+    use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
+    match error {
+        BackupError::Damaged { .. } => true,
+        BackupError::Data(error) => matches!(
+            error,
+            NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
+        ),
+        _ => false,
+    }
+}
+
+async fn new_chain(env: &Env, catalog: &Catalog, epoch: Epoch) -> Result<[u8; 16]> {
+    let mut number = [0; 16];
+    let (first, second) = number.split_at_mut(8);
     first.copy_from_slice(&env.random_u64().to_le_bytes());
     second.copy_from_slice(&env.random_u64().to_le_bytes());
+    let chain = ArchivedChain { number, epoch: epoch.0 };
     catalog.set_archived_log(Some(chain)).await?;
-    Ok(chain)
+    Ok(number)
 }

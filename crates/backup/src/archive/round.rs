@@ -92,31 +92,24 @@ impl Round {
         }
     }
 
-    /// Writes the pieces that are not written yet. Every group is checked on the way. After a failure the next call goes on with the
-    /// segment that failed.
-    pub(super) async fn upload(
+    /// Writes the pieces of the next segment that are not written yet; whether there are more. Every group is checked on the way.
+    /// After a failure the next call goes on with the segment that failed.
+    pub(super) async fn upload_segment(
         &mut self,
         archive: &Archive,
         log: &dyn Storage,
         metrics: &ArchiveMetrics,
-    ) -> Result<()> {
-        while self.written < self.part.pieces.len() {
-            let begin = self.written;
-            let segment = self.part.pieces.get(begin).map(|piece| piece.segment);
-            let same = self
-                .part
-                .pieces
-                .iter()
-                .skip(begin)
-                .take_while(|piece| Some(piece.segment) == segment);
-            let end = begin + same.count();
-            self.upload_segment(archive, log, metrics, begin..end).await?;
-            self.written = end;
-        }
-        Ok(())
+    ) -> Result<bool> {
+        let begin = self.written;
+        let segment = self.part.pieces.get(begin).map(|piece| piece.segment);
+        let left = self.part.pieces.iter().skip(begin);
+        let end = begin + left.take_while(|piece| Some(piece.segment) == segment).count();
+        self.upload_pieces(archive, log, metrics, begin..end).await?;
+        self.written = end;
+        Ok(end < self.part.pieces.len())
     }
 
-    async fn upload_segment(
+    async fn upload_pieces(
         &mut self,
         archive: &Archive,
         log: &dyn Storage,

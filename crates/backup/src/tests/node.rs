@@ -81,8 +81,9 @@ pub(super) async fn try_start_archiving(
     let used = last_epoch(&**storage).await.map_err(|e| text(&e))?;
     let epoch = next_epoch_above(&*coord, EPOCHS, used).await.map_err(|e| text(&e))?;
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
-    if archive.is_none() {
-        catalog.set_archived_log(None).await.map_err(|e| text(&e))?;
+    match archive {
+        Some(_) => drop(catalog.inherit_archived_log(epoch as u32).await.map_err(|e| text(&e))?),
+        None => catalog.set_archived_log(None).await.map_err(|e| text(&e))?,
     }
     let options = ServerOptions {
         log_clock: archive.map(|_| LogClock::new(env.clone(), 0)),

@@ -14,6 +14,30 @@ pub const EPOCHS: &str = "server";
 /// Epochs are below this.
 const EPOCHS_END: u64 = 1 << 24;
 
+/// A chain of logs that are archived without a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchivedChain {
+    /// Its number.
+    pub number: [u8; 16],
+    /// The owner whose log was archived last.
+    pub epoch: u32,
+}
+
+impl ArchivedChain {
+    fn encode(&self) -> Bytes {
+        [&self.number[..], &self.epoch.to_le_bytes()].concat().into()
+    }
+
+    /// Bytes that are none are no chain: then the archive has a gap.
+    fn decode(bytes: &[u8]) -> Option<ArchivedChain> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        Some(ArchivedChain {
+            number: *number,
+            epoch: u32::from_le_bytes(rest.try_into().ok()?),
+        })
+    }
+}
+
 impl Catalog {
     /// The number of the data root, which no other has. The first call makes it of `random`.
     pub async fn root_id(&self, random: [u64; 2]) -> Result<[u8; 16]> {
@@ -42,20 +66,20 @@ impl Catalog {
         }
     }
 
-    /// The number of the chain of logs that are archived; `None` if the last owner did not archive its log. An owner that does
-    /// not archive ends the chain before it may delete anything of its log.
-    pub async fn archived_log(&self) -> Result<Option<[u8; 16]>> {
+    /// The chain of logs that are archived; `None` if the last owner did not archive its log. An owner that does not archive ends
+    /// the chain before it may delete anything of its log.
+    pub async fn archived_log(&self) -> Result<Option<ArchivedChain>> {
         let found = self.coord.get(ARCHIVED_LOG).await?;
-        Ok(found.and_then(|found| <[u8; 16]>::try_from(&found.value[..]).ok()))
+        Ok(found.and_then(|found| ArchivedChain::decode(&found.value)))
     }
 
     /// Begins a chain of logs that are archived, or ends it.
-    pub async fn set_archived_log(&self, chain: Option<[u8; 16]>) -> Result<()> {
+    pub async fn set_archived_log(&self, chain: Option<ArchivedChain>) -> Result<()> {
         let key = ARCHIVED_LOG.to_owned();
         let write = match chain {
             Some(chain) => Write::Put {
                 key,
-                value: Bytes::copy_from_slice(&chain),
+                value: chain.encode(),
             },
             None => Write::Delete { key },
         };
@@ -70,6 +94,18 @@ impl Catalog {
                 key: ARCHIVED_LOG.to_owned(),
             }),
         }
+    }
+
+    /// The next owner, of this epoch, goes on with the chain. Ends the chain if an owner was between that knew nothing of it: an
+    /// earlier program, or a repair. Returns whether a chain goes on.
+    pub async fn inherit_archived_log(&self, epoch: u32) -> Result<bool> {
+        let Some(found) = self.archived_log().await? else {
+            return Ok(false);
+        };
+        let goes_on = found.epoch.checked_add(1) == Some(epoch);
+        let chain = ArchivedChain { epoch, ..found };
+        self.set_archived_log(goes_on.then_some(chain)).await?;
+        Ok(goes_on)
     }
 
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
@@ -91,6 +127,7 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
+    use super::ArchivedChain;
     use crate::Catalog;
     use stele_coord::EmbeddedCoord;
     use stele_env::tokio_env::TokioRuntime;
@@ -107,9 +144,14 @@ mod tests {
         assert_eq!(catalog.raise_epochs(7).await.unwrap(), 42);
         assert!(catalog.raise_epochs((1 << 24) - 1).await.is_err());
         assert_eq!(catalog.archived_log().await.unwrap(), None);
-        catalog.set_archived_log(Some([7; 16])).await.unwrap();
-        assert_eq!(catalog.archived_log().await.unwrap(), Some([7; 16]));
-        catalog.set_archived_log(None).await.unwrap();
+        let chain = |epoch| ArchivedChain { number: [7; 16], epoch };
+        catalog.set_archived_log(Some(chain(4))).await.unwrap();
+        assert_eq!(catalog.archived_log().await.unwrap(), Some(chain(4)));
+        assert!(catalog.inherit_archived_log(5).await.unwrap());
+        assert_eq!(catalog.archived_log().await.unwrap(), Some(chain(5)));
+        // The owner of epoch 6 did not know the chain.
+        assert!(!catalog.inherit_archived_log(7).await.unwrap());
         assert_eq!(catalog.archived_log().await.unwrap(), None);
+        assert_eq!(ArchivedChain::decode(&[7; 16]), None);
     }
 }
