@@ -147,6 +147,7 @@ impl<C: Completion> Turn<'_, C> {
         if matches!(queue.orders.front(), Some(Order::Mark(..)))
             && let Some(mark) = queue.orders.pop_front()
         {
+            assert!(matches!(mark, Order::Mark(..)), "only marks precede groups that wait");
             return Next::Order(mark);
         }
         if !queue.waiting.is_empty() {

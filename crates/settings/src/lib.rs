@@ -5,327 +5,39 @@
 //! the file are errors.
 
 mod archive;
+mod arguments;
 mod cluster;
 mod loads;
+mod places;
 mod security;
 pub mod sizes;
+mod table;
+mod times;
 mod tls_files;
 mod traces;
 
 pub use archive::ArchiveConfig;
+pub use arguments::StartArgs;
 pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
+pub use places::{Place, parse_options, parse_place};
 pub use security::{AccessConfig, OidcConfig, SecurityConfig, check_key_address};
+pub use times::parse_seconds;
 pub use tls_files::TlsFiles;
 pub use traces::TraceConfig;
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 use stele_etcd::EtcdAddress;
-use stele_hdfs::HdfsAddress;
-use stele_objects::Address;
 use stele_storage::remote::cache::CacheOptions;
 use stele_types::{Durability, limits};
-
-/// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
-#[derive(clap::Args, Default)]
-pub struct StartArgs {
-    /// The data: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
-    /// [default: ./stele-data]
-    #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
-    data: Option<String>,
-    /// Setting of the object store or of HDFS, such as endpoint=http://127.0.0.1:7070; may be repeated
-    #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
-    data_option: Vec<String>,
-    /// Folder that caches data read from the object store or HDFS [default: none]
-    #[arg(long, env = "STELE_CACHE_DIR", value_name = "DIR")]
-    cache_dir: Option<String>,
-    /// Most bytes in that folder [default: 10GiB]
-    #[arg(long, env = "STELE_CACHE_SIZE", value_name = "BYTES")]
-    cache_size: Option<String>,
-    /// Coordinator of the cluster that the server joins, etcd:// or etcds://HOST:PORT,…/NAME [default: none, a single server]
-    #[arg(long, env = "STELE_CLUSTER", value_name = "URL")]
-    cluster: Option<String>,
-    /// Address at which other servers of the cluster reach this one [default: 127.0.0.1:7070]
-    #[arg(long, env = "STELE_PEER", value_name = "ADDR")]
-    peer: Option<String>,
-    /// Host that other servers and clients of the cluster are told [default: the one of each address]
-    #[arg(long, env = "STELE_ADVERTISE", value_name = "HOST")]
-    advertise: Option<String>,
-    /// How long a server that is silent keeps its tablets [default: 10s]
-    #[arg(long, env = "STELE_SESSION", value_name = "DURATION")]
-    session: Option<String>,
-    /// Address of the Bigtable API [default: 127.0.0.1:8086]
-    #[arg(long, env = "STELE_BIGTABLE", value_name = "ADDR")]
-    bigtable: Option<String>,
-    /// Address of the HBase API, or off [default: 127.0.0.1:16020]
-    #[arg(long, env = "STELE_HBASE", value_name = "ADDR|off")]
-    hbase: Option<String>,
-    /// Host that HBase clients are told [default: the one of the address, or of the machine if that is any]
-    #[arg(long, env = "STELE_HBASE_HOST", value_name = "HOST")]
-    hbase_host: Option<String>,
-    /// Address at which HBase clients find the server as if in ZooKeeper, or off [default: off]
-    #[arg(long, env = "STELE_ZOOKEEPER_FACADE", value_name = "ADDR|off")]
-    zookeeper_facade: Option<String>,
-    /// Address of the console, health checks and metrics [default: 127.0.0.1:8088]
-    #[arg(long, env = "STELE_HTTP", value_name = "ADDR")]
-    http: Option<String>,
-    /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
-    #[arg(long, env = "STELE_MEMORY", value_name = "BYTES|PERCENT")]
-    memory: Option<String>,
-    /// Durability of acknowledged writes: sync survives a power loss, flush the end of the process, none neither
-    /// [default: sync]
-    #[arg(long, env = "STELE_DURABILITY", value_name = "sync|flush|none")]
-    durability: Option<String>,
-    /// Bytes at which a tablet splits [default: 512MiB]
-    #[arg(long, env = "STELE_TABLET_SIZE", value_name = "BYTES")]
-    tablet_size: Option<String>,
-    /// Free bytes of the disk below which writes are refused [default: 64MiB]
-    #[arg(long, env = "STELE_FREE_SPACE_MIN", value_name = "BYTES")]
-    free_space_min: Option<String>,
-    /// How long deleted tables and dropped rows can be had back: a number of seconds, hours (24h) or days (7d), or off
-    /// [default: 24h]
-    #[arg(long, env = "STELE_KEEP_DELETED", value_name = "DURATION|off")]
-    keep_deleted: Option<String>,
-    /// Time from which on a call is kept among the slow ones, or off [default: 200ms]
-    #[arg(long, env = "STELE_SLOW_CALL", value_name = "DURATION|off")]
-    slow_call: Option<String>,
-    /// How long requests in flight may take at shutdown [default: 10s]
-    #[arg(long, env = "STELE_DRAIN_TIMEOUT", value_name = "DURATION")]
-    drain_timeout: Option<String>,
-    /// Log level, or a tracing filter [default: info]
-    #[arg(long, env = "STELE_LOG", value_name = "FILTER")]
-    log: Option<String>,
-    /// Format of the log: text or json [default: text]
-    #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
-    log_format: Option<String>,
-    #[command(flatten)]
-    traces: traces::TraceArgs,
-    #[command(flatten)]
-    archive: archive::ArchiveArgs,
-    #[command(flatten)]
-    loads: loads::LoadArgs,
-    #[command(flatten)]
-    security: security::SecurityArgs,
-    #[command(flatten)]
-    connections: cluster::ConnectionArgs,
-    /// Configuration file with any of these keys
-    #[arg(long, env = "STELE_CONFIG", value_name = "FILE.toml")]
-    config: Option<PathBuf>,
-}
-
-/// One setting, for the reference.
-struct Setting {
-    key: &'static str,
-    meaning: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    range: &'static str,
-}
-
-const SETTINGS: [Setting; 22] = [
-    Setting {
-        key: "data",
-        meaning: "Place of the data: a folder, made when missing and used by one server at a time, or a prefix of an object \
-                  store or a directory of HDFS, whose owner is the last server started on it.",
-        unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
-        default: "./stele-data",
-        range: "a folder, prefix or directory that is empty or was made by Stele",
-    },
-    Setting {
-        key: "data_option",
-        meaning: "Settings of the object store or of HDFS. For an object store, in addition to the variables of its provider: endpoint, region, allow_http, \
-                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. For HDFS, \
-                  in addition to Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
-        unit: "key=value, several separated by commas",
-        default: "",
-        range: "",
-    },
-    Setting {
-        key: "cache_dir",
-        meaning: "Folder of the local disk that caches data read from the object store or HDFS. It may be lost at any time; two \
-                  servers must not share it.",
-        unit: "path",
-        default: "",
-        range: "a folder; empty for none",
-    },
-    Setting {
-        key: "cache_size",
-        meaning: "Most bytes in cache_dir.",
-        unit: "bytes",
-        default: "10GiB",
-        range: "0 and more",
-    },
-    Setting {
-        key: "cluster",
-        meaning: "Coordinator of the cluster that the server joins. All its servers have the same one and the same data.",
-        unit: "etcd://host:port,host:port/name, or etcds:// under TLS",
-        default: "",
-        range: "empty for a single server",
-    },
-    Setting {
-        key: "peer",
-        meaning: "Address at which the other servers of the cluster reach this one.",
-        unit: "address:port",
-        default: "127.0.0.1:7070",
-        range: "any local address; port 0 takes a free one",
-    },
-    Setting {
-        key: "advertise",
-        meaning: "Host that other servers of the cluster and clients are told for the ports of this server.",
-        unit: "name or address",
-        default: "",
-        range: "empty for the host of each address",
-    },
-    Setting {
-        key: "session",
-        meaning: "How long a server of a cluster that is silent keeps its tablets. A server whose process is gone loses them \
-                  at once.",
-        unit: "seconds",
-        default: "10s",
-        range: "2s to 600s",
-    },
-    Setting {
-        key: "bigtable",
-        meaning: "Address of the Bigtable API (gRPC).",
-        unit: "address:port",
-        default: "127.0.0.1:8086",
-        range: "any local address; port 0 takes a free one",
-    },
-    Setting {
-        key: "hbase",
-        meaning: "Address of the HBase API. If it is not given and the default is taken by another process, the server \
-                  starts without it and warns.",
-        unit: "address:port",
-        default: HBASE_DEFAULT,
-        range: "any local address; port 0 takes a free one; off",
-    },
-    Setting {
-        key: "hbase_host",
-        meaning: "Host that HBase clients are told to reach this server at.",
-        unit: "name or address",
-        default: "",
-        range: "empty for the address of hbase, or the machine's name if that is 0.0.0.0 or [::]",
-    },
-    Setting {
-        key: "zookeeper_facade",
-        meaning: "Address of a read-only server of ZooKeeper's protocol that names this server to HBase clients. It is for \
-                  clients that can set only a ZooKeeper quorum, and for HBase's replication.",
-        unit: "address:port",
-        default: OFF,
-        range: "any local address; port 0 takes a free one; off",
-    },
-    Setting {
-        key: "http",
-        meaning: "Address of the console, /healthz, /readyz and /metrics.",
-        unit: "address:port",
-        default: "127.0.0.1:8088",
-        range: "any local address other than the Bigtable one; port 0 takes a free one",
-    },
-    Setting {
-        key: "memory",
-        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. The server divides it by the \
-                  benefit of each; the process stays within 200MB of it.",
-        unit: "bytes, or percent of the machine's or cgroup's memory",
-        default: "50%",
-        range: "64MiB and more",
-    },
-    Setting {
-        key: "durability",
-        meaning: "Failure that an acknowledged write survives, unless the table sets another: power loss (sync), the end of \
-                  the process (flush), or none.",
-        unit: "",
-        default: "sync",
-        range: "sync, flush, none",
-    },
-    Setting {
-        key: "tablet_size",
-        meaning: "Stored bytes at which a tablet splits in two.",
-        unit: "bytes",
-        default: "512MiB",
-        range: "1MiB to 64GiB",
-    },
-    Setting {
-        key: "free_space_min",
-        meaning: "Free bytes of the disk below which writes are refused, so that accepted writes can still be stored. \
-                  64MiB more are reserved for the server's own records.",
-        unit: "bytes",
-        default: "64MiB",
-        range: "0 and more",
-    },
-    Setting {
-        key: "keep_deleted",
-        meaning: "How long a table that was deleted, and a table before rows or families of it were dropped, is kept so that the \
-                  accident can be undone. Until then its files take space; while the disk is full they are given up. How long \
-                  it takes until an accident is noticed only its operators know.",
-        unit: "seconds, hours or days",
-        default: "24h",
-        range: "1s to 90d, or off",
-    },
-    Setting {
-        key: "slow_call",
-        meaning: "Time that the server works on a call from which on the call is kept among the slow ones, which the console \
-                  and `stele slow` show. The right value depends on the storage and on the rows.",
-        unit: "milliseconds or seconds",
-        default: "200ms",
-        range: "1ms to 3600s, or off",
-    },
-    Setting {
-        key: "drain_timeout",
-        meaning: "Longest time that a stopping server waits for requests in flight.",
-        unit: "seconds",
-        default: "10s",
-        range: "0s to 3600s",
-    },
-    Setting {
-        key: "log",
-        meaning: "Log level: error, warn, info, debug, trace, or a tracing filter such as \
-                  info,stele_tabletserver=debug.",
-        unit: "",
-        default: "info",
-        range: "a tracing filter",
-    },
-    Setting {
-        key: "log_format",
-        meaning: "Format of the log on standard error.",
-        unit: "",
-        default: "text",
-        range: "text, json",
-    },
-];
-
-/// The value that turns an address off.
-const OFF: &str = "off";
-
-/// Where the HBase API is served if the settings do not say.
-const HBASE_DEFAULT: &str = "127.0.0.1:16020";
+use table::{HBASE_DEFAULT, OFF, SETTINGS, Setting};
+use times::{parse_grace, parse_slow_call};
 
 /// The smallest budget that covers the fixed costs and leaves memory for requests.
 const MEMORY_MIN: u64 = 64 << 20;
-
-/// The place of the data.
-#[derive(Clone, Debug)]
-pub enum Place {
-    /// A folder of the local disk.
-    Folder(PathBuf),
-    /// A prefix of an object store.
-    Objects(Address),
-    /// A directory of HDFS.
-    Hdfs(HdfsAddress),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Folder(path) => write!(f, "{}", path.display()),
-            Place::Objects(address) => write!(f, "{address}"),
-            Place::Hdfs(address) => write!(f, "{address}"),
-        }
-    }
-}
 
 /// The settings of a server of a cluster.
 #[derive(Clone, Debug)]
@@ -578,85 +290,6 @@ fn check(config: &Config) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// `key=value,key=value`.
-pub fn parse_options(text: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let given = text.split(',').map(str::trim).filter(|option| !option.is_empty());
-    given
-        .map(|option| match option.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
-            _ => bail!("data_option: {option:?} is not of the form key=value"),
-        })
-        .collect()
-}
-
-/// A folder, or a prefix of an object store.
-pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<Place> {
-    if Address::is_one(text) {
-        return Ok(Place::Objects(Address::parse(text, options).context("data")?));
-    }
-    if HdfsAddress::is_one(text) {
-        return Ok(Place::Hdfs(HdfsAddress::parse(text, options).context("data")?));
-    }
-    if text.contains("://") {
-        bail!("data: {text:?} is neither a folder nor an address with s3://, gs://, az:// or hdfs://");
-    }
-    if let Some((key, _)) = options.first() {
-        bail!("data_option: {key:?} is of no use to a folder");
-    }
-    Ok(Place::Folder(text.into()))
-}
-
-/// The longest time that deleted tables are kept: that of a backup of the Bigtable API.
-const GRACE_SECONDS_MAX: u64 = 90 * 86_400;
-
-fn parse_grace(text: &str) -> anyhow::Result<Duration> {
-    let text = text.trim();
-    if text == OFF || text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let (number, unit) = match text.strip_suffix(['s', 'h', 'd']) {
-        Some(number) if text.ends_with('h') => (number, 3_600),
-        Some(number) if text.ends_with('d') => (number, 86_400),
-        Some(number) => (number, 1),
-        None => (text, 1),
-    };
-    let seconds = number
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit));
-    match seconds {
-        Some(seconds @ 1..=GRACE_SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
-        _ => bail!("keep_deleted: {text:?} is neither off nor a time from 1s to 90d"),
-    }
-}
-
-fn parse_slow_call(text: &str) -> anyhow::Result<Duration> {
-    let text = text.trim();
-    if text == OFF {
-        return Ok(Duration::MAX);
-    }
-    let parse = |number: &str| number.trim().parse::<u64>().ok();
-    let millis = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(millis), _) => parse(millis),
-        (None, Some(seconds)) => parse(seconds).and_then(|seconds| seconds.checked_mul(1_000)),
-        (None, None) => None,
-    };
-    match millis {
-        Some(millis @ 1..=3_600_000) => Ok(Duration::from_millis(millis)),
-        _ => bail!("slow_call: {text:?} is neither off nor a time from 1ms to 3600s"),
-    }
-}
-
-/// A time in seconds, with or without the unit. `key` is the setting that an error names.
-pub fn parse_seconds(key: &str, text: &str) -> anyhow::Result<Duration> {
-    let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
-    match number.parse::<u64>() {
-        Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),
-        _ => bail!("{key}: {text:?} is not a number of seconds from 0s to 3600s"),
-    }
 }
 
 #[cfg(test)]

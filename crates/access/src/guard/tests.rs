@@ -378,6 +378,9 @@ fn admin_calls() -> Vec<(&'static str, Needs, Call)> {
         call!("list_backups", OnCluster(R::ADMIN), |guard| guard
             .list_backups(backup_order().destination)
             .await),
+        call!("restorable_times", OnCluster(R::ADMIN), |guard| guard
+            .restorable_times(backup_order().destination, None)
+            .await),
         call!("list_tables", Nothing, |guard| guard.list_tables("n").await),
         call!("create_namespace", OnCluster(R::ADMIN), |guard| guard
             .create_namespace("n", vec![])

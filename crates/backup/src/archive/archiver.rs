@@ -135,7 +135,8 @@ impl Archiver {
         let (this, env) = (Arc::downgrade(self), self.env.clone());
         let interval = self.settings.interval;
         self.env.spawn_background("log archive", async move {
-            let mut wait = interval;
+            // The first round begins the archive, and moments before it cannot be restored.
+            let mut wait = Duration::ZERO;
             loop {
                 env.sleep(wait).await;
                 let Some(archiver) = this.upgrade().filter(|archiver| !archiver.is_stopped()) else {
