@@ -4,8 +4,9 @@
 //! and start no servers.
 
 use crate::accounting::Call;
+use crate::autoscaling;
 use crate::context::Context;
-use crate::instance_data::{InstanceData, check_size, cluster_proto, cluster_record, serve_nodes};
+use crate::instance_data::{InstanceData, check_size, cluster_proto, cluster_record};
 use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -27,6 +28,7 @@ pub(crate) async fn create_cluster(
     let id = request.cluster_id.clone();
     check_resource_id("cluster", &id)?;
     let request_time = Some(context.timestamp());
+    let asked = request.cluster.as_ref().map_or(0, |cluster| cluster.serve_nodes);
     let record = cluster_record(&id, request.cluster.clone().unwrap_or_default());
     let cluster = context
         .change_instance(call, &instance, |data| {
@@ -38,7 +40,7 @@ pub(crate) async fn create_cluster(
             clusters.sort_by(|a, b| a.name.cmp(&b.name));
             data.clusters = clusters;
             check_size(data)?;
-            Ok(cluster_proto(&instance, record))
+            Ok(created(cluster_proto(&instance, record), asked))
         })
         .await?;
     let metadata = admin::CreateClusterMetadata {
@@ -56,6 +58,15 @@ pub(crate) async fn create_cluster(
             message: &metadata,
         },
     ))
+}
+
+/// A cluster as the answer to the call that makes it. Autoscaling gives it nodes after that.
+fn created(cluster: admin::Cluster, asked: i32) -> admin::Cluster {
+    let serve_nodes = match autoscaling::of(&cluster) {
+        Some(_) => asked,
+        None => cluster.serve_nodes,
+    };
+    admin::Cluster { serve_nodes, ..cluster }
 }
 
 pub(crate) async fn get_cluster(
@@ -198,15 +209,12 @@ async fn change_cluster(
                 .find(|cluster| cluster.name == id)
                 .ok_or_else(|| not_found(&update.name))?;
             for path in paths {
-                match path.split('.').next() {
-                    Some("serve_nodes") => cluster.serve_nodes = update.serve_nodes,
-                    Some("cluster_config") => cluster.config.clone_from(&update.config),
-                    _ => {
-                        return Err(invalid(format!("incorrect path in update_mask; got: {path}")));
-                    }
+                match path.as_str() {
+                    "serve_nodes" => cluster.serve_nodes = update.serve_nodes,
+                    path => autoscaling::update(cluster, &update, path)?,
                 }
             }
-            cluster.serve_nodes = serve_nodes(cluster);
+            autoscaling::apply(cluster);
             let shown = cluster_proto(&instance, cluster.clone());
             data.clusters = clusters;
             check_size(data)?;

@@ -5,6 +5,7 @@
 //! message, evolved by protocol-buffer rules; numbers are never reused.
 
 use crate::accounting::Call;
+use crate::autoscaling;
 use crate::context::Context;
 use crate::limits::INSTANCE_COST_PER_BYTE;
 use crate::names::InstanceName;
@@ -83,29 +84,14 @@ pub(crate) fn cluster_record(id: &str, cluster: admin::Cluster) -> admin::Cluste
         0 => admin::StorageType::Ssd as i32,
         given => given,
     };
-    admin::Cluster {
+    let mut record = admin::Cluster {
         name: id.to_owned(),
         state: admin::cluster::State::Ready as i32,
         default_storage_type,
-        serve_nodes: serve_nodes(&cluster),
         ..cluster
-    }
-}
-
-/// The nodes of a cluster: within the limits of its autoscaling, or else the number that was asked for.
-pub(crate) fn serve_nodes(cluster: &admin::Cluster) -> i32 {
-    let admin::cluster::Config::ClusterConfig(config) = match &cluster.config {
-        Some(config) => config,
-        None => return cluster.serve_nodes.max(1),
     };
-    let scaling = config.cluster_autoscaling_config.as_ref();
-    match scaling.and_then(|scaling| scaling.autoscaling_limits.as_ref()) {
-        Some(limits) => {
-            let least = limits.min_serve_nodes.max(1);
-            cluster.serve_nodes.clamp(least, limits.max_serve_nodes.max(least))
-        }
-        None => cluster.serve_nodes.max(1),
-    }
+    autoscaling::apply(&mut record);
+    record
 }
 
 /// A cluster as the API shows it.
@@ -231,40 +217,6 @@ mod tests {
         );
         assert_eq!(data.app_profiles()[0].name, "default");
         assert!(decode("i", b"\xff").is_err());
-    }
-
-    #[test]
-    fn autoscaling_bounds_the_nodes() {
-        use admin::cluster::{ClusterAutoscalingConfig, ClusterConfig, Config};
-        let scaled = |nodes: i32, min: i32, max: i32| {
-            let limits = admin::AutoscalingLimits {
-                min_serve_nodes: min,
-                max_serve_nodes: max,
-            };
-            let scaling = ClusterAutoscalingConfig {
-                autoscaling_limits: Some(limits),
-                autoscaling_targets: None,
-            };
-            let config = ClusterConfig {
-                cluster_autoscaling_config: Some(scaling),
-            };
-            serve_nodes(&admin::Cluster {
-                serve_nodes: nodes,
-                config: Some(Config::ClusterConfig(config)),
-                ..Default::default()
-            })
-        };
-        assert_eq!(
-            [
-                scaled(0, 3, 4),
-                scaled(9, 3, 4),
-                scaled(4, 3, 5),
-                scaled(2, 0, 0),
-                scaled(-1, 7, -3)
-            ],
-            [3, 4, 4, 1, 7]
-        );
-        assert_eq!(serve_nodes(&admin::Cluster::default()), 1);
     }
 
     #[test]

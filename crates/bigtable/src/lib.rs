@@ -24,6 +24,7 @@ mod access_rules;
 mod accounting;
 mod app_profiles;
 mod automated;
+mod autoscaling;
 mod backup_data;
 mod backups;
 mod callers;

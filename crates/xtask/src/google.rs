@@ -1,12 +1,15 @@
-//! Google's own integration tests of its Go client, over TLS with a token.
+//! Google's own integration tests of its Go and Java clients, over TLS with a token.
 //!
-//! They are in the module of the client, and run unmodified against the managed service, or any server that has its address. A small
+//! They are published with the clients, and run unmodified against the managed service, or any server that has its address. A small
 //! metadata server hands out the token, as on a machine of Google's cloud.
+
+mod go;
+mod java;
 
 use crate::launch::{listening, spawned, wait};
 use crate::server::{self, Build, Process, Scratch, free_address, stele};
-use crate::shell::{Run, cargo, root};
-use crate::tally::{GoEvents, Tally};
+use crate::shell::{Run, cargo};
+use crate::tally::Tally;
 use crate::tools;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -17,66 +20,54 @@ use std::process::Stdio;
 /// which the tests forget to set another.
 const NAMES: &str = "localhost,monitoring.googleapis.com,bigtableadmin.googleapis.com";
 
-/// Tests that need calls which the server refuses with UNIMPLEMENTED, or services besides Bigtable.
-const LEFT_OUT: [(&str, &str); 13] = [
-    ("TestIntegration_Admin$", "tiered storage"),
-    ("TestIntegration_AdminCreateInstance", "editions of instances"),
-    (
-        "TestIntegration_AdminEncryptionInfo",
-        "a key of Google's service for keys",
-    ),
-    ("TestIntegration_AdminLogicalView", "logical views"),
-    ("TestIntegration_AdminMaterializedView", "materialized views"),
-    ("TestIntegration_AdminSchemaBundle", "schema bundles"),
-    ("TestIntegration_CreateTableWithRowKeySchema", "schemas of row keys"),
-    ("TestIntegration_DataMaterializedView", "materialized views"),
-    ("TestIntegration_EnableChangeStream", "change streams"),
-    ("TestIntegration_Execute", "SQL"),
-    ("TestIntegration_ExportBuiltInMetrics", "Google's service for metrics"),
-    ("TestIntegration_SessionVRpc", "no server: they bring one of their own"),
-    ("TestIntegration_UpdateRowKeySchemaInTable", "schemas of row keys"),
-];
-
 /// Whether all of them pass, but for those that are left out.
 pub fn run() -> Result<bool> {
     // As the cargo tests build it; the answers are the same.
     server::choose(Build::Tests);
     cargo(["build", "--package", "stele"]).check()?;
-    let tally = check()?;
+    let tally = with_server(|secured| {
+        let mut tally = go::check(secured)?;
+        println!("Go client: {} passed, {} failed", tally.passed, tally.failed);
+        tally.add(java::check(secured)?);
+        Ok(tally)
+    })?;
     println!("{} passed, {} failed", tally.passed, tally.failed);
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 
-/// The same with a server that is built already.
+/// The tests of the Go client, with a server that is built already.
 pub fn check() -> Result<Tally> {
+    with_server(go::check)
+}
+
+fn with_server(suites: impl FnOnce(&Secured) -> Result<Tally>) -> Result<Tally> {
     let scratch = Scratch::new("google")?;
-    let secured = Secured::start(&scratch)?;
-    let mut events = GoEvents::default();
-    let success = secured.tests()?.lines(|line| {
-        if let Some(other) = events.line(line) {
-            println!("{other}");
-        }
-    })?;
-    let (tally, report) = events.finish();
-    if !success {
-        print!("{report}");
-    }
-    for (test, needs) in LEFT_OUT {
-        println!("left out: {test}: needs {needs}");
-    }
+    let tally = suites(&Secured::start(&scratch)?)?;
     if tally.failed == 0 {
         scratch.passed();
     }
-    Ok(tally.with_exit(success))
+    Ok(tally)
+}
+
+fn say_left_out(tests: &[(&str, &str)]) {
+    for (test, needs) in tests {
+        println!("left out: {test}: needs {needs}");
+    }
 }
 
 /// A server with TLS and access rules, and the place where clients find a token for it.
 struct Secured {
     _server: Process,
     _metadata: Process,
-    port: String,
+    /// Where the server is, with a name that is in its certificate.
+    endpoint: String,
+    /// The metadata server, which is a proxy as well.
     metadata: String,
     authority: PathBuf,
+    /// File with the token.
+    token: PathBuf,
+    /// For trust stores and logs.
+    dir: PathBuf,
 }
 
 impl Secured {
@@ -95,6 +86,7 @@ impl Secured {
         let address = free_address()?;
         let (_, port) = address.rsplit_once(':').context("an address without a port")?;
         let authority = certificates.join("ca.pem");
+        ensure!(authority.exists(), "no authority was made");
         let server = server(scratch, &certificates, &tokens, &address)?;
         let metadata = free_address()?;
         let program = Run::new(tools::go_program("metadata")?)
@@ -104,40 +96,12 @@ impl Secured {
         Ok(Secured {
             _server: server,
             _metadata: listening("metadata", program, &metadata, &scratch.join("metadata.log"))?,
-            port: port.to_owned(),
+            endpoint: format!("localhost:{port}"),
             metadata,
             authority,
+            token,
+            dir: scratch.join("clients"),
         })
-    }
-
-    /// The command that runs the tests.
-    fn tests(&self) -> Result<Run> {
-        // The name is in the certificate.
-        let endpoint = format!("localhost:{}", self.port);
-        let left_out: Vec<&str> = LEFT_OUT.iter().map(|(test, _)| *test).collect();
-        ensure!(self.authority.exists(), "no authority was made");
-        Ok(Run::new("go")
-            .args([
-                "test",
-                "-trimpath",
-                "-json",
-                "-count=1",
-                "-timeout=15m",
-                "-run=TestIntegration",
-            ])
-            .args([format!("-skip={}", left_out.join("|"))])
-            .args(["cloud.google.com/go/bigtable", "-args", "-it.use-prod"])
-            // A server has an instance of each name, with this cluster.
-            .args(["-it.project=p", "-it.instance=i", "-it.cluster=stele"])
-            .args([
-                format!("-it.admin-endpoint={endpoint}"),
-                format!("-it.data-endpoint={endpoint}"),
-            ])
-            .dir(root().join("tests/clients/go"))
-            .env("GCE_METADATA_HOST", &self.metadata)
-            .env("HTTPS_PROXY", format!("http://{}", self.metadata))
-            .env("SSL_CERT_FILE", &self.authority)
-            .env("GCLOUD_TESTS_BIGTABLE_UNIVERSE_DOMAIN", "googleapis.com"))
     }
 }
 

@@ -184,7 +184,7 @@ enum Task {
     },
     /// Runs unmodified HBase clients against Stele, and compares with the transcript of a real HBase.
     Hbase(hbase::Arguments),
-    /// Runs Google's own integration tests of its Go client against a server under TLS, with a token.
+    /// Runs Google's own integration tests of its Go and Java clients against a server under TLS, with a token.
     Google,
     /// Opens every page of the console in a headless Chromium, and leaves screenshots in `target/console`.
     Console {

@@ -199,6 +199,11 @@ pub fn java_load() -> Result<PathBuf> {
     java_program("java", "tests/clients/java")
 }
 
+/// The integration tests of the Java client with all their jars: the folder that holds them.
+pub fn java_integration_tests() -> Result<PathBuf> {
+    java_program("java-it", "tests/clients/java-it")
+}
+
 /// The cases for HBase's client with all its jars: the folder that holds them.
 pub fn hbase_cases() -> Result<PathBuf> {
     java_program("java-hbase", "tests/clients/java-hbase")

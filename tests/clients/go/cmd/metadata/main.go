@@ -33,6 +33,8 @@ func main() {
 		log.Fatal(err)
 	}
 	answers := map[string]string{
+		// The Java client asks for it to learn whether this is a metadata server.
+		"/": "computeMetadata/\n",
 		"instance/service-accounts/default/token": string(credentials),
 		"instance/service-accounts/default/email": "root",
 		"project/project-id":                      "p",
