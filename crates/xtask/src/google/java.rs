@@ -1,4 +1,4 @@
-//! The tests of the Java client, from the jar of tests that is published with it.
+//! The tests of the Java client, from its published jar of tests.
 //!
 //! `tests/clients/java-it` fetches the jars, and has the program that runs JUnit. Classes run in groups, each with a JVM of its own:
 //! two tests sleep for two minutes, and one sends a row of 100 MiB.
