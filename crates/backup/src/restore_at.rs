@@ -10,6 +10,7 @@
 //!
 //! Interrupted, it begins again with the tables that are not enabled.
 
+use crate::archive::format::Part;
 use crate::archive::history::{End, History};
 use crate::archive::replay::Replay;
 use crate::archive::store::damaged as damaged_archive;
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     /// The backup that it begins with.
     pub(crate) record: Record,
     range: Range,
+    /// The part that its log begins with.
+    first: u64,
     /// By number in the record: tables that exist at the moment.
     histories: BTreeMap<u32, History>,
 }
@@ -132,7 +135,6 @@ pub(crate) async fn plan(
             break;
         }
     }
-    let range = Range { first, ..range };
     let (known, ended): (BTreeMap<_, _>, BTreeMap<_, _>) =
         histories.into_iter().partition(|(_, history)| history.end().is_none());
     for history in ended.values() {
@@ -147,8 +149,17 @@ pub(crate) async fn plan(
     Ok(Plan {
         record,
         range,
+        first,
         histories: known,
     })
+}
+
+/// The part before one of a range, unless that is its first one.
+async fn part_ahead(archive: &Archive, range: &Range, number: u64) -> Result<Option<Part>> {
+    match number > range.first {
+        true => archive.part(number - 1).await.map(Some),
+        false => Ok(None),
+    }
 }
 
 async fn out_of_reach(destination: &Destination, moment: &Moment<'_>, name: Option<&str>) -> Result<BackupError> {
@@ -254,13 +265,17 @@ impl Plan {
             bytes: 0,
             mutations: 0,
         };
-        let mut replay = Replay::new(moment.archive, moment.at);
-        for number in self.range.first..=self.range.last {
+        let before = part_ahead(moment.archive, &self.range, self.first).await?;
+        let mut replay = Replay::new(moment.archive, moment.at, before.as_ref());
+        for number in self.first..=self.range.last {
             work.begin("replaying the log")?;
             let part = moment.archive.part(number).await?;
             let (to_micros, bytes) = (part.to_micros, part.pieces.iter().map(|piece| piece.len).sum());
             work.expect(1, bytes);
-            replay.begin_part(part);
+            replay.begin_part(part)?;
+            if to_micros > moment.at {
+                replay.end_parts();
+            }
             while let Some(records) = replay.next().await? {
                 work.check()?;
                 for record in records {
