@@ -12,6 +12,7 @@
 
 use crate::archive::format::Part;
 use crate::archive::history::{End, History};
+use crate::archive::orphans::{Orphan, Orphans};
 use crate::archive::replay::Replay;
 use crate::archive::store::damaged as damaged_archive;
 use crate::archive::{Archive, Range};
@@ -108,9 +109,10 @@ pub(crate) async fn plan(
         return Err(out_of_reach(destination, moment, name).await?);
     };
     let record = destination.record(entry.attempt()).await?;
-    let mut histories = BTreeMap::new();
+    let (mut histories, mut orphans) = (BTreeMap::new(), Orphans::default());
     for (index, of) in (0..).zip(&record.tables) {
         let history = history(destination, &record, (index, of), moment.at).await?;
+        orphans.know(history.tablets().iter().copied());
         if table.is_none_or(|table| *table == history.schema().name) {
             histories.insert(index, history);
         }
@@ -125,6 +127,11 @@ pub(crate) async fn plan(
     for number in first..=range.last {
         work.check()?;
         let part = moment.archive.part(number).await?;
+        if number > first {
+            orphans.apply(&part);
+        } else {
+            orphans.know_of(&part);
+        }
         for history in histories.values_mut() {
             let applied = history.apply(&part);
             let path = crate::archive::format::part_path(number);
@@ -145,6 +152,10 @@ pub(crate) async fn plan(
             continue;
         }
         return Err(unknown(&history.schema().name, end, completed));
+    }
+    let within = (entry.begun_micros, moment.at);
+    if let Some(orphan) = orphans.find(moment.archive, (&range, first), within, work).await? {
+        return Err(ownerless(orphan, entry.completed_micros));
     }
     Ok(Plan {
         record,
@@ -178,16 +189,29 @@ async fn out_of_reach(destination: &Destination, moment: &Moment<'_>, name: Opti
 
 fn unknown(table: &TableName, end: &End, completed: i64) -> BackupError {
     let (micros, why) = (end.micros, &end.why);
-    let latest = match micros > completed {
+    let latest = latest(micros, completed);
+    BackupError::Moment(format!(
+        "table {table} cannot be restored to the moment: at {micros}, {why}, which the log does not describe; {latest}"
+    ))
+}
+
+fn ownerless(orphan: Orphan, completed: i64) -> BackupError {
+    let Orphan { micros, tablet } = orphan;
+    let latest = latest(micros, completed);
+    BackupError::Moment(format!(
+        "the moment cannot be restored: from {micros} on, the archive has writes of tablet {tablet}, and the server ended before it had archived of which table that is; {latest}"
+    ))
+}
+
+/// The moment before the first one that cannot be restored.
+fn latest(micros: i64, completed: i64) -> String {
+    match micros > completed {
         true => format!(
             "the latest moment to which this backup can be followed is {}; a later backup leads further",
             micros - 1
         ),
         false => "with this backup no later moment can be restored".to_owned(),
-    };
-    BackupError::Moment(format!(
-        "table {table} cannot be restored to the moment: at {micros}, {why}, which the log does not describe; {latest}"
-    ))
+    }
 }
 
 async fn history(destination: &Destination, record: &Record, (index, of): (u32, &TableOf), at: i64) -> Result<History> {

@@ -38,6 +38,8 @@ pub struct Replay<'a> {
     streams: BTreeMap<u32, Cursor>,
     /// The end of the last part. Groups from there on wait for the next one.
     until: i64,
+    /// The time of the last records.
+    micros: i64,
 }
 
 /// A group of records.
@@ -136,6 +138,7 @@ impl<'a> Replay<'a> {
             newest: BTreeMap::new(),
             streams: BTreeMap::new(),
             until: i64::MIN,
+            micros: i64::MIN,
         }
     }
 
@@ -194,11 +197,17 @@ impl<'a> Replay<'a> {
         self.until = i64::MAX;
     }
 
+    /// The time of the records that came last.
+    pub fn micros(&self) -> i64 {
+        self.micros
+    }
+
     /// The next records; `None` when the next part is needed for more.
     pub async fn next(&mut self) -> Result<Option<Vec<Record>>> {
         let Some(key) = self.next_key().await? else {
             return Ok(None);
         };
+        self.micros = key.1;
         let is_next = |cursor: &Cursor| cursor.head.as_ref().is_some_and(|group| group.key == key);
         let of_several = self.streams.values().filter(|cursor| is_next(cursor)).count() > 1;
         let (mut bytes, mut taken) = (0, Vec::new());

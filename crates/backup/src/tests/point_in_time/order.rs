@@ -76,3 +76,39 @@ async fn a_hole_behind_the_first_part_is_reported() {
     assert_eq!(error.kind, ErrorKind::Corruption);
     assert!(error.message.contains("the archive lacks"), "{}", error.message);
 }
+
+/// A tablet is made and replaced between two parts, and the server killed: its writes are of no table that is known.
+#[tokio::test]
+async fn writes_of_an_unknown_tablet_are_refused() {
+    let mut world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.make_table("other").await;
+    world.node.done("b", create()).await;
+    world.node.write("t", 0..5, 1).await;
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t", "other"]).await;
+    world.node.archive().await;
+    // A kill with a split whose halves are there does not matter, nor does another table.
+    split(&world.node, "other", 50).await;
+    world.node.write("other", 40..60, 1).await;
+    world.kill().await;
+    moments.remember(&world.node, &["t", "other"]).await;
+    world.node.archive().await;
+    split(&world.node, "t", 50).await;
+    world.node.write("t", 10..12, 2).await;
+    split(&world.node, "t", 20).await;
+    world.kill().await;
+    let lost = world.node.moment().await;
+    world.node.archive().await;
+    moments.check(&world).await;
+    let refused = world.refusal(lost).await;
+    assert!(
+        refused.contains("writes of tablet") && refused.contains("the latest moment"),
+        "{refused}"
+    );
+    let latest = refused.split("followed is ").nth(1).unwrap();
+    let latest: i64 = latest.split(';').next().unwrap().parse().unwrap();
+    assert!((moments.0[1].0..lost).contains(&latest), "{refused}");
+    let node = world.restored(latest).await.unwrap();
+    assert!(node.rows("t", false).await == moments.0[1].1["t"]);
+}
