@@ -3,13 +3,15 @@
 //! Bytes: `docs/formats/log-archive.md`. For users: `docs/backups.md`. The decision: `docs/adr/0046-archived-logs.md`.
 //!
 //! Modules, from the bottom up: [`format`]: bytes and names. [`store`]: parts in their storage, and ranges. `changes`: tables over
-//! time. `round`: one part on its way. [`archiver`]: the loop. [`replay`]: reads records back. [`prune`]: deletes old parts.
+//! time. `round`: one part on its way. [`archiver`]: the loop. [`replay`]: reads records back. `orphans`: writes of unknown tablets.
+//! [`prune`]: deletes old parts.
 
 pub mod archiver;
 mod changes;
 pub mod format;
 pub(crate) mod history;
 pub mod metrics;
+pub(crate) mod orphans;
 pub mod prune;
 pub mod replay;
 mod round;

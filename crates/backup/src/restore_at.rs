@@ -10,7 +10,9 @@
 //!
 //! Interrupted, it begins again with the tables that are not enabled.
 
+use crate::archive::format::Part;
 use crate::archive::history::{End, History};
+use crate::archive::orphans::{Orphan, Orphans};
 use crate::archive::replay::Replay;
 use crate::archive::store::damaged as damaged_archive;
 use crate::archive::{Archive, Range};
@@ -52,6 +54,8 @@ pub(crate) struct Plan {
     /// The backup that it begins with.
     pub(crate) record: Record,
     range: Range,
+    /// The part that its log begins with.
+    first: u64,
     /// By number in the record: tables that exist at the moment.
     histories: BTreeMap<u32, History>,
 }
@@ -105,9 +109,10 @@ pub(crate) async fn plan(
         return Err(out_of_reach(destination, moment, name).await?);
     };
     let record = destination.record(entry.attempt()).await?;
-    let mut histories = BTreeMap::new();
+    let (mut histories, mut orphans) = (BTreeMap::new(), Orphans::default());
     for (index, of) in (0..).zip(&record.tables) {
         let history = history(destination, &record, (index, of), moment.at).await?;
+        orphans.know(history.tablets().iter().copied());
         if table.is_none_or(|table| *table == history.schema().name) {
             histories.insert(index, history);
         }
@@ -122,6 +127,11 @@ pub(crate) async fn plan(
     for number in first..=range.last {
         work.check()?;
         let part = moment.archive.part(number).await?;
+        if number > first {
+            orphans.apply(&part);
+        } else {
+            orphans.know_of(&part);
+        }
         for history in histories.values_mut() {
             let applied = history.apply(&part);
             let path = crate::archive::format::part_path(number);
@@ -132,7 +142,6 @@ pub(crate) async fn plan(
             break;
         }
     }
-    let range = Range { first, ..range };
     let (known, ended): (BTreeMap<_, _>, BTreeMap<_, _>) =
         histories.into_iter().partition(|(_, history)| history.end().is_none());
     for history in ended.values() {
@@ -144,11 +153,24 @@ pub(crate) async fn plan(
         }
         return Err(unknown(&history.schema().name, end, completed));
     }
+    let within = (entry.begun_micros, moment.at);
+    if let Some(orphan) = orphans.find(moment.archive, (&range, first), within, work).await? {
+        return Err(ownerless(orphan, entry.completed_micros));
+    }
     Ok(Plan {
         record,
         range,
+        first,
         histories: known,
     })
+}
+
+/// The part before one of a range, unless that is its first one.
+async fn part_ahead(archive: &Archive, range: &Range, number: u64) -> Result<Option<Part>> {
+    match number > range.first {
+        true => archive.part(number - 1).await.map(Some),
+        false => Ok(None),
+    }
 }
 
 async fn out_of_reach(destination: &Destination, moment: &Moment<'_>, name: Option<&str>) -> Result<BackupError> {
@@ -167,16 +189,29 @@ async fn out_of_reach(destination: &Destination, moment: &Moment<'_>, name: Opti
 
 fn unknown(table: &TableName, end: &End, completed: i64) -> BackupError {
     let (micros, why) = (end.micros, &end.why);
-    let latest = match micros > completed {
+    let latest = latest(micros, completed);
+    BackupError::Moment(format!(
+        "table {table} cannot be restored to the moment: at {micros}, {why}, which the log does not describe; {latest}"
+    ))
+}
+
+fn ownerless(orphan: Orphan, completed: i64) -> BackupError {
+    let Orphan { micros, tablet } = orphan;
+    let latest = latest(micros, completed);
+    BackupError::Moment(format!(
+        "the moment cannot be restored: from {micros} on, the archive has writes of tablet {tablet}, and the server ended before it had archived of which table that is; {latest}"
+    ))
+}
+
+/// The moment before the first one that cannot be restored.
+fn latest(micros: i64, completed: i64) -> String {
+    match micros > completed {
         true => format!(
             "the latest moment to which this backup can be followed is {}; a later backup leads further",
             micros - 1
         ),
         false => "with this backup no later moment can be restored".to_owned(),
-    };
-    BackupError::Moment(format!(
-        "table {table} cannot be restored to the moment: at {micros}, {why}, which the log does not describe; {latest}"
-    ))
+    }
 }
 
 async fn history(destination: &Destination, record: &Record, (index, of): (u32, &TableOf), at: i64) -> Result<History> {
@@ -254,13 +289,17 @@ impl Plan {
             bytes: 0,
             mutations: 0,
         };
-        let mut replay = Replay::new(moment.archive, moment.at);
-        for number in self.range.first..=self.range.last {
+        let before = part_ahead(moment.archive, &self.range, self.first).await?;
+        let mut replay = Replay::new(moment.archive, moment.at, before.as_ref());
+        for number in self.first..=self.range.last {
             work.begin("replaying the log")?;
             let part = moment.archive.part(number).await?;
             let (to_micros, bytes) = (part.to_micros, part.pieces.iter().map(|piece| piece.len).sum());
             work.expect(1, bytes);
-            replay.begin_part(part);
+            replay.begin_part(part)?;
+            if to_micros > moment.at {
+                replay.end_parts();
+            }
             while let Some(records) = replay.next().await? {
                 work.check()?;
                 for record in records {

@@ -3,8 +3,9 @@
 //! A backup needs the parts from the moment at which it was begun. One of another data root needs nothing of this archive. While a
 //! destination has no backup of the root, everything stays.
 //!
-//! Order: documents first, oldest first, then pieces. So an interruption leaves a range that begins later, and pieces
-//! below the first part, which the next run deletes.
+//! Order: documents first, then pieces. Files are deleted in any order within these. So an interruption leaves old documents with holes
+//! between them, and pieces below the first part that is needed. These documents are ranges of their own, and no
+//! range that a backup needs has a hole. The next run deletes what is left.
 
 use super::format::{self, parse_piece};
 use super::store::{Archive, Range};

@@ -1,162 +1,283 @@
 //! Reads the records of an archive back, up to a moment.
 //!
 //! Invariants:
-//! * Records of a tablet come in the order of their sequence numbers, each once. A repaired log may have some twice.
+//! * Records of a row come in the order of their sequence numbers, each once, also where its tablet was split or merged and its halves
+//!   are in other streams: streams are merged by the times of their groups, and records of one time by their sequence numbers.
 //! * A hole in a stream is an error, and so is a byte that does not check: nothing is skipped.
+//!
+//! A group may be in a part although a group before it in another stream is in the next part. Its time is then not before the end of the
+//! part, so it waits for that part.
 
-use super::format::{Part, Piece};
+use super::format::{Part, Piece, StreamEnd, part_path};
 use super::store::{Archive, damaged};
-use crate::error::Result;
-use std::collections::BTreeMap;
+use crate::error::{BackupError, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use stele_commitlog::{BadPiece, Mark, Pieces, Record};
 use stele_types::{SeqNo, TabletId};
 
 /// Bytes of a header: a segment of no more has no group.
 const HEADER_BYTES: u64 = stele_commitlog::format::SEGMENT_HEADER_BYTES as u64;
+/// Bytes of records of one time that are sorted: the log of seconds in which the clock stood still.
+const SORTED_BYTES: usize = 64 << 20;
+
+/// A segment, and an offset in it.
+type Position = (u64, u64);
 
 /// A reader of the parts of one range, in their order.
 pub struct Replay<'a> {
     archive: &'a Archive,
     /// Records of later groups are left out.
     at: i64,
-    /// The segment and the offset at which each stream ended in the parts so far.
-    ends: BTreeMap<u32, (u64, u64)>,
+    /// Where each stream ends in the parts so far.
+    ends: BTreeMap<u32, Position>,
+    /// Whether `ends` has all streams.
+    is_seeded: bool,
     /// The newest record of each tablet.
     newest: BTreeMap<TabletId, SeqNo>,
-    part: Option<Reading>,
+    streams: BTreeMap<u32, Cursor>,
+    /// The end of the last part. Groups from there on wait for the next one.
+    until: i64,
+    /// The time of the last records.
+    micros: i64,
 }
 
-/// A part that is being read.
-struct Reading {
-    part: Part,
-    /// The next piece.
+/// A group of records.
+struct Group {
+    /// The epoch of the server, and its time.
+    key: (u64, i64),
+    records: Vec<Record>,
+}
+
+/// A piece that is to be read.
+struct Next {
+    part: Arc<Part>,
     index: usize,
-    /// The segment of the last one.
+    piece: Piece,
+    /// Where the stream ended before it.
+    after: Option<Position>,
+}
+
+/// A stream that is being read.
+#[derive(Default)]
+struct Cursor {
+    left: VecDeque<Next>,
+    /// The segment of the last piece.
     open: Option<Pieces>,
-    last: Option<Piece>,
+    /// The part and the place of the last piece, and its path.
+    last: Option<(u64, Piece)>,
+    path: String,
+    head: Option<Group>,
 }
 
-impl Reading {
-    /// Ends a segment: its last piece ends with a group.
-    fn finish(&mut self) -> Result<()> {
-        let path = self.part.piece_path(self.index.saturating_sub(1));
-        let open = self.open.take();
-        let finished = open.map_or(Ok(()), |open| open.finish());
-        finished.map_err(|error| damaged(&path, &error.to_string()))
-    }
-}
-
-impl<'a> Replay<'a> {
-    /// Of the records up to a moment.
-    pub fn new(archive: &'a Archive, at: i64) -> Self {
-        Replay {
-            archive,
-            at,
-            ends: BTreeMap::new(),
-            newest: BTreeMap::new(),
-            part: None,
+impl Cursor {
+    /// Reads the next group, if there is one, with the pieces that it needs.
+    async fn fill(&mut self, archive: &Archive) -> Result<()> {
+        while self.head.is_none() {
+            if let (Some(open), Some((_, piece))) = (&mut self.open, &self.last) {
+                let group = open.next_group();
+                if let Some(records) = group.map_err(|error| bad(&self.path, &error))? {
+                    let key = (piece.segment >> 32, time(&self.path, &records)?);
+                    self.head = Some(Group { key, records });
+                    continue;
+                }
+            }
+            let Some(next) = self.left.pop_front() else {
+                return self.finish();
+            };
+            self.read(archive, next).await?;
         }
+        Ok(())
     }
 
-    /// Begins with the next part.
-    pub fn begin_part(&mut self, part: Part) {
-        self.part = Some(Reading {
-            part,
-            index: 0,
-            open: None,
-            last: None,
-        });
-    }
-
-    /// The records of the next piece of the part; `None` behind the last one.
-    pub async fn next(&mut self) -> Result<Option<Vec<Record>>> {
-        let Some(mut reading) = self.part.take() else {
-            return Ok(None);
-        };
-        let Some(piece) = reading.part.pieces.get(reading.index).copied() else {
-            reading.finish()?;
-            return Ok(None);
-        };
-        let bytes = self.archive.piece(&reading.part, reading.index).await?;
-        let records = self.read(&mut reading, piece, &bytes)?;
-        reading.index += 1;
-        self.part = Some(reading);
-        Ok(Some(records))
-    }
-
-    fn read(&mut self, reading: &mut Reading, piece: Piece, bytes: &[u8]) -> Result<Vec<Record>> {
-        let path = reading.part.piece_path(reading.index);
-        let bad = |error: BadPiece| damaged(&path, &error.to_string());
-        let goes_on = reading.last.is_some_and(|last| {
-            (last.stream, last.segment, last.from + last.len) == (piece.stream, piece.segment, piece.from)
+    async fn read(&mut self, archive: &Archive, next: Next) -> Result<()> {
+        let (number, piece) = (next.part.number, next.piece);
+        let goes_on = self.last.is_some_and(|(part, last)| {
+            (part, last.segment, last.from + last.len) == (number, piece.segment, piece.from)
         });
         if !goes_on {
-            reading.finish()?;
-            self.begin(&path, &piece)?;
+            self.finish()?;
         }
+        self.path = next.part.piece_path(next.index);
+        let bytes = archive.piece(&next.part, next.index).await?;
         let fresh = || Pieces::new(piece.stream, piece.segment, piece.from);
-        let pieces = reading.open.get_or_insert_with(fresh);
-        pieces.push(bytes);
-        if let Some(header) = pieces.take_header().map_err(bad)?
+        let open = self.open.get_or_insert_with(fresh);
+        open.push(&bytes);
+        let header = open.take_header().map_err(|error| bad(&self.path, &error))?;
+        self.last = Some((number, piece));
+        if let (Some(header), Some(end)) = (header, next.after)
             && header.previous > 0
             && header.previous_len > HEADER_BYTES
-            && let Some(end) = self.ends.get(&piece.stream)
-            && *end != (header.previous, header.previous_len)
+            && end != (header.previous, header.previous_len)
         {
             let detail = format!(
                 "the segment follows {:016x} with {} bytes, and the archive has {:016x} up to {}",
                 header.previous, header.previous_len, end.0, end.1
             );
-            return Err(damaged(&path, &detail));
-        }
-        let mut records = Vec::new();
-        while let Some(group) = pieces.next_group().map_err(bad)? {
-            self.take(&path, group, &mut records)?;
-        }
-        self.ends.insert(piece.stream, (piece.segment, piece.from + piece.len));
-        reading.last = Some(piece);
-        Ok(records)
-    }
-
-    /// Fails if a piece does not go on where its stream ended.
-    fn begin(&self, path: &str, piece: &Piece) -> Result<()> {
-        match self.ends.get(&piece.stream) {
-            Some((segment, end)) if *segment == piece.segment && *end != piece.from => {
-                let detail = format!(
-                    "it begins at {}, and the archive has the segment up to {end}",
-                    piece.from
-                );
-                Err(damaged(path, &detail))
-            }
-            Some((segment, _)) if *segment != piece.segment && piece.from > 0 => {
-                Err(damaged(path, "the beginning of its segment is not in the archive"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes the records of a group that are not after the moment, and were not taken before.
-    fn take(&mut self, path: &str, group: Vec<Record>, out: &mut Vec<Record>) -> Result<()> {
-        let time = group.first().and_then(Mark::of);
-        let Some(time) = time else {
-            return Err(damaged(
-                path,
-                "a group has no time, because a later version wrote it, or one that archived no log",
-            ));
-        };
-        if time.micros() > self.at {
-            return Ok(());
-        }
-        for record in group {
-            if Mark::is_one(&record) {
-                continue;
-            }
-            let newest = self.newest.entry(record.tablet).or_default();
-            if record.first > *newest {
-                *newest = record.last;
-                out.push(record);
-            }
+            return Err(damaged(&self.path, &detail));
         }
         Ok(())
     }
+
+    /// Ends a segment of a part: its last piece ends with a group.
+    fn finish(&mut self) -> Result<()> {
+        let finished = self.open.take().map_or(Ok(()), |open| open.finish());
+        finished.map_err(|error| bad(&self.path, &error))
+    }
+}
+
+impl<'a> Replay<'a> {
+    /// Of the records up to a moment. `before` is the part before the first one that is read, if it is there.
+    pub fn new(archive: &'a Archive, at: i64, before: Option<&Part>) -> Self {
+        let ends = before.map(|part| part.ends.iter().map(position).collect());
+        Replay {
+            archive,
+            at,
+            is_seeded: ends.is_some(),
+            ends: ends.unwrap_or_default(),
+            newest: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            until: i64::MIN,
+            micros: i64::MIN,
+        }
+    }
+
+    /// Begins with the next part. Fails if its pieces do not go on where the log of the parts before ends, or do not lead to its own end.
+    pub fn begin_part(&mut self, part: Part) -> Result<()> {
+        if part.begins_range() {
+            self.ends = part.ends.iter().map(position).collect();
+            self.is_seeded = true;
+        }
+        let part = Arc::new(part);
+        for (index, piece) in part.pieces.iter().enumerate() {
+            let after = self.ends.get(&piece.stream).copied();
+            self.check_begin(&part, index, piece, after)?;
+            let end = (piece.segment, piece.from.saturating_add(piece.len));
+            self.ends.insert(piece.stream, end);
+            let next = Next {
+                part: part.clone(),
+                index,
+                piece: *piece,
+                after,
+            };
+            self.streams.entry(piece.stream).or_default().left.push_back(next);
+        }
+        for (stream, end) in part.ends.iter().map(position) {
+            let found = self.ends.insert(stream, end);
+            if found != Some(end) && (found.is_some() || self.is_seeded) {
+                let (segment, to) = found.unwrap_or_default();
+                let detail = format!(
+                    "the archive lacks log of stream {stream}: it has segment {segment:016x} up to {to}, and should have {:016x} up to {}",
+                    end.0, end.1
+                );
+                return Err(damaged(&part_path(part.number), &detail));
+            }
+        }
+        self.is_seeded = true;
+        self.until = part.to_micros;
+        Ok(())
+    }
+
+    /// Fails if a piece does not go on where its stream ended.
+    fn check_begin(&self, part: &Part, index: usize, piece: &Piece, after: Option<Position>) -> Result<()> {
+        let detail = match after {
+            Some((segment, end)) if segment == piece.segment && end != piece.from => format!(
+                "the archive lacks log before it: it begins at {}, and the archive has the segment up to {end}",
+                piece.from
+            ),
+            Some((segment, _)) if segment != piece.segment && piece.from > 0 => no_beginning(),
+            None if self.is_seeded && piece.from > 0 => no_beginning(),
+            _ => return Ok(()),
+        };
+        Err(damaged(&part.piece_path(index), &detail))
+    }
+
+    /// No part follows: the next calls return all that is left.
+    pub fn end_parts(&mut self) {
+        self.until = i64::MAX;
+    }
+
+    /// The time of the records that came last.
+    pub fn micros(&self) -> i64 {
+        self.micros
+    }
+
+    /// The next records; `None` when the next part is needed for more.
+    pub async fn next(&mut self) -> Result<Option<Vec<Record>>> {
+        let Some(key) = self.next_key().await? else {
+            return Ok(None);
+        };
+        self.micros = key.1;
+        let is_next = |cursor: &Cursor| cursor.head.as_ref().is_some_and(|group| group.key == key);
+        let of_several = self.streams.values().filter(|cursor| is_next(cursor)).count() > 1;
+        let (mut bytes, mut taken) = (0, Vec::new());
+        for cursor in self.streams.values_mut() {
+            while let Some(group) = cursor.head.take_if(|group| group.key == key) {
+                if key.1 <= self.at {
+                    let records = group.records.into_iter().filter(|record| !Mark::is_one(record));
+                    let before = taken.len();
+                    taken.extend(records);
+                    let added = taken.iter().skip(before);
+                    bytes += added.map(|record| record.payload.bytes().len()).sum::<usize>();
+                }
+                if !of_several {
+                    break;
+                }
+                if bytes > SORTED_BYTES {
+                    return Err(stood_still(key.1));
+                }
+                cursor.fill(self.archive).await?;
+            }
+        }
+        if of_several {
+            // Those of a row ascend, and so do those of a tablet.
+            taken.sort_by_key(|record: &Record| record.first);
+        }
+        taken.retain(|record| {
+            let newest = self.newest.entry(record.tablet).or_default();
+            let is_new = record.first > *newest;
+            if is_new {
+                *newest = record.last;
+            }
+            is_new
+        });
+        Ok(Some(taken))
+    }
+
+    /// The epoch and the time of the next groups.
+    async fn next_key(&mut self) -> Result<Option<(u64, i64)>> {
+        let mut first = None;
+        for cursor in self.streams.values_mut() {
+            cursor.fill(self.archive).await?;
+            let key = cursor.head.as_ref().map(|group| group.key);
+            first = first.into_iter().chain(key).min();
+        }
+        Ok(first.filter(|(_, micros)| *micros < self.until))
+    }
+}
+
+fn position(end: &StreamEnd) -> (u32, Position) {
+    (end.stream, (end.segment, end.end))
+}
+
+fn no_beginning() -> String {
+    "the archive lacks the beginning of its segment".to_owned()
+}
+
+fn bad(path: &str, error: &BadPiece) -> BackupError {
+    damaged(path, &error.to_string())
+}
+
+/// The time of a group.
+fn time(path: &str, group: &[Record]) -> Result<i64> {
+    let mark = group.first().and_then(Mark::of);
+    let detail = "a group has no time, because a later version wrote it, or one that archived no log";
+    mark.map(|mark| mark.micros()).ok_or_else(|| damaged(path, detail))
+}
+
+fn stood_still(micros: i64) -> BackupError {
+    BackupError::Moment(format!(
+        "the moment cannot be restored: the clock of the server stood still at {micros}, so the order of the writes of that time is not known; the latest moment that can be restored with this backup is {}, and a later backup leads further",
+        micros.saturating_sub(1)
+    ))
 }

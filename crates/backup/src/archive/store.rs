@@ -1,6 +1,7 @@
 //! The documents of an archive in its storage, and the moments that they cover.
 //!
-//! Terms: a *range* is a run of parts without a gap: each begins where the one before ends.
+//! Terms: a *range* is a run of parts without a gap: each begins where the one before ends. Where parts are missing, because they were
+//! deleted or lost, those behind them are a range of their own.
 
 use super::format::{self, Part, parse_part, part_path};
 use crate::error::{BackupError, Result};
@@ -136,11 +137,15 @@ impl Archive {
             && ranges.len() < RANGES_MAX
         {
             let newest = self.part(last).await?;
-            let begin = left.partition_point(|number| *number < newest.range_first);
+            // Numbers are unique, so the run is as long as they are consecutive.
+            let run = left.iter().rev().zip(0..).take_while(|(number, behind)| {
+                **number >= newest.range_first && last.checked_sub(*behind) == Some(**number)
+            });
+            let begin = left.len() - run.count();
             let first = left.get(begin).copied().unwrap_or(last);
             let from_micros = match first == newest.range_first {
                 true => newest.range_from,
-                // Older parts of the range are pruned.
+                // Older parts of the range are pruned or missing.
                 false => self.part(first).await?.from_micros,
             };
             ranges.push(Range {
@@ -158,16 +163,20 @@ impl Archive {
 
     /// The last part of a range that ends at or before a moment, or the first one. The moment is after its begin.
     pub async fn part_before(&self, range: &Range, micros: i64) -> Result<u64> {
-        let (mut low, mut high) = (range.first, range.last);
-        // The part sought is one of low..=high.
-        while low < high {
-            let middle = high - (high - low) / 2;
-            match self.part(middle).await?.to_micros <= micros {
+        let numbers = self.numbers().await?;
+        let in_range = |number: &u64| (range.first..=range.last).contains(number);
+        let numbers: Vec<u64> = numbers.into_iter().filter(in_range).collect();
+        let (mut low, mut behind) = (0, numbers.len());
+        // The part sought is one of these.
+        while low + 1 < behind {
+            let middle = low + (behind - low) / 2;
+            let Some(number) = numbers.get(middle) else { break };
+            match self.part(*number).await?.to_micros <= micros {
                 true => low = middle,
-                false => high = middle - 1,
+                false => behind = middle,
             }
         }
-        Ok(low)
+        Ok(numbers.get(low).copied().unwrap_or(range.first))
     }
 }
 

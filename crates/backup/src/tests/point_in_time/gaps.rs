@@ -223,3 +223,60 @@ async fn parts_go_that_no_backup_needs() {
         .unwrap_err();
     assert!(refused.message.contains("no backup"), "{}", refused.message);
 }
+
+/// Whatever of the old parts is deleted when a run is interrupted, moments of newer backups come back, and the next run goes on.
+#[tokio::test]
+async fn an_interrupted_prune_leaves_what_is_needed() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("old", create()).await;
+    for version in 1..8 {
+        world.node.write("t", 0..10, version).await;
+        world.node.archive().await;
+    }
+    world.node.done("new", create()).await;
+    let mut moments = Moments::default();
+    world.node.write("t", 0..10, 8).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    world.node.done("old", BackupTask::Delete).await;
+    let parts = async |archive: &Arc<dyn Storage>| {
+        let listed = archive.list(format::PARTS).await.unwrap();
+        listed.into_iter().map(|file| file.path).collect::<Vec<String>>()
+    };
+    let all = parts(&world.archive).await;
+    let pruned = copy(&world.archive).await;
+    let first_of_new = {
+        let archive = crate::archive::Archive::open(pruned, false).await.unwrap();
+        let range = archive.ranges().await.unwrap().remove(0);
+        archive.part_before(&range, moments.0[0].0).await.unwrap()
+    };
+    let old = all.iter().filter(|path| format::parse_part(path) < Some(first_of_new - 1));
+    let old: Vec<&String> = old.collect();
+    assert!(old.len() >= 5, "{} of {}", old.len(), all.len());
+    // Deleted: every second one, the middle, the newest, the oldest.
+    let deleted = |n: usize, round: usize| match round {
+        0 => n % 2 == 1,
+        1 => n > 1 && n < old.len() - 1,
+        2 => n == old.len() - 1,
+        _ => n < 3,
+    };
+    let whole = copy(&world.archive).await;
+    for round in 0..4 {
+        for path in world.archive.list("").await.unwrap() {
+            world.archive.delete(&path.path).await.unwrap();
+        }
+        for file in whole.list("").await.unwrap() {
+            let content = whole.read_all(&file.path).await.unwrap();
+            world.archive.put_if_absent(&file.path, content).await.unwrap();
+        }
+        for (_, path) in old.iter().enumerate().filter(|(n, _)| deleted(*n, round)) {
+            world.archive.delete(path).await.unwrap();
+        }
+        moments.check(&world).await;
+        world.node.done("", BackupTask::Prune).await;
+        let left = parts(&world.archive).await;
+        assert!(left.iter().all(|path| !old.contains(&path)), "round {round}: {left:?}");
+        moments.check(&world).await;
+    }
+}
