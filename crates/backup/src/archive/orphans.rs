@@ -99,6 +99,9 @@ impl Orphans {
                 }
             }
         }
-        Ok(found.into_iter().map(|(tablet, micros)| Orphan { micros, tablet }).collect())
+        Ok(found
+            .into_iter()
+            .map(|(tablet, micros)| Orphan { micros, tablet })
+            .collect())
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Order: documents first, then pieces. Files are deleted in any order within these. So an interruption leaves old documents with holes
 //! between them, and pieces below the first part that is needed. These documents are ranges of their own, and no
-//! range that a backup needs has a hole. The next run deletes what is left.
+//! range that a backup needs has a hole. The next run deletes the rest.
 
 use super::format::{self, parse_piece};
 use super::store::{Archive, Range};

@@ -1,8 +1,8 @@
 //! Reads the records of an archive back, up to a moment.
 //!
 //! Invariants:
-//! * Records of a row come in the order of their sequence numbers, each once, also where its tablet was split or merged and its halves
-//!   are in other streams: streams are merged by the times of their groups, and records of one time by their sequence numbers.
+//! * Records of a row come once, in the order of their sequence numbers. This holds where its tablet was split or merged, and other
+//!   tablets are in other streams: streams are merged by the times of their groups, and groups of one time by sequence numbers.
 //! * A hole in a stream is an error, and so is a byte that does not check: nothing is skipped.
 //!
 //! A group may be in a part although a group before it in another stream is in the next part. Its time is then not before the end of the

@@ -224,7 +224,7 @@ async fn parts_go_that_no_backup_needs() {
     assert!(refused.message.contains("no backup"), "{}", refused.message);
 }
 
-/// Whatever of the old parts is deleted when a run is interrupted, moments of newer backups come back, and the next run goes on.
+/// A run is interrupted after any deletions of old parts. Moments of newer backups come back, and the next run goes on.
 #[tokio::test]
 async fn an_interrupted_prune_leaves_what_is_needed() {
     let world = World::begin().await;
@@ -251,7 +251,9 @@ async fn an_interrupted_prune_leaves_what_is_needed() {
         let range = archive.ranges().await.unwrap().remove(0);
         archive.part_before(&range, moments.0[0].0).await.unwrap()
     };
-    let old = all.iter().filter(|path| format::parse_part(path) < Some(first_of_new - 1));
+    let old = all
+        .iter()
+        .filter(|path| format::parse_part(path) < Some(first_of_new - 1));
     let old: Vec<&String> = old.collect();
     assert!(old.len() >= 5, "{} of {}", old.len(), all.len());
     // Deleted: every second one, the middle, the newest, the oldest.
