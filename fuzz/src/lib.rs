@@ -30,6 +30,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
     let sum = ValueType::Aggregate(AggregateKind::Sum);
     let families = ["a", "b", "c"].map(|name| family(name, ValueType::Bytes));
     TableSchema {
+        views: Default::default(),
         id: TableId(1),
         name: TableName::new("i", "t"),
         version: 1,
