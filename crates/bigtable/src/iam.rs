@@ -1,7 +1,7 @@
 //! Handlers of GetIamPolicy, SetIamPolicy and TestIamPermissions.
 //!
-//! The policy of an instance, table, authorized view or backup is its access rules, as far as these are not narrowed to families or rows. A
-//! binding of a role to a member is one rule. Rules that are narrowed have no form in a policy: `SetIamPolicy` leaves them.
+//! The policy of an instance, table, authorized view or backup is its access rules, as far as these are not narrowed to families
+//! or rows. A binding of a role to a member is one rule. Rules that are narrowed have no form in a policy: `SetIamPolicy` leaves them.
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};

@@ -1,9 +1,8 @@
 //! Access rules: the rights of members on resources.
 //!
 //! A *rule* gives rights to a member. It belongs to a *resource*: the whole cluster, a namespace, a table, an authorized view of
-//! a table, or a snapshot. A
-//! rule of a resource holds for all that the resource contains. A rule of a table can be narrowed to some families and to rows
-//! with a prefix. Rules only give: without a rule nothing is allowed.
+//! a table, or a snapshot. A rule of a resource holds for all that the resource contains. A rule of a table can be narrowed to
+//! some families and to rows with a prefix. Rules only give: without a rule nothing is allowed.
 
 use crate::ids::TableName;
 use bytes::Bytes;

@@ -41,23 +41,29 @@ fn is_well(server: &mut Server) -> Result<bool> {
 /// `tests/clients/go/suite`.
 pub fn go_suite() -> Result<Tally> {
     with_server("go", |address| {
-        let mut events = GoEvents::default();
-        let success = Run::new("go")
-            // The flag of `tools::go_program`: Go compiles every library once for each set of flags.
-            .args(["test", "-trimpath", "-json", "-count=1", "-timeout=10m", "./suite"])
-            .dir(root().join("tests/clients/go"))
-            .env("STELE_ADDRESS", address)
-            .lines(|line| {
-                if let Some(other) = events.line(line) {
-                    println!("{other}");
-                }
-            })?;
-        let (tally, report) = events.finish();
-        if !success {
-            print!("{report}");
-        }
-        Ok(tally.with_exit(success))
+        go_tests(
+            Run::new("go")
+                // The flag of `tools::go_program`: Go compiles every library once for each set of flags.
+                .args(["test", "-trimpath", "-json", "-count=1", "-timeout=10m", "./suite"])
+                .dir(root().join("tests/clients/go"))
+                .env("STELE_ADDRESS", address),
+        )
     })
+}
+
+/// Runs a `go test -json`, and prints the output of the tests that fail.
+pub fn go_tests(command: Run) -> Result<Tally> {
+    let mut events = GoEvents::default();
+    let success = command.lines(|line| {
+        if let Some(other) = events.line(line) {
+            println!("{other}");
+        }
+    })?;
+    let (tally, report) = events.finish();
+    if !success {
+        print!("{report}");
+    }
+    Ok(tally.with_exit(success))
 }
 
 /// `tests/clients/python`.

@@ -6,15 +6,15 @@
 mod go;
 mod java;
 
+use crate::credentials::{self, Certificates};
 use crate::launch::{listening, spawned, wait};
 use crate::server::{self, Build, Process, Scratch, free_address, stele};
 use crate::shell::{Run, cargo};
 use crate::tally::Tally;
 use crate::tools;
 use anyhow::{Context, Result, ensure};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// The names of the server: its endpoint, that to which the client reports its own metrics, and the endpoint of one client for
 /// which the tests forget to set another.
@@ -72,22 +72,13 @@ struct Secured {
 
 impl Secured {
     fn start(scratch: &Scratch) -> Result<Secured> {
-        let (certificates, tokens) = (scratch.join("certificates"), scratch.join("tokens"));
-        Run::new(stele())
-            .args(["certificates", "--server", NAMES, "--dir"])
-            .args([&certificates])
-            .check()?;
-        let token = scratch.join("token");
-        let made = Run::new(stele())
-            .args(["token", "create", "root", "--file"])
-            .args([&tokens])
-            .output()?;
-        fs::write(&token, made).with_context(|| format!("writing {}", token.display()))?;
+        let certificates = Certificates::make(&stele(), scratch.join("certificates"), NAMES)?;
+        let (authority, token) = (certificates.authority(), scratch.join("token"));
+        ensure!(authority.exists(), "no authority was made");
+        let rights = credentials::superuser(&stele(), "root", scratch.join("tokens"), &token)?;
         let address = free_address()?;
         let (_, port) = address.rsplit_once(':').context("an address without a port")?;
-        let authority = certificates.join("ca.pem");
-        ensure!(authority.exists(), "no authority was made");
-        let server = server(scratch, &certificates, &tokens, &address)?;
+        let server = server(scratch, &certificates, rights, &address)?;
         let metadata = free_address()?;
         let program = Run::new(tools::go_program("metadata")?)
             .args([&metadata])
@@ -105,37 +96,15 @@ impl Secured {
     }
 }
 
-fn server(scratch: &Scratch, certificates: &Path, tokens: &Path, address: &str) -> Result<Process> {
+fn server(scratch: &Scratch, certificates: &Certificates, rights: Vec<OsString>, address: &str) -> Result<Process> {
     let http = free_address()?;
     let command = Run::new(stele())
-        .args([
-            "start",
-            "--hbase",
-            "off",
-            "--bigtable",
-            address,
-            "--http",
-            &http,
-            "--data",
-        ])
+        .args(["start", "--hbase", "off", "--bigtable", address])
+        .args(["--http", &http, "--data"])
         .args([scratch.join("data")])
-        .args(["--tls-cert"])
-        .args([certificates.join("localhost.pem")])
-        .args(["--tls-key"])
-        .args([certificates.join("localhost.key")])
-        .args(["--access", "rules", "--superusers", "root", "--tokens"])
-        .args([tokens]);
+        .args(certificates.of_server())
+        .args(rights);
     let mut process = spawned("stele", command, &scratch.join("server.log"))?;
-    wait("stele", &mut process, || {
-        let health = Run::new(stele())
-            .args(["health", "--http", &format!("https://{http}"), "--tls-ca"])
-            .args([certificates.join("ca.pem")]);
-        let quiet = health
-            .into_command()
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        quiet.is_ok_and(|status| status.success())
-    })?;
+    wait("stele", &mut process, || certificates.is_ready(&stele(), &http))?;
     Ok(process)
 }

@@ -23,6 +23,7 @@ mod cluster;
 mod console;
 mod corpus;
 mod crash;
+mod credentials;
 mod debian;
 mod deny;
 mod etcd;

@@ -1,8 +1,9 @@
 //! The tests of the Go client, which are in its module.
 
 use super::{Secured, say_left_out};
+use crate::clients::go_tests;
 use crate::shell::{Run, root};
-use crate::tally::{GoEvents, Tally};
+use crate::tally::Tally;
 use anyhow::Result;
 
 /// Tests that need calls which the server refuses with UNIMPLEMENTED, or services besides Bigtable.
@@ -27,18 +28,9 @@ const LEFT_OUT: [(&str, &str); 13] = [
 
 /// Runs them.
 pub(super) fn check(secured: &Secured) -> Result<Tally> {
-    let mut events = GoEvents::default();
-    let success = command(secured).lines(|line| {
-        if let Some(other) = events.line(line) {
-            println!("{other}");
-        }
-    })?;
-    let (tally, report) = events.finish();
-    if !success {
-        print!("{report}");
-    }
+    let tally = go_tests(command(secured))?;
     say_left_out(&LEFT_OUT);
-    Ok(tally.with_exit(success))
+    Ok(tally)
 }
 
 fn command(secured: &Secured) -> Run {
