@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_client::AccessAdmin;
 use stele_env::Env;
 
@@ -34,6 +35,8 @@ pub struct Access {
     admin: Arc<dyn AccessAdmin>,
     superusers: HashSet<String>,
     tokens: ArcSwap<Tokens>,
+    /// Counted up after `tokens` has changed.
+    tokens_version: AtomicU64,
     oidc: Option<Arc<Oidc>>,
     trusts_users: bool,
     audits_rows: bool,
@@ -54,6 +57,17 @@ pub struct Shown<'a> {
     pub token: Option<&'a str>,
     /// A user name, without any proof.
     pub user: Option<&'a str>,
+}
+
+/// A caller, and how long its credentials need not be checked again.
+#[derive(Clone)]
+pub struct Identified {
+    /// The caller.
+    pub caller: Arc<Caller>,
+    /// The version of the tokens at the check.
+    tokens_version: u64,
+    /// Seconds since 1970 from which on the credentials must be checked again.
+    until: u64,
 }
 
 /// The reason for which a client is no caller.
@@ -77,6 +91,7 @@ impl Access {
             admin,
             superusers: options.superusers,
             tokens: ArcSwap::from_pointee(options.tokens),
+            tokens_version: AtomicU64::default(),
             oidc: options.oidc,
             trusts_users: options.trusts_users,
             audits_rows: options.audits_rows,
@@ -89,24 +104,55 @@ impl Access {
     /// Replaces the tokens. Later calls with those that are gone are refused.
     pub fn set_tokens(&self, tokens: Tokens) {
         self.tokens.store(Arc::new(tokens));
+        self.tokens_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The caller. A token counts first: a client that shows one means it. Then its certificate, then its user name.
     pub fn identify(&self, shown: Shown<'_>) -> Result<Arc<Caller>, Refused> {
+        Ok(self.identify_for(shown)?.caller)
+    }
+
+    /// Whether credentials that were accepted would be accepted now.
+    pub fn still_holds(&self, identified: &Identified) -> bool {
+        self.tokens_version.load(Ordering::Acquire) == identified.tokens_version
+            && self.now_seconds() < identified.until
+    }
+
+    /// Like [`Access::identify`], for a connection that shows the same credentials again and again.
+    pub fn identify_for(&self, shown: Shown<'_>) -> Result<Identified, Refused> {
+        // Before the tokens: a change in between has the credentials checked again.
+        let tokens_version = self.tokens_version.load(Ordering::Acquire);
+        let (caller, until) = self.checked(shown)?;
+        Ok(Identified {
+            caller,
+            tokens_version,
+            until,
+        })
+    }
+
+    fn now_seconds(&self) -> u64 {
+        u64::try_from(self.env.wall_micros() / 1_000_000).unwrap_or(0)
+    }
+
+    /// The caller, and when its credentials must be checked again.
+    fn checked(&self, shown: Shown<'_>) -> Result<(Arc<Caller>, u64), Refused> {
+        const NEVER: u64 = u64::MAX;
         if let Some(token) = shown.token {
-            let now = u64::try_from(self.env.wall_micros() / 1_000_000).unwrap_or(0);
+            let now = self.now_seconds();
             if let Some(oidc) = self.oidc.as_ref().filter(|_| !tokens::is_own(token)) {
                 let found = oidc.identify(token, now, self.env.now())?;
-                return Ok(self.caller(&found.user, Source::Oidc, &found.groups));
+                // The issuer's keys may change: each call asks.
+                return Ok((self.caller(&found.user, Source::Oidc, &found.groups), now));
             }
             let tokens = self.tokens.load();
-            return Ok(self.caller(tokens.holder(token, now)?, Source::Token, &[]));
+            let (holder, expires) = tokens.holder(token, now)?;
+            return Ok((self.caller(holder, Source::Token, &[]), expires.unwrap_or(NEVER)));
         }
         if let Some(name) = shown.certificate {
-            return Ok(self.caller(name, Source::Certificate, &[]));
+            return Ok((self.caller(name, Source::Certificate, &[]), NEVER));
         }
         match shown.user.filter(|name| self.trusts_users && !name.is_empty()) {
-            Some(name) => Ok(self.caller(name, Source::TrustedUser, &[])),
+            Some(name) => Ok((self.caller(name, Source::TrustedUser, &[]), NEVER)),
             None if self.trusts_users => Err(Refused::Nobody("a certificate, a bearer token or an HBase user")),
             None => Err(Refused::Nobody("a certificate or a bearer token")),
         }
@@ -218,6 +264,29 @@ mod tests {
         assert!(access.identify(Shown::default()).is_err());
         access.set_tokens(Tokens::default());
         assert!(access.identify(all).is_err(), "withdrawn");
+    }
+
+    #[tokio::test]
+    async fn credentials_hold_until_tokens_change_or_expire() {
+        let env = TokioRuntime::current();
+        let now = u64::try_from(env.wall_micros() / 1_000_000).unwrap();
+        let bob = tokens::make("bob", &[8; tokens::RANDOM_BYTES], Some(now + 3_600)).unwrap();
+        let (access, alice) = setting(false);
+        let (lasting, line) = (access.identify_for(shown(&alice)).unwrap(), &bob.line);
+        assert!(access.still_holds(&lasting));
+        access.set_tokens(Tokens::parse(line).unwrap());
+        assert!(!access.still_holds(&lasting), "withdrawn");
+        let mut ending = access.identify_for(shown(&bob.token)).unwrap();
+        assert!(access.still_holds(&ending) && ending.until == now + 3_600);
+        ending.until = now;
+        assert!(!access.still_holds(&ending), "expired");
+    }
+
+    fn shown(token: &str) -> Shown<'_> {
+        Shown {
+            token: Some(token),
+            ..Shown::default()
+        }
     }
 
     #[tokio::test]

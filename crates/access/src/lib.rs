@@ -25,7 +25,7 @@ pub mod rules;
 pub mod testing;
 pub mod tokens;
 
-pub use access::{Access, AccessOptions, Refused, Shown};
+pub use access::{Access, AccessOptions, Identified, Refused, Shown};
 pub use caller::{Caller, Source};
 pub use forwarded::{Forwarded, NAME_BYTES_MAX, NamedCaller, on_behalf_of};
 pub use guard::Guard;

@@ -87,8 +87,8 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
-    /// The name of the holder of a token.
-    pub fn holder(&self, token: &str, now_seconds: u64) -> Result<&str, TokenRefused> {
+    /// The name of the holder of a token, and the seconds since 1970 from which on the token is refused.
+    pub fn holder(&self, token: &str, now_seconds: u64) -> Result<(&str, Option<u64>), TokenRefused> {
         let (id, secret) = split(token).ok_or(TokenRefused::Unknown)?;
         let entry = self.0.get(id).ok_or(TokenRefused::Unknown)?;
         if !is_same(&digest(&entry.salt, secret), &entry.digest) {
@@ -96,7 +96,7 @@ impl Tokens {
         }
         match entry.expires {
             Some(end) if now_seconds >= end => Err(TokenRefused::Expired),
-            _ => Ok(&entry.name),
+            expires => Ok((&entry.name, expires)),
         }
     }
 
@@ -182,10 +182,10 @@ fn digest(salt: &[u8], secret: &str) -> [u8; DIGEST_BYTES] {
     hash.finalize().into()
 }
 
-/// Compares in a time that does not depend on where the difference is.
-fn is_same(a: &[u8; DIGEST_BYTES], b: &[u8; DIGEST_BYTES]) -> bool {
+/// Compares secrets in a time that does not depend on where the difference is.
+pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
-    std::hint::black_box(difference) == 0
+    a.len() == b.len() && std::hint::black_box(difference) == 0
 }
 
 #[cfg(test)]
@@ -204,9 +204,9 @@ mod tests {
         let file = format!("# tokens\n\n{}\n  {}  \n", alice.line, bob.line);
         let tokens = Tokens::parse(&file).unwrap();
         assert_eq!(tokens.len(), 2);
-        assert_eq!(tokens.holder(&alice.token, 999), Ok("alice"));
+        assert_eq!(tokens.holder(&alice.token, 999), Ok(("alice", Some(1_000))));
         assert_eq!(tokens.holder(&alice.token, 1_000), Err(TokenRefused::Expired));
-        assert_eq!(tokens.holder(&bob.token, u64::MAX), Ok("bob@example.com"));
+        assert_eq!(tokens.holder(&bob.token, u64::MAX), Ok(("bob@example.com", None)));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The callers of a connection.
 //!
-//! A call shows a token in its `authorization` header, or else counts as that of the connection's certificate. The context of
-//! the last caller is kept, because a connection has hardly ever more than one.
+//! A call shows a token in its `authorization` header, or else counts as that of the connection's certificate. The last token,
+//! its caller and the context are kept, because a connection has hardly ever more than one. A call with the same token is not
+//! checked again until the token expires or the tokens of the server change.
 
 use crate::context::Context;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stele_access::{Access, Caller, Shown};
+use stele_access::tokens::is_same;
+use stele_access::{Access, Identified, Shown};
 use tonic::Status;
 use tonic::codegen::http;
 
@@ -19,8 +21,20 @@ pub(crate) struct Callers {
 }
 
 struct Known {
-    caller: Arc<Caller>,
+    /// The token that was shown, if any; else it was the certificate.
+    token: Option<Box<str>>,
+    identified: Identified,
     context: Arc<Context>,
+}
+
+impl Known {
+    /// Whether a call that shows this token is one of this caller.
+    fn is_of(&self, token: Option<&str>) -> bool {
+        match (self.token.as_deref(), token) {
+            (Some(own), Some(token)) => is_same(own.as_bytes(), token.as_bytes()),
+            (own, token) => own.is_none() && token.is_none(),
+        }
+    }
 }
 
 impl Clone for Callers {
@@ -54,22 +68,33 @@ impl Callers {
         headers: &http::HeaderMap,
         method: &'static str,
     ) -> Result<Arc<Context>, Status> {
+        let token = token(headers);
+        let mut last = self.last.lock();
+        if let Some(known) = last.as_ref()
+            && known.is_of(token)
+            && self.access.still_holds(&known.identified)
+        {
+            return Ok(Arc::clone(&known.context));
+        }
         let shown = Shown {
             certificate: self.certificate.as_deref(),
-            token: token(headers),
+            token,
             user: None,
         };
-        let caller = self.access.identify(shown).map_err(|refused| {
+        let identified = self.access.identify_for(shown).map_err(|refused| {
             self.access.audit_refused(shown, method, &refused);
             Status::unauthenticated(refused.to_string())
         })?;
-        let mut last = self.last.lock();
-        if let Some(known) = last.as_ref().filter(|known| Arc::ptr_eq(&known.caller, &caller)) {
-            return Ok(Arc::clone(&known.context));
-        }
-        let context = Arc::new(base.of_caller(&self.access, Arc::clone(&caller)));
+        let same = last
+            .take()
+            .filter(|known| Arc::ptr_eq(&known.identified.caller, &identified.caller));
+        let context = same.map_or_else(
+            || Arc::new(base.of_caller(&self.access, Arc::clone(&identified.caller))),
+            |known| known.context,
+        );
         *last = Some(Known {
-            caller,
+            token: token.map(Box::from),
+            identified,
             context: Arc::clone(&context),
         });
         Ok(context)

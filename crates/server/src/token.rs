@@ -96,8 +96,11 @@ mod tests {
         let bob = create(&file, "bob", Some(1)).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         let tokens = tokens::Tokens::parse(&text).unwrap();
-        assert_eq!(tokens.holder(alice.trim(), u64::MAX), Ok("alice"));
-        assert_eq!(tokens.holder(bob.trim(), 1_000), Ok("bob"));
+        assert_eq!(tokens.holder(alice.trim(), u64::MAX), Ok(("alice", None)));
+        assert_eq!(
+            tokens.holder(bob.trim(), 1_000),
+            Ok(("bob", Some(1_000 + SECONDS_PER_DAY)))
+        );
         assert!(tokens.holder(bob.trim(), 1_000 + SECONDS_PER_DAY).is_err());
         assert!(!text.contains(alice.trim().rsplit('_').next().unwrap()));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
