@@ -216,7 +216,9 @@ pub(crate) async fn restore_table(
         _ => of_backup(&source, error),
     })?;
     call.charge_response(shown_bytes(&schema));
-    Ok(context.keep(call, operations::restored(&instance, &schema, &restored)))
+    let [operation, optimizing] = operations::restored_and_optimized(&instance, &schema, &restored);
+    context.operations.add(optimizing);
+    Ok(context.keep(call, operation))
 }
 
 /// The backups of an instance with their names, charged to the call.

@@ -33,7 +33,8 @@ pub(crate) struct Typed<'m, M> {
 }
 
 impl<M: Message> Typed<'_, M> {
-    fn to_any(&self) -> prost_types::Any {
+    /// The message with the name of its type.
+    pub fn to_any(&self) -> prost_types::Any {
         prost_types::Any {
             type_url: format!("type.googleapis.com/google.bigtable.admin.v2.{}", self.name),
             value: self.message.encode_to_vec(),

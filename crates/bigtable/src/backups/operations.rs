@@ -10,7 +10,7 @@ use crate::context::{Context, timestamp_of};
 use crate::names::{BackupName, InstanceName, TableResource};
 use crate::operation_log::{Typed, done};
 use crate::pb::admin;
-use crate::pb::longrunning::Operation;
+use crate::pb::longrunning::{Operation, operation};
 use crate::status::status;
 use crate::table_protos::{shown_bytes, table_proto};
 use stele_client::{SnapshotInfo, SnapshotUpdate, TableUpdate};
@@ -20,6 +20,8 @@ use tonic::Status;
 /// Most operations that are made again for one list.
 const LISTED_MAX: usize = 1_000;
 const COMPLETE: i32 = 100;
+/// The bit by which the number of the operation that optimizes a table differs from that of its restore.
+const OPTIMIZES: u64 = 1 << 63;
 
 /// The operation that made a backup.
 pub(super) fn created(name: &BackupName, snapshot: &SnapshotInfo) -> Operation {
@@ -62,16 +64,24 @@ pub(super) fn created(name: &BackupName, snapshot: &SnapshotInfo) -> Operation {
     done(operation, response, metadata)
 }
 
+/// The operations that restored a table and, as clients expect it afterwards, optimized it.
+pub(super) fn restored_and_optimized(
+    instance: &InstanceName,
+    schema: &TableSchema,
+    from: &RestoredFrom,
+) -> [Operation; 2] {
+    [restored(instance, schema, from), optimized(instance, schema, from)]
+}
+
 /// The operation that restored a table.
-pub(super) fn restored(instance: &InstanceName, schema: &TableSchema, from: &RestoredFrom) -> Operation {
+fn restored(instance: &InstanceName, schema: &TableSchema, from: &RestoredFrom) -> Operation {
     let table = table_proto(instance, schema);
     let operation = operation_name(&table.name, from.operation);
     let source = admin::restore_table_metadata::SourceInfo::BackupInfo(from.backup_info(&instance.project));
     let metadata = admin::RestoreTableMetadata {
         name: table.name.clone(),
         source_type: admin::RestoreSourceType::Backup as i32,
-        // A clone reads the files of its source, and compactions rewrite them in their time.
-        optimize_table_operation_name: String::new(),
+        optimize_table_operation_name: operation_name(&table.name, from.operation ^ OPTIMIZES),
         progress: Some(progress(Some(timestamp_of(from.requested_micros)))),
         source_info: Some(source),
     };
@@ -84,6 +94,31 @@ pub(super) fn restored(instance: &InstanceName, schema: &TableSchema, from: &Res
         message: &metadata,
     };
     done(operation, response, metadata)
+}
+
+/// The operation that optimized a restored table. It is done from the beginning: a clone reads the files of its source, as
+/// fast as the source does, and compactions rewrite them in their time.
+fn optimized(instance: &InstanceName, schema: &TableSchema, from: &RestoredFrom) -> Operation {
+    let name = instance.table(&schema.name.table);
+    let operation = operation_name(&name, from.operation ^ OPTIMIZES);
+    let metadata = admin::OptimizeRestoredTableMetadata {
+        name,
+        progress: Some(progress(Some(timestamp_of(from.requested_micros)))),
+    };
+    let metadata = Typed {
+        name: "OptimizeRestoredTableMetadata",
+        message: &metadata,
+    };
+    let empty = prost_types::Any {
+        type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(),
+        value: Vec::new(),
+    };
+    Operation {
+        name: operation,
+        metadata: Some(metadata.to_any()),
+        done: true,
+        result: Some(operation::Result::Response(empty)),
+    }
 }
 
 fn operation_name(resource: &str, number: u64) -> String {
@@ -116,7 +151,11 @@ pub(crate) async fn find(context: &Context, call: &Call, name: &str) -> Result<O
         found.map(|(snapshot, _)| created(&backup, &snapshot))
     } else if let Ok(table) = TableResource::parse(resource) {
         let schema = context.service.schema(&table.name).ok();
-        schema.and_then(|schema| of_table(&table.instance, &schema))
+        let operations = schema.map(|schema| of_table(&table.instance, &schema));
+        operations
+            .into_iter()
+            .flatten()
+            .find(|operation| operation.name == name)
     } else {
         None
     };
@@ -127,9 +166,11 @@ pub(crate) async fn find(context: &Context, call: &Call, name: &str) -> Result<O
     Ok(operation)
 }
 
-fn of_table(instance: &InstanceName, schema: &TableSchema) -> Option<Operation> {
-    let from = TableData::of(&schema.front_end_data).restored?;
-    (from.operation != 0).then(|| restored(instance, schema, &from))
+/// Those of a restored table.
+fn of_table(instance: &InstanceName, schema: &TableSchema) -> Vec<Operation> {
+    let from = TableData::of(&schema.front_end_data).restored;
+    let recorded = from.filter(|from| from.operation != 0);
+    recorded.map_or_else(Vec::new, |from| restored_and_optimized(instance, schema, &from).into())
 }
 
 /// The recorded operations whose names begin with a prefix. It names a project at least, because an operation names one.
@@ -160,11 +201,9 @@ pub(crate) async fn list(context: &Context, call: &Call, prefix: &str) -> Result
     }
     if let Some(instance) = &wanted {
         for schema in context.admin.list_tables(instance).await.map_err(status)? {
-            if let Some(operation) = of_table(&instance_of(instance), &schema)
-                && found.len() < LISTED_MAX
-            {
+            if found.len() < LISTED_MAX {
                 call.charge(shown_bytes(&schema))?;
-                found.push(operation);
+                found.append(&mut of_table(&instance_of(instance), &schema));
             }
         }
     }

@@ -37,6 +37,14 @@ fn unpacked<M: prost::Message + Default>(operation: &longrunning::Operation) -> 
     }
 }
 
+/// The name of the operation that optimizes the table which this one restored.
+fn optimizing_name(restored: &longrunning::Operation) -> String {
+    let metadata = restored.metadata.as_ref().unwrap();
+    assert!(metadata.type_url.ends_with("RestoreTableMetadata"));
+    let metadata: admin::RestoreTableMetadata = prost::Message::decode(&metadata.value[..]).unwrap();
+    metadata.optimize_table_operation_name
+}
+
 async fn with_backup() -> (Harness, longrunning::Operation) {
     let harness = Harness::with_table().await;
     let made = harness.tables().create_backup(request(admin::Backup::default())).await;
@@ -176,8 +184,18 @@ async fn a_table_is_restored_and_says_of_which_backup() {
         unreachable!("no backup: {info:?}");
     };
     assert_eq!((source.backup.as_str(), source.source_table.as_str()), (BACKUP, TABLE));
-    let metadata = operation.metadata.clone().unwrap();
-    assert!(metadata.type_url.ends_with("RestoreTableMetadata"));
+    let request = longrunning::GetOperationRequest {
+        name: optimizing_name(&operation),
+    };
+    let optimizing = harness.operations().get_operation(request).await.unwrap().into_inner();
+    assert!(
+        optimizing.done
+            && optimizing
+                .metadata
+                .unwrap()
+                .type_url
+                .ends_with("OptimizeRestoredTableMetadata")
+    );
     assert_eq!(code(tables.restore_table(restore("r")).await), Code::AlreadyExists);
     assert_eq!(code(tables.restore_table(restore("a/b")).await), Code::InvalidArgument);
     let absent = admin::RestoreTableRequest {
@@ -276,7 +294,7 @@ async fn operations_are_found_after_a_restart() {
     };
     let listed = operations.list_operations(list()).await.unwrap().into_inner();
     let names: Vec<&String> = listed.operations.iter().map(|operation| &operation.name).collect();
-    assert_eq!(names, [&created.name, &restored.name]);
+    assert_eq!(names, [&created.name, &restored.name, &optimizing_name(&restored)]);
     for operation in [&created, &restored] {
         let delete = || longrunning::DeleteOperationRequest {
             name: operation.name.clone(),

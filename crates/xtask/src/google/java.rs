@@ -41,14 +41,10 @@ const GROUPS: [&[&str]; 3] = [
 
 /// Tests that need calls or answers which the server does not have, or services besides Bigtable. Those without a method are
 /// whole classes.
-const LEFT_OUT: [(&str, &str); 12] = [
+const LEFT_OUT: [(&str, &str); 11] = [
     (
         "BigtableBackupIT.createAndGetBackupTest",
         "a backup whose size is not known yet",
-    ),
-    (
-        "BigtableBackupIT.crossInstanceRestoreTest",
-        "an operation that optimizes a restored table",
     ),
     ("BigtableCmekIT", "a key of Google's service for keys"),
     ("BigtableLogicalViewIT", "logical views"),
