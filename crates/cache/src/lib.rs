@@ -33,6 +33,9 @@ use std::time::Duration;
 /// Enough that two dozen cores rarely meet on one lock, few enough that a 64 MB cache still admits 4 MB blocks.
 const SHARDS: usize = 16;
 
+/// A block that takes more than a shard's share divided by this is bulky. Three that are not fit into the small queue.
+const BULKY_FRACTION: usize = 32;
+
 /// The key of a block. File ids are unique within one data root and files are immutable, so an entry is never stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKey {
@@ -129,6 +132,11 @@ impl<V: Clone> BlockCache<V> {
     /// Whether the block is cached, without counting as a use.
     pub fn contains(&self, key: &BlockKey) -> bool {
         self.shard(key.hash64()).lock().peek(*key).is_some()
+    }
+
+    /// Whether a block is so large that it would displace many others: more than a 32nd of its shard.
+    pub fn is_bulky(&self, key: &BlockKey, weight: usize) -> bool {
+        weight > self.shard(key.hash64()).lock().share() / BULKY_FRACTION
     }
 
     /// Whether a block that takes `weight` bytes would evict no other.

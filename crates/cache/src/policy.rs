@@ -238,6 +238,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         false
     }
 
+    /// Bytes that all entries may be charged.
+    pub fn share(&self) -> usize {
+        self.share
+    }
+
     /// Whether a value that takes `weight` bytes would evict no other.
     pub fn has_space_for(&self, weight: usize) -> bool {
         self.has_space(weight.saturating_add(ENTRY_OVERHEAD_BYTES))

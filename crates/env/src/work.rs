@@ -31,7 +31,7 @@ pub struct Work {
     pub filters_asked: u64,
     /// Those that ruled a file out.
     pub filters_excluded: u64,
-    /// Blocks found in the block cache, index blocks among them.
+    /// Blocks found in the block cache, index blocks and values of value files among them.
     pub blocks_cached: u64,
     /// Blocks read from storage.
     pub blocks_read: u64,

@@ -30,7 +30,7 @@ use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
-/// The block cache that all sstables of a process share.
+/// The block cache that all sstables and value files of a process share.
 pub type Cache = BlockCache<CachedBlock>;
 
 /// A block as it is cached: checked, decompressed, and with the end of the block decoded. The end is in cache lines of
@@ -41,6 +41,8 @@ pub enum CachedBlock {
     Data(Block),
     /// A first-level index block.
     Index(IndexBlock),
+    /// A value of a value file.
+    Value(Bytes),
 }
 
 /// The two kinds of blocks.
@@ -68,7 +70,7 @@ impl BlockKind for Block {
     fn of(cached: CachedBlock) -> Option<Self> {
         match cached {
             CachedBlock::Data(block) => Some(block),
-            CachedBlock::Index(_) => None,
+            CachedBlock::Index(_) | CachedBlock::Value(_) => None,
         }
     }
 }
@@ -87,17 +89,18 @@ impl BlockKind for IndexBlock {
     fn of(cached: CachedBlock) -> Option<Self> {
         match cached {
             CachedBlock::Index(block) => Some(block),
-            CachedBlock::Data(_) => None,
+            CachedBlock::Data(_) | CachedBlock::Value(_) => None,
         }
     }
 }
 
 impl CachedBlock {
     /// Memory of the block in addition to the cache's overhead per entry.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let content = match self {
             CachedBlock::Data(block) => block.memory_bytes(),
             CachedBlock::Index(block) => block.bytes(),
+            CachedBlock::Value(value) => value.len(),
         };
         content + size_of::<CachedBlock>()
     }

@@ -271,6 +271,11 @@ impl FileRegistry {
         self
     }
 
+    /// The cache of blocks and values.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// Whether other servers may refer to the same files.
     pub fn ownership(&self) -> Ownership {
         self.ownership

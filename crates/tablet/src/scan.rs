@@ -112,8 +112,9 @@ impl ValueFiles for States {
 }
 
 async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet, holds_values: bool) -> Result<()> {
-    let reservation = tablet.context.files.value_memory();
-    values::load(cells, states, reservation, tablet.env(), holds_values).await
+    let files = &tablet.context.files;
+    let memory = (files.cache(), files.value_memory());
+    values::load(cells, states, memory, tablet.env(), holds_values).await
 }
 
 pub(crate) struct Position {

@@ -7,6 +7,7 @@ use crate::values::load::ValueMemory;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use stele_filter::Filter;
+use stele_storage::faulty::FaultyStorage;
 use stele_types::{Cell, Epoch, ErrorKind, RowRange, TabletId};
 
 /// Values of at least this are kept apart here.
@@ -14,7 +15,11 @@ const APART: usize = 1_000;
 const MEMORY: usize = 1 << 20;
 
 fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> TabletContext {
-    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch)
+    context_with(storage, epoch, separate_bytes, Cache::new(0))
+}
+
+fn context_with(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize, cache: Cache) -> TabletContext {
+    let files = FileRegistry::new(storage.clone(), Arc::new(cache), epoch)
         .with_values(separate_bytes, ValueMemory::new(MEMORY));
     TabletContext {
         env: TokioRuntime::current(),
@@ -78,8 +83,22 @@ async fn write_all(tablet: &Tablet, rows: impl IntoIterator<Item = u64>, version
 }
 
 async fn cells(tablet: &Arc<Tablet>, filter: Option<Filter>, reversed: bool) -> crate::Result<Vec<(Bytes, Vec<Cell>)>> {
+    cells_in(tablet, RowSet::all(), filter, reversed).await
+}
+
+async fn cells_of(tablet: &Arc<Tablet>, row: u64) -> crate::Result<Vec<(Bytes, Vec<Cell>)>> {
+    let rows = RowSet::new(vec![RowRange::single(&name(row))]);
+    cells_in(tablet, rows, None, false).await
+}
+
+async fn cells_in(
+    tablet: &Arc<Tablet>,
+    rows: RowSet,
+    filter: Option<Filter>,
+    reversed: bool,
+) -> crate::Result<Vec<(Bytes, Vec<Cell>)>> {
     let spec = ScanSpec {
-        rows: RowSet::all(),
+        rows,
         filter: filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap())),
         reversed,
         raw: false,
@@ -199,6 +218,27 @@ async fn the_size_counts_the_values() {
     assert!(size > all && size < all + 20_000, "{size} for values of {all}");
     let before = tablet.state().bytes_before(b"\xff").await.unwrap();
     assert!(before > all / 2 && before <= size, "{before} of {size}");
+}
+
+/// The device can no longer read the values: those in the cache are served, and those too large for it are not.
+#[tokio::test]
+async fn values_are_cached_unless_they_are_bulky() {
+    let device = FaultyStorage::new(TokioRuntime::current());
+    let storage: Arc<dyn Storage> = device.clone();
+    // A shard of 64 KiB, so values up to 2 KiB.
+    let tablet = create_in(context_with(&storage, 1, APART, Cache::new(1 << 20))).await;
+    write_all(&tablet, 0..20, 1).await;
+    write_value(&tablet, 20, "large", Bytes::from(vec![1; 3_000]));
+    tablet.flush().await.unwrap();
+    assert_eq!(cells(&tablet, None, false).await.unwrap().len(), 21);
+    for path in value_files(&storage).await {
+        device.make_unreadable(&path, 0..u64::MAX);
+    }
+    for row in 0..20 {
+        let found = cells_of(&tablet, row).await.unwrap();
+        assert_eq!(found[0].1[0].value, value(row, 1));
+    }
+    assert!(cells_of(&tablet, 20).await.is_err());
 }
 
 /// A compaction does not read values that it does not need: it succeeds without the files.

@@ -137,6 +137,11 @@ impl ValueFile {
 
     /// A value, read from the device and checked.
     pub async fn read(&self, reference: ValueRef) -> Result<Bytes> {
+        Ok(self.fetch(reference).await?.value)
+    }
+
+    /// The same, and whether the device was waited for.
+    pub(super) async fn fetch(&self, reference: ValueRef) -> Result<Fetched> {
         let Some(file) = &self.file else {
             let error = self.damage.get().cloned();
             return Err(self
@@ -149,7 +154,9 @@ impl ValueFile {
             let detail = format!("a reference to {len} bytes, the file has {}", file.len());
             return Err(self.corruption(offset, detail).into());
         }
-        let read = match file.try_read_at(offset, len) {
+        let at_hand = file.try_read_at(offset, len);
+        let was_waited_for = at_hand.is_none();
+        let read = match at_hand {
             Some(read) => read,
             None => {
                 let mut reading = trace::stage("read value");
@@ -165,7 +172,8 @@ impl ValueFile {
                     work.value_bytes_read += record.len() as u64;
                     work.use_file(self.id.0);
                 });
-                Ok(self.value(reference, &record)?)
+                let value = self.value(reference, &record)?;
+                Ok(Fetched { value, was_waited_for })
             }
             Err(error @ StorageError::Unreadable { .. }) => Err(self.note(error.into()).into()),
             Err(error) => Err(error.into()),
@@ -217,6 +225,13 @@ impl ValueFile {
         }
         error
     }
+}
+
+/// A value that was read.
+pub(super) struct Fetched {
+    pub value: Bytes,
+    /// It was not in the memory of the system.
+    pub was_waited_for: bool,
 }
 
 /// Where the device could not read, if that is the error.

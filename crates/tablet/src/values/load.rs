@@ -1,8 +1,8 @@
 //! Fetches the values that cells of a read refer to.
 //!
-//! Values bypass the block cache: one of them would push out thousands of blocks, and the storage is asked once for each
-//! anyway. The server's [`ValueMemory`] bounds their memory, from the moment they are read until the last slice of them
-//! is dropped, thus sent.
+//! Values are in the block cache unless they are bulky there: one of those would push out thousands of blocks. The server's
+//! [`ValueMemory`] bounds the memory of values on their way to readers, from the moment they are read until the last slice
+//! of them is dropped, thus sent. It counts values of the cache as well, which may leave the cache meanwhile.
 //!
 //! A load reserves memory for all its values in one step. A small load reserves none, because a batch of any scan takes
 //! that much, and because a batch may hold several of them. A load for a reader that holds values of earlier loads does
@@ -18,8 +18,10 @@ use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_env::Env;
+use stele_cache::BlockKey;
+use stele_env::{Env, work};
 use stele_memory::{Consumer, Part, Pool, Reservation};
+use stele_sstable::{Cache, CachedBlock};
 use stele_types::{Cell, CellKind, FileId};
 
 /// Bytes that one load may take without a reservation: a batch.
@@ -95,7 +97,7 @@ impl AsRef<[u8]> for Charged {
 pub async fn load(
     cells: &mut [Cell],
     files: &impl ValueFiles,
-    reservation: &ValueMemory,
+    (cache, reservation): (&Cache, &ValueMemory),
     env: &Env,
     holds_values: bool,
 ) -> Result<()> {
@@ -116,7 +118,7 @@ pub async fn load(
     let mut reading = Vec::with_capacity(wanted.len());
     for (place, reference) in wanted {
         let file = files.value_file(reference.file).ok_or_else(|| unknown(reference))?;
-        reading.push(async move { Ok::<_, TabletError>((place, file.read(reference).await?)) });
+        reading.push(async move { Ok::<_, TabletError>((place, value_of(cache, &file, reference).await?)) });
     }
     let mut reading = futures::stream::iter(reading).buffered(READS_CONCURRENT);
     let mut values: BTreeMap<(FileId, u64), Bytes> = BTreeMap::new();
@@ -134,6 +136,35 @@ pub async fn load(
         "each reference has got its value"
     );
     Ok(())
+}
+
+/// A value from the cache or its file. A value that was read enters the cache under the rules for blocks.
+async fn value_of(cache: &Cache, file: &ValueFile, reference: ValueRef) -> Result<Bytes> {
+    let key = BlockKey {
+        file: reference.file.0,
+        offset: reference.offset,
+    };
+    let weight = reference.value_len as usize + size_of::<CachedBlock>();
+    if cache.is_bulky(&key, weight) {
+        return file.read(reference).await;
+    }
+    // Only a damaged file has a reference to the place of a block. The read then finds the damage.
+    if let Some(CachedBlock::Value(value)) = cache.get(&key)
+        && value.len() == reference.value_len as usize
+    {
+        work::note(|work| {
+            work.blocks_cached += 1;
+            work.use_file(reference.file.0);
+        });
+        return Ok(value);
+    }
+    let fetched = file.fetch(reference).await?;
+    if fetched.was_waited_for || cache.is_worth_keeping(key, weight) {
+        cache.insert(key, CachedBlock::Value(fetched.value.clone()), weight);
+    } else {
+        cache.had(key, weight);
+    }
+    Ok(fetched.value)
 }
 
 /// The value with its part of the reservation.
