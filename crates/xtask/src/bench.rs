@@ -141,7 +141,7 @@ pub fn building() -> Run {
 }
 
 /// Builds the program.
-fn build() -> Result<PathBuf> {
+pub fn build() -> Result<PathBuf> {
     building().check()?;
     Ok(target_dir().join("release/stele-bench"))
 }

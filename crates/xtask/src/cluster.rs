@@ -7,6 +7,7 @@
 //!   be missing afterwards.
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
 //! * `--moves N`: moves tablets and restarts all nodes under load; no client may see an error.
+//! * `--bench SUITE`: runs a suite of `stele-bench` against the nodes, and kills nodes when the suite says so.
 //! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
 mod chaos;
@@ -17,6 +18,7 @@ mod members;
 mod moves;
 mod node;
 mod registers;
+mod suites;
 
 use crate::hdfs::Hdfs;
 use crate::hosts::{self, Host, Network};
@@ -54,6 +56,8 @@ pub struct Arguments {
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
+    #[command(flatten)]
+    suite: suites::Suite,
     /// Where the data and the commit logs are. Network namespaces have no HDFS.
     #[arg(long, value_enum, default_value_t = Medium::S3, conflicts_with = "chaos")]
     medium: Medium,
@@ -117,6 +121,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         moves::run(&mut cluster, moves)?
     } else if let Some(minutes) = arguments.chaos {
         chaos::run(&mut cluster, arguments, Duration::from_secs(60 * minutes))?
+    } else if let Some(suite) = &arguments.suite.name {
+        suites::run(&mut cluster, suite, &arguments.suite)?
     } else {
         cluster.show();
         cluster.wait()?;
@@ -180,6 +186,7 @@ impl Cluster {
             log_mib: 0,
             moves: None,
             chaos: None,
+            suite: suites::Suite::default(),
             medium: Medium::S3,
             seed: None,
             planted_stale_reads: false,
@@ -203,14 +210,40 @@ impl Cluster {
     /// Starts one more node, and waits until it serves.
     fn add_node(&mut self) -> Result<()> {
         let host = self.network.as_mut().map_or_else(|| Ok(Host::local()), Network::host)?;
+        let addresses = host.addresses()?;
+        self.add_node_at(addresses, host)
+    }
+
+    /// Starts a node at the addresses of one that has ended, and waits until it serves.
+    fn replace(&mut self, node: Node) -> Result<()> {
+        let Node {
+            host,
+            bigtable,
+            hbase,
+            http,
+            peer,
+            ..
+        } = node;
+        self.add_node_at([bigtable, hbase, http, peer], host)
+    }
+
+    fn add_node_at(&mut self, addresses: [String; 4], host: Host) -> Result<()> {
         self.started += 1;
         let name = format!("node-{}", self.started);
         let log = self.scratch.join(&format!("{name}.log"));
         let mut arguments = vec!["--cluster".to_owned(), self.etcd.url("test")];
         arguments.extend(self.places());
         arguments.extend(self.arguments.iter().cloned());
-        self.nodes.push(Node::start(name, host, &arguments, &log)?);
+        self.nodes.push(Node::start(addresses, name, host, &arguments, &log)?);
         Ok(())
+    }
+
+    /// The names and ids of all processes.
+    fn pids(&self) -> Vec<(String, u32)> {
+        let nodes = self.nodes.iter().map(|node| (node.name.clone(), node.process.pid()));
+        let etcd = self.etcd.pids().map(|pid| ("etcd".to_owned(), pid));
+        let store = ("s3".to_owned(), self.store.pid());
+        nodes.chain(etcd).chain([store]).collect()
     }
 
     /// The arguments that name the storages.

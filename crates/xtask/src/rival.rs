@@ -29,12 +29,13 @@ pub mod site;
 mod stele;
 
 pub use hbase::finished_rows;
+pub use party::{Member, Party};
 pub use place::Place;
+pub use process::Identity;
 
 use crate::shell::Run;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use party::Party;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;

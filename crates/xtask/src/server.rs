@@ -45,6 +45,11 @@ impl Process {
         &mut self.child
     }
 
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU seconds used so far, user and system.
     pub fn cpu_seconds(&self) -> Result<f64> {
         Ok(ProcStat::read(&self.child.id().to_string())?.cpu_seconds())

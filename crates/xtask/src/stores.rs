@@ -67,7 +67,7 @@ impl Service {
 
 /// A running store with an empty bucket; killed when dropped.
 pub struct Store {
-    _process: Process,
+    process: Process,
     /// Such as `s3://bucket`.
     url: String,
     /// The value of `--data-option`.
@@ -77,6 +77,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// The id of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Such as `s3://bucket`.
     pub fn url(&self) -> &str {
         &self.url

@@ -3,6 +3,8 @@
 //! Messages are Google's own definitions. Calls are made over HTTP/2 directly ([`http2`]), because the client's cost is
 //! part of every figure. Parameters:
 //! * `connections=N`: sockets of each generator thread, used in turn; default 4, as Google's Go client has for a process.
+//! * `peers=HOST:PORT,…`: further servers of the same cluster. The sockets of a thread are divided over all servers, and a
+//!   socket whose server cannot be reached goes to the next one.
 //! * `project=P`: default `bench`; emulators and Stele take any.
 //! * `app_profile=ID`: the application profile; the instance's default when absent.
 //! * `token=FILE`: a bearer token, sent with each call.
@@ -46,7 +48,8 @@ const PAGES_MAX: usize = 100;
 
 /// Constant after [`open`].
 struct Settings {
-    origin: Origin,
+    /// The servers, at least one.
+    origins: Arc<[Origin]>,
     /// `projects/P/instances/I`.
     instance: String,
     app_profile: String,
@@ -72,7 +75,7 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if url.parameter("tls").is_some_and(|tls| tls != "false") {
         return Err(bad("give the authority of a server under TLS: ca=FILE"));
     }
-    let own = ["connections", "project", "app_profile", "tls"];
+    let own = ["connections", "peers", "project", "app_profile", "tls"];
     url.allow_parameters(&[&dial::PARAMETERS[..], &own].concat())?;
     let port = url.port.ok_or_else(|| bad("a port is needed"))?;
     let plain = |part: &str| !part.is_empty() && !part.contains('/');
@@ -81,9 +84,13 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
         return Err(bad("expected bigtable://HOST:PORT/INSTANCE"));
     }
     let connections = url.number("connections", 1..=CONNECTIONS_MAX, CONNECTIONS)? as usize;
+    let dial = dial::dial(url, b"h2")?;
+    let peers = url.parameter("peers").unwrap_or_default();
+    let peers = peers.split(',').filter(|peer| !peer.is_empty()).map(str::to_owned);
+    let servers = std::iter::once(format!("{}:{port}", url.host)).chain(peers);
+    let origins: std::result::Result<_, _> = servers.map(|server| Origin::new(server, dial.clone())).collect();
     let settings = Settings {
-        origin: Origin::new(format!("{}:{port}", url.host), dial::dial(url, b"h2")?)
-            .map_err(|e| bad(&e.to_string()))?,
+        origins: origins.map_err(|e| bad(&e.to_string()))?,
         instance: format!("projects/{project}/instances/{}", url.path),
         app_profile: url.parameter("app_profile").unwrap_or_default().to_owned(),
         connections,
@@ -238,6 +245,8 @@ mod tests {
                 "bigtable://[::1]:8086/i?connections=2&project=p&app_profile=a&tls=false",
                 true,
             ),
+            ("bigtable://127.0.0.1:8086/i?peers=127.0.0.1:8087,[::1]:8086", true),
+            ("bigtable://127.0.0.1:8086/i?peers=a%20b", false),
             ("bigtable://127.0.0.1/i", false),
             ("bigtable://127.0.0.1:8086", false),
             ("bigtable://127.0.0.1:8086/i/j", false),

@@ -67,6 +67,14 @@ impl Members {
         format!("etcd://{}/{name}", clients.join(","))
     }
 
+    /// The ids of the processes that run.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.members
+            .iter()
+            .filter_map(|member| member.process.as_ref())
+            .map(Process::pid)
+    }
+
     /// The hosts of the members.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.members.iter().map(|member| &member.host)

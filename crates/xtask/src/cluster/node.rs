@@ -24,6 +24,7 @@ pub struct Node {
     pub bigtable: String,
     pub hbase: String,
     pub http: String,
+    pub peer: String,
 }
 
 /// The state of the cluster as `stele cluster status` prints it.
@@ -42,9 +43,15 @@ pub struct ServerLine {
 }
 
 impl Node {
-    /// Starts a node with these arguments besides its ports, and waits until it serves.
-    pub fn start(name: String, host: Host, arguments: &[String], log: &Path) -> Result<Node> {
-        let [bigtable, hbase, http, peer] = host.addresses()?;
+    /// Starts a node with these arguments besides its ports, and waits until it serves. The addresses are those of Bigtable's
+    /// API, HBase's protocol, HTTP and other nodes.
+    pub fn start(
+        [bigtable, hbase, http, peer]: [String; 4],
+        name: String,
+        host: Host,
+        arguments: &[String],
+        log: &Path,
+    ) -> Result<Node> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
         let mut command = host
             .program(server::stele())
@@ -72,6 +79,7 @@ impl Node {
             bigtable,
             hbase,
             http,
+            peer,
         };
         let deadline = Instant::now() + READY_WAIT;
         while !node.is_ready() {

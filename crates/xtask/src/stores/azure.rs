@@ -37,7 +37,7 @@ pub fn start(scratch: &Scratch) -> Result<Store> {
         .check()
         .context("making a container")?;
     Ok(Store {
-        _process: process,
+        process,
         url: format!("az://{BUCKET}"),
         options: format!(
             "endpoint=http://{address}/{ACCOUNT},allow_http=true,account_name={ACCOUNT},account_key={KEY}"

@@ -19,7 +19,7 @@ pub fn start(scratch: &Scratch) -> Result<Store> {
         .args(["-address", &address, "-bucket", BUCKET, "-folder"])
         .args([&contents]);
     Ok(Store {
-        _process: launch::listening(
+        process: launch::listening(
             "the server of Google's API",
             command,
             &address,

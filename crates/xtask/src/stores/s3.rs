@@ -25,7 +25,7 @@ pub fn start(scratch: &Scratch, host: &Host) -> Result<Store> {
         .env("ROOT_ACCESS_KEY_ID", ACCESS)
         .env("ROOT_SECRET_ACCESS_KEY", SECRET);
     Ok(Store {
-        _process: launch::listening("the S3 server", command, &address, &scratch.join("s3.log"))?,
+        process: launch::listening("the S3 server", command, &address, &scratch.join("s3.log"))?,
         url: format!("s3://{BUCKET}"),
         options: format!(
             "endpoint=http://{address},allow_http=true,region=us-east-1,access_key_id={ACCESS},secret_access_key={SECRET}"

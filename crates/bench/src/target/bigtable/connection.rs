@@ -82,7 +82,7 @@ impl Attempts<'_> {
 impl BigtableConnection {
     /// Sockets are opened by the first calls, or by [`Self::dial`].
     pub(super) fn new(settings: Arc<Settings>, channels: usize) -> Self {
-        let channels = (0..channels.max(1)).map(|_| Channel::new(settings.origin.clone()));
+        let channels = (0..channels.max(1)).map(|number| Channel::new(Arc::clone(&settings.origins), number));
         Self {
             channels: channels.collect(),
             settings,

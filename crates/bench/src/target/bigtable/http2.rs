@@ -16,6 +16,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
 use prost::Message;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::codegen::http;
 use tonic::{Code, Status};
@@ -97,28 +98,41 @@ impl Origin {
     }
 }
 
-/// A way to a server.
+/// A way to a server, or to one of several that serve the same tables.
 pub(super) struct Channel {
-    origin: Origin,
+    /// At least one.
+    origins: Arc<[Origin]>,
     /// The connection in use, with a number that grows with each dial.
     live: Mutex<Option<Live>>,
     /// Held by the caller that dials.
-    dialling: tokio::sync::Mutex<u64>,
+    dialling: tokio::sync::Mutex<Dialling>,
+}
+
+struct Dialling {
+    /// Connections so far.
+    number: u64,
+    /// The server that is tried first.
+    origin: usize,
 }
 
 #[derive(Clone)]
 struct Live {
     number: u64,
+    origin: usize,
     sender: SendRequest<Bytes>,
 }
 
 impl Channel {
-    /// Not dialled yet.
-    pub(super) fn new(origin: Origin) -> Self {
+    /// Not dialled yet. The first of the servers that is tried is number `first`, modulo their count.
+    pub(super) fn new(origins: Arc<[Origin]>, first: usize) -> Self {
+        let dialling = Dialling {
+            number: 0,
+            origin: first % origins.len().max(1),
+        };
         Self {
-            origin,
+            origins,
             live: Mutex::new(None),
-            dialling: tokio::sync::Mutex::new(0),
+            dialling: tokio::sync::Mutex::new(dialling),
         }
     }
 
@@ -173,24 +187,23 @@ impl Channel {
         let mut request = Request::new(());
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
-        *request.uri_mut() = self.origin.uris[method as usize].clone();
         *request.headers_mut() = headers.clone();
-        let mut sender = self.ready().await?;
+        let (mut sender, origin) = self.ready().await?;
+        *request.uri_mut() = self.origins[origin].uris[method as usize].clone();
         let (answer, mut stream) = sender.send_request(request, false).map_err(broken)?;
         stream.send_data(body, true).map_err(broken)?;
         Answer::begin(answer.await.map_err(broken)?)
     }
 
     /// A connection that takes a request. One that broke while it was idle is replaced without an error.
-    async fn ready(&self) -> Result<SendRequest<Bytes>, Failure> {
+    async fn ready(&self) -> Result<(SendRequest<Bytes>, usize), Failure> {
         let live = self.live().await?;
-        match live.sender.ready().await {
-            Ok(sender) => Ok(sender),
-            Err(_) => {
-                self.forget(live.number);
-                self.live().await?.sender.ready().await.map_err(broken)
-            }
+        if let Ok(sender) = live.sender.ready().await {
+            return Ok((sender, live.origin));
         }
+        self.forget(live.number);
+        let live = self.live().await?;
+        Ok((live.sender.ready().await.map_err(broken)?, live.origin))
     }
 
     fn forget(&self, number: u64) {
@@ -200,27 +213,40 @@ impl Channel {
         }
     }
 
+    /// Connects to the server at `origin`, or to the next one that can be reached.
+    async fn dial_any(&self, origin: &mut usize) -> Result<SendRequest<Bytes>, Failure> {
+        let mut left = self.origins.len();
+        loop {
+            let server = &self.origins[*origin];
+            let dialled = tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dial(server)).await;
+            let failure = match dialled {
+                Ok(Ok(sender)) => return Ok(sender),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Broken(format!("{}: not connected within {DIAL_MS_MAX} ms", server.authority)),
+            };
+            *origin = (*origin + 1) % self.origins.len();
+            left -= 1;
+            if left == 0 {
+                return Err(failure);
+            }
+        }
+    }
+
     async fn live(&self) -> Result<Live, Failure> {
         let there = self.live.lock().clone();
         if let Some(live) = there {
             return Ok(live);
         }
-        let mut number = self.dialling.lock().await;
+        let mut dialling = self.dialling.lock().await;
         let there = self.live.lock().clone();
         if let Some(live) = there {
             return Ok(live);
         }
-        *number += 1;
-        let dial = tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dial(&self.origin));
-        let late = |_| {
-            Failure::Broken(format!(
-                "{}: not connected within {DIAL_MS_MAX} ms",
-                self.origin.authority
-            ))
-        };
-        let sender = dial.await.map_err(late)??;
+        let sender = self.dial_any(&mut dialling.origin).await?;
+        dialling.number += 1;
         let live = Live {
-            number: *number,
+            number: dialling.number,
+            origin: dialling.origin,
             sender,
         };
         *self.live.lock() = Some(live.clone());

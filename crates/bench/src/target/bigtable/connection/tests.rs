@@ -95,6 +95,27 @@ async fn a_scan_goes_on_where_it_broke() {
     assert_eq!(connection.retries(), 3);
 }
 
+/// Of two servers one is gone: its sockets go to the other.
+#[tokio::test]
+async fn another_server_of_a_cluster_is_called() {
+    let cut = Cut::after(0).await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let absent = gone.local_addr().unwrap();
+    drop(gone);
+    for url in [
+        format!("bigtable://{absent}/cut?connections=3&peers={}", cut.address),
+        format!("bigtable://{}/cut?connections=3&peers={absent}", cut.address),
+    ] {
+        let connection = open(&url).await.unwrap().connect().await.unwrap();
+        for number in 0..6 {
+            connection.put("bench-t", put(number)).await.unwrap();
+        }
+        assert_eq!(connection.retries(), 0);
+    }
+    let absent = open(&format!("bigtable://{absent}/cut")).await.unwrap();
+    assert!(absent.connect().await.is_err());
+}
+
 #[tokio::test]
 async fn what_may_be_done_twice_is_sent_again() {
     let cut = Cut::after(0).await;

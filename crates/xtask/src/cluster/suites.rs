@@ -1,0 +1,184 @@
+//! Runs a suite of `stele-bench` against a cluster, and kills nodes when the suite says so.
+//!
+//! The suite calls all nodes. Its `--kill-command` leaves a file that says which nodes to kill, waits until they are dead, and
+//! returns. The master is the node that leads. Nodes at the same addresses take their places [`ABSENCE`] later, so that the runs which follow have all nodes.
+
+use super::{Cluster, Node};
+use crate::bench;
+use crate::rival::{Identity, Member, Party};
+use crate::shell::Run;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the place of a killed node is empty: longer than its tablets are without an owner.
+const ABSENCE: Duration = Duration::from_secs(10);
+
+/// Pauses between two looks at the file.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A suite, and how it is run.
+#[derive(Default, clap::Args)]
+pub struct Suite {
+    /// A suite of `stele-bench` that is run against the cluster
+    #[arg(long = "bench", value_name = "SUITE", group = "task")]
+    pub name: Option<String>,
+    /// The scale of the suite
+    #[arg(long, default_value = "quick", requires = "name")]
+    scale: String,
+    /// Experiments of the suite; all when absent
+    #[arg(long, requires = "name")]
+    only: Option<String>,
+    /// Repeats of each run
+    #[arg(long, default_value_t = 3, requires = "name")]
+    repeats: u32,
+    /// The folder of the suite's bundle
+    #[arg(long, requires = "name")]
+    out: Option<PathBuf>,
+}
+
+/// The files by which the suite and the cluster talk.
+struct Pull {
+    /// The nodes to kill; it is removed when they are dead.
+    file: PathBuf,
+    command: PathBuf,
+}
+
+/// The nodes that a suite wants to be killed.
+enum Wanted {
+    Leader,
+    Any(usize),
+}
+
+/// Nodes that were killed, and when others take their places.
+struct Absent {
+    nodes: Vec<Node>,
+    until: Instant,
+}
+
+/// Whether the suite passed.
+pub fn run(cluster: &mut Cluster, name: &str, suite: &Suite) -> Result<bool> {
+    let program = bench::build()?;
+    let pull = Pull::make(cluster)?;
+    let party = cluster.scratch.join("party.json");
+    let url = describe(cluster, &party)?;
+    let mut command = Run::new(program)
+        .args(["run", name, "--scale", &suite.scale, "--against", &url])
+        .args(["--repeats", &suite.repeats.to_string(), "--kill-command"])
+        .args([&pull.command]);
+    if let Some(only) = &suite.only {
+        command = command.args(["--only", only]);
+    }
+    if let Some(out) = &suite.out {
+        command = command.args(["--out".as_ref(), out.as_os_str()]);
+    }
+    let mut running = command.into_command().spawn().context("starting stele-bench")?;
+    let mut absent: Option<Absent> = None;
+    loop {
+        if let Some(status) = running.try_wait()? {
+            return Ok(status.success());
+        }
+        if let Some(wanted) = pull.wanted()? {
+            let killed = kill(cluster, &wanted)?;
+            absent = Some(match absent.take() {
+                Some(mut before) => {
+                    before.nodes.extend(killed);
+                    before
+                }
+                None => Absent {
+                    nodes: killed,
+                    until: Instant::now() + ABSENCE,
+                },
+            });
+            fs::remove_file(&pull.file)?;
+        }
+        if absent.as_ref().is_some_and(|absent| Instant::now() >= absent.until) {
+            for node in absent.take().into_iter().flat_map(|absent| absent.nodes) {
+                cluster.replace(node)?;
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Kills nodes: the leader, or the first ones.
+fn kill(cluster: &mut Cluster, wanted: &Wanted) -> Result<Vec<Node>> {
+    let mut killed: Vec<Node> = match wanted {
+        Wanted::Any(count) => cluster.nodes.drain(..(*count).min(cluster.nodes.len())).collect(),
+        Wanted::Leader => {
+            let status = cluster.status()?;
+            let leads = |node: &Node| status.server_of(node).is_ok_and(|server| server.leads);
+            let leader = cluster.nodes.iter().position(leads).context("no node leads")?;
+            vec![cluster.nodes.remove(leader)]
+        }
+    };
+    for node in &mut killed {
+        node.process.kill()?;
+    }
+    Ok(killed)
+}
+
+/// Writes the party file, and returns the address of all nodes.
+fn describe(cluster: &Cluster, path: &Path) -> Result<String> {
+    let first = cluster.nodes.first().context("no node")?;
+    let peers: Vec<&str> = cluster.addresses().into_iter().skip(1).collect();
+    let mut members = Vec::new();
+    for (name, pid) in cluster.pids() {
+        members.push(Member {
+            name,
+            identity: Identity::of(pid)?,
+            gc_log: None,
+        });
+    }
+    let party = Party {
+        name: "stele-cluster",
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        url: format!("bigtable://{}/bench", first.bigtable),
+        members,
+        configuration: BTreeMap::from([
+            ("cluster: nodes".to_owned(), cluster.nodes.len().to_string()),
+            ("cluster: storage".to_owned(), cluster.places().join(" ")),
+        ]),
+        data_dirs: Vec::new(),
+        settings: cluster.arguments.clone(),
+    };
+    party.write(path)?;
+    let peers = match peers.is_empty() {
+        true => String::new(),
+        false => format!("&peers={}", peers.join(",")),
+    };
+    Ok(format!("{}?party={}{peers}", party.url, path.display()))
+}
+
+impl Pull {
+    fn make(cluster: &Cluster) -> Result<Pull> {
+        let pull = Pull {
+            file: cluster.scratch.join("pull"),
+            command: cluster.scratch.join("pull.sh"),
+        };
+        let file = pull.file.display();
+        // The file appears whole, because it is renamed.
+        let script = format!(
+            "#!/bin/sh\necho \"$STELE_BENCH_PULL $STELE_BENCH_PULL_COUNT\" > {file}.part && mv {file}.part {file}\n\
+             while [ -e {file} ]; do sleep 0.05; done\n"
+        );
+        fs::write(&pull.command, script)?;
+        fs::set_permissions(&pull.command, fs::Permissions::from_mode(0o755))?;
+        Ok(pull)
+    }
+
+    /// The nodes that the suite wants to be killed, if it wants that now.
+    fn wanted(&self) -> Result<Option<Wanted>> {
+        let Ok(text) = fs::read_to_string(&self.file) else {
+            return Ok(None);
+        };
+        let count = text.split_whitespace().nth(1).and_then(|count| count.parse().ok());
+        Ok(Some(match text.starts_with("master") {
+            true => Wanted::Leader,
+            false => Wanted::Any(count.context("the number of nodes to kill")?),
+        }))
+    }
+}
