@@ -13,7 +13,7 @@ mod security;
 
 pub use security::{SecurityOptions, TlsOptions};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin_v2;
@@ -21,6 +21,7 @@ use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use prost::Message;
 use read::{ReadQuery, RowStream};
 use retry::{Retry, is_retryable};
+use std::error::Error as _;
 use std::str::FromStr;
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -118,6 +119,17 @@ impl Interceptor for Features {
     }
 }
 
+/// Whether the server answers any call, be it with an error. A server under TLS closes plain connections, and those of clients
+/// without the certificate that it requires, after the client has taken them for connected.
+async fn is_answered(data: &mut BigtableClient<InterceptedService<Channel, Features>>) -> bool {
+    let answer = data.ping_and_warm(v2::PingAndWarmRequest::default()).await;
+    // A status with a source was made here, from a broken connection; tonic cancels calls on one that is closed.
+    answer.map_or_else(
+        |status| status.source().is_none() && status.code() != Code::Cancelled,
+        |_| true,
+    )
+}
+
 impl Client {
     /// Connects to `HOST:PORT`. Fails immediately if no server listens there, since that is mostly a mistyped address.
     /// A connection that is lost later is made again.
@@ -147,10 +159,19 @@ impl Client {
             .await
             .map_err(|error| anyhow!("cannot connect to {bare}: {}", innermost(&error)))?;
         let stub = InterceptedService::new(channel, Features::new(security.authorization()?)?);
+        let mut data = BigtableClient::new(stub.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        ensure!(
+            is_answered(&mut data).await,
+            "{bare} closes the connection: it is not a gRPC server{}",
+            match scheme {
+                "https" => ", or it requires another certificate of the client (--tls-cert, --tls-key)",
+                _ => ", or it is under TLS (https://)",
+            }
+        );
         Ok(Client {
-            data: BigtableClient::new(stub.clone())
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+            data,
             tables: BigtableTableAdminClient::new(stub.clone()),
             own: admin::own::OwnClient::new(stub.clone()),
             instances: BigtableInstanceAdminClient::new(stub),
