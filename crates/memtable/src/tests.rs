@@ -201,6 +201,30 @@ fn searches_beside_a_writer_find_what_was_inserted() {
     });
 }
 
+/// Of values that share chunks of 2 MiB, all but those in the last, unfilled chunk are shared, and smaller ones are copied.
+#[test]
+fn values_of_a_sixteenth_of_their_chunk_are_shared() {
+    let shared_of = |size: usize| {
+        let table = Arc::new(Memtable::new(MemoryAccount::default()));
+        let rounds = (12 << 20) / size;
+        for round in 0..rounds {
+            let key = (round as u32).to_be_bytes();
+            table.insert_all(|insert| insert.insert(&key, &vec![1; size], SeqNo::ZERO));
+        }
+        let mut cursor = MemtableCursor::new(table);
+        let (mut shared, mut valid) = (0, cursor.seek(&[]));
+        while valid {
+            shared += usize::from(cursor.value_bytes().as_ptr() == cursor.value().as_ptr());
+            valid = cursor.advance();
+        }
+        (shared, rounds)
+    };
+    let (shared, all) = shared_of(200_000);
+    assert!(shared >= all / 2, "{shared} of {all}");
+    let (shared, all) = shared_of(100_000);
+    assert!(shared < all / 2, "{shared} of {all}");
+}
+
 #[test]
 fn large_values_share_memory_that_outlives_the_table() {
     let account = MemoryAccount::default();
