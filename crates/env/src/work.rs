@@ -41,13 +41,31 @@ pub struct Work {
     pub values_read: u64,
     /// Bytes of them, as stored.
     pub value_bytes_read: u64,
+    /// Files of which another server used a block.
+    pub files_used_elsewhere: u64,
     files_used: BTreeSet<u64>,
 }
 
 impl Work {
     /// Files of which a block was used.
     pub fn files_used(&self) -> u64 {
-        self.files_used.len() as u64
+        self.files_used.len() as u64 + self.files_used_elsewhere
+    }
+
+    /// Adds the work that another server did for the call, on a tablet of its own.
+    pub fn add_elsewhere(&mut self, work: &Work) {
+        self.row_cache_hits += work.row_cache_hits;
+        self.memtables += work.memtables;
+        self.runs += work.runs;
+        self.files += work.files;
+        self.filters_asked += work.filters_asked;
+        self.filters_excluded += work.filters_excluded;
+        self.blocks_cached += work.blocks_cached;
+        self.blocks_read += work.blocks_read;
+        self.block_bytes_read += work.block_bytes_read;
+        self.values_read += work.values_read;
+        self.value_bytes_read += work.value_bytes_read;
+        self.files_used_elsewhere += work.files_used();
     }
 
     /// Notes the use of a block of a file.
@@ -76,11 +94,21 @@ fn note_counted(change: impl FnOnce(&mut Work)) {
     CURRENT.with_borrow_mut(change);
 }
 
+/// Whether the call that runs on this thread is counted.
+pub fn is_counted() -> bool {
+    IS_COUNTED.get()
+}
+
 /// Runs a future, and returns its result together with the work that it did.
 pub fn counted<F: Future>(future: F) -> impl Future<Output = (F::Output, Work)> {
+    counted_on(Work::default(), future)
+}
+
+/// The same for a part of a call, whose earlier parts have done this work.
+pub fn counted_on<F: Future>(work: Work, future: F) -> impl Future<Output = (F::Output, Work)> {
     Counted {
         future: Box::pin(future),
-        work: Work::default(),
+        work,
     }
 }
 

@@ -18,6 +18,9 @@ pub const HEADER_BYTES_MAX: usize = 24;
 /// Rows: the last frame of the stream.
 pub const LAST: u8 = 1;
 
+/// Rows: the body is the work of the read, and not rows.
+pub const WORK: u8 = 2;
+
 /// Error: the outcome of the call is unknown.
 pub const OUTCOME_UNKNOWN: u8 = 2;
 
@@ -57,7 +60,7 @@ impl FrameKind {
     /// Flags that frames of the kind may have.
     fn flags(self) -> u8 {
         match self {
-            FrameKind::Rows => LAST,
+            FrameKind::Rows => LAST | WORK,
             FrameKind::Error => OUTCOME_UNKNOWN,
             _ => 0,
         }
@@ -86,7 +89,7 @@ pub struct Head {
     pub length: usize,
     /// Its purpose.
     pub kind: FrameKind,
-    /// [`LAST`] or [`OUTCOME_UNKNOWN`].
+    /// [`LAST`], [`WORK`] or [`OUTCOME_UNKNOWN`].
     pub flags: u8,
     /// The call that it is of.
     pub call: u64,
@@ -108,7 +111,8 @@ impl Head {
             return Err(ProtocolError::Checksum("head"));
         }
         let known = FrameKind::from_byte(kind).ok_or(ProtocolError::FrameKind(kind))?;
-        if flags & !known.flags() != 0 {
+        let is_work_before_the_end = known == FrameKind::Rows && flags == WORK;
+        if flags & !known.flags() != 0 || is_work_before_the_end {
             return Err(ProtocolError::Flags { kind, flags });
         }
         if usize::from(header_bytes) != known.header_bytes() {

@@ -4,7 +4,7 @@
 
 use crate::messages::CallKind;
 use crate::segments::Segments;
-use crate::{messages, origin, rows, traced};
+use crate::{messages, origin, rows, traced, worked};
 use bytes::Bytes;
 
 /// Checks a body as each kind of request.
@@ -64,6 +64,7 @@ pub fn answers(body: &Bytes) {
     same(body, messages::decode_outcome, messages::encode_outcome);
     same(body, messages::decode_sample, messages::encode_sample);
     same(body, messages::decode_held, |held| messages::encode_held(*held));
+    same(body, worked::decode_work, worked::encode_work);
 }
 
 /// Valid bodies from which fuzzing starts: of requests and of answers.

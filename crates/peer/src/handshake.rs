@@ -11,10 +11,13 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The versions that this build speaks.
-pub const VERSIONS: RangeInclusive<u16> = 1..=2;
+pub const VERSIONS: RangeInclusive<u16> = 1..=3;
 
 /// The version from which on requests may carry a trace.
 pub(crate) const TRACES_SINCE: u16 = 2;
+
+/// The version from which on reads tell their work.
+pub(crate) const WORK_SINCE: u16 = 3;
 
 /// First bytes of both sides.
 const MAGIC: &[u8; 8] = b"STELPEER";

@@ -30,6 +30,7 @@ mod segments;
 mod server;
 mod steps;
 mod traced;
+mod worked;
 mod writes;
 
 pub use control::ControlService;

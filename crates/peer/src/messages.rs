@@ -9,6 +9,7 @@ pub(crate) use together::{decode_held, decode_rows_operation, encode_held, encod
 use crate::cells;
 use crate::cursor::{Cursor, Decoded};
 use crate::filter_tree;
+use crate::handshake::{TRACES_SINCE, WORK_SINCE};
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::segments::Segments;
 use crate::steps;
@@ -68,6 +69,7 @@ impl CallKind {
 const PARTIAL_ROWS: u16 = 1;
 const CALLER: u16 = 2;
 const TRACE: u16 = 4;
+const TELLS_WORK: u16 = 8;
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,8 @@ pub(crate) struct CallHeader {
     pub has_caller: bool,
     /// The body begins with the trace that the call belongs to. From version 2 on.
     pub has_trace: bool,
+    /// A read tells its work at its end. From version 3 on.
+    pub tells_work: bool,
     /// Time until the deadline.
     pub left: Option<Duration>,
     pub tablet: TabletId,
@@ -88,6 +92,15 @@ pub(crate) struct CallHeader {
 }
 
 impl CallHeader {
+    /// The version of the protocol that it needs beyond the first; 0 for none.
+    pub fn version(&self) -> u16 {
+        match (self.tells_work, self.has_trace) {
+            (true, _) => WORK_SINCE,
+            (false, true) => TRACES_SINCE,
+            (false, false) => 0,
+        }
+    }
+
     pub fn encode(&self) -> [u8; 24] {
         let kind = self.kind.map_or_else(|number| number, |kind| kind as u16);
         // Less than a millisecond is not "none".
@@ -97,7 +110,8 @@ impl CallHeader {
         let partial = if self.takes_partial_rows { PARTIAL_ROWS } else { 0 };
         let caller = if self.has_caller { CALLER } else { 0 };
         let trace = if self.has_trace { TRACE } else { 0 };
-        out[2..4].copy_from_slice(&(partial | caller | trace).to_le_bytes());
+        let work = if self.tells_work { TELLS_WORK } else { 0 };
+        out[2..4].copy_from_slice(&(partial | caller | trace | work).to_le_bytes());
         out[4..8].copy_from_slice(&self.left.map_or(0, left).to_le_bytes());
         out[8..16].copy_from_slice(&self.tablet.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.credit.to_le_bytes());
@@ -108,7 +122,7 @@ impl CallHeader {
         let mut fields = Cursor::new("header of a request", header);
         let kind = CallKind::from_number(fields.u16()?);
         let flags = fields.u16()?;
-        if flags & !(PARTIAL_ROWS | CALLER | TRACE) != 0 {
+        if flags & !(PARTIAL_ROWS | CALLER | TRACE | TELLS_WORK) != 0 {
             return Err(fields.malformed("it has unknown flags"));
         }
         let left = fields.u32()?;
@@ -117,6 +131,7 @@ impl CallHeader {
             takes_partial_rows: flags & PARTIAL_ROWS != 0,
             has_caller: flags & CALLER != 0,
             has_trace: flags & TRACE != 0,
+            tells_work: flags & TELLS_WORK != 0,
             left: (left > 0).then(|| Duration::from_millis(u64::from(left))),
             tablet: TabletId(fields.u64()?),
             credit: fields.u64()?,

@@ -175,6 +175,7 @@ impl RemoteTablets {
             takes_partial_rows: false,
             has_caller,
             has_trace: carried.is_some(),
+            tells_work: false,
             left: Some(wait),
             tablet,
             credit: 0,

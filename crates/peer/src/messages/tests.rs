@@ -109,13 +109,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn headers_of_requests_round_trip(kind in any::<u16>(), partial in any::<bool>(), caller in any::<bool>(), trace in any::<bool>(), millis in prop::option::of(1u32..),
+    fn headers_of_requests_round_trip(kind in any::<u16>(), partial in any::<bool>(), caller in any::<bool>(), trace in any::<bool>(), work in any::<bool>(), millis in prop::option::of(1u32..),
                                       tablet in any::<u64>(), credit in any::<u64>()) {
         let header = CallHeader {
             kind: CallKind::from_number(kind),
             takes_partial_rows: partial,
             has_caller: caller,
             has_trace: trace,
+            tells_work: work,
             left: millis.map(|millis| Duration::from_millis(u64::from(millis))),
             tablet: TabletId(tablet),
             credit,

@@ -3,12 +3,13 @@
 use super::lane::{Arrival, Lane};
 use super::{Peer, Shared};
 use crate::error::ProtocolError;
-use crate::frame::{Encoded, Frame, FrameKind, Head, LAST, OUTCOME_UNKNOWN};
+use crate::frame::{Encoded, Frame, FrameKind, Head, LAST, OUTCOME_UNKNOWN, WORK};
 use crate::handshake::{ANSWER_BYTES, Answer, Hello, Refusal, VERSIONS};
 use crate::input::Input;
 use crate::limits::{CONNECT_WAIT, OUTPUT_BYTES_MAX, PING_AFTER};
 use crate::messages;
 use crate::output::Output;
+use crate::worked::decode_work;
 use futures::future::BoxFuture;
 use std::future::poll_fn;
 use std::io;
@@ -200,7 +201,12 @@ impl Open {
             FrameKind::Rows => {
                 self.lane.spend(call);
                 let last = frame.flags & LAST != 0;
-                self.lane.arrived(call, Arrival::Rows { body: frame.body, last });
+                let mut body = frame.body;
+                if frame.flags & WORK != 0 {
+                    let work = decode_work(std::mem::take(&mut body))?;
+                    self.lane.arrived(call, Arrival::Work(Box::new(work)));
+                }
+                self.lane.arrived(call, Arrival::Rows { body, last });
             }
             FrameKind::Error => {
                 let is_unknown = frame.flags & OUTCOME_UNKNOWN != 0;

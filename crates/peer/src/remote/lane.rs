@@ -9,7 +9,7 @@ use super::Shared;
 use super::driver;
 use crate::error::ProtocolError;
 use crate::frame::{Encoded, FrameKind};
-use crate::handshake::TRACES_SINCE;
+use crate::handshake::{TRACES_SINCE, WORK_SINCE};
 use crate::limits::{BACKOFF, CALLS_IN_FLIGHT_MAX, CREDIT_EXCESS_BYTES};
 use crate::messages::{CallHeader, CallKind};
 use crate::segments::Segments;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
+use stele_env::work::Work;
 use stele_types::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,8 +38,8 @@ struct State {
     last: u64,
     /// Failures since a connection was open.
     failures: u32,
-    /// The connection is open, and requests may carry traces.
-    carries_traces: bool,
+    /// The version of the connection; 0 while none is open.
+    version: u16,
     /// The task of the connection, when it waits for frames.
     task: Option<Waker>,
     /// Nobody will call any more.
@@ -83,7 +84,12 @@ pub(super) enum Reply {
 
 /// Part of a stream that has arrived.
 pub(super) enum Arrival {
-    Rows { body: Bytes, last: bool },
+    Rows {
+        body: Bytes,
+        last: bool,
+    },
+    /// The work of the whole read.
+    Work(Box<Work>),
     Need(u64),
     Failed(ServiceError),
 }
@@ -117,8 +123,8 @@ impl Lane {
         };
         let (call, connects) = {
             let mut state = self.0.lock();
-            // The request was encoded for a connection that has ended meanwhile. The next one may not know traces.
-            if header.has_trace && !state.carries_traces {
+            // The request was encoded for a connection that has ended meanwhile. The next one may be of an older version.
+            if header.version() > state.version {
                 return Err(unavailable(shared, "the connection was lost"));
             }
             let connects = state.admit(shared)?;
@@ -158,12 +164,17 @@ impl Lane {
     pub fn opened(&self, version: u16) {
         let mut state = self.0.lock();
         state.failures = 0;
-        state.carries_traces = version >= TRACES_SINCE;
+        state.version = version;
     }
 
     /// Whether a request may carry a trace now.
     pub fn carries_traces(&self) -> bool {
-        self.0.lock().carries_traces
+        self.0.lock().version >= TRACES_SINCE
+    }
+
+    /// Whether a read may be asked for its work now.
+    pub fn tells_work(&self) -> bool {
+        self.0.lock().version >= WORK_SINCE
     }
 
     /// The next frame to send; later the task `task` is woken.
@@ -263,7 +274,7 @@ impl Lane {
             let mut state = self.0.lock();
             state.queue.clear();
             state.task = None;
-            state.carries_traces = false;
+            state.version = 0;
             let pause = match state.phase {
                 Phase::Draining => BACKOFF.0,
                 _ => BACKOFF.0.saturating_mul(1 << state.failures.min(16)).min(BACKOFF.1),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult};
 use stele_env::Elapsed;
 use stele_env::trace::Stage;
+use stele_env::work;
 use stele_memory::Reservation;
 use stele_types::{ErrorKind, RowBatch, TabletId};
 use tokio::sync::mpsc;
@@ -64,6 +65,7 @@ impl RemoteRows {
             State::Requested(body) => {
                 let hop = self.shared.hop(self.tablet);
                 let carried = hop.carried().filter(|_| self.lane.carries_traces());
+                let tells_work = work::is_counted() && self.lane.tells_work();
                 self.hop = Some(hop);
                 let (has_caller, body) = with_caller(body);
                 let body = with_trace(carried, body);
@@ -73,6 +75,7 @@ impl RemoteRows {
                     takes_partial_rows,
                     has_caller,
                     has_trace: carried.is_some(),
+                    tells_work,
                     left: Some(self.shared.call_wait),
                     tablet: self.tablet,
                     credit: bytes,
@@ -120,6 +123,7 @@ impl RemoteRows {
                         Err(error) => self.fail(ErrorKind::Internal, error.to_string()),
                     };
                 }
+                Ok(Some(Arrival::Work(elsewhere))) => work::note(|work| work.add_elsewhere(&elsewhere)),
                 Ok(Some(Arrival::Need(bytes))) => {
                     if let Some(room) = &mut room {
                         room.renew(usize::try_from(bytes).unwrap_or(usize::MAX)).await?;

@@ -4,12 +4,13 @@ use super::rows::{Batch, Rows, State};
 use super::{Caller, Shared};
 use crate::credit::{Credit, Needs};
 use crate::cursor::Decoded;
-use crate::frame::{Encoded, Frame, FrameKind, LAST, OUTCOME_UNKNOWN};
+use crate::frame::{Encoded, Frame, FrameKind, LAST, OUTCOME_UNKNOWN, WORK};
 use crate::messages::{self, CallHeader, CallKind};
 use crate::origin::{Note, decode_caller};
 use crate::rows;
 use crate::segments::Segments;
 use crate::traced::{self, decode_trace};
+use crate::worked::encode_work;
 use futures::future::BoxFuture;
 use std::future::Future;
 use std::pin::pin;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult, TabletRead};
 use stele_env::trace::{self, Trace};
+use stele_env::work::Work;
 use stele_memory::Reservation;
 use stele_types::{ErrorKind, RowRange};
 
@@ -191,7 +193,9 @@ fn start_read(
         return Started::Answered(failed(call, &error));
     }
     let entered = trace::enter(trace.as_ref());
-    if let Some(answer) = try_read(shared, call, header, (&mut read, &mut note)) {
+    if !header.tells_work
+        && let Some(answer) = try_read(shared, call, header, (&mut read, &mut note))
+    {
         return Started::Answered(answer);
     }
     drop(entered);
@@ -205,6 +209,7 @@ fn start_read(
         memory,
         note,
         trace,
+        work: header.tells_work.then(Work::default),
     };
     Started::Running(go_on(call, Box::new(rows), header.left), Some(credit))
 }
@@ -259,7 +264,13 @@ pub(super) fn go_on(call: u64, rows: Box<Rows>, left: Option<Duration>) -> Step 
         };
         match next {
             Ok(Some(batch)) => Done::Batch(call, Box::new(rows), batch),
-            Ok(None) => Done::Answered(rows_frame(call, LAST, Segments::default(), Some(rows.memory))),
+            Ok(None) => {
+                let (flags, body) = match &rows.work {
+                    Some(work) => (LAST | WORK, encode_work(work)),
+                    None => (LAST, Segments::default()),
+                };
+                Done::Answered(rows_frame(call, flags, body, Some(rows.memory)))
+            }
             Err(error) => Done::Answered(failed(call, &error)),
         }
     })

@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceResult, TabletRead};
 use stele_env::trace::{self, Trace};
+use stele_env::work::{Work, counted_on};
 use stele_memory::Reservation;
 use stele_types::TabletId;
 
@@ -29,6 +30,8 @@ pub(super) struct Rows {
     pub note: Option<Note>,
     /// Of the whole read, if it is sampled.
     pub trace: Option<Trace>,
+    /// Of the whole read, if the caller wants to know it.
+    pub work: Option<Work>,
 }
 
 /// How far a read has come.
@@ -50,10 +53,20 @@ impl Rows {
     /// The next batch, or `None` at the end; and the stream, to go on with.
     pub async fn next(mut self) -> (Rows, ServiceResult<Option<Batch>>) {
         let trace = self.trace.take();
+        let mut work = self.work.take();
         let next = {
             let mut batch = pin!(self.batch());
-            trace::within(trace.as_ref(), batch.as_mut()).await
+            let batch = trace::within(trace.as_ref(), batch.as_mut());
+            match &mut work {
+                None => batch.await,
+                Some(work) => {
+                    let (next, done) = counted_on(std::mem::take(work), batch).await;
+                    *work = done;
+                    next
+                }
+            }
         };
+        self.work = work;
         if let Some(trace) = &trace {
             match &next {
                 Ok(Some(batch)) => trace.note(|facts| {

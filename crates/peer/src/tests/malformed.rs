@@ -20,6 +20,7 @@ fn request(call: u64, kind: Result<CallKind, u16>, body: &[u8]) -> Vec<u8> {
         takes_partial_rows: false,
         has_caller: false,
         has_trace: false,
+        tells_work: false,
         left: None,
         tablet: TABLET,
         credit: 1 << 20,

@@ -310,7 +310,14 @@ impl RowStream for Stream {
             assert!(room.bytes() >= self.room);
         }
         self.read.fetch_add(1, Ordering::SeqCst);
-        Ok(self.batches.pop_front())
+        let next = self.batches.pop_front();
+        if next.is_some() {
+            stele_env::work::note(|work| {
+                work.blocks_read += 1;
+                work.use_file(1);
+            });
+        }
+        Ok(next)
     }
 }
 

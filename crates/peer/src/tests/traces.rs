@@ -1,4 +1,4 @@
-//! The trace of a call over the hop, and connections that do not know traces.
+//! The trace and the work of a call over the hop, and connections that know neither.
 
 use super::support::*;
 use crate::handshake::{ANSWER_BYTES, Answer, HELLO_BYTES};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use stele_client::TabletService;
 use stele_env::metrics::Metrics;
 use stele_env::trace::{Finished, Tracer, within};
+use stele_env::work::counted;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::oneshot;
 
@@ -62,6 +63,18 @@ async fn read_frame(end: &mut DuplexStream) -> Vec<u8> {
     frame
 }
 
+/// Opens a connection of this version as its owner.
+async fn greet(end: &mut DuplexStream, version: u16) {
+    end.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
+    let answer = Answer {
+        version: Ok(version),
+        versions: 1..=version,
+        owner: OWNER,
+    };
+    let answer: [u8; ANSWER_BYTES] = answer.encode();
+    end.write_all(&answer).await.unwrap();
+}
+
 /// The flags of a traced request on a connection of this version.
 async fn flags_at(version: u16) -> u16 {
     let (mut net, _) = traced_net();
@@ -75,14 +88,7 @@ async fn flags_at(version: u16) -> u16 {
     };
     let owner = async {
         let mut end = net.ends.recv().await.unwrap();
-        end.read_exact(&mut [0; HELLO_BYTES]).await.unwrap();
-        let answer = Answer {
-            version: Ok(version),
-            versions: 1..=version,
-            owner: OWNER,
-        };
-        let answer: [u8; ANSWER_BYTES] = answer.encode();
-        end.write_all(&answer).await.unwrap();
+        greet(&mut end, version).await;
         read_frame(&mut end).await;
         tell.send(()).unwrap();
         let frame = read_frame(&mut end).await;
@@ -92,6 +98,58 @@ async fn flags_at(version: u16) -> u16 {
         flags = owner => flags,
         outcome = async { tokio::join!(remote.sample(TABLET, 1), second) } => unreachable!("nobody answers: {outcome:?}"),
     }
+}
+
+/// The flags of a read whose work is counted.
+async fn counted_flags_at(version: u16) -> u16 {
+    let mut net = net(1 << 16, 0);
+    let remote = net.remote();
+    let (tell, opened) = oneshot::channel();
+    let second = async {
+        opened.await.unwrap();
+        let mut rows = remote.read(TABLET, scan()).await.unwrap();
+        counted(rows.next()).await
+    };
+    let owner = async {
+        let mut end = net.ends.recv().await.unwrap();
+        greet(&mut end, version).await;
+        read_frame(&mut end).await;
+        tell.send(()).unwrap();
+        let frame = read_frame(&mut end).await;
+        u16::from_le_bytes([frame[26], frame[27]])
+    };
+    tokio::select! {
+        flags = owner => flags,
+        _ = async { tokio::join!(remote.sample(TABLET, 1), second) } => unreachable!("nobody answers"),
+    }
+}
+
+#[tokio::test]
+async fn only_version_3_is_asked_for_work() {
+    assert_eq!(counted_flags_at(2).await, 0);
+    assert_eq!(counted_flags_at(3).await, 8);
+}
+
+#[tokio::test]
+async fn the_owner_tells_the_work_of_a_read() {
+    let (mut net, tablets) = (net(1 << 16, 0), tablets());
+    *tablets.batches.lock() = batches(3, 10);
+    let remote = net.remote();
+    let calls = async {
+        remote.sample(TABLET, 1).await.unwrap();
+        let reading = async {
+            let mut rows = remote.read(TABLET, scan()).await.unwrap();
+            while rows.next().await.unwrap().is_some() {}
+        };
+        counted(reading).await.1
+    };
+    let (work, server) = tokio::join!(calls, net.serve(&tablets, pending()));
+    server.abort();
+    assert_eq!(
+        (work.blocks_read, work.files_used()),
+        (3, 1),
+        "each batch is a block of one file"
+    );
 }
 
 #[tokio::test]
