@@ -159,12 +159,17 @@ async fn value_of(cache: &Cache, file: &ValueFile, reference: ValueRef) -> Resul
         return Ok(value);
     }
     let fetched = file.fetch(reference).await?;
-    if fetched.was_waited_for || cache.is_worth_keeping(key, weight) {
-        cache.insert(key, CachedBlock::Value(fetched.value.clone()), weight);
-    } else {
-        cache.had(key, weight);
-    }
-    Ok(fetched.value)
+    let value = match fetched.was_waited_for {
+        // A slice of the bytes that a remote storage has read would retain all of them for as long as it is cached.
+        true => Bytes::copy_from_slice(&fetched.value),
+        false if cache.is_worth_keeping(key, weight) => fetched.value,
+        false => {
+            cache.had(key, weight);
+            return Ok(fetched.value);
+        }
+    };
+    cache.insert(key, CachedBlock::Value(value.clone()), weight);
+    Ok(value)
 }
 
 /// The value with its part of the reservation.
