@@ -10,6 +10,7 @@
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
 //! * `--measure`: PerformanceEvaluation against Stele and a real HBase, with their CPU time ([`measure`]).
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
+//! * `--halves`: a table that both official clients write, and split, reads the same through both ([`halves`]).
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
 //! * `--conformance`: HBase's own test classes ([`conformance`]).
 //! * `--bulk-load`: HBase's tool loads files into Stele and a real HBase, and both must have the same cells ([`bulk_load`]).
@@ -19,6 +20,7 @@ mod bulk_load;
 mod conformance;
 mod differences;
 mod gateways;
+mod halves;
 mod measure;
 mod migration;
 mod reasons;
@@ -75,8 +77,11 @@ pub struct Arguments {
     /// Loads files with HBase's own tool into Stele and the HBase of `cargo xtask rival`; both are started.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
     bulk_load: bool,
-    /// Rows of the table that is migrated.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "migration")]
+    /// Writes a table through both APIs while it is split, and compares what each client reads; the server is started here.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
+    halves: bool,
+    /// Rows of the table that is migrated, or written by halves.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u32,
     /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", default_value = "heap=2g")]
@@ -195,6 +200,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         gateways::run(&target.address, target.quorum()?, &arguments.only)?
     } else if arguments.semantics {
         semantics(&target)?
+    } else if arguments.halves {
+        halves::run(&target, arguments.rows)?
     } else if arguments.replication {
         replication(&Target::hbase(&arguments.settings)?, &target)?
     } else if arguments.migration {
