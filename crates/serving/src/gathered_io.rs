@@ -1,14 +1,18 @@
-//! Gathers the output of a connection, so that many small frames leave with one write.
+//! Gathers the bytes of a connection, so that many small frames need one read and one write.
 //!
 //! The HTTP/2 layer writes each DATA frame and flushes by itself, and each would be a system call. [`GatheredIo`] keeps
 //! the bytes, and ignores flushes. The owner of the connection calls [`Output::poll_write_out`] when nothing is left to
 //! poll. A full buffer is written immediately, so a connection keeps at most [`BUFFER_BYTES`].
+//!
+//! It also reads small pieces for which the socket is asked once: the socket's bytes go through a buffer of [`INPUT_BYTES`]. What
+//! the layer does not take is kept for its next read. A read as large as the buffer goes to the socket directly.
 //!
 //! An empty buffer returns to its thread, where the next connection takes it. So idle connections have none.
 
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,12 +21,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that a connection gathers at most: as much as a socket takes in a few microseconds.
 pub const BUFFER_BYTES: usize = 64 << 10;
 
+/// Bytes that are read with one call at most: the requests of 32 callers with values of a kilobyte. A client that sends and takes
+/// nothing keeps as much memory.
+pub const INPUT_BYTES: usize = 32 << 10;
+
 thread_local! {
     /// A buffer that no connection of this thread uses.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// The same for input. It has its whole length.
+    static SPARE_INPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The side of a connection for its protocol: reads are those of the socket, writes are gathered.
+/// The side of a connection for its protocol.
 pub struct GatheredIo<T>(Arc<Mutex<Gathered<T>>>);
 
 /// The side of a connection for its owner.
@@ -33,8 +43,53 @@ struct Gathered<T> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that the socket has taken.
     taken: usize,
+    input: Input,
     /// Something was read since the owner last asked.
     has_read: bool,
+}
+
+/// Bytes that were read and not taken.
+#[derive(Default)]
+struct Input {
+    /// Empty, or of [`INPUT_BYTES`].
+    buffer: Vec<u8>,
+    /// The bytes of the buffer that are left.
+    left: Range<usize>,
+}
+
+impl Input {
+    /// Reads by way of the buffer.
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        socket: &mut T,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left.is_empty() {
+            if into.remaining() >= INPUT_BYTES {
+                return Pin::new(socket).poll_read(cx, into);
+            }
+            self.buffer = SPARE_INPUT.take();
+            // Only a new buffer is cleared.
+            self.buffer.resize(INPUT_BYTES, 0);
+            let mut read = ReadBuf::new(&mut self.buffer);
+            let polled = Pin::new(socket).poll_read(cx, &mut read);
+            self.left = 0..read.filled().len();
+            if !matches!(polled, Poll::Ready(Ok(()))) {
+                self.left = 0..0;
+                SPARE_INPUT.set(std::mem::take(&mut self.buffer));
+                return polled;
+            }
+        }
+        let count = self.left.len().min(into.remaining());
+        let (begin, end) = (self.left.start, self.left.start + count);
+        into.put_slice(self.buffer.get(begin..end).unwrap_or_default());
+        self.left.start = end;
+        if self.left.is_empty() {
+            SPARE_INPUT.set(std::mem::take(&mut self.buffer));
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// Both sides of a socket.
@@ -43,6 +98,7 @@ pub fn gathered<T>(socket: T) -> (GatheredIo<T>, Output<T>) {
         socket,
         buffer: Vec::new(),
         taken: 0,
+        input: Input::default(),
         has_read: false,
     }));
     (GatheredIo(Arc::clone(&shared)), Output(shared))
@@ -85,7 +141,9 @@ impl<T: AsyncWrite + Unpin> Output<T> {
     pub fn poll_write_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_write_out(cx)
     }
+}
 
+impl<T> Output<T> {
     /// Whether something was read since the last call.
     pub fn take_has_read(&self) -> bool {
         std::mem::take(&mut self.0.lock().has_read)
@@ -95,7 +153,8 @@ impl<T: AsyncWrite + Unpin> Output<T> {
 impl<T: AsyncRead + Unpin> AsyncRead for GatheredIo<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut gathered = self.0.lock();
-        let read = Pin::new(&mut gathered.socket).poll_read(cx, into);
+        let Gathered { socket, input, .. } = &mut *gathered;
+        let read = input.poll_read(socket, cx, into);
         gathered.has_read |= read.is_ready();
         read
     }
@@ -136,5 +195,71 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for GatheredIo<T> {
         let mut gathered = self.0.lock();
         ready!(gathered.poll_write_out(cx))?;
         Pin::new(&mut gathered.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::task::Waker;
+
+    /// Gives its pieces one by one, then nothing, and at last the end; counts the calls.
+    struct Socket {
+        pieces: VecDeque<Vec<u8>>,
+        is_open: bool,
+        calls: usize,
+    }
+
+    impl AsyncRead for Socket {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            self.calls += 1;
+            match self.pieces.pop_front() {
+                Some(mut piece) => {
+                    let rest = piece.split_off(piece.len().min(into.remaining()));
+                    into.put_slice(&piece);
+                    if !rest.is_empty() {
+                        self.pieces.push_front(rest);
+                    }
+                    Poll::Ready(Ok(()))
+                }
+                None if self.is_open => Poll::Pending,
+                None => Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Reads up to `bytes`; `None` for nothing now.
+    fn read(io: &mut GatheredIo<Socket>, bytes: usize) -> Option<Vec<u8>> {
+        let mut space = vec![0; bytes];
+        let mut into = ReadBuf::new(&mut space);
+        let polled = Pin::new(io).poll_read(&mut Context::from_waker(Waker::noop()), &mut into);
+        polled.is_ready().then(|| into.filled().to_vec())
+    }
+
+    #[test]
+    fn small_reads_need_few_calls() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        let (mut io, output) = gathered(Socket {
+            pieces: VecDeque::from([bytes.clone()]),
+            is_open: true,
+            calls: 0,
+        });
+        let mut found = Vec::new();
+        while let Some(piece) = read(&mut io, 70) {
+            assert!(output.take_has_read() && !piece.is_empty());
+            found.extend(piece);
+        }
+        assert!(found == bytes && !output.take_has_read());
+        assert_eq!(io.0.lock().socket.calls, 5, "three full buffers, the rest, and nothing");
+        assert!(io.0.lock().input.buffer.is_empty(), "an idle connection has no buffer");
+        io.0.lock().socket.pieces = VecDeque::from([bytes.clone()]);
+        let large = read(&mut io, bytes.len()).unwrap();
+        assert!(
+            large == bytes && io.0.lock().socket.calls == 6,
+            "a large read is direct"
+        );
+        io.0.lock().socket.is_open = false;
+        assert_eq!(read(&mut io, 70), Some(Vec::new()), "the end");
     }
 }
