@@ -23,6 +23,7 @@ use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
+use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,9 @@ use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
 /// Tablets that left this server and may come back with other rows, as far as they are remembered.
 const LEFT_MAX: usize = 1 << 16;
+
+/// Tablets whose claims are checked concurrently before they are served.
+const SERVED_CONCURRENTLY: usize = 32;
 
 /// Opens and closes tablets.
 pub(crate) struct Assignments {
@@ -166,9 +170,17 @@ impl Assignments {
         }
         match self.replay(&ready).await {
             Ok(()) => {
-                for (wanted, claimed) in places.into_iter().zip(ready) {
-                    outcomes[wanted.place] = self.serve(claimed).await;
-                    drop(wanted.turn);
+                // Each is a request to storage, for which rows wait.
+                let serving = places.into_iter().zip(ready).map(|(wanted, claimed)| async move {
+                    let Wanted { place, turn } = wanted;
+                    let served = self.serve(claimed).await;
+                    drop(turn);
+                    (place, served)
+                });
+                let serving: Vec<_> = serving.collect();
+                let mut serving = futures::stream::iter(serving).buffered(SERVED_CONCURRENTLY);
+                while let Some((place, served)) = serving.next().await {
+                    outcomes[place] = served;
                 }
             }
             Err(error) => {

@@ -107,7 +107,16 @@ impl Claimed {
                 .all(|log| servers.contains(log)),
             "every log that a tablet needs is replayed"
         );
-        let (_, too_much) = replay_within(&sources, &context.memory, limit.memtable_bytes).await?;
+        let begun = context.env.now();
+        let (reports, too_much) = replay_within(&sources, &context.memory, limit.memtable_bytes).await?;
+        tracing::info!(
+            tablets = claimed.len(),
+            logs = reports.len(),
+            bytes = reports.iter().map(|report| report.bytes).sum::<u64>(),
+            records = reports.iter().map(|report| report.records).sum::<u64>(),
+            "logs of former servers are replayed, in {:?}",
+            context.env.now() - begun
+        );
         if let Some(sizes) = too_much {
             replay_in_parts(&sources, &sizes, &context.memory, limit.part_bytes).await?;
         }
