@@ -67,9 +67,28 @@ pub async fn replay_through<E: From<LogError>>(
     last: u64,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
+    replay_segments(storage, |_, number| number <= last, |_, record| visit(record)).await
+}
+
+/// Replays some streams of a log, of which the caller knows that no other has a record that it wants. No segment depends on one
+/// of another stream. `visit` is told the stream of each record.
+pub async fn replay_streams<E: From<LogError>>(
+    storage: &dyn Storage,
+    wants: impl Fn(u32) -> bool,
+    visit: impl FnMut(u32, Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
+    replay_segments(storage, |stream, _| wants(stream), visit).await
+}
+
+/// Replays the segments that are wanted, by stream and number.
+async fn replay_segments<E: From<LogError>>(
+    storage: &dyn Storage,
+    wants: impl Fn(u32, u64) -> bool,
+    mut visit: impl FnMut(u32, Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
     let mut files = storage.list("log/").await.map_err(LogError::from)?;
-    files.retain(|file| format::parse_segment_path(&file.path).is_some_and(|(_, number)| number <= last));
+    files.retain(|file| format::parse_segment_path(&file.path).is_some_and(|(stream, number)| wants(stream, number)));
     let segments = open_all(storage, files).await?;
     let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
@@ -106,7 +125,7 @@ pub async fn replay_through<E: From<LogError>>(
                 continue;
             };
             let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
-            let is_there = hand_out(&mut reader, &mut info, &mut report, &mut visit).await?;
+            let is_there = hand_out(&mut reader, &mut info, &mut report, |record| visit(stream, record)).await?;
             info.end = reader.at;
             if !is_there {
                 continue;

@@ -18,6 +18,9 @@ use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 use stele_types::{Durability, TableSchema};
 
+/// Streams of their logs.
+const STREAMS: u32 = 2;
+
 /// The logs of all servers.
 #[derive(Default)]
 struct Logs(Mutex<BTreeMap<ServerId, Arc<dyn Storage>>>);
@@ -119,6 +122,7 @@ fn assignment(tablet: TabletId, epoch: u32, logs: &[u32]) -> Assignment {
         epoch: Epoch(epoch),
         schema: Arc::new(schema(None)),
         logs: logs.iter().copied().map(ServerId).collect(),
+        streams: logs.iter().map(|log| (ServerId(*log), STREAMS)).collect(),
     }
 }
 
