@@ -22,7 +22,7 @@ use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
-use crate::work::{Compactions, FlushDemand};
+use crate::work::{Compactions, FlushDemand, HeldFlushes};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,9 @@ const LEFT_MAX: usize = 1 << 16;
 
 /// Tablets whose claims are checked concurrently before they are served.
 const SERVED_CONCURRENTLY: usize = 32;
+
+/// How long flushes wait after a replay. Servers that divide the tablets of a failed one end within about as long.
+const HELD_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 /// Opens and closes tablets.
 pub(crate) struct Assignments {
@@ -156,6 +159,7 @@ impl Assignments {
                 Err(error) => outcomes[place] = Err(error),
             }
         }
+        let held = claims.iter().any(|claim| !claim.logs.is_empty()).then(|| self.flushes.hold());
         let claimed = Claimed::claim(&self.context, claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
         let (mut places, mut ready) = (Vec::new(), Vec::new());
@@ -190,12 +194,24 @@ impl Assignments {
                     .for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
             }
         }
+        if let Some(held) = held {
+            self.hold_for_others(held);
+        }
         debug_assert!(
             outcomes.iter().all(|outcome| outcome.is_ok() || self.sealed.is_some())
                 || outcomes.iter().all(Result::is_err),
             "a server that owns its data root refuses every assignment"
         );
         outcomes
+    }
+
+    /// Goes on holding flushes while other servers replay the same logs.
+    fn hold_for_others(&self, held: HeldFlushes) {
+        let env = self.context.env.clone();
+        self.context.env.spawn_background("flushes after a replay", async move {
+            env.sleep(HELD_FOR_OTHERS).await;
+            drop(held);
+        });
     }
 
     /// The turn of an assignment that is to be opened; `None` when it is served already.

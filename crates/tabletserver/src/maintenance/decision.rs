@@ -48,6 +48,11 @@ impl FlushPressure {
         self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
     }
 
+    /// Whether a flush can wait for a few seconds: the memory that is left is enough for as long. Half of it is free normally.
+    pub(super) fn can_wait(&self) -> bool {
+        !self.is_disk_full && self.memory_bytes < self.memory_bytes_max / 8 * 7
+    }
+
     /// Whether a memtable of this many bytes is to be flushed regardless of the log.
     fn asks_for(&self, active_bytes: u64) -> bool {
         let worth = self.tablet_bytes.saturating_add(1);
