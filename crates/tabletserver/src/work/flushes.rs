@@ -117,3 +117,19 @@ impl FlushDemand {
         self.ripe.lock().retain(|id| !seen.contains(id) || !is_done(id));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_are_held_until_the_last_hold_ends() {
+        let demand = Arc::new(FlushDemand::new(MemoryAccount::default(), MemtableLimits::new(1 << 20, 1 << 10)));
+        let holds = [demand.hold(), demand.hold()];
+        for hold in holds {
+            assert!(demand.are_held());
+            drop(hold);
+        }
+        assert!(!demand.are_held());
+    }
+}
