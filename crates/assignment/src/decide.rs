@@ -13,12 +13,12 @@
 
 use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
-use crate::homes;
+use crate::homes::{self, LogPart, Replayed};
 use crate::order::Order;
 use crate::view::{Assignment, Owner, Report, ServedState, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use stele_types::{ServerId, TabletId};
+use stele_types::{ServerId, TabletId, stream_of};
 
 /// The orders for a view. `dead` are the servers that count as dead ([`crate::Suspicions::condemned`]).
 pub fn decide(view: &View, dead: &BTreeSet<ServerId>) -> Vec<Order> {
@@ -229,6 +229,16 @@ impl<'a> Decision<'a> {
         logs
     }
 
+    /// The parts of logs that the next owner of a tablet reads. A log of which the streams are not known is one part.
+    fn parts_of(&self, tablet: &TabletView) -> Vec<LogPart> {
+        let logs = self.logs_of_next(tablet).into_iter();
+        logs.map(|log| {
+            let streams = self.view.servers.get(&log).map_or(0, |server| server.log_streams);
+            (log, stream_of(tablet.id, streams))
+        })
+        .collect()
+    }
+
     fn find_homes(&mut self) {
         let (replayed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.homeless)
             .into_iter()
@@ -238,10 +248,15 @@ impl<'a> Decision<'a> {
             .chain(&others)
             .map(|(_, tablet)| (tablet.id, *tablet))
             .collect();
-        let wanted =
-            |tablets: Vec<(u64, &TabletView)>| tablets.iter().map(|(cost, tablet)| (*cost, tablet.id)).collect();
-        let mut homes = homes::for_replay(wanted(replayed), &mut self.costs);
-        homes.extend(homes::find(wanted(others), &mut self.costs));
+        let replayed = replayed.iter().map(|(cost, tablet)| Replayed {
+            cost: *cost,
+            tablet: tablet.id,
+            parts: self.parts_of(tablet),
+        });
+        let replayed: Vec<Replayed> = replayed.collect();
+        let others = others.iter().map(|(cost, tablet)| (*cost, tablet.id)).collect();
+        let mut homes = homes::for_replay(replayed, &mut self.costs);
+        homes.extend(homes::find(others, &mut self.costs));
         for (tablet, to) in homes {
             if let Some(tablet) = by_id.get(&tablet) {
                 self.assign(tablet, to);

@@ -5,41 +5,131 @@
 //!
 //! Tablets that need a log are divided evenly, whatever else their servers have: each server replays a part of the log, and
 //! nobody is served meanwhile. A server that has just joined would replay all of it. The balance follows by moves.
+//!
+//! A server reads the whole of each *part* of a log, a stream, in which one of its tablets has records (Bigtable §6 "speeding up
+//! tablet recovery" sorts the log so that nobody reads more than its own records; here a log is written in parts). To read a
+//! part costs as much as all tablets that need it. So tablets of the same part have few servers, unless the servers are many.
 
 use crate::cost::Costs;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use stele_types::{ServerId, TabletId};
 
+/// A part of a log that is read as a whole: whose log, and the stream in it.
+pub(crate) type LogPart = (ServerId, u32);
+
+/// A tablet whose logs are replayed.
+pub(crate) struct Replayed {
+    pub(crate) cost: u64,
+    pub(crate) tablet: TabletId,
+    /// The parts in which it may have records.
+    pub(crate) parts: Vec<LogPart>,
+}
+
 /// The server of each of these tablets, in the order of the result of sorting them by cost. Empty if there is no server.
-pub(crate) fn find(tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
-    choose(tablets, costs, |cost| (cost, 0))
-}
-
-/// The same for tablets whose logs are replayed.
-pub(crate) fn for_replay(tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
-    choose(tablets, costs, |cost| (0, cost))
-}
-
-/// `rank` makes of a server's cost the sum that tablets are added to, and a number that decides between equal sums.
-fn choose(
-    mut tablets: Vec<(u64, TabletId)>,
-    costs: &mut Costs,
-    rank: impl Fn(u64) -> (u64, u64),
-) -> Vec<(TabletId, ServerId)> {
+pub(crate) fn find(mut tablets: Vec<(u64, TabletId)>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
     tablets.sort_by_key(|&(cost, tablet)| (Reverse(cost), tablet));
-    let mut cheapest: BinaryHeap<_> = costs
-        .iter()
-        .map(|(server, cost)| Reverse((rank(cost), server)))
-        .collect();
+    let mut cheapest: BinaryHeap<_> = costs.iter().map(|(server, cost)| Reverse((cost, server))).collect();
     let mut homes = Vec::with_capacity(tablets.len());
     for (cost, tablet) in tablets {
-        let Some(Reverse(((sum, tie), server))) = cheapest.pop() else {
+        let Some(Reverse((sum, server))) = cheapest.pop() else {
             return Vec::new();
         };
         costs.add(server, cost);
-        cheapest.push(Reverse(((sum.saturating_add(cost), tie), server)));
+        cheapest.push(Reverse((sum.saturating_add(cost), server)));
         homes.push((tablet, server));
     }
     homes
+}
+
+/// A server that replays.
+struct Replaying {
+    server: ServerId,
+    /// Of its other tablets. Decides between equal sums.
+    other_cost: u64,
+    /// Of the parts that it reads, and of its tablets.
+    sum: u64,
+    reads: BTreeSet<LogPart>,
+}
+
+/// The same for tablets whose logs are replayed.
+pub(crate) fn for_replay(mut tablets: Vec<Replayed>, costs: &mut Costs) -> Vec<(TabletId, ServerId)> {
+    tablets.sort_by_key(|replayed| (Reverse(replayed.cost), replayed.tablet));
+    let mut weights: BTreeMap<LogPart, u64> = BTreeMap::new();
+    for Replayed { cost, parts, .. } in &tablets {
+        for part in parts {
+            let weight = weights.entry(*part).or_default();
+            *weight = weight.saturating_add(*cost);
+        }
+    }
+    let replaying = costs.iter().map(|(server, other_cost)| Replaying {
+        server,
+        other_cost,
+        sum: 0,
+        reads: BTreeSet::new(),
+    });
+    let mut replaying: Vec<Replaying> = replaying.collect();
+    let mut homes = Vec::with_capacity(tablets.len());
+    for Replayed { cost, tablet, parts } in tablets {
+        let sum_with = |server: &Replaying| {
+            let more = parts.iter().filter(|part| !server.reads.contains(part));
+            let reading: u64 = more.filter_map(|part| weights.get(part)).sum();
+            server.sum.saturating_add(reading).saturating_add(cost)
+        };
+        let chosen = replaying
+            .iter_mut()
+            .min_by_key(|server| (sum_with(server), server.other_cost, server.server));
+        let Some(chosen) = chosen else {
+            return Vec::new();
+        };
+        chosen.sum = sum_with(chosen);
+        chosen.reads.extend(parts);
+        costs.add(chosen.server, cost);
+        homes.push((tablet, chosen.server));
+    }
+    homes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts that each server reads, and its tablets, of tablets of one log with as many streams.
+    fn divided(servers: u32, streams: u32, tablets: u64) -> Vec<(usize, usize)> {
+        let mut costs = Costs::none((1..=servers).map(ServerId));
+        let wanted = (0..tablets).map(|tablet| Replayed {
+            cost: 10,
+            tablet: TabletId(tablet),
+            parts: vec![(ServerId(9), tablet as u32 % streams)],
+        });
+        let homes = for_replay(wanted.collect(), &mut costs);
+        let of = |server: u32| homes.iter().filter(move |(_, home)| *home == ServerId(server));
+        let parts = |server| of(server).map(|(tablet, _)| tablet.0 as u32 % streams);
+        (1..=servers)
+            .map(|server| (parts(server).collect::<BTreeSet<u32>>().len(), of(server).count()))
+            .collect()
+    }
+
+    #[test]
+    fn a_server_reads_few_parts_of_a_log() {
+        assert_eq!(divided(2, 2, 8), [(1, 4), (1, 4)], "each part is read once");
+        assert_eq!(divided(2, 4, 8), [(2, 4), (2, 4)]);
+        assert_eq!(divided(4, 2, 8), [(1, 2); 4], "more servers than parts have a share of one each");
+        assert_eq!(divided(2, 1, 8), [(1, 4), (1, 4)], "a log that is in one part is read by both");
+        assert_eq!(divided(3, 4, 1), [(1, 1), (0, 0), (0, 0)]);
+        assert_eq!(divided(0, 2, 4), []);
+    }
+
+    #[test]
+    fn costly_tablets_of_one_part_are_divided_nevertheless() {
+        let mut costs = Costs::none([1, 2].map(ServerId).into_iter());
+        let wanted = |tablet| Replayed {
+            cost: 10,
+            tablet: TabletId(tablet),
+            parts: vec![(ServerId(9), u32::from(tablet == 1))],
+        };
+        let homes = for_replay((1..=9).map(wanted).collect(), &mut costs);
+        let of = |server| homes.iter().filter(|(_, home)| *home == ServerId(server)).count();
+        assert_eq!((of(1), of(2)), (4, 5));
+    }
 }

@@ -136,6 +136,7 @@ mod tests {
         let server = ServerView {
             session: Session::Alive,
             log: LogState::Open,
+            log_streams: 0,
             draining: false,
             report: BTreeMap::new(),
         };

@@ -20,6 +20,8 @@ pub struct ServerView {
     pub session: Session,
     /// The record of its commit log.
     pub log: LogState,
+    /// How many streams that log has; 0 if a tablet may have records in any part of it.
+    pub log_streams: u32,
     /// It is about to stop: its tablets move away, and it gets no others.
     pub draining: bool,
     /// Its newest report by tablet; empty until the first one.

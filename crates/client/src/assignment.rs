@@ -14,6 +14,7 @@
 use crate::error::ServiceResult;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_types::{Epoch, FilesInUse, ServerId, TableSchema, TabletId};
 
@@ -28,6 +29,10 @@ pub struct Assignment {
     pub schema: Arc<TableSchema>,
     /// The logs whose records of the tablet are replayed.
     pub logs: Vec<ServerId>,
+    /// How many streams these logs have. The tablet has records in one of them ([`stele_types::stream_of`]). A log that is not
+    /// named here may have them in any.
+    #[serde(default)]
+    pub streams: BTreeMap<ServerId, u32>,
 }
 
 /// How a server gives a tablet up.

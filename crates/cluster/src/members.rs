@@ -119,9 +119,18 @@ pub(crate) async fn agree_on_logs(
     Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
-/// Makes a member visible to the others: from now on it may get tablets.
-pub async fn announce(coord: &dyn Coord, member: &Member, record: &ServerRecord) -> Result<(), CoordError> {
+/// Makes a member visible to the others: from now on it may get tablets. Its log has this many streams.
+pub async fn announce(
+    coord: &dyn Coord,
+    member: &Member,
+    record: &ServerRecord,
+    log_streams: u32,
+) -> Result<(), CoordError> {
     let log = records::key(LOGS, member.server);
+    let log_record = LogRecord {
+        streams: log_streams,
+        ..LogRecord::default()
+    };
     let writes = vec![
         Write::PutBound {
             key: records::key(SERVERS, member.server),
@@ -130,7 +139,7 @@ pub async fn announce(coord: &dyn Coord, member: &Member, record: &ServerRecord)
         },
         Write::Put {
             key: log.clone(),
-            value: records::encode(&LogRecord::default()),
+            value: records::encode(&log_record),
         },
     ];
     let conditions = vec![Condition::absent(&log)];
@@ -310,7 +319,12 @@ mod tests {
     #[test]
     fn a_log_stays_known_when_its_record_cannot_be_read() {
         let mut view = View::default();
-        let (server, sealed) = (ServerId(7), LogRecord { sealed: true, bytes: 9 });
+        let sealed = LogRecord {
+            sealed: true,
+            bytes: 9,
+            streams: 2,
+        };
+        let server = ServerId(7);
         let key = records::key(LOGS, server);
         view.put(&key, &records::encode(&sealed));
         assert_eq!((view.logs.get(&server), view.unreadable.len()), (Some(&sealed), 0));

@@ -199,7 +199,7 @@ pub async fn join(
     };
     let server = TabletServer::join(env.clone(), roots, member.server, cache, server_options, metrics).await?;
     let record = record(&options, &env);
-    members::announce(&*coord, &member, &record).await?;
+    members::announce(&*coord, &member, &record, server.log_streams()).await?;
     let members = Members::follow(coord.clone(), &env, member.cluster).await?;
     let listed = env.now();
     let (catalog, follower) = Catalog::follow(coord.clone()).await?;

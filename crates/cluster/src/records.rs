@@ -58,6 +58,9 @@ pub struct LogRecord {
     /// Its bytes when it was sealed.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
+    /// How many streams it has; 0 if that is not known.
+    #[prost(uint32, tag = "3")]
+    pub streams: u32,
 }
 
 /// The data root of a single server that becomes that of a cluster.
@@ -128,9 +131,13 @@ mod tests {
         let log = LogRecord {
             sealed: true,
             bytes: 300,
+            streams: 0,
         };
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
-        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log));
+        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log.clone()));
+        let log = LogRecord { streams: 2, ..log };
+        assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02\x18\x02"[..]);
+        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02\x18\x02"), Ok(log));
         let promotion = PromotionRecord {
             root: Bytes::from_static(b"r"),
             source: "s".to_owned(),

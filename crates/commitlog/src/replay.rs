@@ -20,7 +20,7 @@ use crate::format::{self, Record, SegmentHeader};
 use crate::mark::Mark;
 use crate::retention::{SegmentInfo, SegmentState};
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_storage::{FileInfo, ReadFile, Storage, StorageError};
@@ -67,10 +67,27 @@ pub async fn replay_through<E: From<LogError>>(
     last: u64,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
+    replay_segments(storage, |_, number| number <= last, |_, record| visit(record)).await
+}
+
+/// Replays some streams of a log, of which the caller knows that no other has a record that it wants. No segment depends on one
+/// of another stream. `visit` is told the stream of each record.
+pub async fn replay_streams<E: From<LogError>>(
+    storage: &dyn Storage,
+    wants: impl Fn(u32) -> bool + Sync,
+    visit: impl FnMut(u32, Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
+    replay_segments(storage, |stream, _| wants(stream), visit).await
+}
+
+/// Replays the segments that are wanted, by stream and number.
+async fn replay_segments<E: From<LogError>>(
+    storage: &dyn Storage,
+    wants: impl Fn(u32, u64) -> bool + Sync,
+    mut visit: impl FnMut(u32, Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
-    let mut files = storage.list("log/").await.map_err(LogError::from)?;
-    files.retain(|file| format::parse_segment_path(&file.path).is_some_and(|(_, number)| number <= last));
-    let segments = open_all(storage, files).await?;
+    let segments = open_wanted(storage, &wants).await?;
     let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
     let mut gaps: HashMap<(u32, u64), Gap> = HashMap::new();
@@ -106,7 +123,7 @@ pub async fn replay_through<E: From<LogError>>(
                 continue;
             };
             let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
-            let is_there = hand_out(&mut reader, &mut info, &mut report, &mut visit).await?;
+            let is_there = hand_out(&mut reader, &mut info, &mut report, |record| visit(stream, record)).await?;
             info.end = reader.at;
             if !is_there {
                 continue;
@@ -165,6 +182,27 @@ fn known_lengths(segments: &[Opened]) -> HashMap<(u32, u64), KnownLengths> {
 
 /// A segment: stream, number, file, header.
 type Opened = (u32, u64, Arc<dyn ReadFile>, Option<SegmentHeader>);
+
+/// Opens the segments that are wanted, by stream and number. Nobody appends to them.
+async fn open_wanted(storage: &dyn Storage, wants: &(dyn Fn(u32, u64) -> bool + Sync)) -> Result<Vec<Opened>, LogError> {
+    let is_wanted = |path: &str| format::parse_segment_path(path).is_some_and(|(stream, number)| wants(stream, number));
+    let Some(files) = storage.open_listed("log/", &is_wanted).await? else {
+        let mut files = storage.list("log/").await?;
+        files.retain(|file| is_wanted(&file.path));
+        return open_all(storage, files).await;
+    };
+    let reading = files.into_iter().filter_map(|file| {
+        let (stream, number) = format::parse_segment_path(file.path())?;
+        Some(async move {
+            let header = unless_deleted(read_header(&*file, stream, number).await)?;
+            Ok::<_, LogError>(header.map(|header| (stream, number, file, header)))
+        })
+    });
+    let reading: Vec<_> = reading.collect();
+    let read = futures::stream::iter(reading).buffered(OPENED_CONCURRENTLY);
+    let segments: Vec<Option<Opened>> = read.try_collect().await?;
+    Ok(segments.into_iter().flatten().collect())
+}
 
 /// Opens the segments of a listing, several concurrently: on a remote storage each costs a few requests one after the other.
 async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Opened>, LogError> {

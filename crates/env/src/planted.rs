@@ -38,6 +38,8 @@ pub enum PlantedBug {
     SealNothing,
     /// The leader of a cluster deletes files that no tablet needs although a snapshot names them.
     SweepSnapshots,
+    /// A server that takes up tablets leaves out all but the first stream of their logs.
+    LeaveStreamsOut,
 }
 
 impl PlantedBug {
@@ -59,11 +61,12 @@ impl PlantedBug {
     ];
 
     /// Those that only a cluster has.
-    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 4] = [
+    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 5] = [
         ("skip-lease", PlantedBug::SkipLease),
         ("reuse-epochs", PlantedBug::ReuseEpochs),
         ("seal-nothing", PlantedBug::SealNothing),
         ("sweep-snapshots", PlantedBug::SweepSnapshots),
+        ("leave-streams-out", PlantedBug::LeaveStreamsOut),
     ];
 
     /// Whether it has an effect only on a bucket.

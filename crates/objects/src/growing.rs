@@ -21,7 +21,7 @@ mod read;
 
 pub(crate) use append::GrowingAppend;
 pub(crate) use parts::{Object, Parts, parse_key, part_key};
-pub(crate) use read::open;
+pub(crate) use read::{of_listing, open};
 
 use crate::shared::Shared;
 use crate::store::Store;

@@ -240,6 +240,37 @@ impl Storage for ObjectStorage {
         Ok(files)
     }
 
+    /// A file that grows is a listing of its objects.
+    async fn open_listed(
+        &self,
+        prefix: &str,
+        wants: &(dyn for<'a> Fn(&'a str) -> bool + Sync),
+    ) -> Result<Option<Vec<Arc<dyn ReadFile>>>> {
+        if !grows(prefix) {
+            return Ok(None);
+        }
+        self.shared.fence.check(prefix)?;
+        let mut files: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
+        for (key, len) in self.shared.store.list(prefix).await? {
+            if let Some((path, object)) = growing::parse_key(&key).filter(|(path, _)| wants(path)) {
+                files.entry(path.to_owned()).or_default().push((object, len));
+            }
+        }
+        let mut opened: Vec<Arc<dyn ReadFile>> = Vec::with_capacity(files.len());
+        for (path, objects) in files {
+            let parts = Parts::new(objects);
+            if !parts.is_file() {
+                continue;
+            }
+            // Parts were joined meanwhile, or the file is being deleted.
+            let Some(file) = growing::of_listing(&self.shared, &path, &parts) else {
+                return Ok(None);
+            };
+            opened.push(Arc::new(file));
+        }
+        Ok(Some(opened))
+    }
+
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
         self.shared.check_owned(path, "delete")?;

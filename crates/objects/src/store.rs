@@ -394,20 +394,22 @@ impl Store {
                 ..GetOptions::default()
             };
             let found = self.part(self.client.get_opts(&location, options)).await?;
-            let (mut rest, mut chunks) = (found.into_stream(), Vec::new());
+            let len = (found.range.end - found.range.start) as usize;
+            let mut rest = found.into_stream();
+            // The bytes of a response that comes in one piece are not copied. Those of others are copied once.
+            let Some(first) = self.part(rest.try_next()).await? else {
+                return Ok(Bytes::new());
+            };
+            let Some(second) = self.part(rest.try_next()).await? else {
+                return Ok(first);
+            };
+            let mut all = BytesMut::with_capacity(len.min(bytes));
+            all.extend_from_slice(&first);
+            all.extend_from_slice(&second);
             while let Some(chunk) = self.part(rest.try_next()).await? {
-                chunks.push(chunk);
+                all.extend_from_slice(&chunk);
             }
-            Ok(match chunks.len() {
-                1 => chunks.pop().unwrap_or_default(),
-                _ => chunks
-                    .iter()
-                    .fold(BytesMut::new(), |mut all, chunk| {
-                        all.extend_from_slice(chunk);
-                        all
-                    })
-                    .freeze(),
-            })
+            Ok(all.freeze())
         };
         let content = self.repeat(&self.counters.gets, bytes, request).await;
         content.map_err(|fault| fault.on(key, "get"))

@@ -694,8 +694,14 @@ async fn small_parts_are_joined_and_read_in_few_requests() {
         let range = file.read_at(from as u64, to - from).await.expect("range");
         assert_eq!(range, content[from..to]);
     }
+    let (lists, gets) = (next.metrics().lists.get(), next.metrics().gets.get());
+    let opened = next.open_listed("log/", &|_| true).await.expect("open").expect("files");
+    assert_eq!(opened[0].read_at(0, content.len()).await.expect("read"), content);
+    assert_eq!((next.metrics().lists.get() - lists, next.metrics().gets.get() - gets), (1, objects as u64));
     let lost = "log/0000/1.log/@00000041-00000064";
     store.delete(lost).await.expect("delete");
+    let opened = next.open_listed("log/", &|_| true).await.expect("list");
+    assert!(opened.is_none(), "a hole is looked at again");
     let error = next.open("log/0000/1.log").await.err().expect("a hole");
     assert_eq!(error.kind(), stele_types::ErrorKind::Corruption);
     let error = file.read_at(0, content.len()).await.expect_err("a hole");

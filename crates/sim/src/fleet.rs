@@ -47,6 +47,8 @@ use service::Dispatch;
 const ROOT: &str = "data";
 /// The prefix of the destination of backups.
 const BACKUPS: &str = "backups";
+/// Streams of the log of a server.
+const STREAMS: u32 = 2;
 /// Steps of one run; more is a livelock.
 const STEPS_MAX: u64 = 20_000_000;
 /// Concurrent clients of the router.

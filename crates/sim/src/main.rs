@@ -66,7 +66,7 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing or sweep-snapshots.
+        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing, sweep-snapshots or leave-streams-out.
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
         /// Make and restore backups meanwhile, instead of snapshots.

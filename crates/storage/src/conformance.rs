@@ -28,6 +28,7 @@ pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     absent_files(&make()).await;
     bad_paths(&make()).await;
     lists_by_byte_prefix(&make()).await;
+    a_listing_opens_what_it_shows(&make()).await;
     unfinished_files_are_readable(&make()).await;
     several_are_deleted_together(&make()).await;
 }
@@ -234,6 +235,34 @@ async fn bad_paths(storage: &Arc<dyn Storage>) {
         assert_eq!(storage.discard(path).await.err(), Some(invalid));
     }
     assert_eq!(storage.list("").await.expect("list"), vec![]);
+}
+
+/// Where it opens anything, it opens what the listing has.
+async fn a_listing_opens_what_it_shows(storage: &Arc<dyn Storage>) {
+    write(storage, "log/0000/1.log", b"first").await;
+    write(storage, "log/0000/2.log", b"second").await;
+    write(storage, "log/0001/3.log", b"third").await;
+    write(storage, "log/0001/4.log", b"").await;
+    storage.delete("log/0000/2.log").await.expect("delete");
+    for wanted in ["log/", "log/0001/", "log/0000/2"] {
+        let opened = storage.open_listed("log/", &|path| path.starts_with(wanted)).await;
+        let Some(opened) = opened.expect("open") else {
+            continue;
+        };
+        let listed = storage.list(wanted).await.expect("list");
+        let found: Vec<FileInfo> = opened
+            .iter()
+            .map(|file| FileInfo {
+                path: file.path().to_owned(),
+                len: file.len(),
+            })
+            .collect();
+        assert_eq!(found, listed, "{wanted}");
+        for file in opened {
+            let content = file.read_at(0, file.len() as usize).await.expect("read");
+            assert_eq!(content, storage.read_all(file.path()).await.expect("read"));
+        }
+    }
 }
 
 async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {

@@ -194,6 +194,17 @@ pub trait Storage: Send + Sync + 'static {
     /// All files whose path begins with `prefix` (a byte prefix), sorted by path.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
 
+    /// Opens the wanted files whose path begins with `prefix`, sorted by path. `None` where that takes as many requests as to list
+    /// them and to open each. No file may be appended to meanwhile.
+    async fn open_listed(
+        &self,
+        prefix: &str,
+        wants: &(dyn for<'a> Fn(&'a str) -> bool + Sync),
+    ) -> Result<Option<Vec<Arc<dyn ReadFile>>>> {
+        let _ = (prefix, wants);
+        Ok(None)
+    }
+
     /// Deletes a file durably; `Ok` when it is gone already. Open readers keep working.
     async fn delete(&self, path: &str) -> Result<()>;
 

@@ -22,7 +22,8 @@ use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
-use crate::work::{Compactions, FlushDemand};
+use crate::work::{Compactions, FlushDemand, HeldFlushes};
+use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,12 @@ use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
 /// Tablets that left this server and may come back with other rows, as far as they are remembered.
 const LEFT_MAX: usize = 1 << 16;
+
+/// Tablets whose claims are checked concurrently before they are served.
+const SERVED_CONCURRENTLY: usize = 32;
+
+/// How long flushes wait after a replay. Servers that divide the tablets of a failed one end within about as long.
+const HELD_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 /// Opens and closes tablets.
 pub(crate) struct Assignments {
@@ -152,6 +159,7 @@ impl Assignments {
                 Err(error) => outcomes[place] = Err(error),
             }
         }
+        let held = claims.iter().any(|claim| !claim.logs.is_empty()).then(|| self.flushes.hold());
         let claimed = Claimed::claim(&self.context, claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
         let (mut places, mut ready) = (Vec::new(), Vec::new());
@@ -166,9 +174,17 @@ impl Assignments {
         }
         match self.replay(&ready).await {
             Ok(()) => {
-                for (wanted, claimed) in places.into_iter().zip(ready) {
-                    outcomes[wanted.place] = self.serve(claimed).await;
-                    drop(wanted.turn);
+                // Each is a request to storage, for which rows wait.
+                let serving = places.into_iter().zip(ready).map(|(wanted, claimed)| async move {
+                    let Wanted { place, turn } = wanted;
+                    let served = self.serve(claimed).await;
+                    drop(turn);
+                    (place, served)
+                });
+                let serving: Vec<_> = serving.collect();
+                let mut serving = futures::stream::iter(serving).buffered(SERVED_CONCURRENTLY);
+                while let Some((place, served)) = serving.next().await {
+                    outcomes[place] = served;
                 }
             }
             Err(error) => {
@@ -178,12 +194,24 @@ impl Assignments {
                     .for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
             }
         }
+        if let Some(held) = held {
+            self.hold_for_others(held);
+        }
         debug_assert!(
             outcomes.iter().all(|outcome| outcome.is_ok() || self.sealed.is_some())
                 || outcomes.iter().all(Result::is_err),
             "a server that owns its data root refuses every assignment"
         );
         outcomes
+    }
+
+    /// Goes on holding flushes while other servers replay the same logs.
+    fn hold_for_others(&self, held: HeldFlushes) {
+        let env = self.context.env.clone();
+        self.context.env.spawn_background("flushes after a replay", async move {
+            env.sleep(HELD_FOR_OTHERS).await;
+            drop(held);
+        });
     }
 
     /// The turn of an assignment that is to be opened; `None` when it is served already.

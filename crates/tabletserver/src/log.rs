@@ -10,7 +10,7 @@
 
 use crate::commit::Stream;
 use crate::options::ServerOptions;
-use crate::tablets::{Tablets, place_of};
+use crate::tablets::Tablets;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use stele_commitlog::{
 };
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_types::{Epoch, TabletId};
+use stele_types::{Epoch, TabletId, stream_of};
 
 /// The streams of a server.
 pub(crate) struct CommitLog {
@@ -113,7 +113,12 @@ impl CommitLog {
 
     /// The stream of a tablet.
     pub(crate) fn stream_of(&self, tablet: TabletId) -> &Arc<Stream> {
-        &self.streams[place_of(tablet, self.streams.len())]
+        &self.streams[stream_of(tablet, self.stream_count()) as usize]
+    }
+
+    /// How many streams there are. It does not change as long as the server lives.
+    pub(crate) fn stream_count(&self) -> u32 {
+        self.streams.len() as u32
     }
 
     /// The streams.

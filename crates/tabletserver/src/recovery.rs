@@ -309,9 +309,8 @@ async fn replay_before(
     epoch: Epoch,
 ) -> Result<(), ServerError> {
     let source = Source {
-        storage,
         last_segment: last_segment_before(epoch),
-        tablets: tablets.clone(),
+        ..Source::whole(storage, tablets.clone())
     };
     source.replay(|_| true, Tablet::replay).await?;
     // An owner that has been replaced meanwhile must not serve them.

@@ -393,6 +393,11 @@ impl TabletServer {
         self.parts.epoch
     }
 
+    /// How many streams its commit log has ([`stele_types::stream_of`]).
+    pub fn log_streams(&self) -> u32 {
+        self.parts.log.stream_count()
+    }
+
     /// The pool from which all parts of the server reserve memory. Front ends share it.
     pub fn pool(&self) -> &Pool {
         &self.parts.options.pool

@@ -9,7 +9,7 @@
 mod routes;
 mod served;
 
-pub(crate) use routes::{Routes, place_of};
+pub(crate) use routes::Routes;
 pub use served::Served;
 pub(crate) use served::{DamagedTablet, Shut};
 

@@ -6,4 +6,4 @@ mod compactions;
 mod flushes;
 
 pub(crate) use compactions::Compactions;
-pub(crate) use flushes::FlushDemand;
+pub(crate) use flushes::{FlushDemand, HeldFlushes};

@@ -16,6 +16,7 @@ pub mod mutation;
 pub mod range;
 pub mod row;
 pub mod schema;
+pub mod stream;
 pub mod token;
 pub mod varint;
 pub mod view;
@@ -37,6 +38,7 @@ pub use schema::{
     AutomatedBackups, Compression, DeleteRule, Deletes, Durability, Family, GroupOptions, KeepDeleted, LocalityGroup,
     TableSchema, ValueType,
 };
+pub use stream::stream_of;
 pub use token::RequestToken;
 pub use view::{ColumnSubset, View, Views};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -15,6 +15,7 @@ fn fresh(servers: u32, tablets: u64) -> View {
     let server = ServerView {
         session: Session::Alive,
         log: LogState::Open,
+        log_streams: 0,
         draining: false,
         report: BTreeMap::new(),
     };

@@ -218,7 +218,12 @@ impl Leader {
     }
 
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
-        let record = LogRecord { sealed: true, bytes };
+        let streams = self.local.members.view().logs.get(&server).map_or(0, |log| log.streams);
+        let record = LogRecord {
+            sealed: true,
+            bytes,
+            streams,
+        };
         self.commit(vec![
             Write::Put {
                 key: records::key(LOGS, server),
@@ -316,11 +321,17 @@ impl Leader {
             let of_table = table.tablets().iter().filter(|tablet| wanted.contains(&tablet.id));
             schemas.extend(of_table.map(|tablet| (tablet.id, table.schema.clone())));
         }
+        let members = self.local.members.view();
+        let streams_of = |log: &ServerId| {
+            let record = members.logs.get(log).filter(|record| record.streams > 0)?;
+            Some((*log, record.streams))
+        };
         let assignments = tablets.into_iter().filter_map(|(tablet, owner, logs)| {
             Some(stele_client::Assignment {
                 tablet,
                 epoch: owner.epoch,
                 schema: schemas.get(&tablet)?.clone(),
+                streams: logs.iter().filter_map(streams_of).collect(),
                 logs,
             })
         });

@@ -52,6 +52,7 @@ impl Observed {
             let view = ServerView {
                 session,
                 log: if log.sealed { LogState::Sealed } else { LogState::Open },
+                log_streams: log.streams,
                 draining: members.draining.contains(server),
                 report: reports
                     .get(server)

@@ -4,18 +4,16 @@
 //! Segments that stand alone count in any case. On object stores and HDFS all do: there a full segment is synced before
 //! the next one begins.
 
-use super::{OPENED_CONCURRENTLY, open_all, unless_deleted};
+use super::{OPENED_CONCURRENTLY, open_wanted, unless_deleted};
 use crate::error::LogError;
-use crate::format::{self, GROUP_HEADER_BYTES, GroupHeader, SEGMENT_HEADER_BYTES};
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, SEGMENT_HEADER_BYTES};
 use futures::{StreamExt, TryStreamExt};
 use stele_storage::{ReadFile, Storage};
 
 /// The bytes of the log if no segment depends on the one before it; `None` if one may. Reads the headers of segments and of
 /// their first groups.
 pub async fn independent_bytes(storage: &dyn Storage) -> Result<Option<u64>, LogError> {
-    let mut files = storage.list("log/").await?;
-    files.retain(|file| format::parse_segment_path(&file.path).is_some());
-    let segments = open_all(storage, files).await?;
+    let segments = open_wanted(storage, &|_, _| true).await?;
     debug_assert!(
         segments.iter().all(|(_, number, ..)| *number > 0),
         "segments are numbered from 1"

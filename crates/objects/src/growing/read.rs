@@ -27,6 +27,20 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
     })
 }
 
+/// A file as a listing shows it; `None` if the listing is not of one moment.
+pub(crate) fn of_listing(shared: &Arc<Shared>, path: &str, parts: &Parts) -> Option<GrowingRead> {
+    if parts.hole().is_some() || parts.is_only_begun() {
+        return None;
+    }
+    let extents = Extents::new(parts.extents());
+    Some(GrowingRead {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        len: extents.len(),
+        extents: Mutex::new(Arc::new(extents)),
+    })
+}
+
 /// The objects of a file without a hole.
 async fn list(shared: &Shared, path: &str) -> Result<Extents> {
     let mut missing = 0;

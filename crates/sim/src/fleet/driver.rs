@@ -4,7 +4,7 @@
 //! tablets are assigned to others the network may have faults and other servers may fail, too.
 
 use super::member::{Member, root_of};
-use super::{Fleet, FleetBug, LETTERS, Place, ROOT, ranges};
+use super::{Fleet, FleetBug, LETTERS, Place, ROOT, STREAMS, ranges};
 use crate::backend::network_faults;
 use crate::bucket::Network;
 use async_trait::async_trait;
@@ -318,6 +318,7 @@ impl Driver {
                     epoch,
                     schema: self.fleet.schema.clone(),
                     logs: logs.iter().copied().collect(),
+                    streams: logs.iter().map(|log| (*log, STREAMS)).collect(),
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! One life of a server of the fleet.
 
-use super::{Fleet, ROOT};
+use super::{Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
-use stele_tabletserver::{SealedLogs, SharedRoots, TabletServer};
+use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
 use stele_types::ServerId;
 
 /// Longest virtual time of a call.
@@ -104,7 +104,11 @@ async fn open(
         }),
     };
     let cache = Arc::new(Cache::with_shards(CACHE_BYTES, 1));
-    let joined = TabletServer::join(env, roots, id, cache, options_at(PACE), &Metrics::new()).await;
+    let options = ServerOptions {
+        log_streams: STREAMS,
+        ..options_at(PACE)
+    };
+    let joined = TabletServer::join(env, roots, id, cache, options, &Metrics::new()).await;
     joined.map_err(|e| e.to_string())
 }
 

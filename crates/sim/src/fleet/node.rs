@@ -1,7 +1,7 @@
 //! One server of a cluster: a process that joins by itself.
 
 use super::coordinator::{Coordinator, Link};
-use super::{BACKUPS, Fleet, ROOT};
+use super::{BACKUPS, Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
-use stele_tabletserver::SealedLogs;
+use stele_tabletserver::{SealedLogs, ServerOptions};
 use stele_types::{ErrorKind, ServerId, TableSchema};
 
 /// Longest virtual time of a start, and of a call.
@@ -113,6 +113,13 @@ impl Node {
     }
 }
 
+fn options() -> ServerOptions {
+    ServerOptions {
+        log_streams: STREAMS,
+        ..options_at(PACE)
+    }
+}
+
 async fn join(
     client: Arc<dyn Client>,
     (process, env): (Process, Env),
@@ -152,7 +159,7 @@ async fn join(
         forwarded: None,
         destinations: destinations(client, env.clone()),
     };
-    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options_at(PACE));
+    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options());
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
     let joined = joined.map_err(|error| text(&error))?;
     let (peers, accepting) = (joined.peers, env.clone());

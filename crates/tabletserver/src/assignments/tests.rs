@@ -18,6 +18,9 @@ use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 use stele_types::{Durability, TableSchema};
 
+/// Streams of their logs.
+const STREAMS: u32 = 2;
+
 /// The logs of all servers.
 #[derive(Default)]
 struct Logs(Mutex<BTreeMap<ServerId, Arc<dyn Storage>>>);
@@ -119,6 +122,7 @@ fn assignment(tablet: TabletId, epoch: u32, logs: &[u32]) -> Assignment {
         epoch: Epoch(epoch),
         schema: Arc::new(schema(None)),
         logs: logs.iter().copied().map(ServerId).collect(),
+        streams: logs.iter().map(|log| (ServerId(*log), STREAMS)).collect(),
     }
 }
 
@@ -212,6 +216,47 @@ async fn the_tablets_of_a_dead_server_are_divided_over_the_others() {
     open(&three, TABLETS[0], 5, &[2]).await.unwrap();
     assert_eq!(read(&three, TABLETS[0], "a").unwrap(), "flushed");
     assert_eq!(read(&three, TABLETS[0], "b").unwrap(), "logged");
+}
+
+/// The segments of another stream are not even opened: here they are damaged.
+#[tokio::test]
+async fn only_the_streams_of_the_tablets_that_are_taken_up_are_read() {
+    let shared = Shared::new();
+    let dead = shared.first(1).await;
+    for tablet in TABLETS {
+        write(&dead, tablet, "m", "logged").await;
+    }
+    drop(dead);
+    let streams = TABLETS.map(|tablet| stele_types::stream_of(tablet, STREAMS));
+    assert_ne!(streams[0], streams[1], "the tablets have streams of their own");
+    let log = shared.log(1).await;
+    for segment in log.list(&format!("log/{:04x}/", streams[1])).await.unwrap() {
+        log.delete(&segment.path).await.unwrap();
+        log.put_if_absent(&segment.path, Bytes::from_static(&[1; 200])).await.unwrap();
+    }
+    let next = shared.join(2).await;
+    open(&next, TABLETS[0], 3, &[1]).await.unwrap();
+    assert_eq!(read(&next, TABLETS[0], "m").unwrap(), "logged");
+}
+
+/// Another version of the program may have chosen streams by another rule.
+#[tokio::test]
+async fn a_log_with_a_record_in_another_stream_is_read_whole() {
+    let shared = Shared::new();
+    let dead = shared.first(1).await;
+    for tablet in TABLETS {
+        write(&dead, tablet, "m", "logged").await;
+    }
+    drop(dead);
+    let next = shared.join(2).await;
+    for (tablet, count) in TABLETS.into_iter().zip([5, 7]) {
+        let wrong = Assignment {
+            streams: BTreeMap::from([(ServerId(1), count)]),
+            ..assignment(tablet, 3, &[1])
+        };
+        assert_eq!(next.open_tablets(vec![wrong]).await, [Ok(())]);
+        assert_eq!(read(&next, tablet, "m").unwrap(), "logged", "of {count} streams");
+    }
 }
 
 /// The second one may die before its flush: its own log has later records, and those before are in the first log.

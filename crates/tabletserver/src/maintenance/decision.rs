@@ -48,6 +48,11 @@ impl FlushPressure {
         self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
     }
 
+    /// Whether a flush can wait for a few seconds: the memory that is left is enough for as long. Half of it is free normally.
+    pub(super) fn can_wait(&self) -> bool {
+        !self.is_disk_full && self.memory_bytes < self.memory_bytes_max / 8 * 7
+    }
+
     /// Whether a memtable of this many bytes is to be flushed regardless of the log.
     fn asks_for(&self, active_bytes: u64) -> bool {
         let worth = self.tablet_bytes.saturating_add(1);
@@ -236,5 +241,21 @@ mod tests {
         assert_eq!(on_full_disk(&[(4, 0, true), (4, 0, false)], 400, false), None);
         assert_eq!(on_full_disk(&[(4, 0, true), (5, 0, false)], 400, true), Some(1));
         assert_eq!(on_full_disk(&[(0, 0, true)], 0, true), None);
+    }
+
+    #[test]
+    fn flushes_wait_for_a_replay_unless_memory_or_disk_is_short() {
+        let pressure = |memory_bytes, is_disk_full| FlushPressure {
+            memory_bytes,
+            memory_bytes_max: 800,
+            tablet_bytes: 100,
+            log_bytes: 5_000,
+            log_bytes_max: 2_000,
+            is_disk_full,
+            has_reserve: true,
+        };
+        assert!(pressure(699, false).can_wait(), "a long log can wait");
+        assert!(!pressure(700, false).can_wait());
+        assert!(!pressure(0, true).can_wait());
     }
 }

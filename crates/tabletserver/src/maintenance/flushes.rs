@@ -194,6 +194,9 @@ impl Flusher {
         let sight = self.see(board, now);
         self.pinned
             .ask_readers(&sight.served, sight.view.pressure.is_memory_short());
+        if self.flushes.are_held() && sight.view.pressure.can_wait() {
+            return None;
+        }
         let Some(tablet) = sight.view.pick() else {
             if now >= board.round_at {
                 board.round_at = now + ROUND;

@@ -1,11 +1,14 @@
 //! Logs that are replayed, and the tablets whose records in them are wanted.
+//!
+//! Where the number of streams is known, only those are read in which the tablets have records ([`stele_types::stream_of`]).
+//! A log that has a record in another stream than that was not written by that rule, and is read whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stele_commitlog::{LogError, ReplayReport, replay_through};
+use stele_commitlog::{LogError, Record, ReplayReport, replay_streams, replay_through};
 use stele_storage::Storage;
 use stele_tablet::{Batch, Tablet};
-use stele_types::{SeqNo, TabletId};
+use stele_types::{SeqNo, TabletId, stream_of};
 
 /// A log, and the tablets whose records in it are wanted. Of other tablets it may have records, too: of tablets that were
 /// dropped or split, which are in their successors' files, or that another server has.
@@ -14,8 +17,23 @@ pub(crate) struct Source<'a> {
     pub(crate) storage: &'a dyn Storage,
     /// The last segment that is read.
     pub(crate) last_segment: u64,
+    /// How many streams the log has; `None` if a tablet may have records in any.
+    pub(crate) streams: Option<u32>,
     /// Whose records.
     pub(crate) tablets: BTreeMap<TabletId, Arc<Tablet>>,
+}
+
+/// Why the replay of a part of a log has ended.
+enum Ended {
+    Failed(LogError),
+    /// A record is in another stream than that of its tablet.
+    Misplaced(TabletId),
+}
+
+impl From<LogError> for Ended {
+    fn from(error: LogError) -> Ended {
+        Ended::Failed(error)
+    }
 }
 
 impl<'a> Source<'a> {
@@ -24,33 +42,87 @@ impl<'a> Source<'a> {
         Source {
             storage,
             last_segment: u64::MAX,
+            streams: None,
             tablets,
         }
     }
 
-    /// Shows the records of the wanted tablets that `wants` accepts: each batch with its first and last sequence number.
+    /// The streams of the tablets in a log of `streams`.
+    pub(crate) fn streams_of(
+        storage: &'a dyn Storage,
+        streams: u32,
+        tablets: BTreeMap<TabletId, Arc<Tablet>>,
+    ) -> Self {
+        assert!(streams > 0, "a log has a stream");
+        Source {
+            streams: Some(streams),
+            ..Source::whole(storage, tablets)
+        }
+    }
+
+    /// Shows the records of the wanted tablets that `wants` accepts: each batch with its first and last sequence number. Some may
+    /// be shown twice.
     pub(super) async fn replay(
         &self,
         wants: impl Fn(&TabletId) -> bool,
         mut visit: impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
     ) -> Result<ReplayReport, LogError> {
-        replay_through(self.storage, self.last_segment, |record| {
-            let Some(tablet) = self.tablets.get(&record.tablet).filter(|tablet| wants(&tablet.id())) else {
-                return Ok(());
-            };
-            let (payload, first, last) = (record.payload.bytes(), record.first, record.last);
-            let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| LogError::Corruption {
-                path: Arc::from("log"),
-                offset: 0,
-                detail: format!(
-                    "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
-                    record.tablet
+        if let Some(count) = self.streams {
+            match self.replay_part(count, &wants, &mut visit).await {
+                Ok(report) => return Ok(report),
+                Err(Ended::Failed(error)) => return Err(error),
+                Err(Ended::Misplaced(tablet)) => tracing::error!(
+                    %tablet,
+                    streams = count,
+                    "a log has a record in another stream than that of its tablet; it is read whole"
                 ),
-            })?;
-            visit(tablet, &batch, record.first, record.last);
-            Ok(())
+            }
+        }
+        replay_through(self.storage, self.last_segment, |record| {
+            self.show(&record, &wants, &mut visit)
         })
         .await
+    }
+
+    /// Replays the streams of the wanted tablets.
+    async fn replay_part(
+        &self,
+        count: u32,
+        wants: &impl Fn(&TabletId) -> bool,
+        visit: &mut impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
+    ) -> Result<ReplayReport, Ended> {
+        let wanted = self.tablets.keys().filter(|tablet| wants(tablet));
+        let streams: BTreeSet<u32> = wanted.map(|tablet| stream_of(*tablet, count)).collect();
+        let is_wanted = |stream: u32| streams.contains(&stream);
+        replay_streams(self.storage, is_wanted, |stream, record| {
+            if stream_of(record.tablet, count) != stream {
+                return Err(Ended::Misplaced(record.tablet));
+            }
+            self.show(&record, wants, visit).map_err(Ended::Failed)
+        })
+        .await
+    }
+
+    fn show(
+        &self,
+        record: &Record,
+        wants: &impl Fn(&TabletId) -> bool,
+        visit: &mut impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
+    ) -> Result<(), LogError> {
+        let Some(tablet) = self.tablets.get(&record.tablet).filter(|tablet| wants(&tablet.id())) else {
+            return Ok(());
+        };
+        let (payload, first, last) = (record.payload.bytes(), record.first, record.last);
+        let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| LogError::Corruption {
+            path: Arc::from("log"),
+            offset: 0,
+            detail: format!(
+                "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
+                record.tablet
+            ),
+        })?;
+        visit(tablet, &batch, first, last);
+        Ok(())
     }
 }
 

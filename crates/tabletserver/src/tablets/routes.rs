@@ -4,8 +4,7 @@ use super::served::Served;
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_catalog::block_of;
-use stele_types::TabletId;
+use stele_types::{TabletId, stream_of};
 
 /// Maps from ids to tablets: with ten thousand tablets, a change of one copies 160 entries.
 const ROUTE_SHARDS: usize = 64;
@@ -42,12 +41,10 @@ impl Routes {
     }
 }
 
-/// The place of a tablet among `places`. A table and each split take a block of identifiers of their own. So by its
-/// identifier alone the tablet of a table that was not divided when it was made would be in the second place, and
-/// every half in the first two.
-pub(crate) fn place_of(tablet: TabletId, places: usize) -> usize {
+/// The place of a tablet among `places`, as evenly as streams of a log are chosen.
+fn place_of(tablet: TabletId, places: usize) -> usize {
     assert!(places > 0, "a tablet is in one of some places");
-    (block_of(tablet.0).wrapping_add(tablet.0) % places as u64) as usize
+    stream_of(tablet, places as u32) as usize
 }
 
 #[cfg(test)]

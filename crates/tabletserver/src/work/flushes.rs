@@ -3,7 +3,8 @@
 use crate::options::MemtableLimits;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stele_tablet::MemoryAccount;
 use stele_types::TabletId;
 use tokio::sync::Notify;
@@ -18,6 +19,20 @@ pub(crate) struct FlushDemand {
     checked_bytes: AtomicU64,
     /// Tablets whose memtables are worth a file.
     ripe: Mutex<BTreeSet<TabletId>>,
+    /// Holders of flushes that can wait.
+    holds: AtomicUsize,
+}
+
+/// Keeps flushes that can wait from beginning: rows of a failed server wait for a replay, which needs the processors, the network and
+/// the storage.
+pub(crate) struct HeldFlushes(Arc<FlushDemand>);
+
+impl Drop for HeldFlushes {
+    fn drop(&mut self) {
+        let holds = self.0.holds.fetch_sub(1, Ordering::Relaxed);
+        assert!(holds > 0, "each hold ends once");
+        self.0.wake();
+    }
 }
 
 impl FlushDemand {
@@ -29,7 +44,19 @@ impl FlushDemand {
             work: Notify::new(),
             checked_bytes: AtomicU64::new(0),
             ripe: Mutex::default(),
+            holds: AtomicUsize::new(0),
         }
+    }
+
+    /// Lets no flush begin that can wait, as long as the result lives.
+    pub(crate) fn hold(self: &Arc<Self>) -> HeldFlushes {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        HeldFlushes(self.clone())
+    }
+
+    /// Whether flushes that can wait do so.
+    pub(crate) fn are_held(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) > 0
     }
 
     /// Whether there may be something to flush that the flush loop has not seen, when a tablet has this many `active_bytes`.
@@ -88,5 +115,21 @@ impl FlushDemand {
     /// Forgets the tablets of `seen` for which nothing is to be done. Those that became ripe after `seen` was taken stay.
     pub(crate) fn forget(&self, seen: &BTreeSet<TabletId>, is_done: impl Fn(&TabletId) -> bool) {
         self.ripe.lock().retain(|id| !seen.contains(id) || !is_done(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_are_held_until_the_last_hold_ends() {
+        let demand = Arc::new(FlushDemand::new(MemoryAccount::default(), MemtableLimits::new(1 << 20, 1 << 10)));
+        let holds = [demand.hold(), demand.hold()];
+        for hold in holds {
+            assert!(demand.are_held());
+            drop(hold);
+        }
+        assert!(!demand.are_held());
     }
 }

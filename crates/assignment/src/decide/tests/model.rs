@@ -76,6 +76,7 @@ impl Model {
         let record = ServerView {
             session: Session::Alive,
             log: LogState::Open,
+            log_streams: 0,
             draining: false,
             report: BTreeMap::new(),
         };
