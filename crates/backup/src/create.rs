@@ -285,7 +285,11 @@ async fn take_snapshots(
     }
     let view = root.catalog().view();
     let wanted: BTreeSet<TableName> = match tables {
-        [] => view.tables.keys().cloned().collect(),
+        // A table that a restore has not completed is no table yet.
+        [] => {
+            let complete = view.tables.iter().filter(|(_, entry)| !entry.schema.is_unfinished());
+            complete.map(|(name, _)| name.clone()).collect()
+        }
         tables => tables.iter().cloned().collect(),
     };
     for table in wanted {

@@ -3,9 +3,10 @@
 //! 1. Of each table, the files get numbers of this data root and are copied, and its tablets are listed as a snapshot. The record
 //!    of the snapshot in the catalog holds the files from then on.
 //! 2. When all tables are there as snapshots, each is made a table: one change of the catalog.
-//! 3. The snapshots are deleted.
+//! 3. The snapshots are deleted, and then the marks of the tables.
 //!
-//! Interrupted, it goes on with the tables that are not there as snapshots yet. Files of a table that is not complete are
+//! Interrupted, it goes on with the tables that are not there as snapshots yet. A table that it has made has a mark that names the
+//! restore; a table without it is another one, and is never touched. Files of a table that is not complete are
 //! deleted: after an error immediately, after a crash by the next start, in a cluster by the sweep.
 //!
 //! Sequence numbers of cells stay as they are. So that later writes are newer, the tablets get an epoch above all epochs of the
@@ -22,7 +23,7 @@ use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, SnapshotEntry};
-use stele_client::{SnapshotName, TableAdmin, TableUpdate};
+use stele_client::{SnapshotName, TableAdmin};
 use stele_tablet::manifest::FileRef;
 use stele_tablet::{ImportJob, Manifest, StoredFile};
 use stele_types::{FileId, SnapshotId, TableName, TableSchema};
@@ -90,20 +91,11 @@ async fn restore_tables(
     work: &Arc<Work>,
 ) -> Result<Vec<TableName>> {
     let attempt = record.attempt();
-    let mut todo = Vec::new();
-    let mut snapshots = Vec::new();
-    for table in wanted {
-        snapshots.push(table.snapshot.clone());
-        match is_restored(root, &table, to.is_some())? {
-            Made::No => todo.push(table),
-            Made::Partly => {
-                // Disabled, so nobody has seen it.
-                root.master().delete_table(&table.target).await?;
-                todo.push(table);
-            }
-            Made::Yes => {}
-        }
-    }
+    let made: Vec<(TableName, SnapshotName)> = wanted
+        .iter()
+        .map(|table| (table.target.clone(), table.snapshot.clone()))
+        .collect();
+    let todo = unmade(root, wanted).await?;
     let listed = lists(destination, record).await?;
     let mut importing = Importing {
         root,
@@ -133,7 +125,7 @@ async fn restore_tables(
         None => {
             for table in &todo {
                 root.master()
-                    .clone_snapshot(&table.snapshot, &table.target, None)
+                    .clone_restored(&table.snapshot, &table.target, false)
                     .await?;
             }
         }
@@ -141,8 +133,12 @@ async fn restore_tables(
     }
     root.tell_all().await;
     // Those of tables that an earlier attempt has made, too.
-    for snapshot in &snapshots {
-        root.master().delete_snapshot(snapshot).await?;
+    for (_, snapshot) in &made {
+        delete_if_there(root, snapshot).await?;
+    }
+    // Last: while a snapshot is there, the same order finds the tables by their marks.
+    for (target, snapshot) in &made {
+        root.master().release_restored(target, &snapshot.name).await?;
     }
     Ok(todo.into_iter().map(|table| table.target).collect())
 }
@@ -156,18 +152,18 @@ async fn follow(
     work: &Arc<Work>,
 ) -> Result<()> {
     for table in todo {
-        root.master().clone_disabled(&table.snapshot, &table.target).await?;
+        root.master()
+            .clone_restored(&table.snapshot, &table.target, true)
+            .await?;
     }
     let targets = todo.iter().map(|table| (table.index, table.target.clone())).collect();
     plan.replay(root, destination, moment, &targets, work).await?;
     work.begin("enabling tables")?;
     for table in todo {
         root.master().flush(&table.target, None).await?;
-        let enabled = TableUpdate {
-            enabled: Some(true),
-            ..TableUpdate::default()
-        };
-        root.master().update_table(&table.target, enabled).await?;
+        root.master()
+            .complete_restored(&table.target, &table.snapshot.name)
+            .await?;
     }
     Ok(())
 }
@@ -207,6 +203,26 @@ fn wanted(record: &Record, only: Option<&TableName>, target: Option<&TableName>)
     }
 }
 
+/// The tables that are still to be made. Nothing is changed if another table has the name of one.
+async fn unmade(root: &DataRoot, wanted: Vec<Wanted>) -> Result<Vec<Wanted>> {
+    let made: Vec<Made> = wanted
+        .iter()
+        .map(|table| is_restored(root, table))
+        .collect::<Result<_>>()?;
+    let mut todo = Vec::new();
+    for (table, made) in wanted.into_iter().zip(made) {
+        if let Made::Partly = made {
+            root.master()
+                .delete_unfinished(&table.target, &table.snapshot.name)
+                .await?;
+        }
+        if !matches!(made, Made::Yes) {
+            todo.push(table);
+        }
+    }
+    Ok(todo)
+}
+
 /// How far an interrupted restore has come with a table.
 enum Made {
     No,
@@ -216,20 +232,27 @@ enum Made {
 }
 
 /// Whether an interrupted restore has made the table. Fails if another table has the name.
-fn is_restored(root: &DataRoot, wanted: &Wanted, to_moment: bool) -> Result<Made> {
+fn is_restored(root: &DataRoot, wanted: &Wanted) -> Result<Made> {
     let Ok(there) = root.catalog().table(&wanted.target) else {
         return Ok(Made::No);
     };
-    // Numbers ascend, so a table with a higher one was made after the snapshot.
-    let imported = root
-        .catalog()
-        .snapshot(&wanted.snapshot.namespace, &wanted.snapshot.name);
-    match imported {
-        Ok(imported) if there.schema.id.0 > imported.id.0 => match to_moment && !there.schema.enabled {
+    match &there.schema.restoring {
+        Some(restore) if *restore != wanted.snapshot.name && there.schema.is_unfinished() => {
+            Err(BackupError::OtherRestore(wanted.target.to_string()))
+        }
+        Some(restore) if *restore == wanted.snapshot.name => match there.schema.is_unfinished() {
             true => Ok(Made::Partly),
             false => Ok(Made::Yes),
         },
         _ => Err(CatalogError::TableExists(wanted.target.clone()).into()),
+    }
+}
+
+/// Deletes a snapshot that an earlier attempt may have deleted.
+async fn delete_if_there(root: &DataRoot, snapshot: &SnapshotName) -> Result<()> {
+    match root.catalog().snapshot(&snapshot.namespace, &snapshot.name) {
+        Ok(_) => Ok(root.master().delete_snapshot(snapshot).await?),
+        Err(_) => Ok(()),
     }
 }
 

@@ -15,6 +15,7 @@ use stele_storage::memory::MemoryStorage;
 use stele_types::{AggregateKind, ErrorKind, FamilyId, Mutation, RowRange, Timestamp, ValueType};
 
 mod gaps;
+mod names;
 mod order;
 mod schemas;
 

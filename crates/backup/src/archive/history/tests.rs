@@ -18,6 +18,7 @@ fn schema(version: u64) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: Default::default(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
