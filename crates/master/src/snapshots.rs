@@ -140,7 +140,7 @@ impl Master {
         self.replacements.decide_for(&new.table).await?;
         let table = self.entry(&new.table)?;
         check_finished(&table.schema)?;
-        let created_micros = self.env.wall_micros();
+        let created_micros = self.moment();
         let id = self.new_snapshot_id().await?;
         let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
         let count = tablets.len() as u64;
@@ -150,7 +150,7 @@ impl Master {
             name: (new.name.namespace, new.name.name),
             schema: table.schema.clone(),
             created_micros,
-            completed_micros: self.env.wall_micros(),
+            completed_micros: self.moment(),
             expires_micros: new.expires_micros,
             front_end_data: new.front_end_data.into(),
             parts: files.parts,

@@ -210,6 +210,8 @@ impl Archiver {
             }
         }
         let part = pending.part.clone();
+        // A later process begins with this time, so that its writes and backups are after the part.
+        self.catalog.note_moment(part.to_micros).await?;
         // It may be there even if the answer is lost.
         (state.is_fresh, state.has_written) = (false, true);
         if let Some(other) = archive.put_part(&part).await? {
@@ -256,11 +258,21 @@ impl Archiver {
             }
         }
         if let Some(last) = &last {
-            self.log.clock().raise(last.to_micros);
+            self.catch_up(state, last);
         }
         state.last = last;
         state.archive = Some(archive.clone());
         Ok(archive)
+    }
+
+    /// Moves the clock to the end of the archive. If it was behind, writes and backups of this process have times of the range before, so
+    /// that range cannot go on.
+    fn catch_up(&self, state: &mut State, last: &Part) {
+        let behind = last.to_micros.saturating_sub(self.log.clock().now());
+        self.log.clock().raise(last.to_micros);
+        if behind > 0 && state.gap.is_none() {
+            state.gap = Some(format!("the clock of the server was {behind} microseconds behind the archive"));
+        }
     }
 
     /// Whether a segment is shorter than its part in the archive.
