@@ -129,7 +129,7 @@ async fn restore_tables(
                     .await?;
             }
         }
-        Some((plan, moment)) => follow(root, destination, (plan, moment), &todo, work).await?,
+        Some((plan, moment)) => follow(root, (plan, moment), &todo, work).await?,
     }
     root.tell_all().await;
     // Those of tables that an earlier attempt has made, too.
@@ -146,7 +146,6 @@ async fn restore_tables(
 /// Makes disabled tables, writes the log into them, and enables them.
 async fn follow(
     root: &DataRoot,
-    destination: &Destination,
     (plan, moment): (&Plan, &Moment<'_>),
     todo: &[Wanted],
     work: &Arc<Work>,
@@ -157,7 +156,7 @@ async fn follow(
             .await?;
     }
     let targets = todo.iter().map(|table| (table.index, table.target.clone())).collect();
-    plan.replay(root, destination, moment, &targets, work).await?;
+    plan.replay(root, moment, &targets, work).await?;
     work.begin("enabling tables")?;
     for table in todo {
         root.master().flush(&table.target, None).await?;

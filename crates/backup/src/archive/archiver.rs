@@ -7,9 +7,14 @@
 //! A *chain* is a number in the catalog that says which log is archived without a hole. It is changed before any segment is let go
 //! that is not archived, so a process that dies after that finds the gap.
 //!
+//! Modules: [`opening`]: where the archive ends. [`gap`]: log that is given up, and the range that begins behind it.
+//!
 //! Invariants:
 //! * A part has every write that was acknowledged before its end and is not in an earlier part of its range.
 //! * Parts of a tablet's records are in the order of these: segments are copied in the order of their numbers.
+
+mod gap;
+mod opening;
 
 use super::changes::{self, Changes};
 use super::format::{Part, StreamEnd, TableChange};
@@ -22,12 +27,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_catalog::{ArchivedChain, Catalog};
+use stele_catalog::Catalog;
 use stele_client::BackupDestination;
-use stele_commitlog::format::parse_segment_path;
 use stele_env::Env;
 use stele_tabletserver::ArchivedLog;
-use stele_types::Epoch;
 
 /// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -97,7 +100,7 @@ impl Archiver {
         let found = catalog.archived_log().await?;
         let chain = match found {
             Some(chain) => chain.number,
-            None => new_chain(&env, &catalog, log.epoch()).await?,
+            None => gap::new_chain(&env, &catalog, log.epoch()).await?,
         };
         let changes = Changes::new(log.clock().clone());
         let noting = changes.clone();
@@ -227,83 +230,6 @@ impl Archiver {
         Ok(goes_on)
     }
 
-    /// Opens the archive, and finds out where it ends.
-    async fn connect(&self, state: &mut State) -> Result<Archive> {
-        let storage = self.places.open(self.settings.place.clone(), true).await?;
-        let archive = Archive::open(storage, true).await?;
-        let last = match archive.numbers().await?.last() {
-            Some(number) => Some(archive.part(*number).await?),
-            None => None,
-        };
-        match &last {
-            None => state.gap = Some("the archive begins".to_owned()),
-            Some(last) if last.root != self.root => {
-                let message = "the archive is that of another data root: give another place";
-                return Err(BackupError::Invalid(message.to_owned()));
-            }
-            Some(last) if last.epoch > self.log.epoch().0 => return Err(BackupError::OtherArchiver(last.epoch)),
-            Some(last) if last.chain != state.chain => {
-                let gap = state.gap.take();
-                state.gap = gap.or_else(|| Some("a server ran without archiving its log here".to_owned()));
-            }
-            Some(last) if last.epoch == self.log.epoch().0 && !state.has_written => {
-                let gap = state.gap.take();
-                state.gap = gap.or_else(|| Some("the data root was put back to an earlier state".to_owned()));
-            }
-            Some(last) => {
-                state.done = last.ends.iter().map(|end| (end.stream, *end)).collect();
-                if state.gap.is_none() && self.has_less_than(&state.done) {
-                    state.gap = Some("the log of the server has less than the archive".to_owned());
-                }
-            }
-        }
-        if let Some(last) = &last {
-            self.catch_up(state, last);
-        }
-        state.last = last;
-        state.archive = Some(archive.clone());
-        Ok(archive)
-    }
-
-    /// Moves the clock to the end of the archive. If it was behind, writes and backups of this process have times of the range before, so
-    /// that range cannot go on.
-    fn catch_up(&self, state: &mut State, last: &Part) {
-        let behind = last.to_micros.saturating_sub(self.log.clock().now());
-        self.log.clock().raise(last.to_micros);
-        if behind > 0 && state.gap.is_none() {
-            state.gap = Some(format!("the clock of the server was {behind} microseconds behind the archive"));
-        }
-    }
-
-    /// Whether a segment is shorter than its part in the archive.
-    fn has_less_than(&self, done: &BTreeMap<u32, StreamEnd>) -> bool {
-        self.log.positions().iter().any(|position| {
-            let stream = parse_segment_path(&position.path).map_or(0, |(stream, _)| stream);
-            let end = done.get(&stream).filter(|end| end.segment == position.number);
-            end.is_some_and(|end| end.end > position.end)
-        })
-    }
-
-    /// The first part of a range: it has nothing of the log.
-    async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
-        self.let_go(state).await?;
-        self.changes.take();
-        state.noted.clear();
-        let view = self.catalog.view();
-        let now = self.log.clock().now();
-        state.restated = Some((now, changes::all(now, &view)));
-        let number = state.last.as_ref().map_or(1, |last| last.number + 1);
-        let part = Part {
-            range_first: number,
-            range_from: now,
-            from_micros: now,
-            to_micros: now,
-            gap,
-            ..self.part(state, number)
-        };
-        Ok(Round::new(part, Vec::new()))
-    }
-
     /// Everything since the last part; `None` if there is nothing, for a short while.
     fn begin_round(&self, state: &mut State) -> Result<Option<Round>> {
         let Some(last) = state.last.clone() else {
@@ -374,48 +300,6 @@ impl Archiver {
             .archived(Waiting::of(&self.log.positions(), &state.done).complete);
     }
 
-    fn give_up_round(&self, state: &mut State) {
-        if let Some(round) = state.pending.take() {
-            let pieces = u32::try_from(round.part.pieces.len()).unwrap_or(u32::MAX);
-            state.first_piece = state.first_piece.saturating_add(pieces);
-        }
-    }
-
-    /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
-    async fn let_go(&self, state: &mut State) -> Result<()> {
-        if !state.is_fresh {
-            state.chain = new_chain(&self.env, &self.catalog, self.log.epoch()).await?;
-            state.is_fresh = true;
-        }
-        let positions = self.log.positions();
-        state.done = Waiting::of(&positions, &state.done).ends;
-        self.log
-            .archived(positions.iter().filter(|at| at.is_closed).map(|at| at.number));
-        Ok(())
-    }
-
-    /// Gives up the log that waits if it is too much, or cannot be read.
-    async fn bound(&self, state: &mut State, error: &BackupError) {
-        let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
-        let is_damaged = is_damaged(error);
-        let is_taken = matches!(error, BackupError::OtherArchiver(_));
-        if state.gap.is_none() {
-            if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
-                return;
-            }
-            state.gap = Some(match (is_damaged, is_taken) {
-                (true, _) => format!("the log could not be read: {error}"),
-                (_, true) => error.to_string(),
-                _ => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
-            });
-            tracing::error!(waiting, %error, "the archive of the log will have a gap: writes from here on cannot be restored to a moment, until the archive is back and a backup is taken");
-        }
-        self.give_up_round(state);
-        if let Err(error) = self.let_go(state).await {
-            tracing::error!(%error, "the log stays although it will not be archived");
-        }
-    }
-
     fn measure(&self, state: &State) {
         let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
         self.metrics.lag_bytes.set(i64::try_from(waiting).unwrap_or(i64::MAX));
@@ -425,27 +309,4 @@ impl Archiver {
             .map_or(0, |last| self.log.clock().now() - last.to_micros);
         self.metrics.lag_seconds.set(since / 1_000_000);
     }
-}
-
-/// Whether the log itself is damaged or gone, so that no later attempt can read it.
-fn is_damaged(error: &BackupError) -> bool {
-    use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
-    match error {
-        BackupError::Damaged { .. } => true,
-        BackupError::Data(error) => matches!(
-            error,
-            NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
-        ),
-        _ => false,
-    }
-}
-
-async fn new_chain(env: &Env, catalog: &Catalog, epoch: Epoch) -> Result<[u8; 16]> {
-    let mut number = [0; 16];
-    let (first, second) = number.split_at_mut(8);
-    first.copy_from_slice(&env.random_u64().to_le_bytes());
-    second.copy_from_slice(&env.random_u64().to_le_bytes());
-    let chain = ArchivedChain { number, epoch: epoch.0 };
-    catalog.set_archived_log(Some(chain)).await?;
-    Ok(number)
 }
