@@ -12,6 +12,7 @@
 //! Sequence numbers of cells stay as they are. So that later writes are newer, the tablets get an epoch above all epochs of the
 //! backup, and so will the next start of the server.
 
+use crate::archive::changes_of::ChangesMemory;
 use crate::copy;
 use crate::destination::{Destination, damaged};
 use crate::error::{BackupError, Result};
@@ -70,7 +71,8 @@ pub async fn restore_to(
     moment: &Moment<'_>,
     work: &Arc<Work>,
 ) -> Result<Vec<TableName>> {
-    let plan = restore_at::plan(destination, moment, name, table, work).await?;
+    let memory = ChangesMemory::new(root.env().clone(), root.server().pool());
+    let plan = restore_at::plan(destination, (moment, &memory), (name, table), work).await?;
     let mut wanted = wanted(&plan.record, table, target)?;
     wanted.retain(|table| plan.has(table.index));
     for table in &mut wanted {

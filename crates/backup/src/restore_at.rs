@@ -17,6 +17,8 @@ mod backed_up;
 mod refusals;
 mod writing;
 
+use crate::archive::changes_of::{ChangesMemory, ChangesOf};
+use crate::archive::format::{Part, part_path};
 use crate::archive::history::History;
 use crate::archive::orphans::Orphans;
 use crate::archive::store::damaged as damaged_archive;
@@ -82,9 +84,8 @@ fn is_covered(entry: &Entry, range: &Range) -> bool {
 /// Finds the backup and the part of the archive for a moment, and follows the tables until then.
 pub(crate) async fn plan(
     destination: &Destination,
-    moment: &Moment<'_>,
-    name: Option<&str>,
-    table: Option<&TableName>,
+    (moment, memory): (&Moment<'_>, &ChangesMemory),
+    (name, table): (Option<&str>, Option<&TableName>),
     work: &Arc<Work>,
 ) -> Result<Plan> {
     work.begin("reading the archive")?;
@@ -126,14 +127,8 @@ pub(crate) async fn plan(
         let part = moment.archive.part(number).await?;
         if number > first {
             orphans.apply(&part);
-        } else {
-            orphans.know_of(&part);
         }
-        for followed in tables.values_mut() {
-            let applied = followed.history.apply(&part);
-            let path = crate::archive::format::part_path(number);
-            applied.map_err(|why| damaged_archive(&path, &format!("a table: {why}")))?;
-        }
+        follow(&mut tables, &mut orphans, (moment.archive, memory), &part).await?;
         // Barriers and changes of the moment are in parts up to the one that ends after it.
         if part.to_micros > moment.at {
             break;
@@ -152,7 +147,8 @@ pub(crate) async fn plan(
         return Err(unknown(&history.schema().name, end, completed));
     }
     let within = (entry.begun_micros, moment.at);
-    if let Some(orphan) = orphans.find(moment.archive, (&range, first), within, work).await? {
+    let archive = (moment.archive, memory);
+    if let Some(orphan) = orphans.find(archive, (&range, first), within, work).await? {
         return Err(ownerless(orphan, entry.completed_micros));
     }
     Ok(Plan {
@@ -161,6 +157,30 @@ pub(crate) async fn plan(
         first,
         tables: known,
     })
+}
+
+/// Follows tables through a part.
+async fn follow(
+    tables: &mut BTreeMap<u32, Followed>,
+    orphans: &mut Orphans,
+    (archive, memory): (&Archive, &ChangesMemory),
+    part: &Part,
+) -> Result<()> {
+    let bad = |why: String| damaged_archive(&part_path(part.number), &format!("a table: {why}"));
+    for followed in tables.values_mut() {
+        followed.history.begin_part(part);
+    }
+    let mut left = ChangesOf::new(archive, memory, part);
+    while let Some(some) = left.next().await? {
+        orphans.know_of(&some.changes);
+        for followed in tables.values_mut() {
+            followed.history.apply(part, &some.changes).map_err(bad)?;
+        }
+    }
+    for followed in tables.values_mut() {
+        followed.history.end_part(part).map_err(bad)?;
+    }
+    Ok(())
 }
 
 impl Plan {

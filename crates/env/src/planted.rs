@@ -38,6 +38,8 @@ pub enum PlantedBug {
     SealNothing,
     /// The leader of a cluster deletes files that no tablet needs although a snapshot names them.
     SweepSnapshots,
+    /// The archiver of a log lets segments go before it has written the part that has them.
+    ArchiveEarly,
 }
 
 impl PlantedBug {
@@ -65,6 +67,9 @@ impl PlantedBug {
         ("seal-nothing", PlantedBug::SealNothing),
         ("sweep-snapshots", PlantedBug::SweepSnapshots),
     ];
+
+    /// Those that only a server has that archives its log.
+    pub const OF_ARCHIVES: [(&'static str, PlantedBug); 1] = [("archive-early", PlantedBug::ArchiveEarly)];
 
     /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {

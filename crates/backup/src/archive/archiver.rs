@@ -16,10 +16,10 @@
 mod gap;
 mod opening;
 
-use super::changes::{self, Changes};
+use super::changes::Changes;
 use super::format::{Part, StreamEnd, TableChange};
 use super::metrics::ArchiveMetrics;
-use super::round::{Round, Waiting};
+use super::round::{Round, Statement, Waiting};
 use super::store::Archive;
 use crate::error::{BackupError, Result};
 use crate::places::Places;
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::BackupDestination;
-use stele_env::Env;
+use stele_env::{Env, PlantedBug};
 use stele_tabletserver::ArchivedLog;
 
 /// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
@@ -76,8 +76,8 @@ struct State {
     /// The last part.
     last: Option<Part>,
     done: BTreeMap<u32, StreamEnd>,
-    /// Tables that the next part states, as of a moment.
-    restated: Option<(i64, Vec<TableChange>)>,
+    /// Tables that the next part states.
+    restated: Option<Statement>,
     /// Changes that no part has.
     noted: Vec<TableChange>,
     /// The next part begins a range.
@@ -102,7 +102,7 @@ impl Archiver {
             Some(chain) => chain.number,
             None => gap::new_chain(&env, &catalog, log.epoch()).await?,
         };
-        let changes = Changes::new(log.clock().clone());
+        let changes = Changes::new(log.clock().clone(), log.pool());
         let noting = changes.clone();
         let view = catalog.observe(Arc::new(move |before, after| noting.note(before, after)));
         let now = log.clock().now();
@@ -113,7 +113,7 @@ impl Archiver {
             has_written: false,
             last: None,
             done: BTreeMap::new(),
-            restated: Some((now, changes::all(now, &view))),
+            restated: Some((now, view)),
             noted: Vec::new(),
             gap: None,
             pending: None,
@@ -200,6 +200,8 @@ impl Archiver {
         let Some(pending) = &mut state.pending else {
             return Ok(false);
         };
+        let changes = self.env.timeout(SEGMENT_WAIT_MAX, pending.upload_changes(&archive));
+        changes.await.map_err(|_| BackupError::ArchiveTooSlow)??;
         loop {
             let segment = pending.upload_segment(&archive, &**self.log.root(), &self.metrics);
             // A round that never fails, but takes longer than its log needs to come, must end as well.
@@ -213,6 +215,10 @@ impl Archiver {
             }
         }
         let part = pending.part.clone();
+        if self.env.planted(PlantedBug::ArchiveEarly) {
+            let ends = part.ends.iter().map(|end| (end.stream, *end)).collect();
+            self.log.archived(Waiting::of(&self.log.positions(), &ends).complete);
+        }
         // A later process begins with this time, so that its writes and backups are after the part.
         self.catalog.note_moment(part.to_micros).await?;
         // It may be there even if the answer is lost.
@@ -260,20 +266,19 @@ impl Archiver {
             ends: waiting.ends.values().copied().collect(),
             ..self.part(state, last.number + 1)
         };
-        Ok(Some(Round::new(part, waiting.pieces)))
+        let mut round = Round::new(part, state.restated.clone(), waiting.pieces);
+        round.noted = std::mem::take(&mut state.noted);
+        Ok(Some(round))
     }
 
     fn part(&self, state: &State, number: u64) -> Part {
-        let (restated_micros, mut changes) = state.restated.clone().unwrap_or_default();
-        changes.extend(state.noted.iter().cloned());
         Part {
             number,
             root: self.root.clone(),
             chain: state.chain.to_vec(),
             epoch: self.log.epoch().0,
             ends: state.done.values().copied().collect(),
-            changes,
-            restated_micros,
+            restated_micros: state.restated.as_ref().map_or(0, |(micros, _)| *micros),
             first_piece: state.first_piece,
             ..Part::default()
         }
@@ -292,7 +297,7 @@ impl Archiver {
         }
         state.done = part.ends.iter().map(|end| (end.stream, *end)).collect();
         (state.gap, state.pending, state.restated) = (None, None, None);
-        state.noted.clear();
+        self.changes.archived();
         state.first_piece = 0;
         state.is_fresh = false;
         state.last = Some(part);

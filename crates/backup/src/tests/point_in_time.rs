@@ -16,6 +16,7 @@ use stele_types::{AggregateKind, ErrorKind, FamilyId, Mutation, RowRange, Timest
 
 mod clock;
 mod gaps;
+mod many_changes;
 mod names;
 mod order;
 mod schemas;

@@ -3,7 +3,6 @@
 //! Order: the chain ends in the catalog, then segments go, then the first part of the next range says why.
 
 use super::{Archiver, State};
-use crate::archive::changes;
 use crate::archive::format::Part;
 use crate::archive::round::{Round, Waiting};
 use crate::error::{BackupError, Result};
@@ -17,9 +16,10 @@ impl Archiver {
         self.let_go(state).await?;
         self.changes.take();
         state.noted.clear();
+        self.changes.archived();
         let view = self.catalog.view();
         let now = self.log.clock().now();
-        state.restated = Some((now, changes::all(now, &view)));
+        state.restated = Some((now, view));
         let number = state.last.as_ref().map_or(1, |last| last.number + 1);
         let part = Part {
             range_first: number,
@@ -29,13 +29,13 @@ impl Archiver {
             gap,
             ..self.part(state, number)
         };
-        Ok(Round::new(part, Vec::new()))
+        Ok(Round::new(part, state.restated.clone(), Vec::new()))
     }
 
     pub(super) fn give_up_round(&self, state: &mut State) {
         if let Some(round) = state.pending.take() {
-            let pieces = u32::try_from(round.part.pieces.len()).unwrap_or(u32::MAX);
-            state.first_piece = state.first_piece.saturating_add(pieces);
+            state.first_piece = state.first_piece.saturating_add(round.numbers());
+            state.noted = round.noted;
         }
     }
 
@@ -62,7 +62,7 @@ impl Archiver {
                 return;
             }
             state.gap = Some(match (is_damaged, is_taken) {
-                (true, _) => format!("the log could not be read: {error}"),
+                (true, _) => format!("the log could not be archived: {error}"),
                 (_, true) => error.to_string(),
                 _ => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
             });
@@ -75,11 +75,11 @@ impl Archiver {
     }
 }
 
-/// Whether the log itself is damaged or gone, so that no later attempt can read it.
+/// Whether the log itself is damaged or gone, so that no later attempt can read it, or does not fit into a part.
 fn is_damaged(error: &BackupError) -> bool {
     use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
     match error {
-        BackupError::Damaged { .. } => true,
+        BackupError::Damaged { .. } | BackupError::TooMuch(_) => true,
         BackupError::Data(error) => matches!(
             error,
             NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
