@@ -23,7 +23,9 @@ use super::round::{Round, Statement, Waiting};
 use super::store::Archive;
 use crate::error::{BackupError, Result};
 use crate::places::Places;
+use futures::future::{Either, select};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,8 +36,11 @@ use stele_tabletserver::ArchivedLog;
 
 /// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Longest copy of a segment. Slower is as good as gone: with the default size of segments, 50 KB a second.
-const SEGMENT_WAIT_MAX: Duration = Duration::from_secs(600);
+/// Longest wait for one step: to open the archive, to copy a segment, or to write a document. Slower is as good as gone: with the default
+/// size of segments, 50 KB a second.
+const STEP_WAIT_MAX: Duration = Duration::from_secs(600);
+/// The time between two looks at the log that waits: beyond the bound there is at most the log of this time.
+const WATCHED_EVERY: Duration = Duration::from_secs(1);
 /// Intervals without a write after which a part is written nevertheless, so that the moments meanwhile can be restored.
 const IDLE_INTERVALS: u32 = 6;
 
@@ -188,8 +193,12 @@ impl Archiver {
     async fn write_part(&self, state: &mut State) -> Result<bool> {
         let archive = match &state.archive {
             Some(archive) => archive.clone(),
-            None => self.connect(state).await?,
+            None => {
+                let done = state.done.clone();
+                self.within_bound(&done, self.connect(state)).await?
+            }
         };
+        let done = state.done.clone();
         let goes_on = state.pending.is_some() || state.gap.is_some();
         if state.pending.is_none() {
             state.pending = match state.gap.clone() {
@@ -200,19 +209,13 @@ impl Archiver {
         let Some(pending) = &mut state.pending else {
             return Ok(false);
         };
-        let changes = self.env.timeout(SEGMENT_WAIT_MAX, pending.upload_changes(&archive));
-        changes.await.map_err(|_| BackupError::ArchiveTooSlow)??;
+        self.within_bound(&done, pending.upload_changes(&archive)).await?;
         loop {
             let segment = pending.upload_segment(&archive, &**self.log.root(), &self.metrics);
-            // A round that never fails, but takes longer than its log needs to come, must end as well.
-            let uploaded = self.env.timeout(SEGMENT_WAIT_MAX, segment).await;
-            let is_more = uploaded.map_err(|_| BackupError::ArchiveTooSlow)??;
-            if !is_more {
+            if !self.within_bound(&done, segment).await? {
                 break;
             }
-            if Waiting::of(&self.log.positions(), &state.done).bytes > self.settings.waiting_bytes_max {
-                return Err(BackupError::ArchiveTooSlow);
-            }
+            self.check_bound(&done)?;
         }
         let part = pending.part.clone();
         if self.env.planted(PlantedBug::ArchiveEarly) {
@@ -223,7 +226,7 @@ impl Archiver {
         self.catalog.note_moment(part.to_micros).await?;
         // It may be there even if the answer is lost.
         (state.is_fresh, state.has_written) = (false, true);
-        if let Some(other) = archive.put_part(&part).await? {
+        if let Some(other) = self.within_bound(&done, archive.put_part(&part)).await? {
             // Its streams may be further than was known here.
             state.archive = None;
             self.give_up_round(state);
@@ -234,6 +237,36 @@ impl Archiver {
         }
         self.advance(state, part);
         Ok(goes_on)
+    }
+
+    /// Does something with the archive, but not for so long that too much log waits for it meanwhile. A round that never fails, but takes longer
+    /// than its log needs to come, must end as well.
+    async fn within_bound<T>(
+        &self,
+        done: &BTreeMap<u32, StreamEnd>,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let watch = async {
+            let mut waited = Duration::ZERO;
+            loop {
+                self.env.sleep(WATCHED_EVERY).await;
+                waited += WATCHED_EVERY;
+                if waited >= STEP_WAIT_MAX || self.check_bound(done).is_err() {
+                    return;
+                }
+            }
+        };
+        match select(pin!(work), pin!(watch)).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => Err(BackupError::ArchiveTooSlow),
+        }
+    }
+
+    fn check_bound(&self, done: &BTreeMap<u32, StreamEnd>) -> Result<()> {
+        match Waiting::of(&self.log.positions(), done).bytes > self.settings.waiting_bytes_max {
+            true => Err(BackupError::ArchiveTooSlow),
+            false => Ok(()),
+        }
     }
 
     /// Everything since the last part; `None` if there is nothing, for a short while.

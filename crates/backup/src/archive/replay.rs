@@ -326,21 +326,4 @@ fn stood_still(micros: i64) -> BackupError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Times;
-
-    #[test]
-    fn a_moment_between_times_that_descend_is_refused() {
-        let groups = [(1, 10), (1, 100), (2, 50), (2, 120), (3, 60), (3, 130)];
-        let refused = |at: i64| {
-            let mut times = Times::default();
-            groups.iter().any(|group| times.check(*group, at).is_err())
-        };
-        for at in [5, 10, 49, 120, 130, 500] {
-            assert!(!refused(at), "{at}");
-        }
-        for at in [50, 60, 99, 100, 119] {
-            assert!(refused(at), "{at}");
-        }
-    }
-}
+mod tests;

@@ -98,7 +98,7 @@ async fn a_clock_behind_the_archive_begins_a_range() {
             key: "root/clock".to_owned(),
         }],
     };
-    coord.await.unwrap().txn(forgotten).await.unwrap();
+    let _ = coord.await.unwrap().txn(forgotten).await.unwrap();
     let (life, node) = run(&world.root, &world.backups, &world.archive).await;
     let world = World { life, node, ..world };
     assert!(world.node.clock.now() < at, "the clock is behind");

@@ -1,6 +1,8 @@
 //! Archives that are out of reach, gaps, and parts that are not needed any more.
 
 use super::*;
+use crate::archive::Archive;
+use crate::archive::format::Part;
 
 /// The log waits for an archive that is out of reach, and nothing is missing afterwards.
 #[tokio::test]
@@ -182,6 +184,31 @@ async fn an_archiver_that_is_killed_at_any_point_leaves_no_hole() {
             assert!(changes > 2, "{changes} changes do not make a part");
             return;
         }
+    }
+}
+
+/// Another server archives there. The log is not kept for it, however little that is, and writes go on.
+#[tokio::test]
+async fn a_taken_archive_keeps_no_log() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    world.node.archive().await;
+    let archive = Archive::open(world.archive.clone(), false).await.unwrap();
+    let last = *archive.numbers().await.unwrap().last().unwrap();
+    let of_other = Part {
+        number: last + 1,
+        epoch: 1_000,
+        ..archive.part(last).await.unwrap()
+    };
+    assert_eq!(archive.put_part(&of_other).await.unwrap(), None);
+    let log = world.node.server.archived_log().unwrap();
+    for version in 1..4 {
+        world.node.write("t", 0..100, version).await;
+        assert!(log.positions().iter().any(|at| at.is_closed), "some log waits");
+        let refused = world.node.archiver.as_ref().unwrap().round().await.unwrap_err();
+        assert!(refused.to_string().contains("another server"), "{refused}");
+        assert!(log.positions().iter().all(|at| !at.is_closed), "nothing is kept");
     }
 }
 
