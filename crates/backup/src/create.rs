@@ -351,7 +351,7 @@ async fn copy_parts(
 
 fn table_of(entry: &SnapshotEntry) -> TableOf {
     TableOf {
-        table: stele_catalog::record::encode_table(&entry.schema, entry.schema.id).to_vec(),
+        table: stele_catalog::record::encode_table(&entry.schema, entry.tablet_set).to_vec(),
         created_micros: entry.created_micros,
         completed_micros: entry.completed_micros,
         parts: entry.parts,

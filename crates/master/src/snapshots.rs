@@ -149,6 +149,7 @@ impl Master {
             id,
             name: (new.name.namespace, new.name.name),
             schema: table.schema.clone(),
+            tablet_set: table.tablet_set,
             created_micros,
             completed_micros: self.moment(),
             expires_micros: new.expires_micros,
