@@ -72,7 +72,9 @@ pub enum BackupError {
     #[error("backup {0} has no digests of rows: it was made without --digest")]
     NoDigests(String),
     /// A table of the name was begun by another restore.
-    #[error("table {0} exists already, unfinished by another restore: give the order of that one again, or delete the table")]
+    #[error(
+        "table {0} exists already, unfinished by another restore: give the order of that one again, or delete the table"
+    )]
     OtherRestore(String),
     /// Another root is making a backup of this name.
     #[error("another server has begun a backup {0} at the destination and has not completed it")]

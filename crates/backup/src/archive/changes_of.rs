@@ -1,4 +1,6 @@
-//! Reads the changes of tables in a part, a bounded number of bytes at a time.
+//! Reads the changes of tables in a part, piece by piece.
+//!
+//! Each piece has memory of the pool while it is used.
 
 use super::format::{CHANGES_BYTES, Part, TableChange};
 use super::store::Archive;

@@ -229,7 +229,11 @@ impl Part {
         let payload = self.encode_to_vec();
         match payload.len() <= BYTES_MAX {
             true => {
-                let version = if self.change_pieces.is_empty() { 1 } else { VERSION_PIECES };
+                let version = if self.change_pieces.is_empty() {
+                    1
+                } else {
+                    VERSION_PIECES
+                };
                 Ok(PART.encode(version, &payload))
             }
             false => Err(BackupError::TooMuch(format!(

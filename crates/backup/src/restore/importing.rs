@@ -1,4 +1,4 @@
-//! Copies the files of a table of a backup into the data root, and records them as a snapshot.
+//! Copies the files of a table of a backup, and records them as a snapshot.
 //!
 //! Files get new numbers, and manifests with them a new epoch.
 

@@ -8,7 +8,11 @@ use crate::error::{BackupError, Result};
 use stele_types::TableName;
 
 /// No backup and range have the moment; the error names the times of those that can be restored.
-pub(super) async fn out_of_reach(destination: &Destination, moment: &Moment<'_>, name: Option<&str>) -> Result<BackupError> {
+pub(super) async fn out_of_reach(
+    destination: &Destination,
+    moment: &Moment<'_>,
+    name: Option<&str>,
+) -> Result<BackupError> {
     let times = restorable(destination, moment.archive).await?;
     let times: Vec<String> = times.iter().map(|(from, to)| format!("{from} to {}", to - 1)).collect();
     let by = name.map(|name| format!(" with backup {name}")).unwrap_or_default();

@@ -117,8 +117,7 @@ impl Writing<'_> {
         let payload = record.payload.bytes();
         let batch = Batch::decode_record(payload.clone(), record.first, record.last);
         let path = part_path(part);
-        let batch =
-            batch.ok_or_else(|| damaged(&path, "a record with the right checksum is no batch of mutations"))?;
+        let batch = batch.ok_or_else(|| damaged(&path, "a record with the right checksum is no batch of mutations"))?;
         batch.mutations(record.first, |seq, row, mutation| {
             let exists = mutation.family().is_none_or(|family| table.families.contains(&family));
             if !exists || table.cuts.has(row, seq) {

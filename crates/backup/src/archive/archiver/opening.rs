@@ -54,7 +54,9 @@ impl Archiver {
         let behind = last.to_micros.saturating_sub(self.log.clock().now());
         self.log.clock().raise(last.to_micros);
         if behind > 0 && state.gap.is_none() {
-            state.gap = Some(format!("the clock of the server was {behind} microseconds behind the archive"));
+            state.gap = Some(format!(
+                "the clock of the server was {behind} microseconds behind the archive"
+            ));
         }
     }
 

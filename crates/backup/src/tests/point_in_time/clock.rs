@@ -1,4 +1,6 @@
-//! Wall clocks that are set back. In these tests the clock of the log was an hour ahead before.
+//! Wall clocks that are set back.
+//!
+//! In these tests the clock of the log was an hour ahead before.
 
 use super::*;
 use crate::archive::Archive;

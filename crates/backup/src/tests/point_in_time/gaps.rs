@@ -251,6 +251,35 @@ async fn parts_go_that_no_backup_needs() {
     assert!(refused.message.contains("no backup"), "{}", refused.message);
 }
 
+/// A part is missing in the middle. The range ends before it, so no moment behind it is offered for a backup from before.
+#[tokio::test]
+async fn a_missing_part_ends_its_range() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    let (mut moments, mut numbers) = (Vec::new(), Vec::new());
+    let archive = Archive::open(world.archive.clone(), false).await.unwrap();
+    for version in 1..5 {
+        world.node.write("t", 0..10, version).await;
+        moments.push(world.node.moment().await);
+        world.node.archive().await;
+        numbers.push(*archive.numbers().await.unwrap().last().unwrap());
+    }
+    world.archive.delete(&format::part_path(numbers[2])).await.unwrap();
+    world.restored(moments[1]).await.unwrap();
+    for behind in [moments[2], moments[3]] {
+        assert!(world.refusal(behind).await.contains("these can"));
+    }
+    let times = world
+        .node
+        .backups
+        .restorable(order("b", create()).destination, None)
+        .await
+        .unwrap();
+    assert_eq!(times.len(), 1, "{times:?}");
+    assert!(times[0].1 <= moments[2], "{times:?}");
+}
+
 /// A run is interrupted after any deletions of old parts. Moments of newer backups come back, and the next run goes on.
 #[tokio::test]
 async fn an_interrupted_prune_leaves_what_is_needed() {

@@ -33,7 +33,12 @@ async fn changes_beyond_the_bound_are_archived_in_pieces() {
         world.node.write(name, 0..5, 2).await;
     }
     let drop = FamilyChange::Drop { name: "g".to_owned() };
-    world.node.master.modify_families(&table("f"), vec![drop]).await.unwrap();
+    world
+        .node
+        .master
+        .modify_families(&table("f"), vec![drop])
+        .await
+        .unwrap();
     moments.remember(&world.node, &TABLES).await;
     world.node.archive().await;
     world.kill().await;
@@ -49,14 +54,21 @@ async fn changes_beyond_the_bound_are_archived_in_pieces() {
             continue;
         }
         assert!(part.change_pieces.len() > 1 && part.changes.is_empty());
-        assert!(part.change_pieces.iter().all(|piece| piece.len <= CHANGES_BYTES as u64 + 100));
+        assert!(
+            part.change_pieces
+                .iter()
+                .all(|piece| piece.len <= CHANGES_BYTES as u64 + 100)
+        );
         let paths = (0..part.change_pieces.len()).map(|index| part.change_path(index));
         match part.restated_micros {
             0 => of_rounds.extend(paths),
             _ => of_starts.extend(paths),
         }
     }
-    assert!(of_rounds.len() > 1 && of_starts.len() > 1, "{of_rounds:?} {of_starts:?}");
+    assert!(
+        of_rounds.len() > 1 && of_starts.len() > 1,
+        "{of_rounds:?} {of_starts:?}"
+    );
     let at = moments.0[1].0;
     for path in of_rounds.iter().chain(&of_starts) {
         let content = world.archive.read_all(path).await.unwrap();

@@ -59,7 +59,11 @@ async fn again(node: &Node, at: Option<i64>) -> ServiceResult<BackupOutcome> {
 }
 
 fn has_snapshot(node: &Node) -> bool {
-    node.catalog.view().snapshots.keys().any(|(_, name)| name.starts_with("restore-"))
+    node.catalog
+        .view()
+        .snapshots
+        .keys()
+        .any(|(_, name)| name.starts_with("restore-"))
 }
 
 /// A user makes a table of the name while a restore is interrupted, before its own. It is never taken for that of the restore.
@@ -67,7 +71,10 @@ fn has_snapshot(node: &Node) -> bool {
 async fn a_table_of_a_user_is_not_taken_for_that_of_a_restore() {
     let (world, at, _) = world_with_a_moment().await;
     for (at, is_enabled) in [(Some(at), false), (Some(at), true), (None, true), (None, false)] {
-        let node = killed(&world, at, |node| has_snapshot(node) && node.catalog.view().tables.is_empty()).await;
+        let node = killed(&world, at, |node| {
+            has_snapshot(node) && node.catalog.view().tables.is_empty()
+        })
+        .await;
         node.make_table("t").await;
         node.write("t", 0..3, 7).await;
         let rows = node.rows("t", false).await;
@@ -85,7 +92,11 @@ async fn a_table_of_a_user_is_not_taken_for_that_of_a_restore() {
 #[tokio::test]
 async fn an_unfinished_table_is_made_again_and_not_changed() {
     let (world, at, rows) = world_with_a_moment().await;
-    let is_unfinished = |node: &Node| node.catalog.table(&table("t")).is_ok_and(|entry| entry.schema.is_unfinished());
+    let is_unfinished = |node: &Node| {
+        node.catalog
+            .table(&table("t"))
+            .is_ok_and(|entry| entry.schema.is_unfinished())
+    };
     let node = killed(&world, Some(at), is_unfinished).await;
     let refused = |outcome: Result<(), ServiceError>| {
         let error = outcome.unwrap_err();

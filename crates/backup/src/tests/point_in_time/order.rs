@@ -106,7 +106,9 @@ async fn a_missing_segment_is_reported() {
             segments.push(piece.segment);
         }
     }
-    let middle = of_streams.values().find_map(|segments| segments.get(1).filter(|_| segments.len() > 2));
+    let middle = of_streams
+        .values()
+        .find_map(|segments| segments.get(1).filter(|_| segments.len() > 2));
     let middle = *middle.expect("a stream with three segments");
     // The paths of pieces are their places, so those behind move.
     let mut contents = Vec::new();
@@ -117,9 +119,15 @@ async fn a_missing_segment_is_reported() {
         world.archive.delete(&part.piece_path(index)).await.unwrap();
     }
     for (index, (_, content)) in contents.iter().enumerate() {
-        archive.put_piece(&part.piece_path(index), content.clone()).await.unwrap();
+        archive
+            .put_piece(&part.piece_path(index), content.clone())
+            .await
+            .unwrap();
     }
-    change_part(&world, last, |part| part.pieces = contents.iter().map(|(piece, _)| *piece).collect()).await;
+    change_part(&world, last, |part| {
+        part.pieces = contents.iter().map(|(piece, _)| *piece).collect()
+    })
+    .await;
     let error = world.restored(at).await.err().expect("log is missing");
     assert_eq!(error.kind, ErrorKind::Corruption);
     assert!(error.message.contains("the segment follows"), "{}", error.message);
