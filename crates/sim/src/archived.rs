@@ -1,4 +1,4 @@
-//! A server that archives its log, under power losses and kills; then restores to moments between its writes.
+//! A server that archives its log, under power losses and kills.
 //!
 //! Clients write rows, each client its own. Now and then all of them pause: a *moment* is a time of the clock of the log between
 //! the last acknowledgement and the next write. At the end the archive is completed, and tables are restored to some moments on other
@@ -131,7 +131,10 @@ async fn live(world: Arc<World>) -> Result<Seen, String> {
         if life == 0 {
             server.make_table().await?;
             server.complete_archive(&world.env, ATTEMPTS_MAX).await?;
-            server.back_up("first").await.map_err(|error| format!("the first backup: {error}"))?;
+            server
+                .back_up("first")
+                .await
+                .map_err(|error| format!("the first backup: {error}"))?;
         }
         world.bucket.set_network(network_faults(&world.env));
         let one = one_life(&world, &server, &mut moments, life);
@@ -173,7 +176,12 @@ async fn one_life(world: &Arc<World>, server: &Arc<Server>, moments: &mut Vec<Mo
                 world.sim.note(&format!("backup: {made:?}"));
             }
             1 => jump_wall_clock(world),
-            2..5 => world.env.sleep(Duration::from_millis(world.env.random_below(900))).await,
+            2..5 => {
+                world
+                    .env
+                    .sleep(Duration::from_millis(world.env.random_below(900)))
+                    .await
+            }
             _ => {}
         }
     }
@@ -233,7 +241,13 @@ impl World {
             env = env.with_planted_bug(bug);
         }
         let storage = self.disk.open(env.clone()).await?.storage;
-        let opening = open(process, env.clone(), storage, self.bucket.clone(), Some(Archiving::default()));
+        let opening = open(
+            process,
+            env.clone(),
+            storage,
+            self.bucket.clone(),
+            Some(Archiving::default()),
+        );
         let opened = env.spawn_join(Priority::Foreground, "start", opening).await;
         let server = opened.map_err(|_| "the start was dropped".to_owned())??;
         self.sim.note("started");
@@ -255,7 +269,9 @@ impl World {
         let ranges = server.ranges().await?;
         match ranges {
             1 => Ok(()),
-            _ => Err(format!("the archive has {ranges} ranges, and nothing of the log was given up")),
+            _ => Err(format!(
+                "the archive has {ranges} ranges, and nothing of the log was given up"
+            )),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A server that archives its log survives power losses and kills, and restores to a moment have what was acknowledged by then.
+//! Archives of a log under power losses and kills, and when they are slow.
 
 use std::time::Duration;
 use stele_sim::archived::bounds::{self, BoundPlan, WAITING_BYTES_MAX};
@@ -29,7 +29,10 @@ fn moments_have_what_was_acknowledged_by_then() {
         (restored, refused) = (restored + verdict.restored, refused + verdict.refused);
     }
     assert!(acknowledged > 500 && lives > 40, "{acknowledged} writes, {lives} lives");
-    assert!(restored > 20 && restored > refused, "{restored} moments restored, {refused} refused");
+    assert!(
+        restored > 20 && restored > refused,
+        "{restored} moments restored, {refused} refused"
+    );
 }
 
 /// Each write is acknowledged, and the log that is kept is bounded, also where no request to the archive ever ends.

@@ -154,7 +154,8 @@ impl Archiver {
                     Ok(()) => interval,
                     // The log is not kept for an archive that is another server's, so a round follows nevertheless.
                     Err(BackupError::OtherArchiver(_)) => WAIT_MAX.max(interval),
-                    Err(_) => (wait * 2).min(WAIT_MAX.max(interval)),
+                    // The first wait is none, which would stay so.
+                    Err(_) => (wait.max(interval) * 2).min(WAIT_MAX.max(interval)),
                 };
             }
         });

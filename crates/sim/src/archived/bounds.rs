@@ -1,4 +1,4 @@
-//! Archives that take the log too slowly, or never: how much of it the server keeps for them.
+//! How much log a server keeps for an archive that is slow, or hangs.
 
 use super::hindrance::Hindrance;
 use super::server::{Archiving, open};

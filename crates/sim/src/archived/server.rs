@@ -220,7 +220,11 @@ impl Server {
             automated_backups: None,
             front_end_data: Vec::new(),
         };
-        self.master.create_table(new).await.map(drop).map_err(|error| error.message)
+        self.master
+            .create_table(new)
+            .await
+            .map(drop)
+            .map_err(|error| error.message)
     }
 
     /// Writes a version of a row.
@@ -242,13 +246,23 @@ impl Server {
             durability: None,
         };
         let router = self.router.clone();
-        let written = async move { router.mutate_rows(request).await?.into_iter().collect::<ServiceResult<()>>() };
+        let written = async move {
+            router
+                .mutate_rows(request)
+                .await?
+                .into_iter()
+                .collect::<ServiceResult<()>>()
+        };
         self.call(client, written).await?.map_err(|error| error.message)
     }
 
     /// The newest version of each row.
     pub(super) async fn rows(&self) -> Result<BTreeMap<u64, u64>, String> {
-        let mut stream = self.router.read_rows(ReadRows::new(table(), RowSet::all())).await.map_err(|e| e.message)?;
+        let mut stream = self
+            .router
+            .read_rows(ReadRows::new(table(), RowSet::all()))
+            .await
+            .map_err(|e| e.message)?;
         let mut rows = BTreeMap::new();
         while let Some(batch) = stream.next().await.map_err(|e| e.message)? {
             for (row, cells) in batch.shared_rows() {
@@ -272,7 +286,9 @@ impl Server {
             }
             client.sleep(INTERVAL).await;
         }
-        Err(format!("the archive is not completed, although there are no faults: {why}"))
+        Err(format!(
+            "the archive is not completed, although there are no faults: {why}"
+        ))
     }
 
     /// Bytes of the segments that wait for the archive.
