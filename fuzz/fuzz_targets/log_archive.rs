@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stele_backup::archive::format::{Part, inspect, parse_part, parse_piece, part_path};
+use stele_backup::archive::format::{Part, TableChanges, inspect, parse_part, parse_piece, part_path};
 use stele_commitlog::{Mark, Pieces};
 use stele_fuzz::crc;
 
@@ -37,6 +37,10 @@ fn again(bytes: &[u8]) {
     if let Ok(part) = Part::decode_file("part", bytes) {
         let encoded = part.encode_file().expect("what was read can be written");
         assert_eq!(Part::decode_file("part", &encoded).expect("what was encoded decodes"), part);
+    }
+    if let Ok(changes) = TableChanges::decode_file("changes", bytes) {
+        let encoded = changes.encode_file().expect("what was read can be written");
+        assert_eq!(TableChanges::decode_file("changes", &encoded).expect("what was encoded decodes"), changes);
     }
     let _ = inspect("part", bytes);
 }

@@ -40,6 +40,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
         durability: None,
         enabled: true,
         read_only: false,
+        restoring: None,
         deletion_protection: false,
         families: (1..)
             .map(FamilyId)

@@ -3,11 +3,12 @@
 //! Bytes: `docs/formats/log-archive.md`. For users: `docs/backups.md`. The decision: `docs/adr/0046-archived-logs.md`.
 //!
 //! Modules, from the bottom up: [`format`]: bytes and names. [`store`]: parts in their storage, and ranges. `changes`: tables over
-//! time. `round`: one part on its way. [`archiver`]: the loop. [`replay`]: reads records back. `orphans`: writes of unknown tablets.
+//! time. `changes_of`: reads these back. `round`: one part on its way. [`archiver`]: the loop. [`replay`]: reads records back. `orphans`: writes of unknown tablets.
 //! [`prune`]: deletes old parts.
 
 pub mod archiver;
 mod changes;
+pub(crate) mod changes_of;
 pub mod format;
 pub(crate) mod history;
 pub mod metrics;

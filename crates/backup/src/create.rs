@@ -133,7 +133,7 @@ impl Attempt<'_> {
         let path = paths::record(self.number);
         destination.put(&path, record.encode_file(&path)?).await?;
         let complete = Entry {
-            completed_micros: self.root.env().wall_micros().max(1),
+            completed_micros: self.root.moment().await?.max(1),
             tables: snapshots.len() as u64,
             files,
             bytes,
@@ -222,7 +222,7 @@ async fn begin(
     name: &str,
     (of_root, attempt): (&[u8], u64),
 ) -> Result<(State, u64)> {
-    let (id, now) = (root.env().random_u64().max(1), root.env().wall_micros());
+    let (id, now) = (root.env().random_u64().max(1), root.moment().await?);
     let changed = destination.change(|state| {
         match state.backups.iter_mut().find(|entry| entry.name == name) {
             Some(entry) if entry.is_complete() => return Err(BackupError::Exists(name.to_owned())),
@@ -285,7 +285,11 @@ async fn take_snapshots(
     }
     let view = root.catalog().view();
     let wanted: BTreeSet<TableName> = match tables {
-        [] => view.tables.keys().cloned().collect(),
+        // A table that a restore has not completed is no table yet.
+        [] => {
+            let complete = view.tables.iter().filter(|(_, entry)| !entry.schema.is_unfinished());
+            complete.map(|(name, _)| name.clone()).collect()
+        }
         tables => tables.iter().cloned().collect(),
     };
     for table in wanted {
@@ -347,7 +351,7 @@ async fn copy_parts(
 
 fn table_of(entry: &SnapshotEntry) -> TableOf {
     TableOf {
-        table: stele_catalog::record::encode_table(&entry.schema, entry.schema.id).to_vec(),
+        table: stele_catalog::record::encode_table(&entry.schema, entry.tablet_set).to_vec(),
         created_micros: entry.created_micros,
         completed_micros: entry.completed_micros,
         parts: entry.parts,

@@ -71,6 +71,11 @@ pub enum BackupError {
     /// The digests of rows were not noted.
     #[error("backup {0} has no digests of rows: it was made without --digest")]
     NoDigests(String),
+    /// A table of the name was begun by another restore.
+    #[error(
+        "table {0} exists already, unfinished by another restore: give the order of that one again, or delete the table"
+    )]
+    OtherRestore(String),
     /// Another root is making a backup of this name.
     #[error("another server has begun a backup {0} at the destination and has not completed it")]
     OfAnother(String),
@@ -116,7 +121,7 @@ impl BackupError {
             BackupError::Sstable(error) => error.kind(),
             BackupError::Damaged { .. } | BackupError::ArchiveDamaged { .. } => ErrorKind::Corruption,
             BackupError::NoBackup(_) | BackupError::NoTable { .. } => ErrorKind::NotFound,
-            BackupError::Exists(_) => ErrorKind::AlreadyExists,
+            BackupError::Exists(_) | BackupError::OtherRestore(_) => ErrorKind::AlreadyExists,
             BackupError::Moment(_) | BackupError::OtherArchiver(_) => ErrorKind::FailedPrecondition,
             BackupError::Unfinished(_) | BackupError::NoDigests(_) | BackupError::OfAnother(_) => {
                 ErrorKind::FailedPrecondition

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::ServiceResult;
+use stele_commitlog::LogClock;
 use stele_env::Env;
 use stele_master::Master;
 use stele_storage::Storage;
@@ -21,6 +22,8 @@ pub struct DataRoot {
     catalog: Arc<Catalog>,
     master: Arc<Master>,
     server: Arc<TabletServer>,
+    /// Of a single server.
+    clock: Option<Arc<LogClock>>,
     /// In a cluster.
     barrier: Option<Barrier>,
 }
@@ -33,7 +36,17 @@ impl DataRoot {
             catalog,
             master,
             server,
+            clock: None,
             barrier: None,
+        }
+    }
+
+    /// The same of a single server, with the clock that its log has if that is archived: moments of backups and of the log are of one
+    /// clock then.
+    pub fn with_clock(self, clock: Arc<LogClock>) -> DataRoot {
+        DataRoot {
+            clock: Some(clock),
+            ..self
         }
     }
 
@@ -52,6 +65,19 @@ impl DataRoot {
         {
             tracing::warn!(%error, "some servers do not know restored tables yet");
         }
+    }
+
+    /// This moment in wall-clock microseconds, not before any that was noted. No later owner has an earlier one.
+    pub(crate) async fn moment(&self) -> Result<i64> {
+        let now = match &self.clock {
+            Some(clock) => clock.now(),
+            None => self.env.wall_micros(),
+        };
+        let moment = self.catalog.note_moment(now).await?;
+        if let Some(clock) = &self.clock {
+            clock.raise(moment);
+        }
+        Ok(moment)
     }
 
     /// Whether several servers share it.

@@ -33,6 +33,7 @@ pub(crate) fn schema() -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([
             (FamilyId(1), family("f", ValueType::Bytes)),
             (FamilyId(2), family("g", ValueType::Bytes)),

@@ -93,6 +93,9 @@ struct TableRecord {
     /// A program that does not know them serves no view.
     #[prost(message, repeated, tag = "20")]
     views: Vec<view::ViewRecord>,
+    /// The restore that has made the table and has not ended. A program that does not know it drops the mark at a change.
+    #[prost(string, tag = "21")]
+    restoring: String,
 }
 
 /// Backups that the server makes by itself.
@@ -300,6 +303,7 @@ pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
         no_row_cache: !schema.row_cache,
         disabled: !schema.enabled,
         read_only: schema.read_only,
+        restoring: schema.restoring.clone().unwrap_or_default(),
         automated_backups: schema.automated_backups.map(|automated| AutomatedRecord {
             retention_micros: automated.retention_micros,
             frequency_micros: automated.frequency_micros,
@@ -395,6 +399,7 @@ fn schema_of(record: TableRecord) -> Result<TableSchema, String> {
         deletion_protection: record.deletion_protection,
         enabled: !record.disabled,
         read_only: record.read_only,
+        restoring: Some(record.restoring).filter(|mark| !mark.is_empty()),
         families,
         next_family: FamilyId(record.next_family),
         groups,

@@ -102,6 +102,8 @@ pub struct SnapshotEntry {
     pub name: (String, String),
     /// The schema of the table when it was taken.
     pub schema: Arc<TableSchema>,
+    /// The number that the records of the table's tablets were under. Another one later means that all tablets were replaced.
+    pub tablet_set: TableId,
     /// Wall-clock microseconds at which it was begun.
     pub created_micros: i64,
     /// Wall-clock microseconds at which it was complete.

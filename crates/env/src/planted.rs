@@ -40,6 +40,8 @@ pub enum PlantedBug {
     SweepSnapshots,
     /// A server that takes up tablets leaves out all but the first stream of their logs.
     LeaveStreamsOut,
+    /// The archiver of a log lets segments go before it has written the part that has them.
+    ArchiveEarly,
 }
 
 impl PlantedBug {
@@ -68,6 +70,9 @@ impl PlantedBug {
         ("sweep-snapshots", PlantedBug::SweepSnapshots),
         ("leave-streams-out", PlantedBug::LeaveStreamsOut),
     ];
+
+    /// Those that only a server has that archives its log.
+    pub const OF_ARCHIVES: [(&'static str, PlantedBug); 1] = [("archive-early", PlantedBug::ArchiveEarly)];
 
     /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {

@@ -27,6 +27,7 @@ pub(crate) fn schema() -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: (1..).map(FamilyId).zip(["a", "b", "c"].map(family)).collect(),
         next_family: FamilyId(4),
         groups: Vec::new(),

@@ -49,6 +49,7 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         deletion_protection: true,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(INFO, family(meta::INFO_FAMILY)), (TABLE, family(meta::TABLE_FAMILY))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -4,7 +4,7 @@
 
 use crate::error::from_catalog;
 use crate::master::{Made, Master};
-use crate::schema::{self, check_deletable};
+use crate::schema::{self, check_deletable, check_finished};
 use crate::snapshots;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use stele_types::{
 
 impl Master {
     /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
-    async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
+    pub(crate) async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
         debug_assert!(
             !self.replacements.is_undecided_for(&next.name) || !self.moves_families(&next),
             "a family moves while nobody knows which tablets there are"
@@ -59,10 +59,13 @@ impl Master {
         unsettled
     }
 
-    async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
+    pub(crate) async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
         check_deletable(&entry.schema)?;
-        self.keep(&entry, Kept::DeletedTable).await?;
+        // A part of a table is not worth keeping, and would look like a whole one.
+        if !entry.schema.is_unfinished() {
+            self.keep(&entry, Kept::DeletedTable).await?;
+        }
         let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
         self.tablets
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
@@ -121,6 +124,7 @@ impl Master {
         self.replacements.decide_for(table).await?;
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
+        check_finished(&entry.schema)?;
         let rows = RowSet::new(vec![range]);
         self.keep(&entry, Kept::DroppedRows).await?;
         for tablet in entry.tablets() {

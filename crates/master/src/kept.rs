@@ -70,6 +70,7 @@ impl Master {
             id,
             name: (name.namespace, name.name),
             schema: table.schema.clone(),
+            tablet_set: table.tablet_set,
             created_micros,
             completed_micros: self.env.wall_micros(),
             expires_micros,

@@ -18,6 +18,7 @@ mod kept;
 pub mod master;
 mod merge;
 mod replacement;
+mod restored;
 pub mod schema;
 mod snapshots;
 mod split;

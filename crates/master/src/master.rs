@@ -41,6 +41,8 @@ pub struct Master {
     pub(crate) automated: DueBackups,
     /// Makes backups at destinations; set once.
     pub(crate) backups: OnceLock<Weak<dyn BackupAdmin>>,
+    /// Gives the times of snapshots, in wall-clock microseconds; set once, or the wall clock does.
+    clock: OnceLock<Arc<dyn Fn() -> i64 + Send + Sync>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
 }
@@ -66,8 +68,18 @@ impl Master {
             grace_micros: AtomicI64::new(0),
             automated: DueBackups::default(),
             backups: OnceLock::new(),
+            clock: OnceLock::new(),
             this: this.clone(),
         })
+    }
+
+    /// Has snapshots take their times, in wall-clock microseconds, from a clock that is never set back.
+    pub fn take_times_from(&self, clock: Arc<dyn Fn() -> i64 + Send + Sync>) {
+        let _ = self.clock.set(clock);
+    }
+
+    pub(crate) fn moment(&self) -> i64 {
+        self.clock.get().map_or_else(|| self.env.wall_micros(), |clock| clock())
     }
 
     /// Makes a change when its turn comes, in a task of its own: a caller that goes away while it waits calls the change

@@ -30,6 +30,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         deletion_protection: table.deletion_protection,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
@@ -47,10 +48,19 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
     Ok(schema)
 }
 
+/// The schema that a client's change begins with. A restored table that a client changes is the client's from then on.
+fn begin_change(schema: &TableSchema) -> ServiceResult<TableSchema> {
+    check_finished(schema)?;
+    Ok(TableSchema {
+        version: schema.version + 1,
+        restoring: None,
+        ..schema.clone()
+    })
+}
+
 /// The schema after changes of families, or the error of the first that cannot be made.
 pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> ServiceResult<TableSchema> {
-    let mut next = schema.clone();
-    next.version += 1;
+    let mut next = begin_change(schema)?;
     let mut names: Names = next.families.iter().map(|(id, f)| (f.name.clone(), *id)).collect();
     for change in changes {
         match change {
@@ -98,8 +108,7 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
 
 /// The schema after a change of the table's own settings, or why it cannot be made.
 pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<TableSchema> {
-    let mut next = schema.clone();
-    next.version += 1;
+    let mut next = begin_change(schema)?;
     if let Some(protected) = update.deletion_protection {
         next.deletion_protection = protected;
     }
@@ -240,6 +249,20 @@ pub fn check_unprotected(schema: &TableSchema) -> ServiceResult<()> {
         return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
     }
     Ok(())
+}
+
+/// Refuses to change or copy a table that a restore has not completed: it lacks rows, and the restore may make it again.
+pub fn check_finished(schema: &TableSchema) -> ServiceResult<()> {
+    match schema.is_unfinished() {
+        true => {
+            let message = format!(
+                "table {} is being restored: wait for the restore, give its order again, or delete the table",
+                schema.name
+            );
+            Err(ServiceError::new(ErrorKind::FailedPrecondition, message))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Refuses to delete a table that is protected, or one of whose views is.

@@ -12,7 +12,7 @@ mod rules;
 use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
-use crate::schema::{check_table_name, check_unprotected};
+use crate::schema::{check_finished, check_table_name, check_unprotected};
 use rules::{check_expiry, check_new_name};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, SnapshotEntry};
@@ -26,6 +26,17 @@ const SNAPSHOTS_MAX: usize = 10_000;
 
 /// Expired snapshots that are deleted in one go, so that other changes have their turn in between.
 const EXPIRED_AT_ONCE: usize = 16;
+
+/// A table that is made of a snapshot.
+#[derive(Default)]
+pub(crate) struct Clone {
+    /// Data instead of that of the snapshot.
+    pub(crate) front_end_data: Option<Vec<u8>>,
+    /// The mark of the restore that makes it.
+    pub(crate) restoring: Option<String>,
+    /// It is disabled, until the restore has completed it.
+    pub(crate) is_unfinished: bool,
+}
 
 /// A snapshot as front ends see it.
 pub(crate) fn info(entry: &SnapshotEntry) -> Arc<SnapshotInfo> {
@@ -128,7 +139,8 @@ impl Master {
         // A tablet with a replacement of unknown outcome might take writes in its successors already.
         self.replacements.decide_for(&new.table).await?;
         let table = self.entry(&new.table)?;
-        let created_micros = self.env.wall_micros();
+        check_finished(&table.schema)?;
+        let created_micros = self.moment();
         let id = self.new_snapshot_id().await?;
         let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
         let count = tablets.len() as u64;
@@ -137,8 +149,9 @@ impl Master {
             id,
             name: (new.name.namespace, new.name.name),
             schema: table.schema.clone(),
+            tablet_set: table.tablet_set,
             created_micros,
-            completed_micros: self.env.wall_micros(),
+            completed_micros: self.moment(),
             expires_micros: new.expires_micros,
             front_end_data: new.front_end_data.into(),
             parts: files.parts,
@@ -234,13 +247,6 @@ impl Master {
         Ok(())
     }
 
-    /// Makes a disabled table of a snapshot. Its rows are neither read nor written by clients until it is enabled.
-    pub async fn clone_disabled(&self, name: &SnapshotName, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
-        let (name, table) = (name.clone(), table.clone());
-        self.carry_out(|master| async move { master.clone_with(&name, &table, (None, false), &[]).await })
-            .await
-    }
-
     /// Makes a table of a snapshot, with these access rules.
     pub(crate) async fn clone_locked(
         &self,
@@ -249,14 +255,18 @@ impl Master {
         front_end_data: Option<Vec<u8>>,
         rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
-        self.clone_with(name, table, (front_end_data, true), rules).await
+        let clone = Clone {
+            front_end_data,
+            ..Clone::default()
+        };
+        self.clone_with(name, table, clone, rules).await
     }
 
-    async fn clone_with(
+    pub(crate) async fn clone_with(
         &self,
         name: &SnapshotName,
         table: &TableName,
-        (front_end_data, enabled): (Option<Vec<u8>>, bool),
+        clone: Clone,
         rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
         self.find_out_made().await.map_err(from_catalog)?;
@@ -269,12 +279,13 @@ impl Master {
         let mut schema = TableSchema {
             id,
             name: table.clone(),
-            enabled,
+            enabled: !clone.is_unfinished,
+            restoring: clone.restoring,
             deletion_protection: false,
             automated_backups: None,
             ..TableSchema::clone(&snapshot.schema)
         };
-        if let Some(data) = front_end_data {
+        if let Some(data) = clone.front_end_data {
             schema.front_end_data = data;
         }
         if snapshot.kept != Some(Kept::DeletedTable) {
@@ -302,6 +313,7 @@ impl Master {
         let snapshot = self.snapshot_entry(name)?;
         let entry = self.entry(table)?;
         check_unprotected(&entry.schema)?;
+        check_finished(&entry.schema)?;
         let (set, new) = self.ids_for(&snapshot).await?;
         let restored = rules::restored_schema(&snapshot.schema, &entry.schema);
         let old: Vec<TabletId> = entry.tablets().iter().map(|tablet| tablet.id).collect();

@@ -3,6 +3,7 @@
 use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
+use crate::schema::check_finished;
 use stele_client::ServiceResult;
 use stele_types::{Kept, RowRange, TableId, TableName, TabletId};
 
@@ -11,6 +12,7 @@ impl Master {
     pub(crate) async fn truncate_locked(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {
         self.replacements.decide_former().await?;
         let entry = self.entry(table)?;
+        check_finished(&entry.schema)?;
         self.keep(&entry, Kept::Truncated).await?;
         let ranges = match keep_tablets {
             true => entry.tablets().iter().map(|tablet| tablet.range.clone()).collect(),

@@ -35,10 +35,12 @@ pub enum Part {
     RequestTokens,
     /// Samples of the rows that are read and written, for the key visualizer.
     Heat,
+    /// Changes of tables that wait for the archive of the log, and those of an archive that a restore reads.
+    Archive,
 }
 
 /// Number of consumers.
-pub const PARTS: usize = Part::Heat as usize + 1;
+pub const PARTS: usize = Part::Archive as usize + 1;
 
 /// All consumers in the order of their numbers.
 pub const ALL: [Part; PARTS] = [
@@ -52,6 +54,7 @@ pub const ALL: [Part; PARTS] = [
     Part::BloomFilters,
     Part::RequestTokens,
     Part::Heat,
+    Part::Archive,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -117,6 +120,8 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::RequestTokens, "tokens", 64, MIB, 256 * MIB, None),
     // Two days of twenty ranges of rows at least, and of some hundred with 4 GiB.
     share(Part::Heat, "heat", 256, MIB, 32 * MIB, None),
+    // Half is for changes that wait: ten thousand of tables with a few families.
+    share(Part::Archive, "archive", 128, 8 * MIB, 64 * MIB, None),
 ];
 
 const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64, turn: Option<Duration>) -> Share {
@@ -149,7 +154,7 @@ pub const fn worst_case(budget: u64) -> u64 {
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
-    assert!(MIN_BYTES == 130 * MIB);
+    assert!(MIN_BYTES == 138 * MIB);
     let mut at = 0;
     while at < PARTS {
         assert!(

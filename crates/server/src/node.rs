@@ -99,6 +99,9 @@ pub fn server_parts(config: &Config) -> (Arc<Cache>, ServerOptions) {
     (cache, options)
 }
 
+/// Microseconds by which the wall clock may be behind before somebody is told: more than time servers correct.
+const CLOCK_BEHIND_MAX: i64 = 60_000_000;
+
 impl Node {
     /// Recovers the data in the storage, with the coordinator that is stored there, and starts serving it.
     pub async fn start(
@@ -146,9 +149,10 @@ impl Node {
             Some(_) => drop(catalog.inherit_archived_log(epoch.0).await.context("catalog")?),
             None => end_archive(&catalog).await?,
         }
+        let clock = clock(&env, &catalog).await?;
         let options = ServerOptions {
             catalog_in_doubt,
-            log_clock: config.archive_log.as_ref().map(|_| LogClock::new(env.clone(), 0)),
+            log_clock: config.archive_log.as_ref().map(|_| clock.clone()),
             ..options
         };
         let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
@@ -157,8 +161,10 @@ impl Node {
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
         master.keep_deleted_for(config.keep_deleted);
         master.start_splitting();
+        let times = clock.clone();
+        master.take_times_from(Arc::new(move || times.now()));
         let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
-        let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
+        let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone()).with_clock(clock);
         let archives = Places::new(backup_destination::opener_of_archives(env.clone(), keys.clone()));
         let archiver = archive(&env, &catalog, &server, (&archives, config), metrics).await?;
         let backups = Backups::new(root, backup_destination::opener(env.clone(), keys)).with_archives(Archives {
@@ -192,6 +198,19 @@ impl Node {
             tracing::warn!("the archive lacks the end of the log until the next start");
         }
     }
+}
+
+/// The clock of the log and of backups. It goes on where that of the last owner was.
+async fn clock(env: &Env, catalog: &Catalog) -> anyhow::Result<Arc<LogClock>> {
+    let noted = catalog.noted_moment().await.context("catalog")?;
+    let behind = noted.saturating_sub(env.wall_micros());
+    if behind > CLOCK_BEHIND_MAX {
+        tracing::warn!(
+            behind_seconds = behind / 1_000_000,
+            "the wall clock was set back: the times of backups and of the archived log stand still until it has caught up"
+        );
+    }
+    Ok(LogClock::new(env.clone(), noted))
 }
 
 /// Notes that the log is not archived from here on.

@@ -124,6 +124,8 @@ fn small_pool() -> Pool {
         Part::RequestTokens => 1 << 20,
         // There are no front ends.
         Part::Requests | Part::Responses | Part::Peers => 1 << 20,
+        // A few pieces of changes.
+        Part::Archive => 1 << 20,
         // Nothing is sampled.
         Part::Heat => 0,
     })

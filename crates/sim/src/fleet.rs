@@ -323,6 +323,7 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(VALUES, family("v")), (COUNTS, family("c"))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

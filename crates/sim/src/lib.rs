@@ -6,11 +6,13 @@
 //! * [`cluster`] is a server on a [`backend`] with faults, a disk or a [`bucket`].
 //! * [`workload`] has the clients. [`history`], [`possible`] and [`contended`] check the results that they get.
 //!   [`simulation`] runs all of it for one seed.
+//! * [`archived`] is a server that archives its log, and restores to moments.
 //! * [`fleet`] has several servers that share a bucket, with a driver that assigns tablets in place of a master.
 //!
 //! `docs/simulation.md` tells how to run a simulation and how to read its verdict.
 #![forbid(unsafe_code)]
 
+pub mod archived;
 pub mod backend;
 pub mod bucket;
 pub mod cluster;

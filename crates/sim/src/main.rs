@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
+use stele_sim::archived::{self, ArchivePlan};
 use stele_sim::fleet::cluster::ClusterPlan;
 use stele_sim::fleet::scale::ScalePlan;
 use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
@@ -73,6 +74,24 @@ enum Command {
         #[arg(long)]
         backups: bool,
     },
+    /// Runs seeds of a server that archives its log, with restores to moments; fails if any of them finds a violation.
+    Archive {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// First seed.
+        #[arg(long, default_value_t = 0)]
+        start: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+        /// Plant a bug: archive-early.
+        #[arg(long, value_parser = archive_bug)]
+        planted: Option<PlantedBug>,
+    },
     /// Runs seeds of access rules in a cluster; fails if any of them finds a violation.
     Rules {
         /// Number of seeds.
@@ -115,6 +134,11 @@ fn planted_bug(name: &str) -> Result<PlantedBug, String> {
 
 fn cluster_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::OF_CLUSTERS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
+fn archive_bug(name: &str) -> Result<PlantedBug, String> {
+    let found = PlantedBug::OF_ARCHIVES.iter().find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
@@ -165,6 +189,17 @@ fn main() -> Result<()> {
                     prints: trace,
                 })
             })
+        }
+        Command::Archive {
+            seeds,
+            start,
+            seed,
+            trace,
+            planted,
+        } => {
+            check_planted(planted.is_some())?;
+            let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
+            run_archives(range, (trace, planted))
         }
         Command::Run {
             seeds,
@@ -248,6 +283,33 @@ fn run_fleet(seeds: std::ops::Range<u64>, command: &str, run: impl Fn(u64) -> Fl
     }
     if !failed.is_empty() {
         bail!("{} seeds failed: {failed:?}", failed.len());
+    }
+    Ok(())
+}
+
+fn run_archives(range: std::ops::Range<u64>, (prints, planted): (bool, Option<PlantedBug>)) -> Result<()> {
+    let (mut acknowledged, mut lives, mut restored, mut refused, mut failed) = (0, 0, 0, 0, 0);
+    for seed in range.clone() {
+        let verdict = archived::run(ArchivePlan { seed, planted, prints });
+        acknowledged += verdict.acknowledged;
+        lives += verdict.lives;
+        restored += verdict.restored;
+        refused += verdict.refused;
+        if !verdict.violations.is_empty() {
+            failed += 1;
+            println!("seed {seed} failed:");
+            for violation in verdict.violations.iter().take(3) {
+                println!("  {violation}");
+            }
+            println!("  again: stele-sim archive --seed {seed} --trace");
+        }
+    }
+    println!(
+        "{} seeds: {acknowledged} writes acknowledged, {lives} lives, {restored} moments restored, {refused} refused",
+        range.count()
+    );
+    if failed > 0 {
+        bail!("{failed} seeds found violations");
     }
     Ok(())
 }

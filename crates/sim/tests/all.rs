@@ -4,6 +4,7 @@ mod support {
     pub mod tables;
 }
 
+mod archive;
 mod cluster;
 mod damage;
 mod damaged_tablet;

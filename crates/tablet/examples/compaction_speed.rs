@@ -49,6 +49,7 @@ fn schema(compression: Compression) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],

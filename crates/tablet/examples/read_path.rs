@@ -69,6 +69,7 @@ fn schema() -> Arc<TableSchema> {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

@@ -54,6 +54,7 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],

@@ -6,6 +6,7 @@
 use crate::log::CommitLog;
 use std::sync::Arc;
 use stele_commitlog::{LogClock, LogPosition};
+use stele_memory::Pool;
 use stele_storage::Storage;
 use stele_types::Epoch;
 
@@ -15,6 +16,7 @@ pub struct ArchivedLog {
     pub(crate) root: Arc<dyn Storage>,
     pub(crate) clock: Arc<LogClock>,
     pub(crate) epoch: Epoch,
+    pub(crate) pool: Pool,
 }
 
 impl ArchivedLog {
@@ -39,6 +41,11 @@ impl ArchivedLog {
     /// The clock of its marks.
     pub fn clock(&self) -> &Arc<LogClock> {
         &self.clock
+    }
+
+    /// The pool from which the server reserves memory.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// The epoch of the server.

@@ -94,13 +94,14 @@ impl GovernorMetrics {
 
 /// Bytes that are reserved below the front ends, by consumer.
 pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str, u64)> {
-    const BELOW: [Part; 6] = [
+    const BELOW: [Part; 7] = [
         Part::Readahead,
         Part::Batches,
         Part::WriteRows,
         Part::Values,
         Part::Peers,
         Part::Heat,
+        Part::Archive,
     ];
     BELOW
         .into_iter()

@@ -385,6 +385,7 @@ impl TabletServer {
             root: self.parts.log_root.clone(),
             clock,
             epoch: self.parts.epoch,
+            pool: self.parts.options.pool.clone(),
         })
     }
 

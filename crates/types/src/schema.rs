@@ -133,6 +133,10 @@ pub struct TableSchema {
     pub enabled: bool,
     /// Whether writes of rows are refused. Administration is not.
     pub read_only: bool,
+    /// Of a table that a restore has made: the name of its snapshot, which names the restore. While the table is disabled, the
+    /// restore has not completed it: it may be removed and made again. Absent when the restore has ended.
+    #[serde(default)]
+    pub restoring: Option<String>,
     /// The families by id. Ids of dropped families are not reused.
     pub families: BTreeMap<FamilyId, Family>,
     /// The next family id.
@@ -154,6 +158,11 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
+    /// Whether a restore has made the table and not completed it. It lacks rows, so nobody may read or change it.
+    pub fn is_unfinished(&self) -> bool {
+        self.restoring.is_some() && !self.enabled
+    }
+
     /// The family of this name.
     pub fn family_named(&self, name: &str) -> Option<(FamilyId, &Family)> {
         self.families

@@ -7,32 +7,40 @@
 //! A *chain* is a number in the catalog that says which log is archived without a hole. It is changed before any segment is let go
 //! that is not archived, so a process that dies after that finds the gap.
 //!
+//! Modules: [`opening`]: where the archive ends. [`gap`]: log that is given up, and the range that begins behind it.
+//!
 //! Invariants:
 //! * A part has every write that was acknowledged before its end and is not in an earlier part of its range.
 //! * Parts of a tablet's records are in the order of these: segments are copied in the order of their numbers.
 
-use super::changes::{self, Changes};
+mod gap;
+mod opening;
+
+use super::changes::Changes;
 use super::format::{Part, StreamEnd, TableChange};
 use super::metrics::ArchiveMetrics;
-use super::round::{Round, Waiting};
+use super::round::{Round, Statement, Waiting};
 use super::store::Archive;
 use crate::error::{BackupError, Result};
 use crate::places::Places;
+use futures::future::{Either, select};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_catalog::{ArchivedChain, Catalog};
+use stele_catalog::Catalog;
 use stele_client::BackupDestination;
-use stele_commitlog::format::parse_segment_path;
-use stele_env::Env;
+use stele_env::{Env, PlantedBug};
 use stele_tabletserver::ArchivedLog;
-use stele_types::Epoch;
 
 /// Longest wait after a failure: an archive that is back is used soon, and one that is gone costs few requests.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Longest copy of a segment. Slower is as good as gone: with the default size of segments, 50 KB a second.
-const SEGMENT_WAIT_MAX: Duration = Duration::from_secs(600);
+/// Longest wait for one step: to open the archive, to copy a segment, or to write a document. Slower is as good as gone: with the default
+/// size of segments, 50 KB a second.
+const STEP_WAIT_MAX: Duration = Duration::from_secs(600);
+/// The time between two looks at the log that waits: beyond the bound there is at most the log of this time.
+const WATCHED_EVERY: Duration = Duration::from_secs(1);
 /// Intervals without a write after which a part is written nevertheless, so that the moments meanwhile can be restored.
 const IDLE_INTERVALS: u32 = 6;
 
@@ -73,8 +81,8 @@ struct State {
     /// The last part.
     last: Option<Part>,
     done: BTreeMap<u32, StreamEnd>,
-    /// Tables that the next part states, as of a moment.
-    restated: Option<(i64, Vec<TableChange>)>,
+    /// Tables that the next part states.
+    restated: Option<Statement>,
     /// Changes that no part has.
     noted: Vec<TableChange>,
     /// The next part begins a range.
@@ -97,9 +105,9 @@ impl Archiver {
         let found = catalog.archived_log().await?;
         let chain = match found {
             Some(chain) => chain.number,
-            None => new_chain(&env, &catalog, log.epoch()).await?,
+            None => gap::new_chain(&env, &catalog, log.epoch()).await?,
         };
-        let changes = Changes::new(log.clock().clone());
+        let changes = Changes::new(log.clock().clone(), log.pool());
         let noting = changes.clone();
         let view = catalog.observe(Arc::new(move |before, after| noting.note(before, after)));
         let now = log.clock().now();
@@ -110,7 +118,7 @@ impl Archiver {
             has_written: false,
             last: None,
             done: BTreeMap::new(),
-            restated: Some((now, changes::all(now, &view))),
+            restated: Some((now, view)),
             noted: Vec::new(),
             gap: None,
             pending: None,
@@ -146,7 +154,8 @@ impl Archiver {
                     Ok(()) => interval,
                     // The log is not kept for an archive that is another server's, so a round follows nevertheless.
                     Err(BackupError::OtherArchiver(_)) => WAIT_MAX.max(interval),
-                    Err(_) => (wait * 2).min(WAIT_MAX.max(interval)),
+                    // The first wait is none, which would stay so.
+                    Err(_) => (wait.max(interval) * 2).min(WAIT_MAX.max(interval)),
                 };
             }
         });
@@ -185,8 +194,12 @@ impl Archiver {
     async fn write_part(&self, state: &mut State) -> Result<bool> {
         let archive = match &state.archive {
             Some(archive) => archive.clone(),
-            None => self.connect(state).await?,
+            None => {
+                let done = state.done.clone();
+                self.within_bound(&done, self.connect(state)).await?
+            }
         };
+        let done = state.done.clone();
         let goes_on = state.pending.is_some() || state.gap.is_some();
         if state.pending.is_none() {
             state.pending = match state.gap.clone() {
@@ -197,22 +210,24 @@ impl Archiver {
         let Some(pending) = &mut state.pending else {
             return Ok(false);
         };
+        self.within_bound(&done, pending.upload_changes(&archive)).await?;
         loop {
             let segment = pending.upload_segment(&archive, &**self.log.root(), &self.metrics);
-            // A round that never fails, but takes longer than its log needs to come, must end as well.
-            let uploaded = self.env.timeout(SEGMENT_WAIT_MAX, segment).await;
-            let is_more = uploaded.map_err(|_| BackupError::ArchiveTooSlow)??;
-            if !is_more {
+            if !self.within_bound(&done, segment).await? {
                 break;
             }
-            if Waiting::of(&self.log.positions(), &state.done).bytes > self.settings.waiting_bytes_max {
-                return Err(BackupError::ArchiveTooSlow);
-            }
+            self.check_bound(&done)?;
         }
         let part = pending.part.clone();
+        if self.env.planted(PlantedBug::ArchiveEarly) {
+            let ends = part.ends.iter().map(|end| (end.stream, *end)).collect();
+            self.log.archived(Waiting::of(&self.log.positions(), &ends).complete);
+        }
+        // A later process begins with this time, so that its writes and backups are after the part.
+        self.catalog.note_moment(part.to_micros).await?;
         // It may be there even if the answer is lost.
         (state.is_fresh, state.has_written) = (false, true);
-        if let Some(other) = archive.put_part(&part).await? {
+        if let Some(other) = self.within_bound(&done, archive.put_part(&part)).await? {
             // Its streams may be further than was known here.
             state.archive = None;
             self.give_up_round(state);
@@ -225,71 +240,34 @@ impl Archiver {
         Ok(goes_on)
     }
 
-    /// Opens the archive, and finds out where it ends.
-    async fn connect(&self, state: &mut State) -> Result<Archive> {
-        let storage = self.places.open(self.settings.place.clone(), true).await?;
-        let archive = Archive::open(storage, true).await?;
-        let last = match archive.numbers().await?.last() {
-            Some(number) => Some(archive.part(*number).await?),
-            None => None,
-        };
-        match &last {
-            None => state.gap = Some("the archive begins".to_owned()),
-            Some(last) if last.root != self.root => {
-                let message = "the archive is that of another data root: give another place";
-                return Err(BackupError::Invalid(message.to_owned()));
-            }
-            Some(last) if last.epoch > self.log.epoch().0 => return Err(BackupError::OtherArchiver(last.epoch)),
-            Some(last) if last.chain != state.chain => {
-                let gap = state.gap.take();
-                state.gap = gap.or_else(|| Some("a server ran without archiving its log here".to_owned()));
-            }
-            Some(last) if last.epoch == self.log.epoch().0 && !state.has_written => {
-                let gap = state.gap.take();
-                state.gap = gap.or_else(|| Some("the data root was put back to an earlier state".to_owned()));
-            }
-            Some(last) => {
-                state.done = last.ends.iter().map(|end| (end.stream, *end)).collect();
-                if state.gap.is_none() && self.has_less_than(&state.done) {
-                    state.gap = Some("the log of the server has less than the archive".to_owned());
+    /// Does something with the archive, but not for so long that too much log waits for it meanwhile. A round that never fails, but takes longer
+    /// than its log needs to come, must end as well.
+    async fn within_bound<T>(
+        &self,
+        done: &BTreeMap<u32, StreamEnd>,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let watch = async {
+            let mut waited = Duration::ZERO;
+            loop {
+                self.env.sleep(WATCHED_EVERY).await;
+                waited += WATCHED_EVERY;
+                if waited >= STEP_WAIT_MAX || self.check_bound(done).is_err() {
+                    return;
                 }
             }
-        }
-        if let Some(last) = &last {
-            self.log.clock().raise(last.to_micros);
-        }
-        state.last = last;
-        state.archive = Some(archive.clone());
-        Ok(archive)
-    }
-
-    /// Whether a segment is shorter than its part in the archive.
-    fn has_less_than(&self, done: &BTreeMap<u32, StreamEnd>) -> bool {
-        self.log.positions().iter().any(|position| {
-            let stream = parse_segment_path(&position.path).map_or(0, |(stream, _)| stream);
-            let end = done.get(&stream).filter(|end| end.segment == position.number);
-            end.is_some_and(|end| end.end > position.end)
-        })
-    }
-
-    /// The first part of a range: it has nothing of the log.
-    async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
-        self.let_go(state).await?;
-        self.changes.take();
-        state.noted.clear();
-        let view = self.catalog.view();
-        let now = self.log.clock().now();
-        state.restated = Some((now, changes::all(now, &view)));
-        let number = state.last.as_ref().map_or(1, |last| last.number + 1);
-        let part = Part {
-            range_first: number,
-            range_from: now,
-            from_micros: now,
-            to_micros: now,
-            gap,
-            ..self.part(state, number)
         };
-        Ok(Round::new(part, Vec::new()))
+        match select(pin!(work), pin!(watch)).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => Err(BackupError::ArchiveTooSlow),
+        }
+    }
+
+    fn check_bound(&self, done: &BTreeMap<u32, StreamEnd>) -> Result<()> {
+        match Waiting::of(&self.log.positions(), done).bytes > self.settings.waiting_bytes_max {
+            true => Err(BackupError::ArchiveTooSlow),
+            false => Ok(()),
+        }
     }
 
     /// Everything since the last part; `None` if there is nothing, for a short while.
@@ -322,20 +300,19 @@ impl Archiver {
             ends: waiting.ends.values().copied().collect(),
             ..self.part(state, last.number + 1)
         };
-        Ok(Some(Round::new(part, waiting.pieces)))
+        let mut round = Round::new(part, state.restated.clone(), waiting.pieces);
+        round.noted = std::mem::take(&mut state.noted);
+        Ok(Some(round))
     }
 
     fn part(&self, state: &State, number: u64) -> Part {
-        let (restated_micros, mut changes) = state.restated.clone().unwrap_or_default();
-        changes.extend(state.noted.iter().cloned());
         Part {
             number,
             root: self.root.clone(),
             chain: state.chain.to_vec(),
             epoch: self.log.epoch().0,
             ends: state.done.values().copied().collect(),
-            changes,
-            restated_micros,
+            restated_micros: state.restated.as_ref().map_or(0, |(micros, _)| *micros),
             first_piece: state.first_piece,
             ..Part::default()
         }
@@ -354,54 +331,12 @@ impl Archiver {
         }
         state.done = part.ends.iter().map(|end| (end.stream, *end)).collect();
         (state.gap, state.pending, state.restated) = (None, None, None);
-        state.noted.clear();
+        self.changes.archived();
         state.first_piece = 0;
         state.is_fresh = false;
         state.last = Some(part);
         self.log
             .archived(Waiting::of(&self.log.positions(), &state.done).complete);
-    }
-
-    fn give_up_round(&self, state: &mut State) {
-        if let Some(round) = state.pending.take() {
-            let pieces = u32::try_from(round.part.pieces.len()).unwrap_or(u32::MAX);
-            state.first_piece = state.first_piece.saturating_add(pieces);
-        }
-    }
-
-    /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
-    async fn let_go(&self, state: &mut State) -> Result<()> {
-        if !state.is_fresh {
-            state.chain = new_chain(&self.env, &self.catalog, self.log.epoch()).await?;
-            state.is_fresh = true;
-        }
-        let positions = self.log.positions();
-        state.done = Waiting::of(&positions, &state.done).ends;
-        self.log
-            .archived(positions.iter().filter(|at| at.is_closed).map(|at| at.number));
-        Ok(())
-    }
-
-    /// Gives up the log that waits if it is too much, or cannot be read.
-    async fn bound(&self, state: &mut State, error: &BackupError) {
-        let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
-        let is_damaged = is_damaged(error);
-        let is_taken = matches!(error, BackupError::OtherArchiver(_));
-        if state.gap.is_none() {
-            if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
-                return;
-            }
-            state.gap = Some(match (is_damaged, is_taken) {
-                (true, _) => format!("the log could not be read: {error}"),
-                (_, true) => error.to_string(),
-                _ => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
-            });
-            tracing::error!(waiting, %error, "the archive of the log will have a gap: writes from here on cannot be restored to a moment, until the archive is back and a backup is taken");
-        }
-        self.give_up_round(state);
-        if let Err(error) = self.let_go(state).await {
-            tracing::error!(%error, "the log stays although it will not be archived");
-        }
     }
 
     fn measure(&self, state: &State) {
@@ -413,27 +348,4 @@ impl Archiver {
             .map_or(0, |last| self.log.clock().now() - last.to_micros);
         self.metrics.lag_seconds.set(since / 1_000_000);
     }
-}
-
-/// Whether the log itself is damaged or gone, so that no later attempt can read it.
-fn is_damaged(error: &BackupError) -> bool {
-    use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
-    match error {
-        BackupError::Damaged { .. } => true,
-        BackupError::Data(error) => matches!(
-            error,
-            NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
-        ),
-        _ => false,
-    }
-}
-
-async fn new_chain(env: &Env, catalog: &Catalog, epoch: Epoch) -> Result<[u8; 16]> {
-    let mut number = [0; 16];
-    let (first, second) = number.split_at_mut(8);
-    first.copy_from_slice(&env.random_u64().to_le_bytes());
-    second.copy_from_slice(&env.random_u64().to_le_bytes());
-    let chain = ArchivedChain { number, epoch: epoch.0 };
-    catalog.set_archived_log(Some(chain)).await?;
-    Ok(number)
 }

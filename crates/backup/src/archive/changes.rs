@@ -5,13 +5,18 @@
 use super::format::TableChange;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prost::Message;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::{CatalogView, TableEntry, record};
 use stele_commitlog::LogClock;
+use stele_memory::{Pool, Reservation};
 
-/// Changes that wait for the archive. More than a day of constant splits; beyond it the archive has a gap.
+/// Changes that wait for the archive. More than a day of constant splits; beyond it the archive has a gap. So it has beyond half of the
+/// memory that is for changes: the rest is for restores.
 const WAITING_MAX: usize = 10_000;
+/// Bytes of a change in addition to those of its encoding.
+const CHANGE_BYTES: usize = 96;
 
 /// The changes that are not archived yet.
 pub(crate) struct Changes {
@@ -19,17 +24,46 @@ pub(crate) struct Changes {
     waiting: Mutex<Waiting>,
 }
 
-#[derive(Default)]
 struct Waiting {
     changes: Vec<TableChange>,
     is_full: bool,
+    /// Bytes of `changes`.
+    bytes: usize,
+    /// For these, and for those that were taken and are not archived.
+    memory: Reservation,
+    bytes_max: usize,
+}
+
+impl Waiting {
+    /// Takes memory for changes; whether there was some.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let fits = self.memory.counted() + bytes <= self.bytes_max;
+        let has_grown = fits && self.memory.try_grow(bytes).is_ok();
+        self.bytes += if has_grown { bytes } else { 0 };
+        has_grown
+    }
+
+    /// Gives back the memory of changes that wait no more.
+    fn forget(&mut self) {
+        let others = self.memory.counted().saturating_sub(self.bytes);
+        self.memory.shrink_to(others);
+        (self.changes, self.bytes) = (Vec::new(), 0);
+    }
 }
 
 impl Changes {
-    pub(crate) fn new(clock: Arc<LogClock>) -> Arc<Changes> {
+    pub(crate) fn new(clock: Arc<LogClock>, pool: &Pool) -> Arc<Changes> {
+        let consumer = pool.of(stele_memory::Part::Archive);
+        let waiting = Waiting {
+            changes: Vec::new(),
+            is_full: false,
+            bytes: 0,
+            memory: consumer.empty(),
+            bytes_max: consumer.limit() / 2,
+        };
         Arc::new(Changes {
             clock,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(waiting),
         })
     }
 
@@ -61,27 +95,36 @@ impl Changes {
             record: Vec::new(),
             tablets: Vec::new(),
         }));
-        if waiting.changes.len() + noted.len() > WAITING_MAX {
-            waiting.changes = Vec::new();
+        if waiting.is_full {
+            return;
+        }
+        let bytes = noted.iter().map(|change| change.encoded_len() + CHANGE_BYTES).sum();
+        if waiting.changes.len() + noted.len() > WAITING_MAX || !waiting.grow(bytes) {
+            waiting.forget();
             waiting.is_full = true;
-        } else if !waiting.is_full {
+        } else {
             waiting.changes.append(&mut noted);
         }
     }
 
-    /// Takes all that were noted; `None` if there were too many.
+    /// Takes all that were noted; `None` if there were too many. Their memory is counted until they are archived.
     pub(crate) fn take(&self) -> Option<Vec<TableChange>> {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
-        (!waiting.is_full).then_some(waiting.changes)
+        let mut waiting = self.waiting.lock();
+        waiting.bytes = 0;
+        let changes = std::mem::take(&mut waiting.changes);
+        (!std::mem::take(&mut waiting.is_full)).then_some(changes)
+    }
+
+    /// All that were taken are archived, or given up.
+    pub(crate) fn archived(&self) {
+        let waiting = self.waiting.lock();
+        waiting.memory.shrink_to(waiting.bytes);
     }
 }
 
 /// All tables of a view.
-pub(crate) fn all(at_micros: i64, view: &CatalogView) -> Vec<TableChange> {
-    view.tables
-        .values()
-        .map(|entry| change(at_micros, entry, None))
-        .collect()
+pub(crate) fn all(at_micros: i64, view: &CatalogView) -> impl Iterator<Item = TableChange> + '_ {
+    view.tables.values().map(move |entry| change(at_micros, entry, None))
 }
 
 fn change(at_micros: i64, entry: &TableEntry, former: Option<&TableEntry>) -> TableChange {
@@ -99,3 +142,6 @@ fn change(at_micros: i64, entry: &TableEntry, former: Option<&TableEntry>) -> Ta
         tablets: new.map(|tablet| tablet.id.0).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,14 +17,27 @@ pub const PARTS: &str = "parts/";
 pub const PIECES: &str = "log/";
 /// The magic of a part.
 pub const PART_MAGIC: [u8; 8] = *b"STELEAPT";
-/// Largest payload: a part that names 10,000 tables has five megabytes, and 100,000 pieces take five more.
+/// The magic of a piece of changes.
+pub const CHANGES_MAGIC: [u8; 8] = *b"STELEACH";
+/// Largest payload: 100,000 pieces take five megabytes, and a million barriers twenty.
 const BYTES_MAX: usize = 64 << 20;
+/// Bytes of changes in a part, and in a piece of changes. More are in several pieces; a larger change is alone in one.
+pub const CHANGES_BYTES: usize = 1 << 20;
+/// Version of a part whose changes are in pieces: a program that did not know these would follow tables without them.
+const VERSION_PIECES: u32 = 2;
 
 const PART: FileKind = FileKind {
     magic: PART_MAGIC,
-    version_max: 1,
+    version_max: VERSION_PIECES,
     bytes_max: BYTES_MAX,
     name: "a part of a log archive",
+};
+
+const CHANGES: FileKind = FileKind {
+    magic: CHANGES_MAGIC,
+    version_max: 1,
+    bytes_max: BYTES_MAX,
+    name: "changes of tables in a log archive",
 };
 
 /// The path of a part.
@@ -101,6 +114,48 @@ pub struct Part {
     /// Changes of files of tablets that the log does not describe.
     #[prost(message, repeated, tag = "15")]
     pub barriers: Vec<Barrier>,
+    /// Where the changes are too many for this document: pieces of them, in their order. Then `changes` is empty.
+    #[prost(message, repeated, tag = "16")]
+    pub change_pieces: Vec<ChangesPiece>,
+}
+
+/// A file with changes of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ChangesPiece {
+    /// Bytes of the file.
+    #[prost(uint64, tag = "1")]
+    pub len: u64,
+    /// CRC-32 of the file.
+    #[prost(fixed32, tag = "2")]
+    pub crc: u32,
+}
+
+/// The content of such a file.
+#[derive(Clone, PartialEq, Message)]
+pub struct TableChanges {
+    /// In their order.
+    #[prost(message, repeated, tag = "1")]
+    pub changes: Vec<TableChange>,
+}
+
+impl TableChanges {
+    /// Encodes with header and checksum; fails if it would be larger than any that is read.
+    pub fn encode_file(&self) -> Result<Bytes> {
+        let payload = self.encode_to_vec();
+        match payload.len() <= BYTES_MAX {
+            true => Ok(CHANGES.encode(CHANGES.version_max, &payload)),
+            false => Err(BackupError::TooMuch(format!(
+                "a change of a table has {} bytes, of {BYTES_MAX} at most",
+                payload.len()
+            ))),
+        }
+    }
+
+    /// Decodes a whole file; `path` is for errors.
+    pub fn decode_file(path: &str, bytes: &[u8]) -> Result<TableChanges> {
+        let decoded = CHANGES.decode(path, bytes, |payload| TableChanges::decode(payload));
+        decoded.map_err(BackupError::ArchiveDocument)
+    }
 }
 
 /// A change of the files of a tablet that no record describes.
@@ -173,7 +228,14 @@ impl Part {
     pub fn encode_file(&self) -> Result<Bytes> {
         let payload = self.encode_to_vec();
         match payload.len() <= BYTES_MAX {
-            true => Ok(PART.encode(PART.version_max, &payload)),
+            true => {
+                let version = if self.change_pieces.is_empty() {
+                    1
+                } else {
+                    VERSION_PIECES
+                };
+                Ok(PART.encode(version, &payload))
+            }
             false => Err(BackupError::TooMuch(format!(
                 "a part of the archive has {} bytes, of {BYTES_MAX} at most",
                 payload.len()
@@ -193,35 +255,53 @@ impl Part {
         piece_path(self.number, self.epoch, self.first_piece.saturating_add(index))
     }
 
+    /// The path of one of its pieces of changes: they are behind those of the log.
+    pub fn change_path(&self, index: usize) -> String {
+        self.piece_path(self.pieces.len().saturating_add(index))
+    }
+
     /// Whether it is the first of its range.
     pub fn begins_range(&self) -> bool {
         self.range_first == self.number
     }
 }
 
-/// Prints a part; `None` when it is none.
+/// Prints a part, or a piece of changes; `None` when it is neither.
 pub fn inspect(path: &str, bytes: &[u8]) -> Option<Result<String>> {
-    (*bytes.first_chunk::<8>()? == PART_MAGIC).then(|| Part::decode_file(path, bytes).map(|part| shown(&part)))
+    match *bytes.first_chunk::<8>()? {
+        PART_MAGIC => Some(Part::decode_file(path, bytes).map(|part| shown(&part))),
+        CHANGES_MAGIC => Some(TableChanges::decode_file(path, bytes).map(|piece| shown_changes(&piece.changes))),
+        _ => None,
+    }
 }
 
 /// A part with the schemas of its tables as such.
 fn shown(part: &Part) -> String {
+    let text = shown_changes(&part.changes);
+    let part = Part {
+        changes: Vec::new(),
+        ..part.clone()
+    };
+    format!("{part:#?}\n{text}")
+}
+
+/// Changes, and the schemas of tables as such.
+fn shown_changes(changes: &[TableChange]) -> String {
     let mut text = String::new();
-    for change in part.changes.iter().filter(|change| !change.record.is_empty()) {
+    for change in changes.iter().filter(|change| !change.record.is_empty()) {
         text += &match stele_catalog::record::decode_table(&change.record) {
             Ok((schema, _)) => format!("{schema:#?}\n"),
             Err(why) => format!("a table record that cannot be decoded: {why}\n"),
         };
     }
-    let changes = part.changes.iter().map(|change| TableChange {
-        record: Vec::new(),
-        ..change.clone()
-    });
-    let part = Part {
-        changes: changes.collect(),
-        ..part.clone()
-    };
-    format!("{part:#?}\n{text}")
+    for change in changes {
+        let change = TableChange {
+            record: Vec::new(),
+            ..change.clone()
+        };
+        text += &format!("{change:#?}\n");
+    }
+    text
 }
 
 #[cfg(test)]

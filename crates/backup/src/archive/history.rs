@@ -25,6 +25,8 @@ pub struct History {
     tablets: BTreeSet<u64>,
     /// The end of the time in which it is known.
     end: Option<End>,
+    /// A server began with the part, and it has not been seen yet how the table was then.
+    is_unstated: bool,
 }
 
 /// The end of the time in which a table is known.
@@ -54,6 +56,7 @@ impl History {
             schema,
             tablets: tablets.into_iter().collect(),
             end: None,
+            is_unstated: false,
         }
     }
 
@@ -72,17 +75,32 @@ impl History {
         self.end.as_ref()
     }
 
-    /// Goes on with the next part; the error says why a record of it cannot be read.
-    pub fn apply(&mut self, part: &Part) -> Result<(), String> {
+    /// Goes on with the next part: first this, then its changes in their order, then its end.
+    pub fn begin_part(&mut self, part: &Part) {
+        self.is_unstated = part.restated_micros > 0;
+    }
+
+    /// Goes on with some changes of the part; the error says why a record of it cannot be read.
+    pub fn apply(&mut self, part: &Part, changes: &[TableChange]) -> Result<(), String> {
         let table = self.table;
-        let mut changes = part.changes.iter().filter(|change| change.table == table).peekable();
-        if part.restated_micros > 0 {
-            let stated = changes.next_if(|change| change.at_micros == part.restated_micros);
-            self.restated(part, stated)?;
-        }
-        for change in changes {
+        for change in changes.iter().filter(|change| change.table == table) {
+            if std::mem::take(&mut self.is_unstated) {
+                if change.at_micros == part.restated_micros {
+                    self.restated(part, Some(change))?;
+                    continue;
+                }
+                self.restated(part, None)?;
+            }
             self.tablets.extend(&change.tablets);
             self.change(change, change.at_micros)?;
+        }
+        Ok(())
+    }
+
+    /// The part has no more changes.
+    pub fn end_part(&mut self, part: &Part) -> Result<(), String> {
+        if std::mem::take(&mut self.is_unstated) {
+            self.restated(part, None)?;
         }
         for barrier in &part.barriers {
             let concerns = self.tablets.contains(&barrier.tablet) && barrier.at_micros >= self.begun_micros;

@@ -3,7 +3,8 @@
 //! A tablet may be made and replaced between two parts, and the server killed before it archived either change. Its writes are then in
 //! the log, in the part with which the next server began, and that part does not name it.
 
-use super::format::Part;
+use super::changes_of::{ChangesMemory, ChangesOf};
+use super::format::{Part, TableChange};
 use super::replay::Replay;
 use super::store::{Archive, Range};
 use crate::error::Result;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 pub(crate) struct Orphans {
     /// Tablets of tables, also of those that are not restored.
     known: BTreeSet<u64>,
-    /// Parts with which a server began.
-    starts: Vec<Part>,
+    /// Numbers of parts with which a server began.
+    starts: Vec<u64>,
 }
 
 /// The first such write.
@@ -35,34 +36,33 @@ impl Orphans {
         self.known.extend(tablets);
     }
 
-    /// Notes the tablets in a part.
-    pub(crate) fn know_of(&mut self, part: &Part) {
-        self.know(part.changes.iter().flat_map(|change| change.tablets.iter().copied()));
+    /// Notes the tablets in changes.
+    pub(crate) fn know_of(&mut self, changes: &[TableChange]) {
+        self.know(changes.iter().flat_map(|change| change.tablets.iter().copied()));
     }
 
     /// Goes on with the next part.
     pub(crate) fn apply(&mut self, part: &Part) {
-        self.know_of(part);
         if part.restated_micros > 0 && !part.begins_range() {
-            let without_changes = Part {
-                changes: Vec::new(),
-                ..part.clone()
-            };
-            self.starts.push(without_changes);
+            self.starts.push(part.number);
         }
     }
 
     /// The first write of an unknown tablet between two moments, both included. Parts of the range before `first` may know it.
     pub(crate) async fn find(
         mut self,
-        archive: &Archive,
+        (archive, memory): (&Archive, &ChangesMemory),
         (range, first): (&Range, u64),
         (from, to): (i64, i64),
         work: &Arc<Work>,
     ) -> Result<Option<Orphan>> {
         let mut found = Vec::new();
-        for part in std::mem::take(&mut self.starts) {
+        for number in std::mem::take(&mut self.starts) {
             work.check()?;
+            let part = Part {
+                changes: Vec::new(),
+                ..archive.part(number).await?
+            };
             found.extend(self.find_in(archive, part, (from, to)).await?);
         }
         let mut earlier = first;
@@ -71,8 +71,12 @@ impl Orphans {
             work.check()?;
             earlier -= 1;
             let part = archive.part(earlier).await?;
-            let known: BTreeSet<u64> = part.changes.into_iter().flat_map(|change| change.tablets).collect();
-            found.retain(|orphan: &Orphan| !known.contains(&orphan.tablet));
+            let mut left = ChangesOf::new(archive, memory, &part);
+            while let Some(some) = left.next().await? {
+                let tablets = some.changes.iter().flat_map(|change| change.tablets.iter().copied());
+                let known: BTreeSet<u64> = tablets.collect();
+                found.retain(|orphan: &Orphan| !known.contains(&orphan.tablet));
+            }
         }
         Ok(found.into_iter().min())
     }

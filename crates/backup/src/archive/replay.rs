@@ -40,6 +40,41 @@ pub struct Replay<'a> {
     until: i64,
     /// The time of the last records.
     micros: i64,
+    times: Times,
+}
+
+/// The times of servers, one after the other.
+struct Times {
+    epoch: u64,
+    /// The newest so far.
+    newest: i64,
+    /// The newest of servers before this one.
+    former: i64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            epoch: 0,
+            newest: i64::MIN,
+            former: i64::MIN,
+        }
+    }
+}
+
+impl Times {
+    /// Goes on with a group. Fails if a server has given it an earlier time than one before it has given, and the moment is between
+    /// these: no state of the tables was that of the moment. Archives of earlier versions may have such groups.
+    fn check(&mut self, (epoch, micros): (u64, i64), at: i64) -> Result<()> {
+        if epoch != self.epoch {
+            (self.epoch, self.former) = (epoch, self.newest);
+        }
+        self.newest = self.newest.max(micros);
+        match micros <= at && at < self.former {
+            true => Err(set_back(micros, self.former)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A group of records.
@@ -139,6 +174,7 @@ impl<'a> Replay<'a> {
             streams: BTreeMap::new(),
             until: i64::MIN,
             micros: i64::MIN,
+            times: Times::default(),
         }
     }
 
@@ -208,6 +244,7 @@ impl<'a> Replay<'a> {
             return Ok(None);
         };
         self.micros = key.1;
+        self.times.check(key, self.at)?;
         let is_next = |cursor: &Cursor| cursor.head.as_ref().is_some_and(|group| group.key == key);
         let of_several = self.streams.values().filter(|cursor| is_next(cursor)).count() > 1;
         let (mut bytes, mut taken) = (0, Vec::new());
@@ -275,9 +312,18 @@ fn time(path: &str, group: &[Record]) -> Result<i64> {
     mark.map(|mark| mark.micros()).ok_or_else(|| damaged(path, detail))
 }
 
+fn set_back(micros: i64, former: i64) -> BackupError {
+    BackupError::Moment(format!(
+        "the moment cannot be restored: the clock was set back between two servers, and the later one has written at {micros} and the one before at {former}; moments before {micros} can be restored, and those from {former} on"
+    ))
+}
+
 fn stood_still(micros: i64) -> BackupError {
     BackupError::Moment(format!(
         "the moment cannot be restored: the clock of the server stood still at {micros}, so the order of the writes of that time is not known; the latest moment that can be restored with this backup is {}, and a later backup leads further",
         micros.saturating_sub(1)
     ))
 }
+
+#[cfg(test)]
+mod tests;

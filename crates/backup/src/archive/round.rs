@@ -1,10 +1,14 @@
 //! One round of an archiver: the bytes that it copies, and how far it is.
 
-use super::format::{Barrier, Part, Piece, StreamEnd};
+use super::changes;
+use super::format::{Barrier, CHANGES_BYTES, ChangesPiece, Part, Piece, StreamEnd, TableChange, TableChanges};
 use super::metrics::ArchiveMetrics;
 use super::store::Archive;
 use crate::error::{BackupError, Result};
+use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_catalog::CatalogView;
 use stele_commitlog::format::parse_segment_path;
 use stele_commitlog::{BarrierCause, LogPosition, Mark, Pieces, Record};
 use stele_storage::Storage;
@@ -72,10 +76,21 @@ fn pieces_of(stream: u32, segment: u64, from: u64, end: u64) -> impl Iterator<It
     })
 }
 
+/// Tables as they are at a moment.
+pub(super) type Statement = (i64, Arc<CatalogView>);
+
 /// A part on its way into the archive.
 pub(super) struct Round {
-    /// Its document; checksums of pieces are there once these are written.
+    /// Its document; checksums of pieces are there once these are written, and so are changes.
     pub(super) part: Part,
+    /// The first of its changes: all tables at a moment.
+    stated: Option<Statement>,
+    /// Those behind.
+    pub(super) noted: Vec<TableChange>,
+    /// Pieces of changes that may be written.
+    changes_tried: usize,
+    /// The part has its changes, or their pieces.
+    has_changes: bool,
     /// The paths of the segments of its pieces.
     sources: Vec<String>,
     /// Pieces that are written.
@@ -83,13 +98,50 @@ pub(super) struct Round {
 }
 
 impl Round {
-    pub(super) fn new(part: Part, pieces: Vec<(Piece, String)>) -> Round {
+    pub(super) fn new(part: Part, stated: Option<Statement>, pieces: Vec<(Piece, String)>) -> Round {
         debug_assert_eq!(part.pieces.len(), pieces.len(), "each piece has a segment");
         Round {
             part,
+            stated,
+            noted: Vec::new(),
+            changes_tried: 0,
+            has_changes: false,
             sources: pieces.into_iter().map(|(_, path)| path).collect(),
             written: 0,
         }
+    }
+
+    /// Numbers of pieces that it has used up.
+    pub(super) fn numbers(&self) -> u32 {
+        u32::try_from(self.part.pieces.len() + self.changes_tried).unwrap_or(u32::MAX)
+    }
+
+    /// Puts the changes of tables into the part, or into pieces if they are too many. After a failure the next call writes the same again.
+    pub(super) async fn upload_changes(&mut self, archive: &Archive) -> Result<()> {
+        if self.has_changes {
+            return Ok(());
+        }
+        let (mut pieces, mut some, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let stated = self.stated.iter().flat_map(|(at, view)| changes::all(*at, view));
+        for change in stated.chain(self.noted.iter().cloned()) {
+            let len = change.encoded_len();
+            if bytes + len > CHANGES_BYTES && !some.is_empty() {
+                self.changes_tried = self.changes_tried.max(pieces.len() + 1);
+                let path = self.part.change_path(pieces.len());
+                pieces.push(put_changes(archive, &path, std::mem::take(&mut some)).await?);
+                bytes = 0;
+            }
+            bytes += len;
+            some.push(change);
+        }
+        if !pieces.is_empty() {
+            self.changes_tried = self.changes_tried.max(pieces.len() + 1);
+            let path = self.part.change_path(pieces.len());
+            pieces.push(put_changes(archive, &path, std::mem::take(&mut some)).await?);
+        }
+        (self.part.changes, self.part.change_pieces) = (some, pieces);
+        self.has_changes = true;
+        Ok(())
     }
 
     /// Writes the pieces of the next segment that are not written yet; whether there are more. Every group is checked on the way.
@@ -151,6 +203,16 @@ impl Round {
         self.part.barriers.append(&mut barriers);
         Ok(())
     }
+}
+
+async fn put_changes(archive: &Archive, path: &str, changes: Vec<TableChange>) -> Result<ChangesPiece> {
+    let content = TableChanges { changes }.encode_file()?;
+    let piece = ChangesPiece {
+        len: content.len() as u64,
+        crc: crc32fast::hash(&content),
+    };
+    archive.put_piece(path, content).await?;
+    Ok(piece)
 }
 
 fn barrier(record: &Record) -> Option<Barrier> {

@@ -3,7 +3,7 @@
 //! Terms: a *range* is a run of parts without a gap: each begins where the one before ends. Where parts are missing, because they were
 //! deleted or lost, those behind them are a range of their own.
 
-use super::format::{self, Part, parse_part, part_path};
+use super::format::{self, Part, TableChanges, parse_part, part_path};
 use crate::error::{BackupError, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -115,16 +115,30 @@ impl Archive {
     /// The bytes of a piece, checked.
     pub async fn piece(&self, part: &Part, index: usize) -> Result<Bytes> {
         let path = part.piece_path(index);
-        let Some(piece) = part.pieces.get(index) else {
-            return Err(damaged(&path, "the part has no such piece"));
-        };
-        let content = match self.storage.read_all(&path).await {
-            Err(StorageError::NotFound { .. }) => return Err(damaged(&path, "the piece is missing")),
+        match part.pieces.get(index) {
+            Some(piece) => self.checked(&path, (piece.len, piece.crc)).await,
+            None => Err(damaged(&path, "the part has no such piece")),
+        }
+    }
+
+    /// One of the pieces of changes of a part, checked.
+    pub async fn changes_piece(&self, part: &Part, index: usize) -> Result<TableChanges> {
+        let path = part.change_path(index);
+        match part.change_pieces.get(index) {
+            Some(piece) => TableChanges::decode_file(&path, &self.checked(&path, (piece.len, piece.crc)).await?),
+            None => Err(damaged(&path, "the part has no such piece")),
+        }
+    }
+
+    /// A file of this length and checksum.
+    async fn checked(&self, path: &str, expected: (u64, u32)) -> Result<Bytes> {
+        let content = match self.storage.read_all(path).await {
+            Err(StorageError::NotFound { .. }) => return Err(damaged(path, "the piece is missing")),
             content => content.map_err(BackupError::Archive)?,
         };
-        match (content.len() as u64, crc32fast::hash(&content)) == (piece.len, piece.crc) {
+        match (content.len() as u64, crc32fast::hash(&content)) == expected {
             true => Ok(content),
-            false => Err(damaged(&path, "its bytes are not those that were archived")),
+            false => Err(damaged(path, "its bytes are not those that were archived")),
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Node {
     pub(super) server: Arc<TabletServer>,
     pub(super) service: Router,
     pub(super) backups: Arc<Backups>,
+    /// Of the log and of backups.
+    pub(super) clock: Arc<LogClock>,
     /// Archives the log, in rounds that the test asks for.
     pub(super) archiver: Option<Arc<Archiver>>,
 }
@@ -85,8 +87,9 @@ pub(super) async fn try_start_archiving(
         Some(_) => drop(catalog.inherit_archived_log(epoch as u32).await.map_err(|e| text(&e))?),
         None => catalog.set_archived_log(None).await.map_err(|e| text(&e))?,
     }
+    let clock = LogClock::new(env.clone(), catalog.noted_moment().await.map_err(|e| text(&e))?);
     let options = ServerOptions {
-        log_clock: archive.map(|_| LogClock::new(env.clone(), 0)),
+        log_clock: archive.map(|_| clock.clone()),
         // Several segments, of which the archive has some to let go.
         log_segment_bytes: 64 << 10,
         value_separate_bytes: 1_000,
@@ -105,7 +108,9 @@ pub(super) async fn try_start_archiving(
     .await
     .map_err(|e| text(&e))?;
     let master = Master::new(env.clone(), catalog.clone(), server.clone());
-    let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone());
+    let times = clock.clone();
+    master.take_times_from(Arc::new(move || times.now()));
+    let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone()).with_clock(clock.clone());
     let mut archiver = None;
     let backups = Backups::new(root, opening(destination));
     if let Some((at, waiting_bytes_max)) = archive {
@@ -132,6 +137,7 @@ pub(super) async fn try_start_archiving(
         server,
         service,
         backups,
+        clock,
         archiver,
     })
 }

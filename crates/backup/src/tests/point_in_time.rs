@@ -14,7 +14,10 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{AggregateKind, ErrorKind, FamilyId, Mutation, RowRange, Timestamp, ValueType};
 
+mod clock;
 mod gaps;
+mod many_changes;
+mod names;
 mod order;
 mod schemas;
 

@@ -1,4 +1,4 @@
-//! The data root as a whole: its number, and the epochs of its owners.
+//! The data root as a whole: its number, the epochs of its owners, and the moments that they have given.
 
 use super::{Catalog, Result};
 use crate::error::CatalogError;
@@ -9,6 +9,8 @@ use stele_coord::{Condition, Txn, TxnOutcome, Write, next_epoch_above};
 const ROOT: &str = "root/id";
 /// The key of the number of the chain of archived logs.
 const ARCHIVED_LOG: &str = "root/archived-log";
+/// The key of the newest moment that an owner has noted.
+const CLOCK: &str = "root/clock";
 /// The counter of the epochs of owners.
 pub const EPOCHS: &str = "server";
 /// Epochs are below this.
@@ -108,6 +110,41 @@ impl Catalog {
         Ok(goes_on)
     }
 
+    /// The newest moment that an owner has noted, in wall-clock microseconds; 0 if there is none.
+    pub async fn noted_moment(&self) -> Result<i64> {
+        match self.coord.get(CLOCK).await? {
+            Some(found) => decode_moment(&found.value),
+            None => Ok(0),
+        }
+    }
+
+    /// Notes a moment before it is given to anything that outlives the process, so that no later owner gives an earlier one. The newer
+    /// one of it and the noted one.
+    pub async fn note_moment(&self, micros: i64) -> Result<i64> {
+        loop {
+            let condition = match self.coord.get(CLOCK).await? {
+                Some(found) => {
+                    let noted = decode_moment(&found.value)?;
+                    if noted >= micros {
+                        return Ok(noted);
+                    }
+                    Condition::version(CLOCK, found.version)
+                }
+                None => Condition::absent(CLOCK),
+            };
+            let txn = Txn {
+                conditions: vec![condition],
+                writes: vec![Write::Put {
+                    key: CLOCK.to_owned(),
+                    value: Bytes::copy_from_slice(&micros.to_le_bytes()),
+                }],
+            };
+            if let TxnOutcome::Committed { .. } = self.coord.txn(txn).await? {
+                return Ok(micros);
+            }
+        }
+    }
+
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
     pub async fn raise_epochs(&self, floor: u64) -> Result<u32> {
         let used_up = || CatalogError::Corruption {
@@ -123,6 +160,14 @@ impl Catalog {
             .filter(|epoch| u64::from(*epoch) < EPOCHS_END)
             .ok_or_else(used_up)
     }
+}
+
+fn decode_moment(bytes: &[u8]) -> Result<i64> {
+    let micros = <[u8; 8]>::try_from(bytes).map(i64::from_le_bytes);
+    micros.map_err(|_| CatalogError::Corruption {
+        key: CLOCK.to_owned(),
+        detail: format!("{} bytes instead of 8", bytes.len()),
+    })
 }
 
 #[cfg(test)]
@@ -153,5 +198,11 @@ mod tests {
         assert!(!catalog.inherit_archived_log(7).await.unwrap());
         assert_eq!(catalog.archived_log().await.unwrap(), None);
         assert_eq!(ArchivedChain::decode(&[7; 16]), None);
+        assert_eq!(catalog.noted_moment().await.unwrap(), 0);
+        assert_eq!(catalog.note_moment(0x0102).await.unwrap(), 0x0102);
+        assert_eq!(catalog.note_moment(5).await.unwrap(), 0x0102);
+        assert_eq!(catalog.noted_moment().await.unwrap(), 0x0102);
+        let bytes = catalog.coord.get("root/clock").await.unwrap().unwrap().value;
+        assert_eq!(&bytes[..], [2, 1, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -124,6 +124,7 @@ mod tests {
             id: SnapshotId(id),
             name: ("n".to_owned(), name.to_owned()),
             schema: Arc::new(crate::catalog::tests::schema(1, 1)),
+            tablet_set: stele_types::TableId(3),
             created_micros: 5,
             completed_micros: 6,
             expires_micros: Some(9),

@@ -58,6 +58,7 @@ fn schema() -> TableSchema {
         deletion_protection: true,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(FamilyId(1), text), (FamilyId(4), number)]),
         next_family: FamilyId(6),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
@@ -167,6 +168,21 @@ fn views_are_fields_behind_it() {
     };
     let field = b"\xa2\x01\x15\x0a\x01v\x12\x01a\x1a\x09\x0a\x01f\x12\x01q\x1a\x01p\x20\x01\x28\x04";
     let bytes = [TABLE_1, &field[..]].concat();
+    assert_eq!(
+        encode_schema(&schema).escape_ascii().to_string(),
+        bytes.escape_ascii().to_string()
+    );
+    assert_eq!(decode_schema(&bytes), Ok(schema));
+}
+
+#[test]
+fn the_mark_of_a_restore_is_the_last_field() {
+    let schema = TableSchema {
+        enabled: false,
+        restoring: Some("restore-0a".to_owned()),
+        ..schema()
+    };
+    let bytes = [TABLE_1, DISABLED, b"\xaa\x01\x0arestore-0a"].concat();
     assert_eq!(
         encode_schema(&schema).escape_ascii().to_string(),
         bytes.escape_ascii().to_string()

@@ -10,7 +10,7 @@ use stele_types::{AccessRule, Kept, Resource, SnapshotId};
 /// Decodes a snapshot; the error says why not.
 pub fn decode_snapshot(bytes: &[u8], version: u64) -> Result<SnapshotEntry, String> {
     let record: SnapshotRecord = decode(bytes)?;
-    let (schema, _) = decode_table(&record.table).map_err(|why| format!("the table: {why}"))?;
+    let (schema, tablet_set) = decode_table(&record.table).map_err(|why| format!("the table: {why}"))?;
     let kept = match record.kept {
         0 => None,
         number => Some(Kept::from_number(number).ok_or_else(|| format!("kept for reason {number}"))?),
@@ -25,6 +25,7 @@ pub fn decode_snapshot(bytes: &[u8], version: u64) -> Result<SnapshotEntry, Stri
         id: SnapshotId(record.id),
         name: (record.namespace, record.name),
         schema: Arc::new(schema),
+        tablet_set,
         created_micros: record.created_micros,
         completed_micros: record.completed_micros,
         expires_micros: record.expires_micros,
@@ -43,7 +44,7 @@ pub fn encode_snapshot(entry: &SnapshotEntry) -> Bytes {
         id: entry.id.0,
         namespace,
         name,
-        table: encode_table(&entry.schema, entry.schema.id),
+        table: encode_table(&entry.schema, entry.tablet_set),
         created_micros: entry.created_micros,
         completed_micros: entry.completed_micros,
         expires_micros: entry.expires_micros,

@@ -70,6 +70,7 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -80,6 +80,45 @@ async fn every_group_has_one_time() {
     }
 }
 
+/// Under load some groups always wait. A mark is written before them, or its caller would wait as long as the load lasts.
+#[tokio::test]
+async fn a_mark_precedes_groups_that_wait() {
+    const RECORDS: u64 = 6_000;
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let log = start(&storage, 1 << 20);
+    let mut answers = Vec::new();
+    for n in 1..=RECORDS {
+        answers.push(log.submit(n, Durability::Sync).await);
+    }
+    let barrier = Mark::Barrier {
+        micros: TIME,
+        tablet: TabletId(9),
+        cause: BarrierCause::BulkLoad,
+    };
+    log.stream.mark(barrier).await.unwrap();
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    let open = log.stream.positions().remove(0);
+    let content = storage.read_all(&open.path).await.unwrap();
+    let mut pieces = crate::Pieces::new(0, open.number, 0);
+    pieces.push(&content);
+    pieces.take_header().unwrap();
+    let (mut records, mut before) = (0, None);
+    while let Some(group) = pieces.next_group().unwrap() {
+        for record in &group {
+            match Mark::of(record) {
+                Some(Mark::Barrier { .. }) => before = Some(records),
+                Some(Mark::Time { .. }) => {}
+                None => records += 1,
+            }
+        }
+    }
+    assert_eq!(records, RECORDS);
+    let before = before.expect("the mark is in the log");
+    assert!(before < RECORDS, "all records precede the mark");
+}
+
 #[tokio::test]
 async fn segments_stay_until_they_are_archived() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();

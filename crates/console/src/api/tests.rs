@@ -42,6 +42,7 @@ pub(super) fn schema() -> stele_types::TableSchema {
         views: stele_types::Views::new(),
         enabled: true,
         read_only: false,
+        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

@@ -65,6 +65,7 @@ fn made(mut wanted: messages::TableSchema) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: properties.read_only,
+        restoring: None,
         families: properties.families.into_iter().enumerate().map(family).collect(),
         next_family: FamilyId(9),
         groups: vec![group],

@@ -1,6 +1,6 @@
 //! Changes of locality groups, and of the families in them.
 
-use super::{check_name, no_family};
+use super::{begin_change, check_name, no_family};
 use std::collections::BTreeSet;
 use stele_client::{GroupChange, GroupUpdate, ServiceError, ServiceResult};
 use stele_types::{ErrorKind, FamilyId, GroupId, GroupOptions, LocalityGroup, TableSchema, limits};
@@ -12,8 +12,7 @@ pub fn change_groups(
     changes: Vec<GroupChange>,
     unsettled: &BTreeSet<FamilyId>,
 ) -> ServiceResult<TableSchema> {
-    let mut next = schema.clone();
-    next.version += 1;
+    let mut next = begin_change(schema)?;
     for group in &mut next.groups {
         group.left.retain(|family| unsettled.contains(family));
     }

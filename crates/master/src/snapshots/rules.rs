@@ -32,6 +32,7 @@ pub(super) fn restored_schema(snapshot: &TableSchema, table: &TableSchema) -> Ta
         name: table.name.clone(),
         version: table.version + 1,
         enabled: table.enabled,
+        restoring: None,
         deletion_protection: table.deletion_protection,
         automated_backups: table.automated_backups,
         views: table.views.clone(),

@@ -28,6 +28,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: families.into(),
         next_family: FamilyId(3),
         groups: vec![group],

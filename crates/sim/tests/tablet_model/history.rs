@@ -201,6 +201,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: (0..)
             .zip(types.into_iter().zip(rules))
             .map(family)

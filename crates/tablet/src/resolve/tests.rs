@@ -17,6 +17,7 @@ fn schema() -> Arc<TableSchema> {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: Default::default(),
         next_family: FamilyId(3),
         groups: vec![group],

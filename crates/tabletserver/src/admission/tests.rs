@@ -143,6 +143,7 @@ async fn server() -> Arc<TabletServer> {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

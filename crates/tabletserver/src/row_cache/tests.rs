@@ -66,6 +66,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

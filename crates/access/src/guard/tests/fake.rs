@@ -75,6 +75,7 @@ fn schema(name: &TableName) -> Arc<TableSchema> {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family("f")), (FamilyId(2), family("g"))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],

@@ -37,7 +37,47 @@ fn part() -> Part {
             tablet: 2 << 20,
             cause: 1,
         }],
+        change_pieces: Vec::new(),
     }
+}
+
+/// The same with its changes in pieces.
+fn part_with_pieces() -> Part {
+    let piece = |len, crc| ChangesPiece { len, crc };
+    Part {
+        changes: Vec::new(),
+        change_pieces: vec![piece(1 << 20, 0x0102_0304), piece(300, 5)],
+        ..part()
+    }
+}
+
+fn changes() -> TableChanges {
+    TableChanges {
+        changes: part().changes,
+    }
+}
+
+#[test]
+fn pieces_of_changes_are_written_and_read_as_ever() {
+    let golden = include_bytes!("../../../testdata/archive-part-v2");
+    assert!(
+        part_with_pieces().encode_file().unwrap() == golden[..],
+        "the bytes of a part have changed"
+    );
+    assert_eq!(Part::decode_file("p", golden).unwrap(), part_with_pieces());
+    let golden = include_bytes!("../../../testdata/archive-changes-v1");
+    assert!(
+        changes().encode_file().unwrap() == golden[..],
+        "the bytes of changes have changed"
+    );
+    assert_eq!(TableChanges::decode_file("p", golden).unwrap(), changes());
+    let text = inspect("p", golden).unwrap().unwrap();
+    assert!(text.contains("cannot be decoded") && text.contains("1048576"), "{text}");
+    let paths = [part_with_pieces().piece_path(0), part_with_pieces().change_path(0)];
+    assert_eq!(
+        paths.map(|path| path[22..].to_owned()),
+        ["00000003-00000002", "00000003-00000003"].map(|p| p[1..].to_owned())
+    );
 }
 
 #[test]

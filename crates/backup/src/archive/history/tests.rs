@@ -18,6 +18,7 @@ fn schema(version: u64) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: Default::default(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
@@ -49,7 +50,12 @@ fn gone(at_micros: i64) -> TableChange {
 fn at(moment: i64, parts: &[Part]) -> (u64, Option<i64>) {
     let mut history = History::new((schema(1), TableId(TABLE)), 100, [1, 2], moment);
     for part in parts {
-        history.apply(part).unwrap();
+        history.begin_part(part);
+        // One by one, as if each were in a piece of its own.
+        for change in &part.changes {
+            history.apply(part, std::slice::from_ref(change)).unwrap();
+        }
+        history.end_part(part).unwrap();
     }
     (history.schema().version, history.end().map(|end| end.micros))
 }

@@ -1,6 +1,8 @@
 //! Archives that are out of reach, gaps, and parts that are not needed any more.
 
 use super::*;
+use crate::archive::Archive;
+use crate::archive::format::Part;
 
 /// The log waits for an archive that is out of reach, and nothing is missing afterwards.
 #[tokio::test]
@@ -185,6 +187,31 @@ async fn an_archiver_that_is_killed_at_any_point_leaves_no_hole() {
     }
 }
 
+/// Another server archives there. The log is not kept for it, however little that is, and writes go on.
+#[tokio::test]
+async fn a_taken_archive_keeps_no_log() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    world.node.archive().await;
+    let archive = Archive::open(world.archive.clone(), false).await.unwrap();
+    let last = *archive.numbers().await.unwrap().last().unwrap();
+    let of_other = Part {
+        number: last + 1,
+        epoch: 1_000,
+        ..archive.part(last).await.unwrap()
+    };
+    assert_eq!(archive.put_part(&of_other).await.unwrap(), None);
+    let log = world.node.server.archived_log().unwrap();
+    for version in 1..4 {
+        world.node.write("t", 0..100, version).await;
+        assert!(log.positions().iter().any(|at| at.is_closed), "some log waits");
+        let refused = world.node.archiver.as_ref().unwrap().round().await.unwrap_err();
+        assert!(refused.to_string().contains("another server"), "{refused}");
+        assert!(log.positions().iter().all(|at| !at.is_closed), "nothing is kept");
+    }
+}
+
 /// Parts that no backup needs go, and no others.
 #[tokio::test]
 async fn parts_go_that_no_backup_needs() {
@@ -222,6 +249,35 @@ async fn parts_go_that_no_backup_needs() {
         .unwrap()
         .unwrap_err();
     assert!(refused.message.contains("no backup"), "{}", refused.message);
+}
+
+/// A part is missing in the middle. The range ends before it, so no moment behind it is offered for a backup from before.
+#[tokio::test]
+async fn a_missing_part_ends_its_range() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    let (mut moments, mut numbers) = (Vec::new(), Vec::new());
+    let archive = Archive::open(world.archive.clone(), false).await.unwrap();
+    for version in 1..5 {
+        world.node.write("t", 0..10, version).await;
+        moments.push(world.node.moment().await);
+        world.node.archive().await;
+        numbers.push(*archive.numbers().await.unwrap().last().unwrap());
+    }
+    world.archive.delete(&format::part_path(numbers[2])).await.unwrap();
+    world.restored(moments[1]).await.unwrap();
+    for behind in [moments[2], moments[3]] {
+        assert!(world.refusal(behind).await.contains("these can"));
+    }
+    let times = world
+        .node
+        .backups
+        .restorable(order("b", create()).destination, None)
+        .await
+        .unwrap();
+    assert_eq!(times.len(), 1, "{times:?}");
+    assert!(times[0].1 <= moments[2], "{times:?}");
 }
 
 /// A run is interrupted after any deletions of old parts. Moments of newer backups come back, and the next run goes on.

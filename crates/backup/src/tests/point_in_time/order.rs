@@ -46,7 +46,7 @@ async fn change_part(world: &World, number: u64, change: impl FnOnce(&mut Part))
     assert_eq!(archive.put_part(&part).await.unwrap(), None);
 }
 
-/// The log of a part is missing whose part before has none.
+/// Some log is missing, in each way that one of the checks alone sees. `archive::replay` has those of documents one by one.
 #[tokio::test]
 async fn a_hole_behind_the_first_part_is_reported() {
     let world = World::begin().await;
@@ -64,17 +64,73 @@ async fn a_hole_behind_the_first_part_is_reported() {
     let at = world.node.moment().await;
     world.node.archive().await;
     world.restored(at).await.unwrap();
+    let whole = archive.part(holed).await.unwrap();
     let quiet = archive.part(holed - 1).await.unwrap();
-    let ends = quiet.ends.clone();
     assert!(quiet.pieces.is_empty(), "the part before has no log");
-    change_part(&world, holed, |part| {
-        part.pieces.clear();
-        part.ends = ends;
+    for ends in [quiet.ends, whole.ends.clone()] {
+        change_part(&world, holed, |part| {
+            part.pieces.clear();
+            part.ends = ends;
+        })
+        .await;
+        let error = world.restored(at).await.err().expect("log is missing");
+        assert_eq!(error.kind, ErrorKind::Corruption);
+        assert!(error.message.contains("the archive lacks"), "{}", error.message);
+        change_part(&world, holed, |part| *part = whole.clone()).await;
+    }
+    world.restored(at).await.unwrap();
+}
+
+/// A whole segment is missing. Only the next one tells, which states how long the one before it was.
+#[tokio::test]
+async fn a_missing_segment_is_reported() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.write("t", 0..10, 1).await;
+    world.node.archive().await;
+    world.node.done("b", create()).await;
+    for version in 2..9 {
+        world.node.write("t", 0..30, version).await;
+    }
+    let at = world.node.moment().await;
+    world.node.archive().await;
+    world.restored(at).await.unwrap();
+    let archive = Archive::open(world.archive.clone(), false).await.unwrap();
+    let last = *archive.numbers().await.unwrap().last().unwrap();
+    let part = archive.part(last).await.unwrap();
+    // A stream with three segments: the one in the middle has been begun and ended in the part.
+    let mut of_streams: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for piece in &part.pieces {
+        let segments = of_streams.entry(piece.stream).or_default();
+        if segments.last() != Some(&piece.segment) {
+            segments.push(piece.segment);
+        }
+    }
+    let middle = of_streams
+        .values()
+        .find_map(|segments| segments.get(1).filter(|_| segments.len() > 2));
+    let middle = *middle.expect("a stream with three segments");
+    // The paths of pieces are their places, so those behind move.
+    let mut contents = Vec::new();
+    for (index, piece) in part.pieces.iter().enumerate() {
+        if piece.segment != middle {
+            contents.push((*piece, archive.piece(&part, index).await.unwrap()));
+        }
+        world.archive.delete(&part.piece_path(index)).await.unwrap();
+    }
+    for (index, (_, content)) in contents.iter().enumerate() {
+        archive
+            .put_piece(&part.piece_path(index), content.clone())
+            .await
+            .unwrap();
+    }
+    change_part(&world, last, |part| {
+        part.pieces = contents.iter().map(|(piece, _)| *piece).collect()
     })
     .await;
     let error = world.restored(at).await.err().expect("log is missing");
     assert_eq!(error.kind, ErrorKind::Corruption);
-    assert!(error.message.contains("the archive lacks"), "{}", error.message);
+    assert!(error.message.contains("the segment follows"), "{}", error.message);
 }
 
 /// A tablet is made and replaced between two parts, and the server killed: its writes are of no table that is known.

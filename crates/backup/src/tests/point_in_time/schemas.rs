@@ -95,6 +95,26 @@ async fn dropped_rows_are_refused_with_the_latest_moment() {
     }
 }
 
+/// A truncation before the backup is in it. What a later server states about the table is no other truncation.
+#[tokio::test]
+async fn a_table_that_was_truncated_before_the_backup_is_restored() {
+    let mut world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.write("t", 0..5, 1).await;
+    world.node.master.truncate(&table("t"), true).await.unwrap();
+    world.node.write("t", 3..8, 2).await;
+    world.node.done("b", create()).await;
+    world.node.write("t", 5..10, 3).await;
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    world.kill().await;
+    world.node.write("t", 9..12, 4).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    moments.check(&world).await;
+}
+
 /// The server died after a change that it had not archived: nobody knows when it was.
 #[tokio::test]
 async fn a_change_of_unknown_moment_is_refused_in_between() {

@@ -38,6 +38,7 @@ fn table(names: &[&str]) -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: (1..).zip(names).map(family).collect(),
         next_family: FamilyId(9),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

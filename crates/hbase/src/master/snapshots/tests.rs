@@ -19,6 +19,7 @@ fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],

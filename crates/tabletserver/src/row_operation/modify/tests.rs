@@ -27,6 +27,7 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         enabled: true,
         read_only: false,
+        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: Vec::new(),

@@ -1,0 +1,103 @@
+//! Gives up log that the archive cannot take, and begins a range behind it.
+//!
+//! Order: the chain ends in the catalog, then segments go, then the first part of the next range says why.
+
+use super::{Archiver, State};
+use crate::archive::format::Part;
+use crate::archive::round::{Round, Waiting};
+use crate::error::{BackupError, Result};
+use stele_catalog::{ArchivedChain, Catalog};
+use stele_env::Env;
+use stele_types::Epoch;
+
+impl Archiver {
+    /// The first part of a range: it has nothing of the log.
+    pub(super) async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
+        self.let_go(state).await?;
+        self.changes.take();
+        state.noted.clear();
+        self.changes.archived();
+        let view = self.catalog.view();
+        // Where the clock stands still, a backup from before the gap may have this very time, and would seem to be in the range.
+        let noted = self.catalog.noted_moment().await?;
+        self.log.clock().raise(noted.saturating_add(1));
+        let now = self.log.clock().now();
+        state.restated = Some((now, view));
+        let number = state.last.as_ref().map_or(1, |last| last.number + 1);
+        let part = Part {
+            range_first: number,
+            range_from: now,
+            from_micros: now,
+            to_micros: now,
+            gap,
+            ..self.part(state, number)
+        };
+        Ok(Round::new(part, state.restated.clone(), Vec::new()))
+    }
+
+    pub(super) fn give_up_round(&self, state: &mut State) {
+        if let Some(round) = state.pending.take() {
+            state.first_piece = state.first_piece.saturating_add(round.numbers());
+            state.noted = round.noted;
+        }
+    }
+
+    /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
+    async fn let_go(&self, state: &mut State) -> Result<()> {
+        if !state.is_fresh {
+            state.chain = new_chain(&self.env, &self.catalog, self.log.epoch()).await?;
+            state.is_fresh = true;
+        }
+        let positions = self.log.positions();
+        state.done = Waiting::of(&positions, &state.done).ends;
+        self.log
+            .archived(positions.iter().filter(|at| at.is_closed).map(|at| at.number));
+        Ok(())
+    }
+
+    /// Gives up the log that waits if it is too much, or cannot be read.
+    pub(super) async fn bound(&self, state: &mut State, error: &BackupError) {
+        let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
+        let is_damaged = is_damaged(error);
+        let is_taken = matches!(error, BackupError::OtherArchiver(_));
+        if state.gap.is_none() {
+            if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
+                return;
+            }
+            state.gap = Some(match (is_damaged, is_taken) {
+                (true, _) => format!("the log could not be archived: {error}"),
+                (_, true) => error.to_string(),
+                _ => format!("the archive could not be written while {waiting} bytes of log came: {error}"),
+            });
+            tracing::error!(waiting, %error, "the archive of the log will have a gap: writes from here on cannot be restored to a moment, until the archive is back and a backup is taken");
+        }
+        self.give_up_round(state);
+        if let Err(error) = self.let_go(state).await {
+            tracing::error!(%error, "the log stays although it will not be archived");
+        }
+    }
+}
+
+/// Whether the log itself is damaged or gone, so that no later attempt can read it, or does not fit into a part.
+fn is_damaged(error: &BackupError) -> bool {
+    use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
+    match error {
+        BackupError::Damaged { .. } | BackupError::TooMuch(_) => true,
+        BackupError::Data(error) => matches!(
+            error,
+            NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Begins a chain, and ends the one before.
+pub(super) async fn new_chain(env: &Env, catalog: &Catalog, epoch: Epoch) -> Result<[u8; 16]> {
+    let mut number = [0; 16];
+    let (first, second) = number.split_at_mut(8);
+    first.copy_from_slice(&env.random_u64().to_le_bytes());
+    second.copy_from_slice(&env.random_u64().to_le_bytes());
+    let chain = ArchivedChain { number, epoch: epoch.0 };
+    catalog.set_archived_log(Some(chain)).await?;
+    Ok(number)
+}
