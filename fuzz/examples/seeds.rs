@@ -319,7 +319,16 @@ fn manifests(seeds: &mut Seeds) {
 
 /// Files that HBase has written, in every encoding.
 fn hfiles(seeds: &mut Seeds) -> io::Result<()> {
-    for name in ["none", "prefix", "diff", "fast_diff", "row_index_v1", "tags_compressed", "deep_index", "codec_snappy"] {
+    for name in [
+        "none",
+        "prefix",
+        "diff",
+        "fast_diff",
+        "row_index_v1",
+        "tags_compressed",
+        "deep_index",
+        "codec_snappy",
+    ] {
         add(seeds, "hfile", golden_file("hfile", &format!("{name}.hfile"))?);
     }
     Ok(())

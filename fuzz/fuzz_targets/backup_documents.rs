@@ -39,6 +39,9 @@ fn decode(bytes: &[u8]) {
 fn again<D: Document + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     if let Ok(document) = D::decode_file("document", bytes) {
         let encoded = document.encode_file("document").expect("what was read can be written");
-        assert_eq!(D::decode_file("document", &encoded).expect("what was encoded decodes"), document);
+        assert_eq!(
+            D::decode_file("document", &encoded).expect("what was encoded decodes"),
+            document
+        );
     }
 }

@@ -43,7 +43,11 @@ fuzz_target!(|bytes: &[u8]| {
         }
         if let Err(error) = KeyFile::parse(text, Arc::new(SystemRandom)) {
             let error = error.to_string();
-            assert!(!text.split_whitespace().any(|word| word.len() > 16 && error.contains(word)));
+            assert!(
+                !text
+                    .split_whitespace()
+                    .any(|word| word.len() > 16 && error.contains(word))
+            );
         }
     }
 });

@@ -36,11 +36,17 @@ fuzz_target!(|bytes: &[u8]| {
 fn again(bytes: &[u8]) {
     if let Ok(part) = Part::decode_file("part", bytes) {
         let encoded = part.encode_file().expect("what was read can be written");
-        assert_eq!(Part::decode_file("part", &encoded).expect("what was encoded decodes"), part);
+        assert_eq!(
+            Part::decode_file("part", &encoded).expect("what was encoded decodes"),
+            part
+        );
     }
     if let Ok(changes) = TableChanges::decode_file("changes", bytes) {
         let encoded = changes.encode_file().expect("what was read can be written");
-        assert_eq!(TableChanges::decode_file("changes", &encoded).expect("what was encoded decodes"), changes);
+        assert_eq!(
+            TableChanges::decode_file("changes", &encoded).expect("what was encoded decodes"),
+            changes
+        );
     }
     let _ = inspect("part", bytes);
 }

@@ -30,28 +30,14 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
     let sum = ValueType::Aggregate(AggregateKind::Sum);
     let families = ["a", "b", "c"].map(|name| family(name, ValueType::Bytes));
     TableSchema {
-        views: Default::default(),
-        id: TableId(1),
-        name: TableName::new("i", "t"),
-        version: 1,
         time_unit,
         granularity,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        deletion_protection: false,
         families: (1..)
             .map(FamilyId)
             .zip(families.into_iter().chain([family("sum", sum)]))
             .collect::<BTreeMap<_, _>>(),
         next_family: FamilyId(5),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("i", "t"))
     }
 }
 

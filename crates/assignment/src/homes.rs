@@ -114,8 +114,16 @@ mod tests {
     fn a_server_reads_few_parts_of_a_log() {
         assert_eq!(divided(2, 2, 8), [(1, 4), (1, 4)], "each part is read once");
         assert_eq!(divided(2, 4, 8), [(2, 4), (2, 4)]);
-        assert_eq!(divided(4, 2, 8), [(1, 2); 4], "more servers than parts have a share of one each");
-        assert_eq!(divided(2, 1, 8), [(1, 4), (1, 4)], "a log that is in one part is read by both");
+        assert_eq!(
+            divided(4, 2, 8),
+            [(1, 2); 4],
+            "more servers than parts have a share of one each"
+        );
+        assert_eq!(
+            divided(2, 1, 8),
+            [(1, 4), (1, 4)],
+            "a log that is in one part is read by both"
+        );
         assert_eq!(divided(3, 4, 1), [(1, 1), (0, 0), (0, 0)]);
         assert_eq!(divided(0, 2, 4), []);
     }

@@ -7,10 +7,8 @@ mod in_process;
 use crate::wire::{CellChunk, ReadRowsResponse};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use stele_types::schema::{Family, LocalityGroup};
-use stele_types::{
-    AggregateKind, Compression, DeleteRule, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit, ValueType,
-};
+use stele_types::schema::Family;
+use stele_types::{AggregateKind, FamilyId, GroupId, TableId, TableName, TableSchema, ValueType};
 
 /// Families `f` (1) and `g` (2) of bytes and `sum` (3); millisecond granularity.
 pub(crate) fn schema() -> TableSchema {
@@ -23,29 +21,14 @@ pub(crate) fn schema() -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("i", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
         granularity: 1_000,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([
             (FamilyId(1), family("f", ValueType::Bytes)),
             (FamilyId(2), family("g", ValueType::Bytes)),
             (FamilyId(3), family("sum", ValueType::Aggregate(AggregateKind::Sum))),
         ]),
         next_family: FamilyId(4),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("i", "t"))
     }
 }
 

@@ -20,9 +20,8 @@ use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
 use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{
-    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowRange,
-    RowSet, RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp,
-    ValueType,
+    Compression, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowRange, RowSet,
+    RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 use tokio::runtime::Runtime;
 
@@ -312,24 +311,9 @@ fn schema(compression: Compression) -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("bench", "rows"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("bench", "rows"))
     }
 }

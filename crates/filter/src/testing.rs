@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use std::fmt::Write as _;
-use stele_types::{
-    Cell, DeleteRule, Family, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
-};
+use stele_types::{Cell, Family, FamilyId, GroupId, TableId, TableName, TableSchema, Timestamp, ValueType};
 
 /// A table with the families `a`, `b` and `c`, numbered from 1.
 pub(crate) fn schema() -> TableSchema {
@@ -17,25 +15,10 @@ pub(crate) fn schema() -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("instance", "table"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: (1..).map(FamilyId).zip(["a", "b", "c"].map(family)).collect(),
         next_family: FamilyId(4),
         groups: Vec::new(),
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("instance", "table"))
     }
 }
 

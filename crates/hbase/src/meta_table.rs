@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use stele_client::TabletPlace;
 use stele_types::{
-    Cell, Compression, DeleteRule, Family, FamilyId, GroupId, LocalityGroup, RowRange, TableId, TableName, TableSchema,
-    TabletId, TimeUnit, Timestamp, ValueType,
+    Cell, DeleteRule, Family, FamilyId, GroupId, RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit,
+    Timestamp, ValueType,
 };
 use stele_wire::messages::TableStateKind;
 use stele_wire::meta;
@@ -39,25 +39,13 @@ pub(crate) static SCHEMA: LazyLock<Arc<TableSchema>> = LazyLock::new(|| {
         front_end_data: Vec::new(),
     };
     Arc::new(TableSchema {
-        id: TableId(0),
-        name: TableName::new(names::SYSTEM_NAMESPACE, "meta"),
-        version: 1,
         time_unit: TimeUnit::Millis,
-        granularity: 1,
         delete_rule: DeleteRule::ByTimestamp,
-        durability: None,
         deletion_protection: true,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(INFO, family(meta::INFO_FAMILY)), (TABLE, family(meta::TABLE_FAMILY))]),
         next_family: FamilyId(3),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
         row_cache: false,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(0), TableName::new(names::SYSTEM_NAMESPACE, "meta"))
     })
 });
 

@@ -10,7 +10,7 @@ use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResul
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
     AutomatedBackups, Deletes, ErrorKind, Family, FamilyId, GcRule, GroupId, KeepDeleted, LocalityGroup, TableId,
-    TableName, TableSchema, ValueType, Views, limits,
+    TableName, TableSchema, ValueType, limits,
 };
 
 /// The schema of a new table.
@@ -20,25 +20,15 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         return Err(ServiceError::invalid("the granularity must be at least 1"));
     }
     let mut schema = TableSchema {
-        id,
-        name: table.name,
-        version: 1,
         time_unit: table.time_unit,
         granularity: table.granularity,
         delete_rule: table.delete_rule,
         durability: table.durability,
         deletion_protection: table.deletion_protection,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: BTreeMap::new(),
-        next_family: FamilyId(1),
         groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
-        tablet_bytes_max: 0,
-        row_cache: true,
         automated_backups: table.automated_backups,
-        views: Views::new(),
         front_end_data: table.front_end_data,
+        ..TableSchema::new(id, table.name)
     };
     check_automated(schema.automated_backups)?;
     let mut names = Names::new();

@@ -27,8 +27,8 @@ use stele_tablet::{
     BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
 };
 use stele_types::{
-    Compression, DeleteRule, Epoch, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, RowSet,
-    TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    Epoch, ErrorKind, Family, FamilyId, GroupId, Mutation, RowMutation, RowSet, TableId, TableName, TableSchema,
+    TabletId, Timestamp, ValueType,
 };
 
 /// More than the 64 MiB that the server reserves plus the 64 MiB of its settings.
@@ -303,25 +303,9 @@ fn schema() -> Arc<TableSchema> {
         front_end_data: Vec::new(),
     };
     Arc::new(TableSchema {
-        id: TableId(1),
-        name: TableName::new("full", "disk"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("full", "disk"))
     })
 }
 

@@ -36,8 +36,7 @@ use stele_coord::EmbeddedCoord;
 use stele_env::{Env, PlantedBug, Priority};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Deletes, Epoch, Family, FamilyId, GroupId, LocalityGroup, RowRange, ServerId, TableId,
-    TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    Deletes, Epoch, Family, FamilyId, GroupId, RowRange, ServerId, TableId, TableName, TableSchema, TabletId, ValueType,
 };
 
 use member::Member;
@@ -313,24 +312,8 @@ fn schema() -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: table_name(),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(VALUES, family("v")), (COUNTS, family("c"))]),
         next_family: FamilyId(3),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), table_name())
     }
 }

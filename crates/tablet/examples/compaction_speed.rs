@@ -22,8 +22,8 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::{BatchBuilder, FileRegistry, Manifest, MemoryAccount, Tablet, TabletContext, TabletMetrics};
 use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, TableId,
-    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    Compression, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, TableId, TableName,
+    TableSchema, Timestamp, ValueType,
 };
 
 const PARTS: u64 = 4;
@@ -39,25 +39,11 @@ fn schema(compression: Compression) -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],
-        tablet_bytes_max: 0,
         row_cache: false,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 

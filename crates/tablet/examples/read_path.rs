@@ -20,8 +20,8 @@ use stele_tablet::{
     BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
 };
 use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet,
-    TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    Compression, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TableId, TableName,
+    TableSchema, Timestamp, ValueType,
 };
 
 /// A linear congruential generator (Knuth's MMIX constants), reproducible and free.
@@ -59,25 +59,11 @@ fn schema() -> Arc<TableSchema> {
     };
     let group = LocalityGroup::new(GroupId(0), "default", Compression::Snappy);
     Arc::new(TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],
-        tablet_bytes_max: 0,
         row_cache: false,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     })
 }
 

@@ -30,7 +30,7 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
     Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, RowSet, TableId,
-    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    TableName, TableSchema, Timestamp, ValueType,
 };
 
 pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> {
@@ -44,25 +44,11 @@ pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<Ta
     };
     let group = LocalityGroup::new(GroupId(0), "default", Compression::None);
     Arc::new(TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
         delete_rule,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
         groups: vec![group],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     })
 }
 

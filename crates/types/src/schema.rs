@@ -158,6 +158,31 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
+    /// A table without families, in one uncompressed group, in microseconds, that is enabled and has the settings of the server.
+    pub fn new(id: TableId, name: TableName) -> Self {
+        TableSchema {
+            id,
+            name,
+            version: 1,
+            time_unit: TimeUnit::Micros,
+            granularity: 1,
+            delete_rule: DeleteRule::BySequence,
+            durability: None,
+            deletion_protection: false,
+            enabled: true,
+            read_only: false,
+            restoring: None,
+            families: BTreeMap::new(),
+            next_family: FamilyId(1),
+            groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+            tablet_bytes_max: 0,
+            row_cache: true,
+            automated_backups: None,
+            views: Views::new(),
+            front_end_data: Vec::new(),
+        }
+    }
+
     /// Whether a restore has made the table and not completed it. It lacks rows, so nobody may read or change it.
     pub fn is_unfinished(&self) -> bool {
         self.restoring.is_some() && !self.enabled

@@ -9,7 +9,6 @@ use stele_coord::{CoordError, EmbeddedCoord, Session, Versioned, Watch};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, FamilyId, GroupId, LocalityGroup, TimeUnit};
 
 /// A coordinator that carries out the next transaction, or does not, and then says that nobody knows.
 struct Unsure {
@@ -61,25 +60,8 @@ async fn coord() -> Arc<dyn Coord> {
 
 pub(crate) fn schema(id: u64, version: u64) -> TableSchema {
     TableSchema {
-        id: TableId(id),
-        name: TableName::new("n", "t"),
         version,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: BTreeMap::new(),
-        next_family: FamilyId(1),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(id), TableName::new("n", "t"))
     }
 }
 

@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stele_coord::EmbeddedCoord;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
-use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, TimeUnit, Timestamp,
-};
+use stele_types::{Durability, Mutation, RowMutation, Timestamp};
 
 /// A server that never has a tablet, and whose table is dropped and created again at the first call.
 struct Replaces {
@@ -59,27 +57,7 @@ async fn create(catalog: &Catalog, schema: &TableSchema, id: u64) {
 }
 
 fn schema() -> TableSchema {
-    TableSchema {
-        id: TableId(0),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: BTreeMap::new(),
-        next_family: FamilyId(1),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
-    }
+    TableSchema::new(TableId(0), TableName::new("n", "t"))
 }
 
 /// A router over one table of this number, its server, and a write to it.

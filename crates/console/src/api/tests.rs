@@ -30,24 +30,8 @@ pub(super) fn schema() -> stele_types::TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }

@@ -55,25 +55,16 @@ fn made(mut wanted: messages::TableSchema) -> TableSchema {
         (FamilyId(u32::try_from(id).unwrap()), family)
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("default", "t"),
-        version: 1,
         time_unit: TimeUnit::Millis,
-        granularity: 1,
         delete_rule: DeleteRule::ByTimestamp,
         durability: properties.durability,
-        deletion_protection: false,
-        enabled: true,
         read_only: properties.read_only,
-        restoring: None,
         families: properties.families.into_iter().enumerate().map(family).collect(),
         next_family: FamilyId(9),
         groups: vec![group],
         tablet_bytes_max: properties.tablet_bytes_max,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
         front_end_data: stored(&wanted),
+        ..TableSchema::new(TableId(1), TableName::new("default", "t"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The model itself, on examples small enough to see that they are right.
 
 use super::*;
-use stele_types::{AggregateKind, Family, GcRule, LocalityGroup, TableId, TableName, TimeUnit};
+use stele_types::{AggregateKind, Family, GcRule, LocalityGroup, TableId, TableName};
 
 fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
     let family = |value_type| Family {
@@ -18,25 +18,11 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
     ];
     let group = LocalityGroup::new(GroupId(0), "default", stele_types::Compression::None);
     Model::new(TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
         delete_rule: rule,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: families.into(),
         next_family: FamilyId(3),
         groups: vec![group],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     })
 }
 

@@ -10,7 +10,7 @@ use stele_filter::Filter;
 use stele_sim::runtime::WALL_ORIGIN_MICROS;
 use stele_types::{
     AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, GroupOptions, LocalityGroup, RowRange,
-    TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    TableId, TableName, TableSchema, Timestamp, ValueType,
 };
 
 /// The table and its storage.
@@ -191,28 +191,14 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, opti
         ..LocalityGroup::new(GroupId(id), format!("g{id}"), Compression::Lz4)
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
         delete_rule,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: (0..)
             .zip(types.into_iter().zip(rules))
             .map(family)
             .collect::<BTreeMap<_, _>>(),
         next_family: FamilyId(5),
         groups: (0..groups).zip(options).map(group).collect(),
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 

@@ -17,8 +17,8 @@ use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
 use stele_types::{
-    Compression, DeleteRule, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TableId,
-    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    Compression, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TableId, TableName,
+    TableSchema, Timestamp, ValueType,
 };
 
 mod cuts;
@@ -193,25 +193,9 @@ fn schema() -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 

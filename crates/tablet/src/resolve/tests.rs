@@ -2,30 +2,14 @@
 
 use super::*;
 use stele_types::key::KeyBuf;
-use stele_types::{GroupId, LocalityGroup, TableId, TableName, TimeUnit};
+use stele_types::{GroupId, LocalityGroup, TableId, TableName};
 
 fn schema() -> Arc<TableSchema> {
     let group = LocalityGroup::new(GroupId(0), "default", stele_types::Compression::None);
     Arc::new(TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: Default::default(),
         next_family: FamilyId(3),
         groups: vec![group],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     })
 }
 

@@ -14,8 +14,8 @@ use stele_memtable::Memtable;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
-    RowRange, RowWrites, SeqNo, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    Durability, Epoch, Family, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowWrites, SeqNo, TableId,
+    TableName, TableSchema, TabletId, Timestamp, ValueType,
 };
 
 const MIB: u64 = 1 << 20;
@@ -133,25 +133,9 @@ async fn server() -> Arc<TabletServer> {
         front_end_data: Vec::new(),
     };
     let schema = TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     };
     let ranges = vec![(TabletId(1), RowRange::all())];
     server.lifecycle.create_empty(Arc::new(schema), ranges).await.unwrap();

@@ -27,8 +27,8 @@ use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile};
 use stele_tablet::{BatchBuilder, FileRef, StoredFile, manifest::ManifestLog};
 use stele_types::{
-    Compression, DeleteRule, Durability, Family, FamilyId, FileId, GroupId, LocalityGroup, Mutation, RowRange,
-    RowWrites, SeqNo, TableId, TableName, TimeUnit, Timestamp, ValueType,
+    Durability, Family, FamilyId, FileId, GroupId, Mutation, RowRange, RowWrites, SeqNo, TableId, TableName, Timestamp,
+    ValueType,
 };
 
 /// A device that records requests to sync, and may have been taken over, or lose bytes that are not synced.
@@ -147,25 +147,10 @@ pub(crate) fn schema(durability: Option<Durability>) -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
         durability,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 

@@ -9,10 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stele_env::{BlockingWork, Priority, Runtime};
-use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableName, TimeUnit, Timestamp,
-    ValueType,
-};
+use stele_types::{Family, FamilyId, GcRule, GroupId, TableId, TableName, Timestamp, ValueType};
 
 const TABLET: TabletId = TabletId(7);
 const FAMILY: FamilyId = FamilyId(1);
@@ -56,25 +53,10 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
         version,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 

@@ -14,8 +14,8 @@ use stele_client::{
 };
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, TableId,
-    TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    Compression, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, TableId, TableName,
+    TableSchema, TabletId, ValueType,
 };
 
 /// The error of a call that was allowed.
@@ -65,25 +65,10 @@ fn schema(name: &TableName) -> Arc<TableSchema> {
         front_end_data: Vec::new(),
     };
     Arc::new(TableSchema {
-        id: TableId(7),
-        name: name.clone(),
-        version: 1,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family("f")), (FamilyId(2), family("g"))]),
         next_family: FamilyId(3),
         groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(7), name.clone())
     })
 }
 

@@ -2,30 +2,14 @@ use super::*;
 use stele_catalog::TabletEntry;
 use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Part;
-use stele_types::{Compression, GroupId, LocalityGroup, RowRange, TableId, TableName, TableSchema, TabletId};
+use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// A view with one table, of a version, and with data of so many bytes.
 fn view(version: u64, bytes: usize) -> CatalogView {
     let schema = TableSchema {
-        id: TableId(7),
-        name: TableName::new("space", "t"),
         version,
-        time_unit: stele_types::TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: stele_types::DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: Default::default(),
-        next_family: stele_types::FamilyId(1),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: Default::default(),
         front_end_data: vec![0; bytes],
+        ..TableSchema::new(TableId(7), TableName::new("space", "t"))
     };
     let name = schema.name.clone();
     let tablet = TabletEntry {

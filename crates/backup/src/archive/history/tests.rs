@@ -1,31 +1,14 @@
 use super::*;
 use crate::archive::format::Barrier;
 use stele_catalog::record::encode_table;
-use stele_types::{Compression, DeleteRule, FamilyId, GroupId, LocalityGroup, TableName, TimeUnit};
+use stele_types::TableName;
 
 const TABLE: u64 = 7;
 
 fn schema(version: u64) -> TableSchema {
     TableSchema {
-        views: Default::default(),
-        id: TableId(TABLE),
-        name: TableName::new("space", "t"),
         version,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: Default::default(),
-        next_family: FamilyId(1),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(TABLE), TableName::new("space", "t"))
     }
 }
 

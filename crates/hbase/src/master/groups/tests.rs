@@ -28,25 +28,11 @@ fn table(names: &[&str]) -> TableSchema {
         (FamilyId(id), family)
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("default", "t"),
-        version: 1,
         time_unit: TimeUnit::Millis,
-        granularity: 1,
         delete_rule: DeleteRule::ByTimestamp,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: (1..).zip(names).map(family).collect(),
         next_family: FamilyId(9),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("default", "t"))
     }
 }
 

@@ -2,32 +2,13 @@
 
 use super::*;
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use stele_types::{
-    Compression, DeleteRule, FamilyId, GroupId, LocalityGroup, SnapshotId, TableId, TableSchema, TimeUnit,
-};
+use stele_types::{DeleteRule, SnapshotId, TableId, TableSchema, TimeUnit};
 
 fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8>) -> SnapshotInfo {
     let schema = TableSchema {
-        id: TableId(1),
-        name: TableName::new(namespace, "t"),
-        version: 1,
         time_unit: TimeUnit::Millis,
-        granularity: 1,
         delete_rule: DeleteRule::ByTimestamp,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
-        families: BTreeMap::new(),
-        next_family: FamilyId(1),
-        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new(namespace, "t"))
     };
     SnapshotInfo {
         kept: None,

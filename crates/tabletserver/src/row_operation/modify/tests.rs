@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use stele_types::{DeleteRule, Family, GroupId, TableId, TableName, TimeUnit, ValueType};
+use stele_types::{Family, GroupId, TableId, TableName, ValueType};
 
 /// Far more than the rules of these tests write.
 const BYTES_MAX: usize = 1 << 20;
@@ -17,25 +17,11 @@ fn schema() -> TableSchema {
         front_end_data: Vec::new(),
     };
     TableSchema {
-        id: TableId(1),
-        name: TableName::new("n", "t"),
-        version: 1,
-        time_unit: TimeUnit::Micros,
         granularity: 1000,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        enabled: true,
-        read_only: false,
-        restoring: None,
         families: BTreeMap::from([(FamilyId(1), family)]),
         next_family: FamilyId(2),
         groups: Vec::new(),
-        tablet_bytes_max: 0,
-        row_cache: true,
-        automated_backups: None,
-        views: stele_types::Views::new(),
-        front_end_data: Vec::new(),
+        ..TableSchema::new(TableId(1), TableName::new("n", "t"))
     }
 }
 
