@@ -13,8 +13,7 @@ use stele_filter::CompiledFilter;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{ReadFile, Storage};
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Deletes, Family, FamilyId, GroupId, LocalityGroup, TableId,
-    TableName, TableSchema, TimeUnit, ValueType,
+    AggregateKind, Cell, Deletes, Family, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit, ValueType,
 };
 
 /// A table with the families `a`, `b` and `c` of bytes and `sum`, an aggregate, numbered from 1.
