@@ -39,7 +39,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for one step: to open the archive, to copy a segment, or to write a document. Slower is as good as gone: with the default
 /// size of segments, 50 KB a second.
 const STEP_WAIT_MAX: Duration = Duration::from_secs(600);
-/// The time between two looks at the log that waits: beyond the bound there is at most the log of this time.
+/// The time between two checks of the log that waits: beyond the bound there is at most the log of this time.
 const WATCHED_EVERY: Duration = Duration::from_secs(1);
 /// Intervals without a write after which a part is written nevertheless, so that the moments meanwhile can be restored.
 const IDLE_INTERVALS: u32 = 6;

@@ -1,4 +1,4 @@
-//! The data root as a whole: its number, the epochs of its owners, and the moments that they have given.
+//! The data root as a whole: its number, epochs of owners, and their moments.
 
 use super::{Catalog, Result};
 use crate::error::CatalogError;

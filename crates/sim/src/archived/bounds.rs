@@ -27,7 +27,7 @@ pub struct BoundPlan {
     pub every: Duration,
 }
 
-/// What was kept.
+/// The log that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Most bytes of segments that waited for the archive.
@@ -67,7 +67,7 @@ async fn live(sim: Sim, plan: BoundPlan) -> Result<Bounds, String> {
         waiting_bytes = waiting_bytes.max(server.waiting_bytes());
     }
     hindrance.set(Duration::ZERO);
-    // What is under way takes as long as it was told.
+    // A file that is under way takes as long as it was told.
     client.sleep(plan.takes.min(Duration::from_secs(700))).await;
     server.complete_archive(&client, ATTEMPTS_MAX).await?;
     Ok(Bounds {

@@ -1,4 +1,4 @@
-//! A server with backups, and with an archive of its log, connected as in the binary.
+//! A server with backups and an archive of its log, connected as in the binary.
 
 use super::hindrance::Hindrance;
 use crate::bucket::Bucket;

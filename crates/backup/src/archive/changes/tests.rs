@@ -4,7 +4,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Part;
 use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 
-/// A view with one table, of a version, and with data of so many bytes.
+/// A view with one table, of a version, and with data of a number of bytes.
 fn view(version: u64, bytes: usize) -> CatalogView {
     let schema = TableSchema {
         version,
@@ -42,7 +42,7 @@ async fn changes_that_wait_are_bounded_in_bytes() {
     assert!(used() > 40_000);
     assert_eq!(changes.take().unwrap().len(), 4);
     assert!(used() > 40_000, "the round holds them");
-    // A fifth and a sixth are too many beside them.
+    // A fifth and a sixth are too many next to them.
     note(4..6);
     assert_eq!(changes.take(), None);
     changes.archived();

@@ -95,7 +95,7 @@ async fn dropped_rows_are_refused_with_the_latest_moment() {
     }
 }
 
-/// A truncation before the backup is in it. What a later server states about the table is no other truncation.
+/// A truncation before the backup is in it. The statement of a later server about the table is no other truncation.
 #[tokio::test]
 async fn a_table_that_was_truncated_before_the_backup_is_restored() {
     let mut world = World::begin().await;
