@@ -6,9 +6,9 @@
 //! Tablets that need a log are divided evenly, whatever else their servers have: each server replays a part of the log, and
 //! nobody is served meanwhile. A server that has just joined would replay all of it. The balance follows by moves.
 //!
-//! A server reads the whole of each *part* of a log, a stream, in which one of its tablets has records (Bigtable §6 "speeding up
-//! tablet recovery" sorts the log so that nobody reads more than its own records; here a log is written in parts). To read a
+//! A log is written in *parts*, its streams. A server reads the whole of each part in which one of its tablets has records. To read a
 //! part costs as much as all tablets that need it. So tablets of the same part have few servers, unless the servers are many.
+//! Bigtable §6, "speeding up tablet recovery", sorts the log for the same purpose.
 
 use crate::cost::Costs;
 use std::cmp::Reverse;
@@ -114,8 +114,16 @@ mod tests {
     fn a_server_reads_few_parts_of_a_log() {
         assert_eq!(divided(2, 2, 8), [(1, 4), (1, 4)], "each part is read once");
         assert_eq!(divided(2, 4, 8), [(2, 4), (2, 4)]);
-        assert_eq!(divided(4, 2, 8), [(1, 2); 4], "more servers than parts have a share of one each");
-        assert_eq!(divided(2, 1, 8), [(1, 4), (1, 4)], "a log that is in one part is read by both");
+        assert_eq!(
+            divided(4, 2, 8),
+            [(1, 2); 4],
+            "more servers than parts have a share of one each"
+        );
+        assert_eq!(
+            divided(2, 1, 8),
+            [(1, 4), (1, 4)],
+            "a log that is in one part is read by both"
+        );
         assert_eq!(divided(3, 4, 1), [(1, 1), (0, 0), (0, 0)]);
         assert_eq!(divided(0, 2, 4), []);
     }

@@ -184,13 +184,20 @@ fn known_lengths(segments: &[Opened]) -> HashMap<(u32, u64), KnownLengths> {
 type Opened = (u32, u64, Arc<dyn ReadFile>, Option<SegmentHeader>);
 
 /// Opens the segments that are wanted, by stream and number. Nobody appends to them.
-async fn open_wanted(storage: &dyn Storage, wants: &(dyn Fn(u32, u64) -> bool + Sync)) -> Result<Vec<Opened>, LogError> {
+async fn open_wanted(
+    storage: &dyn Storage,
+    wants: &(dyn Fn(u32, u64) -> bool + Sync),
+) -> Result<Vec<Opened>, LogError> {
     let is_wanted = |path: &str| format::parse_segment_path(path).is_some_and(|(stream, number)| wants(stream, number));
     let Some(files) = storage.open_listed("log/", &is_wanted).await? else {
         let mut files = storage.list("log/").await?;
         files.retain(|file| is_wanted(&file.path));
         return open_all(storage, files).await;
     };
+    assert!(
+        files.iter().all(|file| is_wanted(file.path())),
+        "only segments that are wanted are opened"
+    );
     let reading = files.into_iter().filter_map(|file| {
         let (stream, number) = format::parse_segment_path(file.path())?;
         Some(async move {

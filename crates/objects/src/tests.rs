@@ -697,7 +697,10 @@ async fn small_parts_are_joined_and_read_in_few_requests() {
     let (lists, gets) = (next.metrics().lists.get(), next.metrics().gets.get());
     let opened = next.open_listed("log/", &|_| true).await.expect("open").expect("files");
     assert_eq!(opened[0].read_at(0, content.len()).await.expect("read"), content);
-    assert_eq!((next.metrics().lists.get() - lists, next.metrics().gets.get() - gets), (1, objects as u64));
+    assert_eq!(
+        (next.metrics().lists.get() - lists, next.metrics().gets.get() - gets),
+        (1, objects as u64)
+    );
     let lost = "log/0000/1.log/@00000041-00000064";
     store.delete(lost).await.expect("delete");
     let opened = next.open_listed("log/", &|_| true).await.expect("list");

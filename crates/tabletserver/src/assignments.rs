@@ -159,7 +159,10 @@ impl Assignments {
                 Err(error) => outcomes[place] = Err(error),
             }
         }
-        let held = claims.iter().any(|claim| !claim.logs.is_empty()).then(|| self.flushes.hold());
+        let held = claims
+            .iter()
+            .any(|claim| !claim.logs.is_empty())
+            .then(|| self.flushes.hold());
         let claimed = Claimed::claim(&self.context, claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
         let (mut places, mut ready) = (Vec::new(), Vec::new());

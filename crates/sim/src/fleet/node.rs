@@ -113,7 +113,7 @@ impl Node {
     }
 }
 
-fn options() -> ServerOptions {
+fn server_options() -> ServerOptions {
     ServerOptions {
         log_streams: STREAMS,
         ..options_at(PACE)
@@ -159,7 +159,7 @@ async fn join(
         forwarded: None,
         destinations: destinations(client, env.clone()),
     };
-    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options());
+    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), server_options());
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
     let joined = joined.map_err(|error| text(&error))?;
     let (peers, accepting) = (joined.peers, env.clone());

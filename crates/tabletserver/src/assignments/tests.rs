@@ -232,7 +232,9 @@ async fn only_the_streams_of_the_tablets_that_are_taken_up_are_read() {
     let log = shared.log(1).await;
     for segment in log.list(&format!("log/{:04x}/", streams[1])).await.unwrap() {
         log.delete(&segment.path).await.unwrap();
-        log.put_if_absent(&segment.path, Bytes::from_static(&[1; 200])).await.unwrap();
+        log.put_if_absent(&segment.path, Bytes::from_static(&[1; 200]))
+            .await
+            .unwrap();
     }
     let next = shared.join(2).await;
     open(&next, TABLETS[0], 3, &[1]).await.unwrap();

@@ -96,11 +96,15 @@ impl Claimed {
     ) -> Result<(), ServerError> {
         let source = |(server, storage): (&ServerId, &'_ Arc<dyn Storage>)| {
             let needing = || claimed.iter().filter(|tablet| tablet.logs.contains(server));
-            let mut tablets: BTreeMap<TabletId, Arc<Tablet>> =
-                needing().map(|claimed| (claimed.id(), claimed.tablet.clone())).collect();
+            let mut tablets: BTreeMap<TabletId, Arc<Tablet>> = needing()
+                .map(|claimed| (claimed.id(), claimed.tablet.clone()))
+                .collect();
             let stated = || needing().map(|claimed| claimed.streams.get(server).copied().filter(|count| *count > 0));
             // Leaders that know different things give none.
-            let streams = stated().next().flatten().filter(|one| stated().all(|other| other == Some(*one)));
+            let streams = stated()
+                .next()
+                .flatten()
+                .filter(|one| stated().all(|other| other == Some(*one)));
             if context.env.planted(PlantedBug::LeaveStreamsOut) {
                 tablets.retain(|tablet, _| stream_of(*tablet, streams.unwrap_or(1)) == 0);
             }

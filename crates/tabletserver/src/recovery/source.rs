@@ -48,11 +48,7 @@ impl<'a> Source<'a> {
     }
 
     /// The streams of the tablets in a log of `streams`.
-    pub(crate) fn streams_of(
-        storage: &'a dyn Storage,
-        streams: u32,
-        tablets: BTreeMap<TabletId, Arc<Tablet>>,
-    ) -> Self {
+    pub(crate) fn streams_of(storage: &'a dyn Storage, streams: u32, tablets: BTreeMap<TabletId, Arc<Tablet>>) -> Self {
         assert!(streams > 0, "a log has a stream");
         Source {
             streams: Some(streams),

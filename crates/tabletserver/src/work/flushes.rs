@@ -124,7 +124,10 @@ mod tests {
 
     #[test]
     fn flushes_are_held_until_the_last_hold_ends() {
-        let demand = Arc::new(FlushDemand::new(MemoryAccount::default(), MemtableLimits::new(1 << 20, 1 << 10)));
+        let demand = Arc::new(FlushDemand::new(
+            MemoryAccount::default(),
+            MemtableLimits::new(1 << 20, 1 << 10),
+        ));
         let holds = [demand.hold(), demand.hold()];
         for hold in holds {
             assert!(demand.are_held());
