@@ -6,9 +6,9 @@
 //! Tablets that need a log are divided evenly, whatever else their servers have: each server replays a part of the log, and
 //! nobody is served meanwhile. A server that has just joined would replay all of it. The balance follows by moves.
 //!
-//! A server reads the whole of each *part* of a log, a stream, in which one of its tablets has records (Bigtable §6 "speeding up
-//! tablet recovery" sorts the log so that nobody reads more than its own records; here a log is written in parts). To read a
+//! A log is written in *parts*, its streams. A server reads the whole of each part in which one of its tablets has records. To read a
 //! part costs as much as all tablets that need it. So tablets of the same part have few servers, unless the servers are many.
+//! Bigtable §6, "speeding up tablet recovery", sorts the log for the same purpose.
 
 use crate::cost::Costs;
 use std::cmp::Reverse;

@@ -194,6 +194,10 @@ async fn open_wanted(
         files.retain(|file| is_wanted(&file.path));
         return open_all(storage, files).await;
     };
+    assert!(
+        files.iter().all(|file| is_wanted(file.path())),
+        "only segments that are wanted are opened"
+    );
     let reading = files.into_iter().filter_map(|file| {
         let (stream, number) = format::parse_segment_path(file.path())?;
         Some(async move {

@@ -268,6 +268,10 @@ impl Storage for ObjectStorage {
             };
             opened.push(Arc::new(file));
         }
+        assert!(
+            opened.is_sorted_by(|a, b| a.path() < b.path()),
+            "each file of a listing is opened once"
+        );
         Ok(Some(opened))
     }
 

@@ -237,7 +237,7 @@ async fn bad_paths(storage: &Arc<dyn Storage>) {
     assert_eq!(storage.list("").await.expect("list"), vec![]);
 }
 
-/// Where it opens anything, it opens what the listing has.
+/// Where a storage opens files of a listing, they are those that the listing has.
 async fn a_listing_opens_what_it_shows(storage: &Arc<dyn Storage>) {
     write(storage, "log/0000/1.log", b"first").await;
     write(storage, "log/0000/2.log", b"second").await;

@@ -33,6 +33,7 @@ pub(crate) fn of_listing(shared: &Arc<Shared>, path: &str, parts: &Parts) -> Opt
         return None;
     }
     let extents = Extents::new(parts.extents());
+    assert_eq!(extents.len(), parts.len(), "the objects of a file hold its bytes");
     Some(GrowingRead {
         shared: Arc::clone(shared),
         path: path.to_owned(),
