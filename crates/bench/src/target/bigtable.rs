@@ -3,7 +3,7 @@
 //! Messages are Google's own definitions. Calls are made over HTTP/2 directly ([`http2`]), because the client's cost is
 //! part of every figure. Parameters:
 //! * `connections=N`: sockets of each generator thread, used in turn; default 4, as Google's Go client has for a process.
-//! * `peers=HOST:PORT,…`: further servers of the same cluster. The sockets of a thread are divided over all servers, and a
+//! * `peer=HOST:PORT`: another server of the same cluster; may be repeated. The sockets of a thread are divided over all servers, and a
 //!   socket whose server cannot be reached goes to the next one.
 //! * `project=P`: default `bench`; emulators and Stele take any.
 //! * `app_profile=ID`: the application profile; the instance's default when absent.
@@ -75,7 +75,7 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if url.parameter("tls").is_some_and(|tls| tls != "false") {
         return Err(bad("give the authority of a server under TLS: ca=FILE"));
     }
-    let own = ["connections", "peers", "project", "app_profile", "tls"];
+    let own = ["connections", "peer", "project", "app_profile", "tls"];
     url.allow_parameters(&[&dial::PARAMETERS[..], &own].concat())?;
     let port = url.port.ok_or_else(|| bad("a port is needed"))?;
     let plain = |part: &str| !part.is_empty() && !part.contains('/');
@@ -85,8 +85,8 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     }
     let connections = url.number("connections", 1..=CONNECTIONS_MAX, CONNECTIONS)? as usize;
     let dial = dial::dial(url, b"h2")?;
-    let peers = url.parameter("peers").unwrap_or_default();
-    let peers = peers.split(',').filter(|peer| !peer.is_empty()).map(str::to_owned);
+    let peers = url.parameters.iter().filter(|(name, _)| name == "peer");
+    let peers = peers.map(|(_, peer)| peer.clone());
     let servers = std::iter::once(format!("{}:{port}", url.host)).chain(peers);
     let origins: std::result::Result<_, _> = servers.map(|server| Origin::new(server, dial.clone())).collect();
     let settings = Settings {
@@ -245,8 +245,8 @@ mod tests {
                 "bigtable://[::1]:8086/i?connections=2&project=p&app_profile=a&tls=false",
                 true,
             ),
-            ("bigtable://127.0.0.1:8086/i?peers=127.0.0.1:8087,[::1]:8086", true),
-            ("bigtable://127.0.0.1:8086/i?peers=a%20b", false),
+            ("bigtable://127.0.0.1:8086/i?peer=127.0.0.1:8087&peer=[::1]:8086", true),
+            ("bigtable://127.0.0.1:8086/i?peer=a%20b", false),
             ("bigtable://127.0.0.1/i", false),
             ("bigtable://127.0.0.1:8086", false),
             ("bigtable://127.0.0.1:8086/i/j", false),

@@ -146,10 +146,7 @@ fn describe(cluster: &Cluster, path: &Path) -> Result<String> {
         settings: cluster.arguments.clone(),
     };
     party.write(path)?;
-    let peers = match peers.is_empty() {
-        true => String::new(),
-        false => format!("&peers={}", peers.join(",")),
-    };
+    let peers: String = peers.iter().map(|peer| format!("&peer={peer}")).collect();
     Ok(format!("{}?party={}{peers}", party.url, path.display()))
 }
 

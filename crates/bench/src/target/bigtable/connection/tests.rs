@@ -103,8 +103,8 @@ async fn another_server_of_a_cluster_is_called() {
     let absent = gone.local_addr().unwrap();
     drop(gone);
     for url in [
-        format!("bigtable://{absent}/cut?connections=3&peers={}", cut.address),
-        format!("bigtable://{}/cut?connections=3&peers={absent}", cut.address),
+        format!("bigtable://{absent}/cut?connections=3&peer={}", cut.address),
+        format!("bigtable://{}/cut?connections=3&peer={absent}", cut.address),
     ] {
         let connection = open(&url).await.unwrap().connect().await.unwrap();
         for number in 0..6 {
