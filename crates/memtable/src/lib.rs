@@ -25,7 +25,7 @@ const SHARED_BYTES_MIN: usize = 32 << 10;
 
 /// A share keeps a whole chunk in memory, also when the table is long flushed and the reader is slow. The chunk stays in
 /// the account by which writers are slowed and stopped. So a chunk is at most this many times as large as the shared value;
-/// values of an eighth of a megabyte and more never exceed that. While memory is short, readers are asked for what they keep.
+/// values of an eighth of a megabyte and more never exceed that. While memory is short, readers are asked to release chunks.
 const SHARE_COST_MAX: usize = 16;
 
 /// One locality group's recent writes.

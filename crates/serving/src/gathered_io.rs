@@ -1,11 +1,11 @@
-//! Gathers the bytes of a connection, so that many small frames need one read and one write.
+//! Gathers bytes of a connection: many small frames need one read and one write.
 //!
 //! The HTTP/2 layer writes each DATA frame and flushes by itself, and each would be a system call. [`GatheredIo`] keeps
 //! the bytes, and ignores flushes. The owner of the connection calls [`Output::poll_write_out`] when nothing is left to
 //! poll. A full buffer is written immediately, so a connection keeps at most [`BUFFER_BYTES`].
 //!
-//! It also reads small pieces for which the socket is asked once: the socket's bytes go through a buffer of [`INPUT_BYTES`]. What
-//! the layer does not take is kept for its next read. A read as large as the buffer goes to the socket directly.
+//! It also reads small pieces for which the socket is asked once: the socket's bytes go through a buffer of [`INPUT_BYTES`]. Bytes
+//! that the layer does not take are kept for its next read. A read as large as the buffer goes to the socket directly.
 //!
 //! An empty buffer returns to its thread, where the next connection takes it. So idle connections have none.
 

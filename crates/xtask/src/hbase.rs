@@ -77,7 +77,7 @@ pub struct Arguments {
     /// Loads files with HBase's own tool into Stele and the HBase of `cargo xtask rival`; both are started.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
     bulk_load: bool,
-    /// Writes a table through both APIs while it is split, and compares what each client reads; the server is started here.
+    /// Writes a table through both APIs while it is split, and compares the digests of each client; the server is started here.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
     halves: bool,
     /// Rows of the table that is migrated, or written by halves.

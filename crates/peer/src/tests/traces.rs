@@ -1,4 +1,4 @@
-//! The trace and the work of a call over the hop, and connections that know neither.
+//! Traces and work of calls over the hop, and connections that know neither.
 
 use super::support::*;
 use crate::handshake::{ANSWER_BYTES, Answer, HELLO_BYTES};

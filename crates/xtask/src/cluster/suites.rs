@@ -1,4 +1,4 @@
-//! Runs a suite of `stele-bench` against a cluster, and kills nodes when the suite says so.
+//! Runs a suite of `stele-bench` against a cluster, and kills nodes for it.
 //!
 //! The suite calls all nodes. Its `--kill-command` leaves a file that says which nodes to kill, waits until they are dead, and
 //! returns. The master is the node that leads. Nodes at the same addresses take their places [`ABSENCE`] later, so that the runs which follow have all nodes.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long the place of a killed node is empty: longer than its tablets are without an owner.
 const ABSENCE: Duration = Duration::from_secs(10);
 
-/// Pauses between two looks at the file.
+/// Pauses between two checks of the file.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A suite, and how it is run.

@@ -1,4 +1,4 @@
-//! Writes one table through both APIs while it is split, and compares how each client reads it.
+//! Writes one table through both APIs while it is split, and compares its digests.
 //!
 //! Google's Go client makes the table and writes one half in bulk, HBase's Java client writes the other half and splits the
 //! table eight times meanwhile. Afterwards HBase's own client, and the generator over either protocol, compute a digest of all
