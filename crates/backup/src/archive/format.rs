@@ -14,7 +14,7 @@ pub const FORMAT_TEXT: &str = "stele-log-archive 1\n";
 /// The directory of parts.
 pub const PARTS: &str = "parts/";
 /// The directory of pieces.
-pub const PIECES: &str = "log/";
+pub const PIECES: &str = "pieces/";
 /// The magic of a part.
 pub const PART_MAGIC: [u8; 8] = *b"STELEAPT";
 /// The magic of a piece of changes.

@@ -114,7 +114,7 @@ fn paths_have_one_spelling() {
     assert_eq!(parse_part(&part_path(0xab)), Some(0xab));
     assert_eq!(parse_part(&part_path(0xab).replace("ab", "AB")), None);
     let piece = piece_path(0xab, 3, 1);
-    assert_eq!(piece, "log/00000000000000ab/00000003-00000001");
+    assert_eq!(piece, "pieces/00000000000000ab/00000003-00000001");
     assert_eq!(parse_piece(&piece), Some(0xab));
     for other in [
         piece.replace("ab", "AB"),
