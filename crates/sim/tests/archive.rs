@@ -49,7 +49,8 @@ fn an_archive_that_hangs_keeps_log_up_to_the_bound() {
     assert!(found.waiting_bytes < WAITING_BYTES_MAX + 30_000, "{found:?}");
 }
 
-/// A round that goes on and never ends.
+/// A round that goes on and never ends. A file that is on its way is waited for, and one more for the end of the range: 140 kB are
+/// written meanwhile. All writes together are 700 kB.
 #[test]
 fn an_archive_that_is_too_slow_keeps_log_up_to_the_bound() {
     let plan = BoundPlan {
@@ -60,7 +61,7 @@ fn an_archive_that_is_too_slow_keeps_log_up_to_the_bound() {
     };
     let found = bounds::run(plan).unwrap();
     assert!(found.ranges > 1, "{found:?}");
-    assert!(found.waiting_bytes < WAITING_BYTES_MAX + 30_000, "{found:?}");
+    assert!(found.waiting_bytes < WAITING_BYTES_MAX + 140_000, "{found:?}");
 }
 
 #[cfg(feature = "planted-bugs")]
