@@ -1,8 +1,9 @@
 //! Logs that are replayed, and the tablets whose records in them are wanted.
 //!
 //! Where the number of streams is known, only those are read in which the tablets have records ([`stele_types::stream_of`]).
-//! A log that has a record in another stream than that was not written by that rule, and is read whole.
+//! A log that has a record in another stream than that, or not as many streams, was not written by that rule, and is read whole.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_commitlog::{LogError, Record, ReplayReport, replay_streams, replay_through};
@@ -28,6 +29,8 @@ enum Ended {
     Failed(LogError),
     /// A record is in another stream than that of its tablet.
     Misplaced(TabletId),
+    /// The log has other streams than those that were stated.
+    OtherStreams,
 }
 
 impl From<LogError> for Ended {
@@ -67,6 +70,9 @@ impl<'a> Source<'a> {
             match self.replay_part(count, &wants, &mut visit).await {
                 Ok(report) => return Ok(report),
                 Err(Ended::Failed(error)) => return Err(error),
+                Err(Ended::OtherStreams) => {
+                    tracing::warn!(streams = count, "a log has not all of these streams; it is read whole")
+                }
                 Err(Ended::Misplaced(tablet)) => tracing::error!(
                     %tablet,
                     streams = count,
@@ -89,14 +95,23 @@ impl<'a> Source<'a> {
     ) -> Result<ReplayReport, Ended> {
         let wanted = self.tablets.keys().filter(|tablet| wants(tablet));
         let streams: BTreeSet<u32> = wanted.map(|tablet| stream_of(*tablet, count)).collect();
-        let is_wanted = |stream: u32| streams.contains(&stream);
-        replay_streams(self.storage, is_wanted, |stream, record| {
+        let found = Mutex::new(BTreeSet::new());
+        let is_wanted = |stream: u32| {
+            found.lock().insert(stream);
+            streams.contains(&stream)
+        };
+        let report = replay_streams(self.storage, is_wanted, |stream, record| {
             if stream_of(record.tablet, count) != stream {
                 return Err(Ended::Misplaced(record.tablet));
             }
             self.show(&record, wants, visit).map_err(Ended::Failed)
         })
-        .await
+        .await?;
+        // A wrong number may name a stream that does not exist, in which no record would be found.
+        match found.into_inner().into_iter().eq(0..count) {
+            true => Ok(report),
+            false => Err(Ended::OtherStreams),
+        }
     }
 
     fn show(

@@ -75,7 +75,7 @@ fn pieces_of_changes_are_written_and_read_as_ever() {
     assert!(text.contains("cannot be decoded") && text.contains("1048576"), "{text}");
     let paths = [part_with_pieces().piece_path(0), part_with_pieces().change_path(0)];
     assert_eq!(
-        paths.map(|path| path[22..].to_owned()),
+        paths.map(|path| path[25..].to_owned()),
         ["00000003-00000002", "00000003-00000003"].map(|p| p[1..].to_owned())
     );
 }
