@@ -46,20 +46,27 @@ pub trait Document: Message + Default {
 
     /// Encodes with header and checksum; fails if it would be larger than any that is read.
     fn encode_file(&self, path: &str) -> Result<Bytes> {
-        let (payload, kind) = (self.encode_to_vec(), Self::file_kind());
-        match payload.len() <= BYTES_MAX {
-            true => Ok(kind.encode(kind.version_max, &payload)),
-            false => Err(BackupError::TooMuch(format!(
-                "{path}: {} bytes, of {BYTES_MAX} at most",
-                payload.len()
-            ))),
-        }
+        let kind = Self::file_kind();
+        encode(&kind, kind.version_max, self, path)
     }
 
     /// Decodes a whole file; `path` is for errors.
     fn decode_file(path: &str, bytes: &[u8]) -> Result<Self> {
         let decoded = Self::file_kind().decode(path, bytes, |payload| Self::decode(payload));
         decoded.map_err(BackupError::Document)
+    }
+}
+
+/// A document with header and checksum; an error with its `name` if it would be larger than any that is read.
+pub(crate) fn encode(kind: &FileKind, version: u32, document: &impl Message, name: &str) -> Result<Bytes> {
+    let payload = document.encode_to_vec();
+    match payload.len() <= kind.bytes_max {
+        true => Ok(kind.encode(version, &payload)),
+        false => Err(BackupError::TooMuch(format!(
+            "{name}: {} bytes, of {} at most",
+            payload.len(),
+            kind.bytes_max
+        ))),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Decoders are pure functions over bytes: they refuse damage with an error that names the path, and never panic.
 
 use crate::error::{BackupError, Result};
+use crate::format::encode;
 use bytes::Bytes;
 use prost::Message;
 use stele_tablet::FileKind;
@@ -141,14 +142,7 @@ pub struct TableChanges {
 impl TableChanges {
     /// Encodes with header and checksum; fails if it would be larger than any that is read.
     pub fn encode_file(&self) -> Result<Bytes> {
-        let payload = self.encode_to_vec();
-        match payload.len() <= BYTES_MAX {
-            true => Ok(CHANGES.encode(CHANGES.version_max, &payload)),
-            false => Err(BackupError::TooMuch(format!(
-                "a change of a table has {} bytes, of {BYTES_MAX} at most",
-                payload.len()
-            ))),
-        }
+        encode(&CHANGES, CHANGES.version_max, self, "a change of a table")
     }
 
     /// Decodes a whole file; `path` is for errors.
@@ -226,21 +220,12 @@ pub struct TableChange {
 impl Part {
     /// Encodes with header and checksum; fails if it would be larger than any that is read.
     pub fn encode_file(&self) -> Result<Bytes> {
-        let payload = self.encode_to_vec();
-        match payload.len() <= BYTES_MAX {
-            true => {
-                let version = if self.change_pieces.is_empty() {
-                    1
-                } else {
-                    VERSION_PIECES
-                };
-                Ok(PART.encode(version, &payload))
-            }
-            false => Err(BackupError::TooMuch(format!(
-                "a part of the archive has {} bytes, of {BYTES_MAX} at most",
-                payload.len()
-            ))),
-        }
+        let version = if self.change_pieces.is_empty() {
+            1
+        } else {
+            VERSION_PIECES
+        };
+        encode(&PART, version, self, "a part of the archive")
     }
 
     /// Decodes a whole file; `path` is for errors.
