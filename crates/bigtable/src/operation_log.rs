@@ -34,7 +34,7 @@ pub(crate) struct Typed<'m, M> {
 
 impl<M: Message> Typed<'_, M> {
     /// The message with the name of its type.
-    pub fn to_any(&self) -> prost_types::Any {
+    fn to_any(&self) -> prost_types::Any {
         prost_types::Any {
             type_url: format!("type.googleapis.com/google.bigtable.admin.v2.{}", self.name),
             value: self.message.encode_to_vec(),
@@ -44,11 +44,16 @@ impl<M: Message> Typed<'_, M> {
 
 /// An operation that is done, not yet in the log.
 pub(crate) fn done<R: Message, M: Message>(name: String, response: Typed<'_, R>, metadata: Typed<'_, M>) -> Operation {
+    done_with(name, response.to_any(), metadata)
+}
+
+/// The same with a response of any package.
+pub(crate) fn done_with<M: Message>(name: String, response: prost_types::Any, metadata: Typed<'_, M>) -> Operation {
     Operation {
         name,
         metadata: Some(metadata.to_any()),
         done: true,
-        result: Some(operation::Result::Response(response.to_any())),
+        result: Some(operation::Result::Response(response)),
     }
 }
 

@@ -8,9 +8,9 @@ use crate::accounting::Call;
 use crate::backup_data::{BackupData, RestoredFrom, TableData};
 use crate::context::{Context, timestamp_of};
 use crate::names::{BackupName, InstanceName, TableResource};
-use crate::operation_log::{Typed, done};
+use crate::operation_log::{Typed, done, done_with};
 use crate::pb::admin;
-use crate::pb::longrunning::{Operation, operation};
+use crate::pb::longrunning::Operation;
 use crate::status::status;
 use crate::table_protos::{shown_bytes, table_proto};
 use stele_client::{SnapshotInfo, SnapshotUpdate, TableUpdate};
@@ -113,12 +113,7 @@ fn optimized(instance: &InstanceName, schema: &TableSchema, from: &RestoredFrom)
         type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(),
         value: Vec::new(),
     };
-    Operation {
-        name: operation,
-        metadata: Some(metadata.to_any()),
-        done: true,
-        result: Some(operation::Result::Response(empty)),
-    }
+    done_with(operation, empty, metadata)
 }
 
 fn operation_name(resource: &str, number: u64) -> String {
@@ -201,9 +196,11 @@ pub(crate) async fn list(context: &Context, call: &Call, prefix: &str) -> Result
     }
     if let Some(instance) = &wanted {
         for schema in context.admin.list_tables(instance).await.map_err(status)? {
-            if found.len() < LISTED_MAX {
+            let mut operations = of_table(&instance_of(instance), &schema);
+            operations.truncate(LISTED_MAX - found.len());
+            if !operations.is_empty() {
                 call.charge(shown_bytes(&schema))?;
-                found.append(&mut of_table(&instance_of(instance), &schema));
+                found.append(&mut operations);
             }
         }
     }
