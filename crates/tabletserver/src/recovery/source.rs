@@ -100,7 +100,14 @@ impl<'a> Source<'a> {
             found.lock().insert(stream);
             streams.contains(&stream)
         };
+        let is_as_stated = || found.lock().iter().copied().eq(0..count);
+        let mut is_checked = false;
         let report = replay_streams(self.storage, is_wanted, |stream, record| {
+            // The listing is complete before the first record. So nothing is read in vain.
+            if !is_checked && !is_as_stated() {
+                return Err(Ended::OtherStreams);
+            }
+            is_checked = true;
             if stream_of(record.tablet, count) != stream {
                 return Err(Ended::Misplaced(record.tablet));
             }
@@ -108,7 +115,7 @@ impl<'a> Source<'a> {
         })
         .await?;
         // A wrong number may name a stream that does not exist, in which no record would be found.
-        match found.into_inner().into_iter().eq(0..count) {
+        match is_checked || is_as_stated() {
             true => Ok(report),
             false => Err(Ended::OtherStreams),
         }
