@@ -2,6 +2,7 @@
 
 use super::support::*;
 use crate::handshake::{ANSWER_BYTES, Answer, HELLO_BYTES};
+use crate::remote::RemoteTablets;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
@@ -75,16 +76,17 @@ async fn greet(end: &mut DuplexStream, version: u16) {
     end.write_all(&answer).await.unwrap();
 }
 
-/// The flags of a traced request on a connection of this version.
-async fn flags_at(version: u16) -> u16 {
-    let (mut net, _) = traced_net();
-    let (env, remote) = (net.env.clone(), net.remote());
-    let trace = env.trace("grpc", "MutateRows", || None).unwrap();
+/// The flags of the second request on a connection of this version. The first one opens it; nobody answers either.
+async fn flags_of_second(
+    net: &mut Net,
+    remote: &RemoteTablets,
+    version: u16,
+    second: impl Future<Output: std::fmt::Debug>,
+) -> u16 {
     let (tell, opened) = oneshot::channel();
     let second = async {
         opened.await.unwrap();
-        let mutate = remote.mutate(TABLET, writes("a"), None);
-        within(Some(&trace), pin!(mutate)).await
+        second.await
     };
     let owner = async {
         let mut end = net.ends.recv().await.unwrap();
@@ -100,28 +102,24 @@ async fn flags_at(version: u16) -> u16 {
     }
 }
 
+/// The flags of a traced request.
+async fn flags_at(version: u16) -> u16 {
+    let (mut net, _) = traced_net();
+    let (env, remote) = (net.env.clone(), net.remote());
+    let trace = env.trace("grpc", "MutateRows", || None).unwrap();
+    let mutate = pin!(remote.mutate(TABLET, writes("a"), None));
+    flags_of_second(&mut net, &remote, version, within(Some(&trace), mutate)).await
+}
+
 /// The flags of a read whose work is counted.
 async fn counted_flags_at(version: u16) -> u16 {
     let mut net = net(1 << 16, 0);
     let remote = net.remote();
-    let (tell, opened) = oneshot::channel();
-    let second = async {
-        opened.await.unwrap();
+    let read = async {
         let mut rows = remote.read(TABLET, scan()).await.unwrap();
         counted(rows.next()).await
     };
-    let owner = async {
-        let mut end = net.ends.recv().await.unwrap();
-        greet(&mut end, version).await;
-        read_frame(&mut end).await;
-        tell.send(()).unwrap();
-        let frame = read_frame(&mut end).await;
-        u16::from_le_bytes([frame[26], frame[27]])
-    };
-    tokio::select! {
-        flags = owner => flags,
-        _ = async { tokio::join!(remote.sample(TABLET, 1), second) } => unreachable!("nobody answers"),
-    }
+    flags_of_second(&mut net, &remote, version, read).await
 }
 
 #[tokio::test]

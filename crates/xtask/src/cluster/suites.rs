@@ -83,16 +83,11 @@ pub fn run(cluster: &mut Cluster, name: &str, suite: &Suite) -> Result<bool> {
         }
         if let Some(wanted) = pull.wanted()? {
             let killed = kill(cluster, &wanted)?;
-            absent = Some(match absent.take() {
-                Some(mut before) => {
-                    before.nodes.extend(killed);
-                    before
-                }
-                None => Absent {
-                    nodes: killed,
-                    until: Instant::now() + ABSENCE,
-                },
+            let absent = absent.get_or_insert_with(|| Absent {
+                nodes: Vec::new(),
+                until: Instant::now() + ABSENCE,
             });
+            absent.nodes.extend(killed);
             fs::remove_file(&pull.file)?;
         }
         if absent.as_ref().is_some_and(|absent| Instant::now() >= absent.until) {
