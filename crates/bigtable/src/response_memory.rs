@@ -39,6 +39,7 @@ use std::time::Duration;
 use stele_client::{BatchReservation, ServiceError, ServiceResult};
 use stele_env::metrics::IntCounter;
 use stele_env::{Env, trace};
+use stele_memory::bounds::UNRESERVED_RESPONSES;
 use stele_memory::{Consumer, Exhausted, Part, Pool, Reclaim};
 use stele_types::ErrorKind;
 use tokio::sync::Semaphore;
@@ -56,9 +57,8 @@ const ROW_BYTES: usize = 1 << 20;
 /// Responses up to this size need no reservation. They are sent after a check that the read has no more rows.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 
-/// Bytes of responses that were read without a reservation and wait for one: rows of up to a megabyte that turned out
-/// not to be small.
-const UNRESERVED_BYTES_MAX: usize = 8 << 20;
+/// Bytes of responses that were read without a reservation and wait for one.
+const UNRESERVED_BYTES_MAX: usize = UNRESERVED_RESPONSES.of(0) as usize;
 
 /// Bytes of a cancelled response that may remain with the transport: one piece that it has begun to send and one that
 /// waits. They are part of the memory that every call may take.

@@ -16,6 +16,7 @@
 //! [`Pool::on_change`] tells it when reservations grow.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod consumer;
 mod overdraft;
 mod pool;

@@ -14,20 +14,19 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use stele_memory::bounds::{UPLOAD_PIECE_BYTES, UPLOADS};
 use stele_storage::remote::cache::Object;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 use tokio::sync::oneshot;
 
 /// Bytes of a piece. S3 takes at most 10,000 pieces of at least 5 MiB: files of up to 80 GiB, larger than any tablet.
-const PIECE_BYTES: usize = 8 << 20;
+const PIECE_BYTES: usize = UPLOAD_PIECE_BYTES as usize;
 /// Most pieces of an upload.
 const PIECES_MAX: usize = 10_000;
 /// Largest number of pieces of one file under way.
 const PIECES_CONCURRENT: usize = 4;
-/// Pieces of all files under way: 64 MiB, a part of the memory that the process may use beyond its budget, which does
-/// not count them. A dozen files are written concurrently where flushes and compactions have large values, and four
-/// pieces of each would be 400 MiB.
-pub(crate) const PIECES_IN_ALL: usize = 8;
+/// Pieces of all files under way.
+pub(crate) const PIECES_IN_ALL: usize = UPLOADS.of(0) as usize / PIECE_BYTES;
 
 const _: () = assert!(PIECE_BYTES >= 5 << 20 && PIECES_MAX <= 10_000, "the limits of S3");
 const _: () = assert!(PIECES_CONCURRENT <= PIECES_IN_ALL, "one file may use all it is allowed");

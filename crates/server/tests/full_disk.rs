@@ -224,7 +224,7 @@ async fn write_until(address: &str, stop: &AtomicBool, next: &AtomicUsize, writt
     }
 }
 
-/// Free space that is left before a round: more than the server reserves, and little enough to be taken at once.
+/// Free space that is left before a round: more than the server reserves, and so little that it is soon taken.
 const LEFT_BYTES: u64 = 88 << 20;
 
 /// Rounds after which the log must have met the full disk. The check of free space comes every fifth of a second. A round

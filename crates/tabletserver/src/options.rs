@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_commitlog::LogClock;
 use stele_memory::Pool;
+use stele_memory::bounds::{JOB_READAHEAD, LOG_QUEUES};
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
@@ -104,6 +105,10 @@ impl std::fmt::Debug for MemoryBudget {
 /// Each has an open segment that is not reclaimed, and four of the largest are a quarter of the log's limit.
 const CORES_PER_STREAM: usize = 4;
 const STREAMS_MAX: usize = 4;
+/// Fewest streams of the log. Measured with 64 writers of two tablets that want syncs, on two cores shared with other work.
+/// Two streams did 80,000 to 180,000 rows a second where one did 11,000 to 27,000 in most runs. While one stream waits for
+/// the device the other applies and acknowledges. A third has no core of such a machine to use.
+const LOG_STREAMS_MIN: u32 = 2;
 /// Cores for each concurrent compaction, and most of them: background work has half of the cores, of which flushes
 /// take some.
 const CORES_PER_COMPACTION: usize = 4;
@@ -176,11 +181,8 @@ impl ServerOptions {
             row_cache_bytes: usize::try_from(row_cache_bytes).unwrap_or(usize::MAX),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
-            log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,
-            // Measured with 64 writers of two tablets that want syncs, on two cores shared with other work. Two streams
-            // did 80,000 to 180,000 rows a second where one did 11,000 to 27,000 in most runs. While one stream waits
-            // for the device the other applies and acknowledges. A third has no core of such a machine to use.
-            log_streams: 2,
+            log_queue_bytes: (LOG_QUEUES.of(memory) / u64::from(LOG_STREAMS_MIN)) as usize,
+            log_streams: LOG_STREAMS_MIN,
             log_clock: None,
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,
@@ -193,9 +195,7 @@ impl ServerOptions {
             compactions_max: 2,
             // A megabyte for each of 32 runs where there is a gigabyte; less means more requests to storage, which
             // only a remote one would notice.
-            job_readahead_bytes: usize::try_from(memory / 32)
-                .unwrap_or(usize::MAX)
-                .clamp(1 << 20, 32 << 20),
+            job_readahead_bytes: JOB_READAHEAD.of(memory) as usize,
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

@@ -10,6 +10,7 @@ mod cycles;
 mod doc_tests;
 mod layers;
 mod lexer;
+mod limiters;
 mod links;
 mod product;
 mod prose;
@@ -126,6 +127,7 @@ pub fn has_doc_tests() -> Result<bool> {
 fn check_workspace(tighten: bool) -> Result<bool> {
     let files = workspace_files(root())?;
     let mut problems = check(&files);
+    problems.extend(limiters::check(&product::files(&files)));
     let measured = Measured::of(&files);
     println!("tidy: {}", measured.summary());
     let judgement = judge(&measured.measures(), tighten)?;

@@ -36,16 +36,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use stele_env::Env;
+pub use stele_memory::bounds::CHUNK_BYTES;
+use stele_memory::bounds::{CHUNKS_AHEAD, CHUNKS_KEPT};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader. Half a MiB adds 5–10
-/// ms to the first block and makes the next thirty free.
-pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks being fetched ahead of any reader.
-const AHEAD_CONCURRENT: usize = 8;
-/// Chunks being written to the folder after their readers were served: 4 MiB, and as much again while their files are
-/// assembled.
-const KEEPING_CONCURRENT: usize = 8;
+const AHEAD_CONCURRENT: usize = (CHUNKS_AHEAD.of(0) / CHUNK_BYTES) as usize;
+/// Chunks being written to the folder after their readers were served.
+const KEEPING_CONCURRENT: usize = (CHUNKS_KEPT.of(0) / CHUNK_BYTES) as usize;
 /// Reads of at least this many bytes bypass the cache.
 const DIRECT_BYTES: usize = 1 << 20;
 

@@ -12,9 +12,10 @@ use super::chunk::ChunkId;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
+use stele_memory::bounds::{CHUNK_BYTES, CHUNKS};
 
-/// Chunks in memory: 16 MiB, so that concurrent scans of a few dozen files do not fetch every chunk for every block.
-const CHUNKS_MAX: usize = 32;
+/// Chunks in memory.
+const CHUNKS_MAX: usize = (CHUNKS.of(0) / CHUNK_BYTES) as usize;
 /// Of these, chunks that were fetched ahead and not read yet: more would evict chunks that are being read.
 const UNREAD_MAX: usize = 16;
 /// Chunks that are fetched ahead at first, and at most: 1 and 2 MiB. With a latency of 50 ms and 70 MB/s for one
