@@ -21,14 +21,6 @@ const RULE_BYTES: usize = 256;
 /// Attempts while others change the same rules.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// The names of rights.
-const RIGHTS: [(&str, Rights); 4] = [
-    ("read", Rights::READ),
-    ("write", Rights::WRITE),
-    ("admin", Rights::ADMIN),
-    ("view", Rights::VIEW),
-];
-
 pub(crate) async fn list_rules(
     context: &Context,
     call: &Call,
@@ -89,12 +81,7 @@ fn named(name: &str) -> Result<Resource, Status> {
 fn rule_of(rule: &pb::AccessRule) -> Result<AccessRule, Status> {
     let member =
         Member::parse(&rule.member).ok_or_else(|| invalid(format!("member {:?} is not known", rule.member)))?;
-    let mut rights = Rights::NONE;
-    for name in &rule.rights {
-        let known = RIGHTS.iter().find(|(known, _)| known == name);
-        let (_, right) = known.ok_or_else(|| invalid(format!("right {name:?} is not known")))?;
-        rights = rights.and(*right);
-    }
+    let rights = Rights::of_names(&rule.rights).map_err(invalid)?;
     if rights.is_none() {
         return Err(invalid("a rule without a right"));
     }
@@ -127,11 +114,7 @@ fn shown(resource: &Resource, rules: &[AccessRule]) -> pb::ResourceRules {
     };
     let rule = |rule: &AccessRule| pb::AccessRule {
         member: rule.member.to_string(),
-        rights: RIGHTS
-            .iter()
-            .filter(|(_, right)| rule.rights.bits() & right.bits() != 0)
-            .map(|(name, _)| (*name).to_owned())
-            .collect(),
+        rights: rule.rights.names().map(str::to_owned).collect(),
         families: rule.families.clone(),
         row_prefix: rule.row_prefix.to_vec(),
     };

@@ -51,6 +51,14 @@ impl Rights {
     /// All.
     pub const ALL: Rights = Rights(15);
 
+    /// Each right with its name.
+    const NAMED: [(&str, Rights); 4] = [
+        ("read", Rights::READ),
+        ("write", Rights::WRITE),
+        ("admin", Rights::ADMIN),
+        ("view", Rights::VIEW),
+    ];
+
     /// From the number of [`Rights::bits`]; `None` for a number of no rights.
     pub fn from_bits(bits: u32) -> Option<Self> {
         let bits = u8::try_from(bits).ok()?;
@@ -84,18 +92,28 @@ impl Rights {
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
+
+    /// The names of the rights that were given: `view` only if it was given by name.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let given = Rights::NAMED
+            .into_iter()
+            .filter(move |(_, right)| self.0 & right.0 != 0);
+        given.map(|(name, _)| name)
+    }
+
+    /// The rights of these names. An error is a sentence about the first name that is not known.
+    pub fn of_names(names: &[String]) -> Result<Rights, String> {
+        names.iter().try_fold(Rights::NONE, |rights, name| {
+            let known = Rights::NAMED.iter().find(|(known, _)| known == name);
+            let (_, right) = known.ok_or_else(|| format!("right {name:?} is not known"))?;
+            Ok(rights.and(*right))
+        })
+    }
 }
 
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = [
-            (Rights::READ, "read"),
-            (Rights::WRITE, "write"),
-            (Rights::ADMIN, "admin"),
-            (Rights::VIEW, "view"),
-        ];
-        let names = named.iter().filter(|(right, _)| self.0 & right.0 != 0);
-        let names: Vec<&str> = names.map(|(_, name)| *name).collect();
+        let names: Vec<&str> = self.names().collect();
         f.write_str(if names.is_empty() { "none" } else { "" })?;
         f.write_str(&names.join("+"))
     }
@@ -269,6 +287,21 @@ mod tests {
         assert!(!Rights::READ.has(Rights::WRITE) && !Rights::ADMIN.has(Rights::READ));
         assert_eq!(Rights::from_bits(16), None);
         assert_eq!(Rights::READ.and(Rights::WRITE).to_string(), "read+write");
+    }
+
+    #[test]
+    fn rights_have_names() {
+        for bits in 0..=15 {
+            let rights = Rights::from_bits(bits).unwrap();
+            let names: Vec<String> = rights.names().map(str::to_owned).collect();
+            assert_eq!(names.len(), bits.count_ones() as usize);
+            assert_eq!(Rights::of_names(&names), Ok(rights));
+        }
+        let unknown = ["read".to_owned(), "Write".to_owned()];
+        assert_eq!(
+            Rights::of_names(&unknown),
+            Err("right \"Write\" is not known".to_owned())
+        );
     }
 
     #[test]

@@ -17,14 +17,6 @@ const ATTEMPTS_MAX: u32 = 8;
 /// The name of the whole cluster.
 const CLUSTER: &str = "cluster";
 
-/// The names of rights.
-const RIGHTS: [(&str, Rights); 4] = [
-    ("read", Rights::READ),
-    ("write", Rights::WRITE),
-    ("admin", Rights::ADMIN),
-    ("view", Rights::VIEW),
-];
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -88,16 +80,11 @@ fn named((resource, rules): (Resource, ResourceRules)) -> (String, Resource, Res
 }
 
 fn show(name: &str, resource: &Resource, rules: &ResourceRules) -> OfResource {
-    let rule = |rule: &AccessRule| {
-        let has = RIGHTS
-            .iter()
-            .filter(|(_, right)| rule.rights.bits() & right.bits() != 0);
-        Rule {
-            member: rule.member.to_string(),
-            rights: has.map(|(name, _)| *name).collect(),
-            families: rule.families.clone(),
-            prefix: text::escape(&rule.row_prefix),
-        }
+    let rule = |rule: &AccessRule| Rule {
+        member: rule.member.to_string(),
+        rights: rule.rights.names().collect(),
+        families: rule.families.clone(),
+        prefix: text::escape(&rule.row_prefix),
     };
     OfResource {
         resource: name.to_owned(),
@@ -172,12 +159,7 @@ impl Change {
                 "a member is a name, user:NAME, serviceAccount:NAME, group:NAME, domain:NAME or allAuthenticatedUsers",
             )
         })?;
-        let mut rights = Rights::NONE;
-        for name in &self.rights {
-            let known = RIGHTS.iter().find(|(known, _)| known == name);
-            let (_, right) = known.ok_or_else(|| Failure::invalid(format!("right {name:?} is not known")))?;
-            rights = rights.and(*right);
-        }
+        let rights = Rights::of_names(&self.rights).map_err(Failure::invalid)?;
         if rights.is_none() {
             return Err(Failure::invalid("a rule needs a right"));
         }
