@@ -53,10 +53,16 @@ fn round(
     let fault = *FAULTS.get(choices.below(FAULTS.len())).context("a fault")?;
     registers.begin()?;
     let happened = fault.happen(cluster, registers, choices.below(1 << 16))?;
-    replace_ended(cluster, registers, nodes)?;
-    cluster.settle()?;
-    registers.use_only(&cluster.addresses())?;
-    std::thread::sleep(RECOVERY);
+    loop {
+        replace_ended(cluster, registers, nodes)?;
+        cluster.settle()?;
+        registers.use_only(&cluster.addresses())?;
+        std::thread::sleep(RECOVERY);
+        // A server that was cut off ends when it learns that it was given up: seconds after the cut was mended.
+        if have_all_stayed(cluster)? {
+            break;
+        }
+    }
     let during = registers.end()?;
     registers.begin()?;
     std::thread::sleep(CALM);
@@ -74,6 +80,16 @@ fn round(
         return Ok(false);
     }
     Ok(calm.is_linearizable())
+}
+
+/// Whether no node has ended.
+fn have_all_stayed(cluster: &mut Cluster) -> Result<bool> {
+    for node in &mut cluster.nodes {
+        if node.process.ended()?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Starts as many nodes as have ended.
