@@ -4,7 +4,7 @@
 //! because its callers wait for something else: for the log, or for storage, which exists before the pool does. All its
 //! bounds are in this table, so that their sum is known. `cargo xtask tidy` finds limiters that have no entry.
 
-use crate::shares::MIN_BYTES;
+use crate::shares::{MIN_BYTES, fraction};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -33,14 +33,7 @@ impl Bound {
 
     /// Bytes with this budget.
     pub const fn of(&self, budget: u64) -> u64 {
-        let bytes = budget / self.divisor;
-        if bytes < self.min {
-            self.min
-        } else if bytes > self.max {
-            self.max
-        } else {
-            bytes
-        }
+        fraction(budget, self.divisor, self.min, self.max)
     }
 }
 

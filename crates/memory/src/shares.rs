@@ -80,14 +80,19 @@ pub struct Share {
 impl Share {
     /// Bytes of a budget.
     pub const fn of(&self, budget: u64) -> u64 {
-        let bytes = budget / self.divisor;
-        if bytes < self.min {
-            self.min
-        } else if bytes > self.max {
-            self.max
-        } else {
-            bytes
-        }
+        fraction(budget, self.divisor, self.min, self.max)
+    }
+}
+
+/// One `divisor`th of the budget, `min` at least and `max` at most.
+pub(crate) const fn fraction(budget: u64, divisor: u64, min: u64, max: u64) -> u64 {
+    let bytes = budget / divisor;
+    if bytes < min {
+        min
+    } else if bytes > max {
+        max
+    } else {
+        bytes
     }
 }
 
