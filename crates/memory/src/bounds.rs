@@ -74,7 +74,7 @@ const fn all(jobs: u64) -> [(Bound, u64); 7] {
 }
 
 /// Bytes that all bounds together allow with this budget.
-pub const fn worst_case(budget: u64, jobs: u64) -> u64 {
+const fn worst_case(budget: u64, jobs: u64) -> u64 {
     let all = all(jobs);
     let (mut sum, mut at) = (0, 0);
     while at < all.len() {

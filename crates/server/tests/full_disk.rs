@@ -111,10 +111,8 @@ impl Disk {
     fn take_but(&self, left: u64) {
         let system = rustix::fs::statvfs(self.outside()).unwrap();
         let bytes = (system.f_bavail * system.f_frsize).checked_sub(left).unwrap();
-        let ballast = self.outside().join("ballast");
-        let ballast = File::options().create(true).append(true).open(ballast).unwrap();
-        let end = ballast.metadata().unwrap().len();
-        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), end, bytes).unwrap();
+        let ballast = File::create(self.outside().join("ballast")).unwrap();
+        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
     }
 
     /// Takes the rest of the space, while others write.

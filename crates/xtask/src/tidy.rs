@@ -127,8 +127,8 @@ pub fn has_doc_tests() -> Result<bool> {
 fn check_workspace(tighten: bool) -> Result<bool> {
     let files = workspace_files(root())?;
     let mut problems = check(&files);
-    problems.extend(limiters::check(&product::files(&files)));
     let measured = Measured::of(&files);
+    problems.extend_from_slice(&measured.limiters);
     println!("tidy: {}", measured.summary());
     let judgement = judge(&measured.measures(), tighten)?;
     problems.extend(judgement.problems);
@@ -179,10 +179,11 @@ fn list(listed: Listed, path: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// The state of the ratcheted rules.
+/// The state of the rules about the product, ratcheted but for limiters.
 struct Measured {
     prose: prose::Findings,
     cycles: Vec<cycles::Cycle>,
+    limiters: Vec<Problem>,
     assertions: Vec<Measure>,
     product_lines: usize,
 }
@@ -193,6 +194,7 @@ impl Measured {
         Measured {
             prose: prose::Findings::of(files),
             cycles: cycles::find(&product),
+            limiters: limiters::check(&product),
             assertions: assertions::measure(&product),
             product_lines: product::lines(&product),
         }
