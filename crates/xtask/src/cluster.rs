@@ -6,7 +6,7 @@
 //! * `--kills N`: kills a node in each of N rounds while Google's client writes through the others. No acknowledged write may
 //!   be missing afterwards.
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
-//! * `--moves N`: moves tablets and restarts all nodes under load; no client may see an error.
+//! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
 //! * `--bench SUITE`: runs a suite of `stele-bench` against the nodes, and kills nodes when the suite says so.
 //! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
@@ -50,16 +50,19 @@ pub struct Arguments {
     /// The log of a node that is killed, in MiB.
     #[arg(long, default_value_t = 256)]
     log_mib: u64,
-    /// Moves of tablets under load, then a restart of each node.
+    /// Moves of tablets under load, then splits, then a restart of each node.
     #[arg(long, value_name = "MOVES", group = "task")]
     moves: Option<u32>,
+    /// Splits of tablets that follow the moves.
+    #[arg(long, value_name = "SPLITS", default_value_t = 200)]
+    splits: u32,
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
     #[command(flatten)]
     suite: suites::Suite,
-    /// Where the data and the commit logs are. Network namespaces have no HDFS.
-    #[arg(long, value_enum, default_value_t = Medium::S3, conflicts_with = "chaos")]
+    /// Where the data and the commit logs are.
+    #[arg(long, value_enum, default_value_t = Medium::S3)]
     medium: Medium,
     /// Makes the choices of `--chaos` repeatable.
     #[arg(long)]
@@ -107,6 +110,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.chaos.is_some() && !hosts::entered() {
         // Inside there is no network to build anything from.
         build()?;
+        if arguments.medium != Medium::S3 {
+            tools::hadoop_jars()?;
+        }
         return hosts::enter();
     }
     if !hosts::entered() {
@@ -118,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     } else if let Some(rounds) = arguments.failovers {
         failover::measure(&mut cluster, rounds, arguments.log_mib)?
     } else if let Some(moves) = arguments.moves {
-        moves::run(&mut cluster, moves)?
+        moves::run(&mut cluster, moves, arguments.splits)?
     } else if let Some(minutes) = arguments.chaos {
         chaos::run(&mut cluster, arguments, Duration::from_secs(60 * minutes))?
     } else if let Some(suite) = &arguments.suite.name {
@@ -157,7 +163,7 @@ impl Cluster {
         let store = stores::start_s3(&scratch, &store_host)?;
         let hdfs = match arguments.medium {
             Medium::S3 => None,
-            Medium::Hdfs | Medium::S3WithHdfsLogs => Some(Hdfs::start(&scratch, DATA_NODES)?),
+            Medium::Hdfs | Medium::S3WithHdfsLogs => Some(Hdfs::start_at(host()?, &scratch, DATA_NODES)?),
         };
         let mut cluster = Cluster {
             scratch,
@@ -185,6 +191,7 @@ impl Cluster {
             failovers: None,
             log_mib: 0,
             moves: None,
+            splits: 0,
             chaos: None,
             suite: suites::Suite::default(),
             medium: Medium::S3,
@@ -236,6 +243,14 @@ impl Cluster {
         arguments.extend(self.arguments.iter().cloned());
         self.nodes.push(Node::start(addresses, name, host, &arguments, &log)?);
         Ok(())
+    }
+
+    /// The host of the data.
+    fn storage(&self) -> &Host {
+        match &self.hdfs {
+            Some(hdfs) if self.medium == Medium::Hdfs => hdfs.host(),
+            _ => &self.store_host,
+        }
     }
 
     /// The names and ids of all processes.

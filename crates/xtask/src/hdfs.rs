@@ -1,20 +1,21 @@
 //! A real HDFS for tests, with a NameNode and DataNodes, and the tests on it.
 //!
-//! The jars come from Maven's registry once. All processes listen on loopback only, on free ports, with small heaps and an
-//! empty file system each time.
+//! The jars come from Maven's registry once. All processes listen on loopback or in a network namespace only, with small heaps
+//! and an empty file system each time.
 //!
 //! * [`conformance`]: the storage suite and the fencing tests, and whether the DataNode was made to call `fsync`.
 //! * [`lose`]: a DataNode dies while a log is written.
 //! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
 //! * [`zombie`]: a second server takes over while the first is written to.
 
+use crate::hosts::Host;
 use crate::remote::{self, Remote};
 use crate::rival::site::Site;
-use crate::server::{Process, Scratch, free_address, http_get};
+use crate::server::{Process, Scratch, http_get};
 use crate::shell::Run;
 use crate::tally::Tally;
 use crate::{cargo_tests, tools, zombie as takeover};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -41,6 +42,9 @@ const JVM: [&str; 11] = [
     "--add-opens",
     "java.base/sun.nio.ch=ALL-UNNAMED",
 ];
+
+/// DataNodes of one file system.
+const DATA_NODES_MAX: usize = 4;
 
 /// Its name here, and its class.
 const NAME_NODE: (&str, &str) = ("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode");
@@ -72,48 +76,69 @@ pub struct Hdfs {
     name_node: Process,
     address: String,
     data_node_http: String,
+    host: Host,
 }
 
 /// Where a process of Hadoop finds itself and its jars.
-struct Place {
+struct Place<'a> {
     root: PathBuf,
     jars: PathBuf,
+    host: &'a Host,
 }
+
+/// The addresses of a DataNode: of blocks, of calls, of HTTP.
+struct DataNode([String; 3]);
 
 impl Hdfs {
     /// Fetches the jars if need be, makes a file system and starts it with this number of DataNodes. Files have two
     /// replicas, or one where there is one DataNode.
     pub fn start(scratch: &Scratch, data_nodes: usize) -> Result<Hdfs> {
-        let jars = tools::hadoop_jars()?;
-        let root = scratch.join("hdfs");
-        let place = Place { jars, root };
-        let [name_node, name_node_http, data_node_http] = [free_address()?, free_address()?, free_address()?];
-        let replicas = data_nodes.min(2);
-        place.configure(NAME_NODE.0, &name_node, &name_node_http, &data_node_http, replicas)?;
+        Hdfs::start_at(Host::local(), scratch, data_nodes)
+    }
+
+    /// The same on a host of its own.
+    pub fn start_at(host: Host, scratch: &Scratch, data_nodes: usize) -> Result<Hdfs> {
+        ensure!(
+            (1..=DATA_NODES_MAX).contains(&data_nodes),
+            "1 to {DATA_NODES_MAX} DataNodes are started"
+        );
+        let addresses: [String; 2 + 3 * DATA_NODES_MAX] = host.addresses()?;
+        let [name_node, name_node_http, ..] = &addresses;
+        let nodes = addresses[2..].as_chunks::<3>().0.iter().take(data_nodes);
+        let nodes: Vec<DataNode> = nodes.cloned().map(DataNode).collect();
+        let place = Place {
+            jars: tools::hadoop_jars()?,
+            root: scratch.join("hdfs"),
+            host: &host,
+        };
+        let of_names = [name_node.as_str(), name_node_http.as_str()];
+        place.configure(NAME_NODE.0, of_names, &nodes[0], data_nodes)?;
         place.format()?;
         let name_node_process = place.launch(NAME_NODE.0, NAME_NODE.1)?;
         let mut started = Vec::new();
-        for number in 1..=data_nodes {
-            let http = if number == 1 {
-                data_node_http.clone()
-            } else {
-                free_address()?
-            };
+        for (node, number) in nodes.iter().zip(1..) {
             let name = format!("datanode-{number}");
-            place.configure(&name, &name_node, &name_node_http, &http, replicas)?;
+            place.configure(&name, of_names, node, data_nodes)?;
             started.push(place.launch(&name, DATA_NODE)?);
         }
         let mut hdfs = Hdfs {
             data_nodes: started,
             name_node: name_node_process,
-            address: name_node,
-            data_node_http,
+            address: name_node.clone(),
+            data_node_http: nodes[0].0[2].clone(),
+            host: Host::local(),
         };
-        hdfs.wait_ready(&place, &name_node_http)?;
+        hdfs.wait_ready(&place, name_node_http)?;
+        hdfs.host = host;
         Ok(hdfs)
     }
 
-    fn wait_ready(&mut self, place: &Place, name_node_http: &str) -> Result<()> {
+    /// The host of all its processes.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn wait_ready(&mut self, place: &Place<'_>, name_node_http: &str) -> Result<()> {
         let deadline = Instant::now() + READY_WAIT;
         let data_nodes = self.data_nodes.len() as u64;
         loop {
@@ -163,6 +188,10 @@ impl Remote for Hdfs {
     }
 }
 
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
 /// A number of a JMX bean.
 fn number(json: &str, name: &str) -> Option<u64> {
     let (_, rest) = json.split_once(&format!("\"{name}\" : "))?;
@@ -170,7 +199,7 @@ fn number(json: &str, name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-impl Place {
+impl Place<'_> {
     fn conf(&self, name: &str) -> PathBuf {
         self.root.join(format!("conf-{name}"))
     }
@@ -178,11 +207,11 @@ impl Place {
     fn configure(
         &self,
         name: &str,
-        name_node: &str,
-        name_node_http: &str,
-        data_node_http: &str,
-        replicas: usize,
+        [name_node, name_node_http]: [&str; 2],
+        DataNode([blocks, calls, http]): &DataNode,
+        data_nodes: usize,
     ) -> Result<()> {
+        let replicas = data_nodes.min(2);
         let conf = self.conf(name);
         // Hadoop's servers insist on the directories of their web pages, which are not in the published jars.
         for page in ["hdfs", "datanode", "static"] {
@@ -202,10 +231,10 @@ impl Place {
             .set("dfs.datanode.data.dir", directory(format!("blocks-{name}")))
             .set("dfs.namenode.rpc-address", name_node)
             .set("dfs.namenode.http-address", name_node_http)
-            .set("dfs.datanode.address", free_address()?)
-            .set("dfs.datanode.ipc.address", free_address()?)
-            .set("dfs.datanode.http.address", data_node_http)
-            .set("dfs.datanode.hostname", "127.0.0.1")
+            .set("dfs.datanode.address", blocks)
+            .set("dfs.datanode.ipc.address", calls)
+            .set("dfs.datanode.http.address", http)
+            .set("dfs.datanode.hostname", host_of(blocks))
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.namenode.safemode.extension", 0)
             // A node that has been silent for a few seconds gets no new blocks; otherwise a dead one gets them for ten minutes.
@@ -223,7 +252,7 @@ impl Place {
 
     fn java(&self, name: &str, main: &str) -> Run {
         let class_path = format!("{}:{}/*", self.conf(name).display(), self.jars.display());
-        Run::new("java").args(JVM).args(["-cp", &class_path, main])
+        self.host.program("java").args(JVM).args(["-cp", &class_path, main])
     }
 
     fn log(&self, name: &str) -> Result<File> {

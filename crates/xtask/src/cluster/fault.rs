@@ -185,16 +185,16 @@ fn cut_coordinator(cluster: &mut Cluster, registers: &mut Registers, at: usize, 
 fn cut_storage(cluster: &mut Cluster, registers: &mut Registers, at: usize, both: bool) -> Result<String> {
     let node = cluster.nodes.remove(at);
     let name = node.name.clone();
-    node.host.cut(&cluster.store_host)?;
+    node.host.cut(cluster.storage())?;
     if both {
-        cluster.store_host.cut(&node.host)?;
+        cluster.storage().cut(&node.host)?;
     }
     registers.use_only(&cluster.addresses())?;
     registers.give_up(&node.bigtable)?;
     std::thread::sleep(SHORT);
-    node.host.mend(&cluster.store_host)?;
+    node.host.mend(cluster.storage())?;
     if both {
-        cluster.store_host.mend(&node.host)?;
+        cluster.storage().mend(&node.host)?;
     }
     cluster.nodes.push(node);
     Ok(name)

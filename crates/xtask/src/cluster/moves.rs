@@ -1,4 +1,4 @@
-//! Moves tablets and restarts every node under load. No client may see an error.
+//! Moves and splits tablets, and restarts every node under load. No client may see an error.
 
 use super::Cluster;
 use super::registers::{Registers, Window};
@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 const CLIENTS_LEAVE: Duration = Duration::from_secs(1);
 /// A node has no tablets any more by then.
 const DRAIN_WAIT: Duration = Duration::from_secs(60);
+/// The leader checks every minute; a round in which a tablet comes or goes does not count.
+const CHECK_WAIT: Duration = Duration::from_secs(240);
 /// Milliseconds for one request of a thousand: the bar.
 const SLOWEST: f64 = 500.0;
 
+/// The table of the clients, and its tablets at first ([`Registers::start`]).
+const TABLE: &str = "registers/registers";
+const TABLETS: u32 = 24;
+
 /// Whether no request failed and every row behaved like a register.
-pub fn run(cluster: &mut Cluster, moves: u32) -> Result<bool> {
+pub fn run(cluster: &mut Cluster, moves: u32, splits: u32) -> Result<bool> {
     let mut registers = Registers::start(cluster, &[])?;
     cluster.settle()?;
     registers.begin()?;
@@ -26,6 +32,15 @@ pub fn run(cluster: &mut Cluster, moves: u32) -> Result<bool> {
     );
     let mut passed = is_good(&window);
     registers.begin()?;
+    let start = Instant::now();
+    split(cluster, splits)?;
+    let window = registers.end()?;
+    show(
+        &format!("{splits} splits in {:.1} s", start.elapsed().as_secs_f64()),
+        &window,
+    );
+    passed &= is_good(&window);
+    registers.begin()?;
     let nodes = cluster.nodes.len();
     for _ in 0..nodes {
         restart_oldest(cluster, &mut registers)?;
@@ -33,7 +48,21 @@ pub fn run(cluster: &mut Cluster, moves: u32) -> Result<bool> {
     let window = registers.end()?;
     show(&format!("restart of {nodes} nodes"), &window);
     passed &= is_good(&window);
+    let node = cluster.nodes.first().context("no node")?;
+    let check = node.command_within(CHECK_WAIT, &["cluster", "check", "--fresh"])?;
+    println!("{}", check.trim_end());
     Ok(passed)
+}
+
+/// Splits tablets evenly over the table, each half again when the first round is over.
+fn split(cluster: &Cluster, splits: u32) -> Result<()> {
+    let node = cluster.nodes.first().context("no node")?;
+    for number in 0..splits {
+        // Between the rows of a tablet, and behind those of all splits before.
+        let row = format!("t{:04}-r{:05}", number % TABLETS, number);
+        node.command(&["cluster", "split", TABLE, "--at", &row])?;
+    }
+    cluster.settle()
 }
 
 /// Moves all tablets of the table, time and again; the number of moves.
@@ -78,7 +107,7 @@ pub fn restart_oldest(cluster: &mut Cluster, registers: &mut Registers) -> Resul
     registers.use_only(&cluster.addresses())?;
     let number = cluster.status()?.server_of(&node)?.number.to_string();
     let any = cluster.nodes.first().context("another node")?;
-    any.command(&["cluster", "drain", &number])?;
+    any.command_within(DRAIN_WAIT, &["cluster", "drain", &number])?;
     let deadline = Instant::now() + DRAIN_WAIT;
     while cluster
         .status()?

@@ -14,7 +14,7 @@ const MEMORY: &str = "2GiB";
 /// A node joins in seconds.
 const READY_WAIT: Duration = Duration::from_secs(60);
 /// How long a node may take for an answer about the cluster before another one is asked.
-const STATUS_WAIT: &str = "10";
+const STATUS_WAIT: Duration = Duration::from_secs(10);
 
 /// One node.
 pub struct Node {
@@ -125,8 +125,13 @@ impl Node {
 
     /// Runs `stele` with this node's address, for its output.
     pub fn command(&self, arguments: &[&str]) -> Result<String> {
+        self.command_within(STATUS_WAIT, arguments)
+    }
+
+    /// The same of a command that waits for the cluster, for this long.
+    pub fn command_within(&self, wait: Duration, arguments: &[&str]) -> Result<String> {
         Run::new("timeout")
-            .args([STATUS_WAIT])
+            .args([wait.as_secs().to_string()])
             .args([server::stele()])
             .args(arguments)
             .args(["--address", &self.bigtable])
