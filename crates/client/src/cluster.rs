@@ -12,6 +12,30 @@ pub struct ClusterStatus {
     pub servers: Vec<ServerStatus>,
     /// All tablets, by table and row.
     pub tablets: Vec<TabletStatus>,
+    /// The leader's last check of files and owners. A leader of an earlier version has none.
+    #[serde(default)]
+    pub check: ClusterCheck,
+}
+
+/// The last comparison of the catalog, the manifests of tablets, and the files of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterCheck {
+    /// Milliseconds since it began; `None` if the leader has completed none yet.
+    pub began_millis_ago: Option<u64>,
+    /// Tablets that were compared.
+    pub tablets: u64,
+    /// Files that tablets or snapshots name. Each was there, with as many bytes as it should have, but for the findings.
+    pub files: u64,
+    /// Bytes of those that tablets name.
+    pub bytes: u64,
+    /// Files that nothing needs; they are deleted after a grace period.
+    pub unneeded: u64,
+    /// Contradictions: a file that is missing, a tablet with two owners, a manifest that cannot be read.
+    pub findings: Vec<String>,
+    /// Further ones that are not described.
+    pub more: u64,
+    /// Why no later check was completed; empty if none has failed since.
+    pub waits_for: String,
 }
 
 /// One server.

@@ -27,7 +27,7 @@ pub use backup::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
 };
 pub use bulk_load::{BulkLoad, LoadSource, Loaded, SortedCells};
-pub use cluster::{ClusterStatus, ServerStatus, TabletStatus};
+pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,

@@ -6,6 +6,7 @@
 mod orders;
 mod view;
 
+use crate::checking::Checks;
 use crate::control::ClusterControl;
 use crate::local::Local;
 use crate::members;
@@ -56,6 +57,7 @@ pub(crate) struct Leader {
     /// The newest reports, with all tablets.
     reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
     decided: Mutex<Decided>,
+    pub(crate) checks: Checks,
 }
 
 /// The state at the last decision.
@@ -75,6 +77,7 @@ impl Leader {
         control: Arc<ClusterControl>,
         (roots, data): (Arc<dyn LogRoots>, Arc<dyn Storage>),
         (fence, term): (Condition, u64),
+        checks: Checks,
     ) -> Arc<Leader> {
         Arc::new(Leader {
             local,
@@ -90,6 +93,7 @@ impl Leader {
             suspicions: Mutex::default(),
             reports: Mutex::default(),
             decided: Mutex::default(),
+            checks,
         })
     }
 

@@ -22,6 +22,7 @@ mod access;
 mod admin;
 mod admin_calls;
 mod backup_calls;
+mod checking;
 mod codec;
 mod control;
 mod election;

@@ -1,6 +1,7 @@
 //! Builds a server of a cluster from its parts.
 
 use crate::admin::ClusterAdmin;
+use crate::checking::CheckMetrics;
 use crate::election;
 use crate::gate::Gate;
 use crate::lease::{Lease, Leased};
@@ -228,6 +229,7 @@ pub async fn join(
         merge,
         keep_deleted,
         destinations,
+        check_metrics: CheckMetrics::new(metrics),
     };
     env.spawn(
         "election",

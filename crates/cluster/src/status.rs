@@ -81,5 +81,6 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
         leader: leader.local.peers.own(),
         servers: servers.collect(),
         tablets,
+        check: leader.checks.status(leader.local.env.now()),
     }
 }

@@ -1,5 +1,6 @@
 //! Deletes files that no tablet or snapshot needs, while this server leads.
 
+use crate::checking::strangers;
 use crate::leader::{Leader, TermEnd};
 use crate::messages::Request;
 use crate::records::{ELECTION, NUMBERS};
@@ -11,7 +12,7 @@ use stele_coord::election::election_key;
 use stele_coord::next_epoch;
 use stele_env::{Env, PlantedBug};
 use stele_tablet::TabletError;
-use stele_tablet::sweep::{self, Knowledge, Round, Sweep};
+use stele_tablet::sweep::{self, Knowledge, NamedTablet, Round, Sweep};
 use stele_types::{Epoch, ErrorKind, FilesInUse, ServerId, SnapshotId};
 
 /// Time for an answer of a server.
@@ -53,11 +54,14 @@ pub(crate) async fn run(leader: Arc<Leader>, pace: SweepPace, ended: TermEnd) {
             () = ended.clone() => return,
             () = env.sleep(pace.interval) => {}
         }
+        let began = env.now();
         let round = tokio::select! {
             biased;
-            round = sweep.round(&leader.data, env.now(), &*leader) => round,
+            round = sweep.round(&leader.data, began, &*leader) => round,
             () = ended.clone() => return,
         };
+        let strangers = strangers(&leader.local.catalog.view(), &leader.reports());
+        leader.checks.note(began, &round, sweep.checked(), strangers);
         match round {
             Ok(Round::Swept {
                 files: 0,
@@ -129,7 +133,11 @@ impl sweep::Leader for Leader {
         }
         let tablets = tablets.map(|tablet| {
             let owner = tablet.assignment.owner;
-            (tablet.id, owner.map(|owner| owner.epoch).unwrap_or(Epoch::default()))
+            let named = NamedTablet {
+                epoch: owner.map(|owner| owner.epoch).unwrap_or(Epoch::default()),
+                range: tablet.range.clone(),
+            };
+            (tablet.id, named)
         });
         Ok(Knowledge {
             servers,

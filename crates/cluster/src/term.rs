@@ -2,6 +2,7 @@
 
 use crate::admin_calls;
 use crate::backup_calls;
+use crate::checking::{CheckMetrics, Checks};
 use crate::codec;
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
@@ -45,6 +46,7 @@ pub(crate) struct Places {
     pub(crate) keep_deleted: Duration,
     /// Opens destinations of backups.
     pub(crate) destinations: OpenDestination,
+    pub(crate) check_metrics: CheckMetrics,
 }
 
 /// The calls to the leader during one term.
@@ -173,6 +175,7 @@ async fn lead(
         control.clone(),
         (places.roots.clone(), places.data.clone()),
         (fence, leadership.version()),
+        Checks::new(places.check_metrics.clone()),
     );
     let (end, ended) = oneshot::channel::<()>();
     let ended = ended.map(drop).boxed().shared();

@@ -16,7 +16,7 @@ export const clusterPage = {
     const wanted = { offset: 0, limit: LIMIT };
     const refresh = async () => {
       const answer = await get("cluster", wanted);
-      replace(root, head(answer), trouble(answer), servers(answer), map(answer, wanted, refresh), waiting(answer));
+      replace(root, head(answer), trouble(answer), findings(answer.check), servers(answer), map(answer, wanted, refresh), waiting(answer));
     };
     replace(root, h("div", { class: "head" }, h("h1", {}, "Cluster")));
     return refresh;
@@ -25,7 +25,20 @@ export const clusterPage = {
 
 function head(answer) {
   const lives = answer.servers.filter((server) => !KINDS[server.state] || server.state === "drains").length;
-  return h("div", { class: "head" }, h("h1", {}, "Cluster"), h("span", { class: "sub" }, `${f.plural(lives, "server")} · ${f.plural(answer.tablets, "tablet")}`));
+  return h("div", { class: "head" }, h("h1", {}, "Cluster"), h("span", { class: "sub" }, `${f.plural(lives, "server")} · ${f.plural(answer.tablets, "tablet")} · ${checked(answer.check)}`));
+}
+
+/** The age of the last check in words. */
+function checked(check) {
+  if (check.ago === null) return "not checked yet";
+  return `${f.plural(check.files, "file")} checked ${check.ago} s ago`;
+}
+
+/** Contradictions between the catalog, tablets and files. */
+function findings(check) {
+  if (check.findings.length === 0) return null;
+  const more = check.more > 0 ? h("li", {}, `and ${check.more} more`) : null;
+  return h("div", { class: "alert", role: "alert" }, h("b", {}, "The check of the cluster found contradictions"), h("ul", {}, check.findings.map((finding) => h("li", {}, finding)), more));
 }
 
 function trouble(answer) {

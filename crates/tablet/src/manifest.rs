@@ -200,6 +200,12 @@ impl FileRef {
         std::iter::once(StoredFile::Sstable(self.id())).chain(values)
     }
 
+    /// The same, with their bytes.
+    pub fn stored_with_lens(&self) -> impl Iterator<Item = (StoredFile, u64)> + '_ {
+        let values = self.values.iter().map(|link| (StoredFile::Values(link.id()), link.len));
+        std::iter::once((StoredFile::Sstable(self.id()), self.len)).chain(values)
+    }
+
     /// Bytes of values that the referenced part refers to.
     pub fn value_bytes(&self) -> u64 {
         self.values.iter().map(|link| link.bytes).sum()
@@ -290,6 +296,11 @@ impl Manifest {
     /// Every file it names, some more than once.
     pub fn stored(&self) -> impl Iterator<Item = StoredFile> {
         self.all_files().flat_map(FileRef::stored)
+    }
+
+    /// The same, with their bytes.
+    pub fn stored_with_lens(&self) -> impl Iterator<Item = (StoredFile, u64)> {
+        self.all_files().flat_map(FileRef::stored_with_lens)
     }
 
     /// Divides the shares of value files with another tablet: each keeps a share in proportion to the bytes it refers to,

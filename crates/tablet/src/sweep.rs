@@ -12,7 +12,8 @@
 //!    awaited first. Others may begin meanwhile: the round does not wait for them.
 //! 5. It lists the tablets again. Another set of tablets than in step 3 makes the round void, and so does a tablet that its
 //!    assigned owner has not claimed. It makes sure that nobody else has taken snapshots since step 4.
-//! 6. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed. It deletes
+//! 6. It compares all of this ([`Checked`]).
+//! 7. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed. It deletes
 //!    the parts of step 1 whose snapshots the catalog does not name.
 //!
 //! Why a deleted file is never needed again:
@@ -37,9 +38,12 @@
 //! The grace period is no part of the argument. It spares readers of servers that were given up and still run, whose reads
 //! would fail.
 
+mod check;
 mod held;
 
 pub use crate::error::Result;
+pub use check::{Checked, Finding};
+
 use crate::error::TabletError;
 use crate::manifest::{self, ManifestLog, StoredFile};
 use crate::snapshot;
@@ -50,7 +54,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_storage::{Storage, StorageError};
-use stele_types::{Epoch, FilesInUse, ServerId, SnapshotId, TabletId};
+use stele_types::{Epoch, FilesInUse, RowRange, ServerId, SnapshotId, TabletId};
 
 /// Manifests read concurrently.
 const READ_CONCURRENTLY: usize = 32;
@@ -67,10 +71,19 @@ pub struct Knowledge {
     pub servers: BTreeMap<ServerId, FilesInUse>,
     /// No server with this number or a higher one had begun when the knowledge was gathered.
     pub next_server: ServerId,
-    /// The tablets that the catalog names, each with the epoch of its newest assignment.
-    pub tablets: BTreeMap<TabletId, Epoch>,
+    /// The tablets that the catalog names.
+    pub tablets: BTreeMap<TabletId, NamedTablet>,
     /// Tablets that a change under way may come to name.
     pub coming: BTreeSet<TabletId>,
+}
+
+/// A tablet that the catalog names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTablet {
+    /// Of its newest assignment.
+    pub epoch: Epoch,
+    /// Its rows.
+    pub range: RowRange,
 }
 
 /// The leader, who knows servers, tablets and snapshots. A round asks in the order of the methods.
@@ -114,13 +127,25 @@ pub struct Sweep {
     /// The same of tablets that the catalog does not name.
     tablets: BTreeMap<TabletId, Duration>,
     snapshots: HeldFiles,
+    checked: Option<Checked>,
 }
+
+/// Files with their bytes.
+type Listed = BTreeMap<StoredFile, u64>;
 
 /// The newest manifests of all tablets that a listing showed; of one that is gone by then there is none.
 struct Marks {
     listed: BTreeSet<TabletId>,
-    needed: BTreeSet<StoredFile>,
+    needed: BTreeMap<StoredFile, Need>,
     epochs: BTreeMap<TabletId, Epoch>,
+    ranges: BTreeMap<TabletId, RowRange>,
+}
+
+/// The statement of a manifest on a file that it names.
+struct Need {
+    tablet: TabletId,
+    /// Bytes of the file.
+    len: u64,
 }
 
 impl Sweep {
@@ -131,7 +156,13 @@ impl Sweep {
             files: BTreeMap::new(),
             tablets: BTreeMap::new(),
             snapshots: HeldFiles::default(),
+            checked: None,
         }
+    }
+
+    /// The comparison of the last round; `None` if it was void.
+    pub fn checked(&self) -> Option<&Checked> {
+        self.checked.as_ref()
     }
 
     /// For a simulation: deletes files although a snapshot names them.
@@ -142,9 +173,10 @@ impl Sweep {
     /// Runs a round at the time `now`. An unreadable manifest or part of a snapshot is an error: nobody knows the files that
     /// it names.
     pub async fn round(&mut self, storage: &Arc<dyn Storage>, now: Duration, leader: &dyn Leader) -> Result<Round> {
-        let listed = storage.list("sst/").await?;
-        let listed = listed.iter().filter_map(|info| StoredFile::parse_path(&info.path));
-        let listed: BTreeSet<StoredFile> = listed.collect();
+        self.checked = None;
+        let listed = storage.list("sst/").await?.into_iter();
+        let listed = listed.filter_map(|info| Some((StoredFile::parse_path(&info.path)?, info.len)));
+        let listed: Listed = listed.collect();
         let parts = storage.list(snapshot::DIRECTORY).await?;
         let knowledge = leader.knowledge().await?;
         let marks = mark(storage).await?;
@@ -158,14 +190,17 @@ impl Sweep {
         }
         leader.confirm().await?;
         let is_unneeded = |file: &&StoredFile| !self.snapshots.holds(**file) && is_unneeded(**file, &knowledge, &marks);
-        let unneeded = listed.iter().filter(is_unneeded);
-        let files = due(&mut self.files, unneeded.copied().collect(), now, self.grace);
+        let unneeded: BTreeSet<StoredFile> = listed.keys().filter(is_unneeded).copied().collect();
+        let mut checked = check::compare(&**storage, &listed, &knowledge, &marks, self.snapshots.files()).await?;
+        checked.unneeded = unneeded.len() as u64;
+        self.checked = Some(checked);
+        let files = due(&mut self.files, unneeded, now, self.grace);
         let is_orphan =
             |tablet: &&TabletId| !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet);
         let orphans = marks.epochs.keys().filter(is_orphan);
         let tablets = due(&mut self.tablets, orphans.copied().collect(), now, self.grace);
         assert!(
-            files.iter().all(|file| !marks.needed.contains(file)),
+            files.iter().all(|file| !marks.needed.contains_key(file)),
             "a file that a manifest names is never swept"
         );
         assert!(
@@ -248,12 +283,13 @@ fn is_unneeded(file: StoredFile, knowledge: &Knowledge, marks: &Marks) -> bool {
             .values()
             .any(|in_use| in_use.held.contains(&file.id()))
     };
-    is_settled && !marks.needed.contains(&file) && !is_held()
+    is_settled && !marks.needed.contains_key(&file) && !is_held()
 }
 
 /// A tablet of the catalog that its present owner has not claimed.
 fn unclaimed(knowledge: &Knowledge, marks: &Marks) -> Option<TabletId> {
-    let is_unclaimed = |(tablet, epoch): &(&TabletId, &Epoch)| marks.epochs.get(*tablet).is_none_or(|of| of < *epoch);
+    let is_unclaimed =
+        |(tablet, named): &(&TabletId, &NamedTablet)| marks.epochs.get(*tablet).is_none_or(|of| *of < named.epoch);
     let mut unclaimed = knowledge.tablets.iter().filter(is_unclaimed);
     unclaimed.next().map(|(tablet, _)| *tablet)
 }
@@ -267,16 +303,23 @@ async fn mark(storage: &Arc<dyn Storage>) -> Result<Marks> {
     });
     let reading: Vec<_> = reading.collect();
     let mut reading = futures::stream::iter(reading).buffer_unordered(READ_CONCURRENTLY);
-    let (mut needed, mut epochs) = (BTreeSet::new(), BTreeMap::new());
+    let (mut needed, mut epochs, mut ranges) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     while let Some((tablet, manifest)) = reading.try_next().await? {
         // A tablet that is gone shows in the second listing.
         if let Some(manifest) = manifest {
-            needed.extend(manifest.stored());
+            let files = manifest.stored_with_lens();
+            needed.extend(files.map(|(file, len)| (file, Need { tablet, len })));
             epochs.insert(tablet, Epoch(manifest.epoch));
+            ranges.insert(tablet, manifest.range());
         }
     }
     drop(reading);
-    Ok(Marks { listed, needed, epochs })
+    Ok(Marks {
+        listed,
+        needed,
+        epochs,
+        ranges,
+    })
 }
 
 impl Marks {

@@ -4,7 +4,7 @@ use super::{Answer, Json, Observed, Parameters};
 use crate::text::escape_cut;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use stele_client::{ClusterStatus, ServerStatus, TabletStatus};
+use stele_client::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 use stele_types::ServerId;
 
 /// Tables of a page.
@@ -32,6 +32,7 @@ pub(super) struct Cluster {
     unsettled: usize,
     /// The first of them.
     waiting: Vec<Waiting>,
+    check: Check,
     /// Number of tables.
     total: usize,
     offset: usize,
@@ -50,6 +51,20 @@ struct Server {
     tablets: usize,
     memtable_bytes: u64,
     log_bytes: u64,
+}
+
+/// The last comparison of the catalog, tablets and files.
+#[derive(Serialize)]
+struct Check {
+    /// Seconds since it began; absent if there was none yet.
+    ago: Option<u64>,
+    tablets: u64,
+    files: u64,
+    bytes: u64,
+    findings: Vec<String>,
+    /// Further ones.
+    more: u64,
+    waits_for: String,
 }
 
 #[derive(Serialize)]
@@ -103,9 +118,22 @@ fn show(status: &ClusterStatus, wanted: &Wanted) -> Cluster {
         tablets: status.tablets.len(),
         unsettled: unsettled().count(),
         waiting: unsettled().take(WAITING_MAX).map(show_waiting).collect(),
+        check: show_check(&status.check),
         total: tables.len(),
         offset,
         tables: tables.into_iter().skip(offset).take(limit).map(show_table).collect(),
+    }
+}
+
+fn show_check(check: &ClusterCheck) -> Check {
+    Check {
+        ago: check.began_millis_ago.map(|millis| millis / 1000),
+        tablets: check.tablets,
+        files: check.files,
+        bytes: check.bytes,
+        findings: check.findings.clone(),
+        more: check.more,
+        waits_for: check.waits_for.clone(),
     }
 }
 
@@ -209,6 +237,10 @@ mod tests {
             leader: ServerId(1),
             servers: Vec::new(),
             tablets: of_a.chain(of_b).collect(),
+            check: ClusterCheck {
+                began_millis_ago: Some(61_900),
+                ..ClusterCheck::default()
+            },
         };
         let shown = show(
             &status,
@@ -219,6 +251,7 @@ mod tests {
         );
         assert_eq!((shown.tablets, shown.unsettled, shown.total), (1_002, 1, 2));
         assert_eq!(shown.waiting[0].waits_for, "a server");
+        assert_eq!(shown.check.ago, Some(61));
         let (a, b) = (&shown.tables[0], &shown.tables[1]);
         assert_eq!((a.cells.len(), a.bytes), (CELLS_MAX, 10_000));
         assert_eq!(a.cells.iter().map(|cell| cell.tablets).sum::<usize>(), 1_000);

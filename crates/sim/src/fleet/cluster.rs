@@ -118,6 +118,7 @@ async fn live(fleet: Arc<Fleet>, with_backups: bool) -> Result<(), String> {
     // Files that no tablet needs go, and those of snapshots stay.
     env.sleep(SWEEP.grace + 4 * SWEEP.interval).await;
     keeper.check_everything().await;
+    driver.expect_a_check().await;
     Ok(())
 }
 
@@ -276,9 +277,24 @@ impl Driver {
     }
 
     async fn status(&self) -> ServiceResult<ClusterStatus> {
-        self.nodes
+        let status = self
+            .nodes
             .administer(|admin| async move { admin.cluster_status().await })
-            .await
+            .await?;
+        for finding in &status.check.findings {
+            self.fleet.violate(format!("the leader's check found: {finding}"));
+        }
+        Ok(status)
+    }
+
+    /// The leader has compared all tablets and files since everything is calm.
+    async fn expect_a_check(&self) {
+        match self.status().await.map(|status| status.check) {
+            Ok(check) if check.tablets > 0 => {}
+            other => self
+                .fleet
+                .violate(format!("the leader has completed no check: {other:?}")),
+        }
     }
 
     async fn administer(&self, what: &str, call: impl AsyncCall) {

@@ -16,7 +16,7 @@ use stele_commitlog::LogError;
 use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
 use stele_tablet::manifest::{self, ManifestLog, StoredFile};
-use stele_tablet::sweep::{Knowledge, Round, Sweep};
+use stele_tablet::sweep::{Knowledge, NamedTablet, Round, Sweep};
 use stele_tablet::{TabletError, sweep};
 use stele_tabletserver::{ServerError, delete_log, settle_log};
 use stele_types::{Epoch, FileId, FilesInUse, ServerId, SnapshotId, TabletId};
@@ -369,7 +369,11 @@ impl Driver {
                 Err(error) => self.fleet.sim.note(&format!("log of {server} stays: {error}")),
             }
         }
-        match self.sweep_round().await {
+        let round = self.sweep_round().await;
+        for finding in self.sweep.checked().iter().flat_map(|checked| &checked.findings) {
+            self.fleet.violate(format!("a check found: {finding}"));
+        }
+        match round {
             Ok(Round::Swept { files, .. }) => {
                 self.fleet.sim.note(&format!("{files} files swept"));
                 self.fleet.verdict.lock().swept += files as u64;
@@ -470,10 +474,14 @@ async fn knowledge(fleet: &Fleet) -> sweep::Result<Knowledge> {
         servers.insert(member.id, in_use);
     }
     let table = fleet.table.lock();
+    let named = |(id, range)| {
+        let epoch = table.places.get(&id)?.epoch;
+        Some((id, NamedTablet { epoch, range }))
+    };
     Ok(Knowledge {
         servers,
         next_server: ServerId(table.number + 1),
-        tablets: table.places.iter().map(|(id, place)| (*id, place.epoch)).collect(),
+        tablets: ranges().into_iter().filter_map(named).collect(),
         coming: BTreeSet::new(),
     })
 }

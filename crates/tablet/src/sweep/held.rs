@@ -78,6 +78,11 @@ impl HeldFiles {
         Ok(())
     }
 
+    /// The files that snapshots name.
+    pub fn files(&self) -> impl Iterator<Item = StoredFile> + '_ {
+        self.references.keys().copied()
+    }
+
     /// Whether a snapshot names a file.
     pub fn holds(&self, file: StoredFile) -> bool {
         self.references.contains_key(&file) && !self.forgets

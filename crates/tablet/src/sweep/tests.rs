@@ -86,9 +86,16 @@ fn knowledge(servers: &[&Server], tablets: &[(u64, u32)]) -> Knowledge {
         next_server: ServerId(100),
         tablets: tablets
             .iter()
-            .map(|(tablet, epoch)| (TabletId(*tablet), Epoch(*epoch)))
+            .map(|(tablet, epoch)| (TabletId(*tablet), named(*epoch, RowRange::all())))
             .collect(),
         coming: BTreeSet::new(),
+    }
+}
+
+fn named(epoch: u32, range: RowRange) -> NamedTablet {
+    NamedTablet {
+        epoch: Epoch(epoch),
+        range,
     }
 }
 
@@ -371,4 +378,66 @@ async fn with_an_unreadable_part_nothing_is_swept() {
         assert!(matches!(failed, TabletError::Corruption { .. }), "{failed}");
         assert_eq!(files(&storage).await.len(), 1);
     }
+}
+
+/// A storage that loses files, or parts of them, is the only cause.
+#[tokio::test]
+async fn a_round_finds_files_that_are_lost() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let (one, two) = (server.create(1, 1).await, server.create(2, 1).await);
+    for tablet in [&one, &two] {
+        write_and_flush(tablet, &["a"]).await;
+    }
+    take(&storage, 7, &one).await;
+    let held = files(&storage).await.remove(0);
+    write_and_flush(&one, &["b"]).await;
+    one.compact_all().await.unwrap();
+    let mut sweep = Sweep::new(GRACE);
+    let known = Known(knowledge(&[&server], &[(1, 1), (2, 1)]), vec![7]);
+    assert_eq!(sweep.round(&storage, OLD, &known).await.unwrap(), swept(0));
+    let whole = sweep.checked().unwrap().clone();
+    assert_eq!((whole.tablets, whole.files, whole.unneeded), (2, 3, 1));
+    assert!(whole.findings.is_empty() && whole.bytes > 0, "{whole:?}");
+
+    let of = |tablet: &Arc<Tablet>| {
+        let tablet = tablet.clone();
+        async move { tablet.manifest().await.stored().next().unwrap() }
+    };
+    let (short, lost) = (of(&one).await, of(&two).await);
+    storage.delete(&held).await.unwrap();
+    storage.delete(&lost.path()).await.unwrap();
+    storage.delete(&short.path()).await.unwrap();
+    storage
+        .put_if_absent(&short.path(), Bytes::from_static(b"four"))
+        .await
+        .unwrap();
+    let mut other_rows = known.0.clone();
+    let rows = RowRange {
+        start: Bytes::new(),
+        end: Some(Bytes::from_static(b"m")),
+    };
+    other_rows.tablets.insert(TabletId(2), named(1, rows));
+    sweep.round(&storage, OLD, &Known(other_rows, vec![7])).await.unwrap();
+    let found: Vec<String> = sweep
+        .checked()
+        .unwrap()
+        .findings
+        .iter()
+        .map(Finding::to_string)
+        .collect();
+    let wrong_length = format!("tablet 1: {} has 4 bytes, not", short.path());
+    assert_eq!(found.len(), 4, "{found:?}");
+    for part in [
+        "tablet 2: its manifest has other rows".to_owned(),
+        wrong_length,
+        format!("tablet 2: {} is missing", lost.path()),
+        format!("a snapshot: {held} is missing"),
+    ] {
+        assert!(found.iter().any(|finding| finding.contains(&part)), "{part}: {found:?}");
+    }
+    // A tablet that nobody has claimed makes a round void.
+    let unclaimed = Known(knowledge(&[&server], &[(1, 5), (2, 1)]), vec![7]);
+    let void = sweep.round(&storage, OLD, &unclaimed).await.unwrap();
+    assert_eq!((void, sweep.checked()), (Round::Unclaimed(TabletId(1)), None));
 }

@@ -34,6 +34,7 @@ fn status(servers: Vec<ServerStatus>) -> ClusterStatus {
         leader: ServerId(1),
         servers,
         tablets: vec![tablet],
+        check: stele_client::ClusterCheck::default(),
     }
 }
 
