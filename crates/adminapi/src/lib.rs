@@ -24,8 +24,10 @@ pub use backups::{
     LIST_BACKUPS_PATH, ListDestinationRequest, ListDestinationResponse, RestorableTime,
 };
 pub use cluster::{
-    ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GetClusterStatusRequest,
-    MOVE_TABLET_PATH, MoveTabletRequest, Server, Tablet,
+    ClusterCheck, ClusterStatus, DRAIN_SERVER_PATH, DrainServerRequest, GET_CLUSTER_STATUS_PATH, GET_SWITCHES_PATH,
+    GetClusterStatusRequest, GetSwitchesRequest, MERGE_TABLETS_PATH, MOVE_TABLET_PATH, MergeTabletsRequest,
+    MergeTabletsResponse, MoveTabletRequest, SET_SWITCHES_PATH, SPLIT_TABLET_PATH, Server, SetSwitchesRequest,
+    SplitTabletRequest, SplitTabletResponse, Switches, Tablet,
 };
 pub use explain::{EXPLAIN_READ_PATH, ExplainReadRequest, ExplainReadResponse, TabletWork};
 pub use groups::{

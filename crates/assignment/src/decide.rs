@@ -29,7 +29,9 @@ pub fn decide(view: &View, dead: &BTreeSet<ServerId>) -> Vec<Order> {
     decision.find_homes();
     decision.logs();
     decision.drain();
-    decision.balance();
+    if !view.no_balance {
+        decision.balance();
+    }
     decision.abandon();
     decision.orders
 }

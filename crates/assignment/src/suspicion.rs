@@ -143,6 +143,7 @@ mod tests {
         View {
             servers: (1..=count).map(|id| (ServerId(id), server.clone())).collect(),
             tables: Vec::new(),
+            no_balance: false,
         }
     }
 

@@ -11,6 +11,8 @@ pub struct View {
     pub servers: BTreeMap<ServerId, ServerView>,
     /// All tables.
     pub tables: Vec<TableView>,
+    /// No tablet is moved for balance: an administrator has switched that off.
+    pub no_balance: bool,
 }
 
 /// One server.

@@ -4,7 +4,7 @@ use crate::accounting::Call;
 use crate::context::Context;
 use crate::pb::own as pb;
 use crate::status::status;
-use stele_client::{ServerStatus, TabletStatus};
+use stele_client::{ClusterCheck, ServerStatus, TabletStatus};
 use stele_types::{ServerId, TabletId};
 use tonic::Status;
 
@@ -23,13 +23,28 @@ pub(crate) async fn get_status(
         .filter(|tablet| !tablet.waits_for.is_empty())
         .count();
     let tablets = if request.tablets { found.tablets } else { Vec::new() };
-    call.charge((found.servers.len() + tablets.len()).saturating_mul(ENTRY_BYTES))?;
+    let entries = found.servers.len() + tablets.len() + found.check.findings.len();
+    call.charge(entries.saturating_mul(ENTRY_BYTES))?;
     Ok(pb::ClusterStatus {
         leader: found.leader.0,
         servers: found.servers.into_iter().map(server).collect(),
         tablets: tablets.into_iter().map(tablet).collect(),
         unsettled: unsettled as u64,
+        check: Some(check(found.check)),
     })
+}
+
+fn check(check: ClusterCheck) -> pb::ClusterCheck {
+    pb::ClusterCheck {
+        began_millis_ago: check.began_millis_ago,
+        tablets: check.tablets,
+        files: check.files,
+        bytes: check.bytes,
+        unneeded: check.unneeded,
+        findings: check.findings,
+        more: check.more,
+        waits_for: check.waits_for,
+    }
 }
 
 fn server(server: ServerStatus) -> pb::Server {

@@ -67,6 +67,7 @@ mod snapshots;
 mod status;
 mod table_protos;
 mod tables;
+mod tablets;
 mod times;
 mod trace_context;
 mod views;

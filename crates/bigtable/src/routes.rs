@@ -14,7 +14,7 @@ use crate::response::Response;
 use crate::size_estimate::SizeEstimate;
 use crate::{
     access_rules, app_profiles, backups, cluster, clusters, destinations, explain, groups, iam, instances, operations,
-    settings, snapshots, tables, views, wire,
+    settings, snapshots, tables, tablets, views, wire,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -219,6 +219,10 @@ const CLUSTER: &[Route] = service! { "stele.admin.v1.Cluster",
     "GetStatus" => unary cluster::get_status, own::GetClusterStatusRequest;
     "MoveTablet" => unary cluster::move_tablet, own::MoveTabletRequest;
     "DrainServer" => unary cluster::drain_server, own::DrainServerRequest;
+    "SplitTablet" => unary tablets::split_tablet, own::SplitTabletRequest;
+    "MergeTablets" => unary tablets::merge_tablets, own::MergeTabletsRequest;
+    "GetSwitches" => unary tablets::get_switches, own::GetSwitchesRequest;
+    "SetSwitches" => unary tablets::set_switches, own::SetSwitchesRequest;
 };
 
 const READS: &[Route] = service! { "stele.admin.v1.Reads",

@@ -297,6 +297,9 @@ plain!(
     own::GetClusterStatusRequest,
     own::MoveTabletRequest,
     own::DrainServerRequest,
+    own::SplitTabletRequest,
+    own::GetSwitchesRequest,
+    own::SetSwitchesRequest,
     own::RestoreSnapshotRequest,
     own::ExplainReadRequest,
     own::DeleteSnapshotRequest,
@@ -320,6 +323,7 @@ macro_rules! by_bytes {
 
 // google/bigtable/admin/v2/{instance,bigtable_instance_admin,bigtable_table_admin}.proto: the fields that are messages, or repeat.
 by_bytes!(
+    own::MergeTabletsRequest: 2,
     admin::CreateInstanceRequest: 3 4,
     admin::Instance: 5 12,
     admin::PartialUpdateInstanceRequest: 1 2,

@@ -7,6 +7,7 @@ mod access;
 mod root;
 mod shared;
 mod snapshots;
+mod switches;
 
 pub use root::{ArchivedChain, EPOCHS};
 pub use shared::{Follower, Reassignment};
@@ -121,6 +122,7 @@ impl Catalog {
         }
         view.snapshots = snapshots::load(&*coord).await?;
         view.access = Arc::new(access::load(&*coord).await?);
+        view.switches = switches::load(&*coord).await?;
         let catalog = Catalog {
             coord,
             shown: Shown::new(view, None),

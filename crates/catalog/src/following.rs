@@ -6,6 +6,7 @@
 
 use crate::error::CatalogError;
 use crate::record::access::{self, decode_rules, parse_access_key};
+use crate::record::switches::{SWITCHES, decode_switches};
 use crate::record::{self, NamespaceRecord};
 use crate::view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_assignment::Owner;
 use stele_coord::{Condition, Versioned, WatchEvent};
-use stele_types::{TableId, TableName, TableSchema, TabletId};
+use stele_types::{Switches, TableId, TableName, TableSchema, TabletId};
 use tokio::sync::watch;
 
 /// Told of changed schemas before the view has them.
@@ -71,6 +72,8 @@ pub(crate) struct Records {
     namespaces: BTreeMap<String, (NamespaceRecord, u64)>,
     snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
     rules: AccessView,
+    /// With the version of their record, 0 if there is none.
+    switches: (Switches, u64),
     /// The table that names a set.
     named_by: HashMap<TableId, TableName>,
     dirty: Dirty,
@@ -170,6 +173,9 @@ impl Records {
             }
         } else if key.starts_with(access::ACCESS) {
             self.put_rules(key, current)?;
+        } else if key == SWITCHES && self.switches.1 <= version {
+            self.switches = (decode_switches(value).map_err(refuse)?, version);
+            self.dirty.others = true;
         }
         Ok(())
     }
@@ -229,6 +235,9 @@ impl Records {
         {
             self.rules.remove(&resource);
             self.dirty.rules = true;
+        } else if key == SWITCHES && self.switches.1 < revision {
+            self.switches = (Switches::default(), revision);
+            self.dirty.others = true;
         }
     }
 
@@ -289,6 +298,7 @@ impl Records {
             };
             view.namespaces = self.namespaces.iter().map(data).collect();
             view.snapshots = self.snapshots.clone();
+            view.switches = self.switches.0;
         }
         if rules {
             view.access = Arc::new(self.rules.clone());

@@ -5,6 +5,7 @@ pub mod access;
 #[cfg(test)]
 mod golden;
 mod snapshot;
+pub mod switches;
 mod tablet;
 mod view;
 

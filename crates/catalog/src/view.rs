@@ -4,7 +4,9 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_assignment::Assignment;
-use stele_types::{AccessRule, Kept, Resource, RowRange, SnapshotId, TableId, TableName, TableSchema, TabletId};
+use stele_types::{
+    AccessRule, Kept, Resource, RowRange, SnapshotId, Switches, TableId, TableName, TableSchema, TabletId,
+};
 
 /// One tablet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +151,8 @@ pub struct CatalogView {
     pub snapshots: BTreeMap<(String, String), Arc<SnapshotEntry>>,
     /// Access rules. The same pointer as long as no rule changes.
     pub access: Arc<AccessView>,
+    /// Work that servers do by themselves.
+    pub switches: Switches,
 }
 
 impl CatalogView {

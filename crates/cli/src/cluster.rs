@@ -1,13 +1,16 @@
-//! `cluster status`, `tablets`, `move` and `drain`.
+//! `cluster status` and its neighbours: tablets, moves, splits, switches, checks.
 
+use crate::client::TableRef;
 use crate::connection::Connection;
+use crate::query::parse_bytes;
 use crate::show::print;
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use bytes::Bytes;
+use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
-use stele_adminapi::{ClusterStatus, Server, Tablet};
+use std::time::{Duration, Instant};
+use stele_adminapi::{ClusterCheck, ClusterStatus, Server, SetSwitchesRequest, Switches, Tablet};
 
 /// Pause between two checks of a server that drains.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -23,6 +26,14 @@ pub enum ClusterCommand {
     Move(MoveArgs),
     /// Move all tablets away from a server, so that it can be stopped; returns when it has none
     Drain(DrainArgs),
+    /// Split a tablet; a single server has this command and the next two, too
+    Split(SplitArgs),
+    /// Make one tablet of neighbours
+    Merge(MergeArgs),
+    /// Show the work that servers do by themselves, or switch some of it on or off
+    Switch(SwitchArgs),
+    /// Tell whether catalog, tablets and files agree, as the leader compares them all the time
+    Check(CheckArgs),
 }
 
 /// Arguments of `cluster status` and `cluster tablets`.
@@ -55,6 +66,72 @@ pub struct DrainArgs {
     connection: Connection,
 }
 
+/// Arguments of `cluster split`.
+#[derive(Args, Clone, Debug)]
+pub struct SplitArgs {
+    /// The table, as instance/table
+    table: TableRef,
+    /// The number of the tablet; by default the one with the row
+    #[arg(long, value_name = "NUMBER", required_unless_present = "at")]
+    tablet: Option<u64>,
+    /// The first row of the upper half; by default the middle of the tablet
+    #[arg(long, value_name = "ROW", value_parser = parse_bytes)]
+    at: Option<Bytes>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Arguments of `cluster merge`.
+#[derive(Args, Clone, Debug)]
+pub struct MergeArgs {
+    /// The table, as instance/table
+    table: TableRef,
+    /// The numbers of 2 to 16 neighbours
+    #[arg(required = true, num_args = 2..=16)]
+    tablets: Vec<u64>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Work that servers do by themselves.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// Tablets move to servers with less load
+    Balance,
+    /// Tablets are split by size and load; while it is off, no request for a split is served
+    Split,
+    /// Small tablets are merged; while it is off, no request for a merge is served
+    Merge,
+}
+
+/// The position of a switch.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    On,
+    Off,
+}
+
+/// Arguments of `cluster switch`.
+#[derive(Args, Clone, Debug)]
+pub struct SwitchArgs {
+    /// Which work; by default all positions are shown
+    #[arg(requires = "position")]
+    work: Option<Work>,
+    position: Option<Position>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Arguments of `cluster check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// Wait for a check that begins from now on
+    #[arg(long)]
+    fresh: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 /// Runs a command for a cluster.
 pub async fn run(command: ClusterCommand) -> Result<ExitCode> {
     match command {
@@ -73,8 +150,88 @@ pub async fn run(command: ClusterCommand) -> Result<ExitCode> {
             print(&format!("tablet {} moves to server {}\n", args.tablet, args.server))?;
         }
         ClusterCommand::Drain(args) => drain(args).await?,
+        ClusterCommand::Split(args) => {
+            let client = args.connection.connect().await?;
+            let row = args.at.unwrap_or_default();
+            let halves = client.split_tablet(&args.table, args.tablet.unwrap_or(0), &row).await?;
+            print(&format!("tablets {} and {}\n", halves.left, halves.right))?;
+        }
+        ClusterCommand::Merge(args) => {
+            let client = args.connection.connect().await?;
+            let merged = client.merge_tablets(&args.table, &args.tablets).await?;
+            print(&format!("tablet {merged}\n"))?;
+        }
+        ClusterCommand::Switch(args) => switch(args).await?,
+        ClusterCommand::Check(args) => return check(args).await,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn switch(args: SwitchArgs) -> Result<()> {
+    let client = args.connection.connect().await?;
+    if let (Some(work), Some(position)) = (args.work, args.position) {
+        let of = |other: Work| (work == other).then_some(position == Position::On);
+        let change = SetSwitchesRequest {
+            balance: of(Work::Balance),
+            split: of(Work::Split),
+            merge: of(Work::Merge),
+        };
+        client.set_switches(change).await?;
+    }
+    let Switches { balance, split, merge } = client.switches().await?;
+    let shown = |is_on: bool| if is_on { "on" } else { "off" };
+    print(&format!(
+        "balance {}\nsplit {}\nmerge {}\n",
+        shown(balance),
+        shown(split),
+        shown(merge)
+    ))?;
+    Ok(())
+}
+
+/// Fails if there is a finding, or no check yet.
+async fn check(args: CheckArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let start = Instant::now();
+    loop {
+        let check = client.cluster_status(false).await?.check.unwrap_or_default();
+        let age = check.began_millis_ago.map(Duration::from_millis);
+        if !args.fresh || age.is_some_and(|age| age < start.elapsed()) {
+            print(&comparison(&check))?;
+            let is_good = age.is_some() && check.findings.is_empty();
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn comparison(check: &ClusterCheck) -> String {
+    let mut out = String::new();
+    let _ = match check.began_millis_ago {
+        None => writeln!(out, "the leader has not completed a check yet"),
+        Some(millis) => writeln!(
+            out,
+            "checked {} s ago: {} tablets, {} files, {} MiB; {} files to be deleted",
+            millis / 1000,
+            check.tablets,
+            check.files,
+            check.bytes >> 20,
+            check.unneeded
+        ),
+    };
+    if !check.waits_for.is_empty() {
+        let _ = writeln!(out, "the next one waits for {}", check.waits_for);
+    }
+    for finding in &check.findings {
+        let _ = writeln!(out, "{finding}");
+    }
+    if check.more > 0 {
+        let _ = writeln!(out, "and {} more", check.more);
+    }
+    if check.began_millis_ago.is_some() && check.findings.is_empty() {
+        let _ = writeln!(out, "everything agrees");
+    }
+    out
 }
 
 async fn drain(args: DrainArgs) -> Result<()> {
@@ -168,6 +325,7 @@ mod tests {
             ],
             tablets: Vec::new(),
             unsettled: 1,
+            check: None,
         };
         let shown = servers(&status);
         for line in [
@@ -179,5 +337,33 @@ mod tests {
         ] {
             assert!(shown.contains(line), "{line}: {shown}");
         }
+    }
+
+    #[test]
+    fn a_check_is_shown_with_its_findings() {
+        assert_eq!(
+            comparison(&ClusterCheck::default()),
+            "the leader has not completed a check yet\n"
+        );
+        let mut check = ClusterCheck {
+            began_millis_ago: Some(5_300),
+            tablets: 3,
+            files: 7,
+            bytes: 9 << 20,
+            unneeded: 2,
+            ..ClusterCheck::default()
+        };
+        let good = comparison(&check);
+        assert_eq!(
+            good,
+            "checked 5 s ago: 3 tablets, 7 files, 9 MiB; 2 files to be deleted\neverything agrees\n"
+        );
+        check.findings.push("tablet 4: sst/x is missing".to_owned());
+        check.waits_for = "a server that does not answer".to_owned();
+        let bad = comparison(&check);
+        assert!(
+            bad.ends_with("waits for a server that does not answer\ntablet 4: sst/x is missing\n"),
+            "{bad}"
+        );
     }
 }

@@ -13,7 +13,9 @@ use crate::snapshot::{NewSnapshot, SnapshotCopy, SnapshotInfo, SnapshotName, Sna
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_types::{ErrorKind, RowBatch, RowRange, ServerId, TableName, TableSchema, TabletId};
+use stele_types::{
+    ErrorKind, RowBatch, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId,
+};
 
 /// The interface through which every front end serves its tables. Reads and writes of a disabled table are
 /// `FailedPrecondition`; a read that runs already ends with that error at its next batch.
@@ -157,8 +159,8 @@ pub trait TableAdmin: Send + Sync + 'static {
     async fn compactions(&self, table: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>>;
 
     /// Splits a tablet before the row `at`, or in its middle, and returns the halves. `InvalidArgument` when the row is not
-    /// the tablet's or is its first, `FailedPrecondition` when it has too few rows for a middle, `NotFound` when the table has
-    /// no such tablet, or not any more.
+    /// the tablet's or is its first. `FailedPrecondition` when it has too few rows for a middle, or splits are switched off.
+    /// `NotFound` when the table has no such tablet, or not any more.
     async fn split(
         &self,
         table: &TableName,
@@ -167,7 +169,7 @@ pub trait TableAdmin: Send + Sync + 'static {
     ) -> ServiceResult<(TabletId, TabletId)>;
 
     /// Makes one tablet of 2 to 16 neighbours, given in any order. `InvalidArgument` when they are no neighbours, `NotFound`
-    /// when the table has no such tablets.
+    /// when the table has no such tablets, `FailedPrecondition` when merges are switched off.
     async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId>;
 
     /// Deletes all rows of a table and keeps its schema. New tablets replace its tablets, with their boundaries if
@@ -274,6 +276,20 @@ pub trait TableAdmin: Send + Sync + 'static {
     ) -> ServiceResult<Vec<(i64, i64)>> {
         let _ = (destination, archive);
         Err(no_backups())
+    }
+
+    /// The work that servers do by themselves.
+    async fn switches(&self) -> ServiceResult<Switches> {
+        Ok(Switches::default())
+    }
+
+    /// Switches such work on or off; the positions before. They outlive servers.
+    async fn set_switches(&self, change: SwitchesChange) -> ServiceResult<Switches> {
+        let _ = change;
+        Err(ServiceError::new(
+            ErrorKind::Unimplemented,
+            "this server has no switches",
+        ))
     }
 
     /// Servers and tablets of the cluster. `FailedPrecondition` where there is one server, also of the two calls below.

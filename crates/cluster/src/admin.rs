@@ -20,7 +20,7 @@ use stele_client::{
     TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
-use stele_types::{ErrorKind, RowRange, ServerId, TableName, TableSchema, TabletId};
+use stele_types::{ErrorKind, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
 
 /// Longest time of a call: it may flush tablets, or wait for other changes.
 const CALL_WAIT: Duration = Duration::from_secs(180);
@@ -152,6 +152,14 @@ impl TableAdmin for ClusterAdmin {
 
     async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId> {
         self.call(AdminCall::Merge(table.clone(), tablets)).await
+    }
+
+    async fn switches(&self) -> ServiceResult<Switches> {
+        Ok(self.local.catalog.view().switches)
+    }
+
+    async fn set_switches(&self, change: SwitchesChange) -> ServiceResult<Switches> {
+        self.call(AdminCall::SetSwitches(change)).await
     }
 
     async fn truncate(&self, table: &TableName, keep_tablets: bool) -> ServiceResult<()> {

@@ -8,7 +8,7 @@ use stele_client::{
     SnapshotUpdate, TableAdmin, TableUpdate,
 };
 use stele_master::Master;
-use stele_types::{AccessRule, Resource, RowRange, TableName, TabletId};
+use stele_types::{AccessRule, Resource, RowRange, SwitchesChange, TableName, TabletId};
 
 /// One call; the answer is the result of the method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +26,7 @@ pub enum AdminCall {
     Compactions(TableName),
     Split(TableName, TabletId, Option<Bytes>),
     Merge(TableName, Vec<TabletId>),
+    SetSwitches(SwitchesChange),
     Truncate(TableName, bool),
     CreateSnapshot(NewSnapshot),
     CopySnapshot(SnapshotCopy),
@@ -66,6 +67,7 @@ pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Byt
         Call::Compactions(table) => codec::encode(&admin.compactions(&table).await?),
         Call::Split(table, tablet, at) => codec::encode(&admin.split(&table, tablet, at).await?),
         Call::Merge(table, tablets) => codec::encode(&admin.merge(&table, tablets).await?),
+        Call::SetSwitches(change) => codec::encode(&admin.set_switches(change).await?),
         Call::Truncate(table, keep) => codec::encode(&admin.truncate(&table, keep).await?),
         Call::CreateSnapshot(new) => codec::encode(&admin.create_snapshot(new).await?),
         Call::CopySnapshot(copy) => codec::encode(&admin.copy_snapshot(copy).await?),
@@ -113,6 +115,7 @@ impl AdminCall {
             Call::Compact(name, ..) => ("compact", table(name)),
             Call::Split(name, ..) => ("split", table(name)),
             Call::Merge(name, _) => ("merge", table(name)),
+            Call::SetSwitches(_) => ("set_switches", Resource::Cluster),
             Call::Truncate(name, _) => ("truncate", table(name)),
             Call::CreateSnapshot(new) => ("create_snapshot", snapshot(&new.name)),
             Call::CopySnapshot(copy) => ("copy_snapshot", snapshot(&copy.name)),

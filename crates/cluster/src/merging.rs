@@ -45,6 +45,9 @@ pub(crate) async fn run(leader: Arc<Leader>, master: Arc<Master>, pace: MergePac
             () = ended.clone() => return,
             () = env.sleep(pace.interval) => {}
         }
+        if !leader.local.catalog.view().switches.merge {
+            continue;
+        }
         // One after the other: writes to a tablet wait while it is merged.
         for (table, MergeCandidate { left, right }) in candidates(&leader, &pace) {
             if ended.clone().now_or_never().is_some() {

@@ -104,7 +104,7 @@ async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Out
             let message = "No registered Master Coprocessor Endpoint found";
             Err(Failure::new(exception::UNKNOWN_PROTOCOL, message))
         }
-        _ => match positions::positions(shared, call, method) {
+        _ => match positions::positions(shared, call, method).await {
             Some(reply) => reply,
             None => Err(Failure::not_served(format!("MasterService.{}", method.escape_ascii()))),
         },

@@ -1,7 +1,7 @@
 //! Switches of the cluster that administrators set.
 //!
-//! They are of this process, and are on when it starts. Those of splits and merges act on requests for one. The others
-//! are of work that does not exist here: nothing is balanced over one server, and nothing is cleaned up by a chore.
+//! Those of work that does not exist here: nothing is cleaned up by a chore. They are of this process, and are on when it
+//! starts. The switches of balancing, splits and merges are in the catalog ([`stele_types::Switches`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,9 +29,6 @@ impl Switch {
 /// All switches.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
-    pub balancer: Switch,
-    pub splits: Switch,
-    pub merges: Switch,
     pub normalizer: Switch,
     pub catalog_janitor: Switch,
     pub cleaner: Switch,

@@ -17,7 +17,8 @@ use stele_client::{
     TableGroups, TableUpdate,
 };
 use stele_types::{
-    AccessRule, ErrorKind, FamilyId, Kept, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits,
+    AccessRule, ErrorKind, FamilyId, Kept, RowRange, RowSet, Switches, SwitchesChange, TableId, TableName, TableSchema,
+    TabletId, limits,
 };
 
 impl Master {
@@ -283,6 +284,15 @@ impl TableAdmin for Master {
     async fn merge(&self, table: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId> {
         let table = table.clone();
         self.carry_out(|master| async move { master.merge_locked(&table, &tablets).await })
+            .await
+    }
+
+    async fn switches(&self) -> ServiceResult<Switches> {
+        Ok(self.catalog.view().switches)
+    }
+
+    async fn set_switches(&self, change: SwitchesChange) -> ServiceResult<Switches> {
+        self.carry_out(move |master| async move { master.set_switches_locked(change).await })
             .await
     }
 

@@ -22,6 +22,7 @@ mod restored;
 pub mod schema;
 mod snapshots;
 mod split;
+mod switches;
 mod truncation;
 
 pub use master::Master;

@@ -158,6 +158,9 @@ impl Master {
             let _changing = self.changing.lock().await;
             usize::from(self.replacements.decide().await?)
         };
+        if !self.catalog.view().switches.split {
+            return Ok(split);
+        }
         let mut failure = None;
         for tablet in self.tablets.split_candidates(&self.split_policy()).await {
             let _changing = self.changing.lock().await;

@@ -4,6 +4,7 @@ use crate::error::from_catalog;
 use crate::files::no_tablet;
 use crate::master::Master;
 use crate::replacement::Replacement;
+use crate::switches::switched_off;
 use stele_catalog::TabletEntry;
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::{RowRange, TableName, TabletId};
@@ -34,6 +35,9 @@ fn neighbours<'a>(table: &TableName, all: &'a [TabletEntry], wanted: &[TabletId]
 impl Master {
     /// Makes one tablet of neighbours.
     pub(crate) async fn merge_locked(&self, table: &TableName, tablets: &[TabletId]) -> ServiceResult<TabletId> {
+        if !self.catalog.view().switches.merge {
+            return Err(switched_off("merged"));
+        }
         self.replacements.decide_former().await?;
         let entry = self.entry(table)?;
         let old = neighbours(table, entry.tablets(), tablets)?;

@@ -4,6 +4,7 @@ use crate::error::from_catalog;
 use crate::files::no_tablet;
 use crate::master::Master;
 use crate::replacement::{Replacement, Replacements};
+use crate::switches::switched_off;
 use bytes::Bytes;
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::{ErrorKind, RowRange, TableName, TabletId, limits};
@@ -69,6 +70,9 @@ impl Master {
         tablet: TabletId,
         at: Option<Bytes>,
     ) -> ServiceResult<(TabletId, TabletId)> {
+        if !self.catalog.view().switches.split {
+            return Err(switched_off("split"));
+        }
         self.replacements.decide_former().await?;
         let entry = self.entry(table)?;
         let found = entry.tablets().iter().find(|entry| entry.id == tablet);

@@ -59,7 +59,7 @@ enum Top {
     Certificates(certificates::CertificatesArgs),
     /// Copies tables of a live HBase into this server, and compares both
     Migrate(Box<stele_migrate::MigrateArgs>),
-    /// Tell the servers and tablets of a cluster, move tablets, drain servers; make a single server a cluster
+    /// Tell the servers and tablets of a cluster, check it, move, split and merge tablets; make a single server a cluster
     #[command(subcommand)]
     Cluster(ClusterCommand),
     #[command(flatten)]
@@ -74,7 +74,7 @@ enum Top {
 #[derive(Subcommand)]
 enum ClusterCommand {
     #[command(flatten)]
-    Running(stele_cli::cluster::ClusterCommand),
+    Running(Box<stele_cli::cluster::ClusterCommand>),
     /// Make the data of a stopped single server those of a new cluster
     Promote(Box<promote::PromoteArgs>),
 }
@@ -147,7 +147,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Man(args) => print(&manual::man(&args, Cli::command())?),
         Top::Migrate(args) => tool_runtime()?.block_on(stele_migrate::run(*args)),
         Top::Cluster(ClusterCommand::Promote(args)) => offline(async |env| promote::run(&args, env).await),
-        Top::Cluster(ClusterCommand::Running(command)) => tool_runtime()?.block_on(stele_cli::cluster::run(command)),
+        Top::Cluster(ClusterCommand::Running(command)) => tool_runtime()?.block_on(stele_cli::cluster::run(*command)),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
 }

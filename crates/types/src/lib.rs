@@ -17,6 +17,7 @@ pub mod range;
 pub mod row;
 pub mod schema;
 pub mod stream;
+pub mod switches;
 pub mod token;
 pub mod varint;
 pub mod view;
@@ -39,6 +40,7 @@ pub use schema::{
     TableSchema, ValueType,
 };
 pub use stream::stream_of;
+pub use switches::{Switches, SwitchesChange};
 pub use token::RequestToken;
 pub use view::{ColumnSubset, View, Views};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -12,7 +12,7 @@ use stele_client::{
     NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
     TableGroups, TableUpdate,
 };
-use stele_types::{Resource, Rights, RowRange, ServerId, TableName, TableSchema, TabletId};
+use stele_types::{Resource, Rights, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
 
 fn table(name: &TableName) -> Resource {
     Resource::Table(name.clone())
@@ -125,6 +125,16 @@ impl TableAdmin for Guard {
     async fn merge(&self, name: &TableName, tablets: Vec<TabletId>) -> ServiceResult<TabletId> {
         let call = self.tables.merge(name, tablets);
         self.administer("merge", table(name), call).await
+    }
+
+    async fn switches(&self) -> ServiceResult<Switches> {
+        self.known_grants()?;
+        self.tables.switches().await
+    }
+
+    async fn set_switches(&self, change: SwitchesChange) -> ServiceResult<Switches> {
+        let call = self.tables.set_switches(change);
+        self.administer("set_switches", Resource::Cluster, call).await
     }
 
     async fn truncate(&self, name: &TableName, keep_tablets: bool) -> ServiceResult<()> {

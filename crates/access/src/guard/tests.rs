@@ -22,8 +22,8 @@ use stele_filter::Filter;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    AccessRule, Compression, DeleteRule, FamilyId, Member, Mutation, RowMutation, RowRange, RowSet, ServerId, TabletId,
-    TimeUnit, Timestamp,
+    AccessRule, Compression, DeleteRule, FamilyId, Member, Mutation, RowMutation, RowRange, RowSet, ServerId,
+    SwitchesChange, TabletId, TimeUnit, Timestamp,
 };
 
 fn table() -> TableName {
@@ -297,6 +297,10 @@ fn row_calls() -> Vec<(&'static str, Needs, Call)> {
             .await),
         call!("drain_server", OnCluster(R::ADMIN), |guard| guard
             .drain_server(ServerId(1), true)
+            .await),
+        call!("switches", Nothing, |guard| guard.switches().await),
+        call!("set_switches", OnCluster(R::ADMIN), |guard| guard
+            .set_switches(SwitchesChange::default())
             .await),
         call!("sample_row_keys", OnTable(R::READ), |guard| {
             guard.sample_row_keys(&table(), RowRange::all()).await

@@ -32,6 +32,7 @@ fn fresh(servers: u32, tablets: u64) -> View {
             id: TableId(1),
             tablets: (1..=tablets).map(tablet).collect(),
         }],
+        no_balance: false,
     }
 }
 
@@ -195,6 +196,20 @@ fn most_sessions_ended_at_one_time_move_nothing() {
     let condemned = Suspicions::default().condemned(&view, Duration::ZERO);
     assert_eq!(condemned.held_back, dead(&[1, 2]));
     assert_eq!(decide(&view, &condemned.dead), vec![]);
+}
+
+#[test]
+fn without_balance_only_a_drain_moves_tablets() {
+    let mut view = fresh(3, 12);
+    (1..=12).for_each(|id| serve(&mut view, id, 1));
+    view.no_balance = true;
+    assert_eq!(decide(&view, &dead(&[])), vec![]);
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = true;
+    let is_move = |order: &Order| matches!(order, Order::Move { .. });
+    assert!(decide(&view, &dead(&[])).iter().any(is_move));
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = false;
+    view.no_balance = false;
+    assert!(decide(&view, &dead(&[])).iter().any(is_move));
 }
 
 #[test]

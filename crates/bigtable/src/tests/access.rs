@@ -661,23 +661,25 @@ fn own_services() -> Calls {
 }
 
 fn cluster() -> Calls {
-    use Needs::Administers;
+    use Needs::{Administers, Known};
+    let split = own::SplitTabletRequest {
+        name: TABLE.to_owned(),
+        tablet: 1,
+        row: Vec::new(),
+    };
+    let merge = own::MergeTabletsRequest {
+        name: TABLE.to_owned(),
+        tablets: vec![1, 2],
+    };
+    // A message of defaults has no bytes.
     vec![
-        (
-            "GetStatus",
-            Administers,
-            own::GetClusterStatusRequest::default().encode_to_vec(),
-        ),
-        (
-            "MoveTablet",
-            Administers,
-            own::MoveTabletRequest::default().encode_to_vec(),
-        ),
-        (
-            "DrainServer",
-            Administers,
-            own::DrainServerRequest::default().encode_to_vec(),
-        ),
+        ("GetStatus", Administers, Vec::new()),
+        ("MoveTablet", Administers, Vec::new()),
+        ("DrainServer", Administers, Vec::new()),
+        ("SplitTablet", Administers, split.encode_to_vec()),
+        ("MergeTablets", Administers, merge.encode_to_vec()),
+        ("GetSwitches", Known, Vec::new()),
+        ("SetSwitches", Administers, Vec::new()),
     ]
 }
 

@@ -27,6 +27,8 @@ const TABLET_SET: &[u8] = b"\x88\x01\x80\x02";
 const TABLET: &[u8] = b"\x01\x0a\x02b\x00\x12\x01m";
 const SNAPSHOT: &[u8] = b"\x01\x08\x12\x12\x01n\x1a\x01s\"\x02\x01t(\x050\x00:\x01\xff@\x02H\x03P\x04X\x06";
 const NAMESPACE: &[u8] = b"\x01\x0a\x01i\x10\x01";
+/// Tablets are not split.
+const SWITCHES: &[u8] = b"\x01\x10\x01";
 
 /// Something of everything, but for options of locality groups.
 fn schema() -> TableSchema {
@@ -244,4 +246,15 @@ fn tablets_and_namespaces_are_as_they_were() {
     };
     assert_eq!(decode(NAMESPACE), Ok(namespace.clone()));
     assert_eq!(encode(&namespace), NAMESPACE);
+}
+
+#[test]
+fn switches_are_as_they_were() {
+    let switches = stele_types::Switches {
+        split: false,
+        ..stele_types::Switches::default()
+    };
+    assert_eq!(switches::encode_switches(switches), SWITCHES);
+    assert_eq!(switches::decode_switches(SWITCHES), Ok(switches));
+    assert_eq!(switches::decode_switches(b"\x01"), Ok(stele_types::Switches::default()));
 }

@@ -82,7 +82,11 @@ impl Observed {
                 .collect();
             self.tablets.retain(|tablet, _| known.contains(tablet));
         }
-        View { servers, tables }
+        View {
+            servers,
+            tables,
+            no_balance: !catalog.switches.balance,
+        }
     }
 
     fn note(&mut self, reports: &BTreeMap<ServerId, Arc<ServerReport>>) {

@@ -32,7 +32,7 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
         status.master = Some(server.clone());
     }
     if asks(ClusterOption::BalancerOn) {
-        status.balancer_on = Some(shared.switches.balancer.is_on());
+        status.balancer_on = Some(shared.admin.switches().await?.balance);
     }
     if asks(ClusterOption::MasterInfoPort) {
         status.master_info_port = Some(-1);

@@ -4,28 +4,31 @@ use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::switches::Switch;
+use stele_types::{Switches, SwitchesChange};
 use stele_wire::messages::{
     BalanceResponse, IsSplitOrMergeEnabledRequest, MasterSwitchType, OneBool, RunCatalogScanResponse,
     SetSplitOrMergeEnabledRequest, SetSplitOrMergeEnabledResponse, SetSwitchRequest,
 };
 
 /// Serves a call about switches; `None` if it is another one.
-pub(super) fn positions(shared: &Shared, call: &Call, method: &[u8]) -> Option<Outcome<Reply>> {
+pub(super) async fn positions(shared: &Shared, call: &Call, method: &[u8]) -> Option<Outcome<Reply>> {
+    Some(match method {
+        b"SetBalancerRunning" => set_balancer(shared, call).await,
+        b"IsBalancerEnabled" => is_on(shared, call, |switches| switches.balance).await,
+        b"Balance" => balance(shared, call).await,
+        b"SetSplitOrMergeEnabled" => set_split_or_merge(shared, call).await,
+        b"IsSplitOrMergeEnabled" => is_split_or_merge(shared, call).await,
+        _ => return of_no_work(shared, call, method),
+    })
+}
+
+/// The same of work that does not exist here.
+fn of_no_work(shared: &Shared, call: &Call, method: &[u8]) -> Option<Outcome<Reply>> {
     let switches = &shared.switches;
     Some(match method {
-        b"SetBalancerRunning" => set(call, &switches.balancer),
-        b"IsBalancerEnabled" => tell(call, switches.balancer.is_on()),
-        // There is one server, so regions are balanced when the balancer has run.
-        b"Balance" => call.reply(&BalanceResponse {
-            balancer_ran: switches.balancer.is_on(),
-            moves_calculated: Some(0),
-            moves_executed: Some(0),
-        }),
-        b"SetSplitOrMergeEnabled" => set_split_or_merge(shared, call),
-        b"IsSplitOrMergeEnabled" => is_split_or_merge(shared, call),
         b"SetNormalizerRunning" => set(call, &switches.normalizer),
         b"IsNormalizerEnabled" => tell(call, switches.normalizer.is_on()),
-        // Tablets are split by size, and by nothing else.
+        // Tablets are split and merged by size and load, all the time.
         b"Normalize" => tell(call, false),
         b"EnableCatalogJanitor" => set(call, &switches.catalog_janitor),
         b"IsCatalogJanitorEnabled" => tell(call, switches.catalog_janitor.is_on()),
@@ -50,24 +53,58 @@ fn tell(call: &Call, value: bool) -> Outcome<Reply> {
     call.reply(&OneBool { value })
 }
 
-fn split_or_merge(shared: &Shared, kind: i32) -> Outcome<&Switch> {
-    match MasterSwitchType::try_from(kind) {
-        Ok(MasterSwitchType::Split) => Ok(&shared.switches.splits),
-        Ok(MasterSwitchType::Merge) => Ok(&shared.switches.merges),
-        Err(_) => Err(Failure::do_not_retry(format!("There is no switch of kind {kind}"))),
-    }
+async fn is_on(shared: &Shared, call: &Call, of: impl Fn(Switches) -> bool) -> Outcome<Reply> {
+    tell(call, of(shared.admin.switches().await?))
 }
 
-fn set_split_or_merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
-    let request: SetSplitOrMergeEnabledRequest = call.message("SetSplitOrMergeEnabledRequest")?;
-    let switches = request.switch_types.iter().map(|kind| split_or_merge(shared, *kind));
-    let switches = switches.collect::<Outcome<Vec<&Switch>>>()?;
-    call.reply(&SetSplitOrMergeEnabledResponse {
-        prev_value: switches.into_iter().map(|switch| switch.set(request.enabled)).collect(),
+async fn set_balancer(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: SetSwitchRequest = call.message("SetSwitchRequest")?;
+    let change = SwitchesChange {
+        balance: Some(request.on),
+        ..SwitchesChange::default()
+    };
+    tell(call, shared.admin.set_switches(change).await?.balance)
+}
+
+/// Tablets are balanced all the time while the balancer is on, so there is nothing to do when a client asks for it.
+async fn balance(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    call.reply(&BalanceResponse {
+        balancer_ran: shared.admin.switches().await?.balance,
+        moves_calculated: Some(0),
+        moves_executed: Some(0),
     })
 }
 
-fn is_split_or_merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
+fn split_or_merge(kind: i32) -> Outcome<MasterSwitchType> {
+    MasterSwitchType::try_from(kind).map_err(|_| Failure::do_not_retry(format!("There is no switch of kind {kind}")))
+}
+
+fn position(switches: Switches, kind: MasterSwitchType) -> bool {
+    match kind {
+        MasterSwitchType::Split => switches.split,
+        MasterSwitchType::Merge => switches.merge,
+    }
+}
+
+async fn set_split_or_merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: SetSplitOrMergeEnabledRequest = call.message("SetSplitOrMergeEnabledRequest")?;
+    let kinds = request.switch_types.iter().map(|kind| split_or_merge(*kind));
+    let kinds = kinds.collect::<Outcome<Vec<MasterSwitchType>>>()?;
+    let mut change = SwitchesChange::default();
+    for kind in &kinds {
+        match kind {
+            MasterSwitchType::Split => change.split = Some(request.enabled),
+            MasterSwitchType::Merge => change.merge = Some(request.enabled),
+        }
+    }
+    let former = shared.admin.set_switches(change).await?;
+    call.reply(&SetSplitOrMergeEnabledResponse {
+        prev_value: kinds.into_iter().map(|kind| position(former, kind)).collect(),
+    })
+}
+
+async fn is_split_or_merge(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: IsSplitOrMergeEnabledRequest = call.message("IsSplitOrMergeEnabledRequest")?;
-    tell(call, split_or_merge(shared, request.switch_type)?.is_on())
+    let kind = split_or_merge(request.switch_type)?;
+    is_on(shared, call, |switches| position(switches, kind)).await
 }

@@ -30,7 +30,7 @@ pub(super) async fn split(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
 async fn split_region(shared: &Shared, request: SplitRegionRequest) -> Outcome<()> {
     let name = region::name(&request.region_info);
     let show = || String::from_utf8_lossy(&name).into_owned();
-    if !shared.switches.splits.is_on() {
+    if !shared.admin.switches().await?.split {
         let message = format!("Split region {} failed due to split switch off", show());
         return Err(Failure::do_not_retry(message));
     }
@@ -108,7 +108,7 @@ async fn merge_regions(shared: &Shared, request: MergeTableRegionsRequest) -> Ou
     for specifier in &request.region {
         regions.push(region_search::find_known(shared, specifier).await?);
     }
-    if !shared.switches.merges.is_on() {
+    if !shared.admin.switches().await?.merge {
         return Err(Failure::do_not_retry(
             "Merge of regions failed because merge switch is off",
         ));

@@ -520,6 +520,21 @@ async fn a_client_splits_merges_and_truncates() {
         (vec![left, middle, last], vec!["d".into(), "m".into()])
     );
 
+    let change = |on| SwitchesChange {
+        split: Some(on),
+        merge: Some(on),
+        ..SwitchesChange::default()
+    };
+    assert!(master.set_switches(change(false)).await.unwrap().split, "they were on");
+    let refused = kind(master.split(&name, last, None).await);
+    assert_eq!(refused, Err(ErrorKind::FailedPrecondition), "by the switch");
+    let refused = master.merge(&name, vec![middle, last]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "by the switch");
+    *tablets.large.lock() = Some(last);
+    assert_eq!(master.split_due().await.unwrap(), 0, "large ones stay, too");
+    *tablets.large.lock() = None;
+    assert!(!master.set_switches(change(true)).await.unwrap().merge);
+
     master.truncate(&name, true).await.unwrap();
     let (kept, starts) = tablets_of(&catalog, &name);
     assert_eq!((kept.len(), starts), (3, vec!["d".into(), "m".into()]));

@@ -14,8 +14,8 @@ use stele_client::{
 };
 use stele_filter::Filter;
 use stele_types::{
-    Compression, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, TableId, TableName,
-    TableSchema, TabletId, ValueType,
+    Compression, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, Switches, SwitchesChange,
+    TableId, TableName, TableSchema, TabletId, ValueType,
 };
 
 /// The error of a call that was allowed.
@@ -192,6 +192,10 @@ impl TableAdmin for Fake {
     }
 
     async fn merge(&self, _: &TableName, _: Vec<TabletId>) -> ServiceResult<TabletId> {
+        reached()
+    }
+
+    async fn set_switches(&self, _: SwitchesChange) -> ServiceResult<Switches> {
         reached()
     }
 

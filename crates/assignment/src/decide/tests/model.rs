@@ -50,6 +50,7 @@ impl Model {
                     id: TableId(1),
                     tablets: (1..=TABLETS).map(tablet).collect(),
                 }],
+                no_balance: false,
             },
             processes: BTreeMap::new(),
             next_server: 1,

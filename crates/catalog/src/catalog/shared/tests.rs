@@ -128,12 +128,19 @@ async fn every_process_sees_the_changes_of_the_leader() {
     assert_eq!(ids, [TabletId(11), TabletId(12)]);
     assert_eq!(other.catalog.owner_of(TabletId(10)), None);
     assert_eq!(other.catalog.owner_of(TabletId(12)), Some(owner(3, 3)));
+    let switches = stele_types::Switches {
+        balance: false,
+        ..stele_types::Switches::default()
+    };
+    leader.catalog.set_switches(switches).await.unwrap();
     leader.catalog.delete_table(&name()).await.unwrap();
     other.catalog.wait_applied(leader.catalog.applied()).await;
     assert!(other.catalog.table(&name()).is_err());
+    assert_eq!(other.catalog.view().switches, switches);
     let late = process(&coord).await;
     assert!(late.catalog.table(&name()).is_err());
     assert!(late.catalog.view().namespaces.contains_key("n"));
+    assert_eq!(late.catalog.view().switches, switches);
 }
 
 #[tokio::test]

@@ -1,10 +1,13 @@
 //! Calls about a cluster.
 
-use super::super::Client;
+use super::super::{Client, TableRef};
 use super::own::refusal;
 use super::{ADMIN_TIMEOUT, Retry};
 use anyhow::{Context, Result};
-use stele_adminapi::{ClusterStatus, DrainServerRequest, GetClusterStatusRequest, MoveTabletRequest};
+use stele_adminapi::{
+    ClusterStatus, DrainServerRequest, GetClusterStatusRequest, GetSwitchesRequest, MergeTabletsRequest,
+    MoveTabletRequest, SetSwitchesRequest, SplitTabletRequest, SplitTabletResponse, Switches,
+};
 use tonic::Request;
 
 /// The subject of refusals.
@@ -30,5 +33,39 @@ impl Client {
         let request = DrainServerRequest { server, undo };
         let answer = call!(self.own, drain_server, request).map_err(|status| refusal(WHAT, &status));
         answer.with_context(|| format!("cannot drain server {server}"))
+    }
+
+    /// Splits a tablet of a table, or the one with the row, before the row or in its middle.
+    pub async fn split_tablet(&self, table: &TableRef, tablet: u64, row: &[u8]) -> Result<SplitTabletResponse> {
+        let request = SplitTabletRequest {
+            name: self.table_name(table),
+            tablet,
+            row: row.to_vec(),
+        };
+        let answer = call!(self.own, split_tablet, request).map_err(|status| refusal(WHAT, &status));
+        answer.with_context(|| format!("cannot split a tablet of {table}"))
+    }
+
+    /// Makes one tablet of neighbours; its number.
+    pub async fn merge_tablets(&self, table: &TableRef, tablets: &[u64]) -> Result<u64> {
+        let request = MergeTabletsRequest {
+            name: self.table_name(table),
+            tablets: tablets.to_vec(),
+        };
+        let answer = call!(self.own, merge_tablets, request).map_err(|status| refusal(WHAT, &status));
+        let merged = answer.with_context(|| format!("cannot merge tablets of {table}"))?;
+        Ok(merged.tablet)
+    }
+
+    /// The work that servers do by themselves.
+    pub async fn switches(&self) -> Result<Switches> {
+        let answer = call!(self.own, switches, GetSwitchesRequest {}).map_err(|status| refusal(WHAT, &status));
+        answer.context("cannot tell the switches")
+    }
+
+    /// Switches such work on or off; the positions before.
+    pub async fn set_switches(&self, request: SetSwitchesRequest) -> Result<Switches> {
+        let answer = call!(self.own, set_switches, request).map_err(|status| refusal(WHAT, &status));
+        answer.context("cannot change the switches")
     }
 }

@@ -8,13 +8,15 @@ use stele_adminapi::{
     BEGIN_BACKUP_WORK_PATH, BackupWork, BeginBackupWorkRequest, CANCEL_BACKUP_WORK_PATH, CREATE_SNAPSHOT_PATH,
     CancelBackupWorkRequest, ClusterStatus, CreateSnapshotRequest, DELETE_SNAPSHOT_PATH, DRAIN_SERVER_PATH,
     DeleteSnapshotRequest, DrainServerRequest, EXPLAIN_READ_PATH, ExplainReadRequest, ExplainReadResponse,
-    GET_BACKUP_WORK_PATH, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH, GetBackupWorkRequest,
-    GetClusterStatusRequest, GetLocalityGroupsRequest, GetTableSettingsRequest, LIST_BACKUPS_PATH,
-    LIST_KEPT_TABLES_PATH, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH, ListDestinationRequest, ListDestinationResponse,
-    ListKeptTablesRequest, ListKeptTablesResponse, ListRulesRequest, ListRulesResponse, ListSnapshotsRequest,
-    ListSnapshotsResponse, LocalityGroupsResponse, MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, MOVE_TABLET_PATH,
+    GET_BACKUP_WORK_PATH, GET_CLUSTER_STATUS_PATH, GET_GROUPS_PATH, GET_SETTINGS_PATH, GET_SWITCHES_PATH,
+    GetBackupWorkRequest, GetClusterStatusRequest, GetLocalityGroupsRequest, GetSwitchesRequest,
+    GetTableSettingsRequest, LIST_BACKUPS_PATH, LIST_KEPT_TABLES_PATH, LIST_RULES_PATH, LIST_SNAPSHOTS_PATH,
+    ListDestinationRequest, ListDestinationResponse, ListKeptTablesRequest, ListKeptTablesResponse, ListRulesRequest,
+    ListRulesResponse, ListSnapshotsRequest, ListSnapshotsResponse, LocalityGroupsResponse, MERGE_TABLETS_PATH,
+    MODIFY_GROUPS_PATH, MODIFY_RULES_PATH, MOVE_TABLET_PATH, MergeTabletsRequest, MergeTabletsResponse,
     ModifyLocalityGroupsRequest, ModifyRulesRequest, MoveTabletRequest, RESTORE_SNAPSHOT_PATH, ResourceRules,
-    RestoreSnapshotRequest, Settings, Snapshot, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+    RestoreSnapshotRequest, SET_SWITCHES_PATH, SPLIT_TABLET_PATH, SetSwitchesRequest, Settings, Snapshot,
+    SplitTabletRequest, SplitTabletResponse, Switches, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
 };
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Response, Status};
@@ -116,6 +118,25 @@ impl OwnClient {
 
     pub(super) async fn drain_server(&mut self, request: Request<DrainServerRequest>) -> Answer<()> {
         self.unary(DRAIN_SERVER_PATH, request).await
+    }
+
+    pub(super) async fn split_tablet(&mut self, request: Request<SplitTabletRequest>) -> Answer<SplitTabletResponse> {
+        self.unary(SPLIT_TABLET_PATH, request).await
+    }
+
+    pub(super) async fn merge_tablets(
+        &mut self,
+        request: Request<MergeTabletsRequest>,
+    ) -> Answer<MergeTabletsResponse> {
+        self.unary(MERGE_TABLETS_PATH, request).await
+    }
+
+    pub(super) async fn switches(&mut self, request: Request<GetSwitchesRequest>) -> Answer<Switches> {
+        self.unary(GET_SWITCHES_PATH, request).await
+    }
+
+    pub(super) async fn set_switches(&mut self, request: Request<SetSwitchesRequest>) -> Answer<Switches> {
+        self.unary(SET_SWITCHES_PATH, request).await
     }
 
     pub(super) async fn explain_read(&mut self, request: Request<ExplainReadRequest>) -> Answer<ExplainReadResponse> {
