@@ -6,6 +6,7 @@
 mod orders;
 mod view;
 
+use crate::archiving::Rests;
 use crate::control::ClusterControl;
 use crate::local::Local;
 use crate::members;
@@ -46,6 +47,8 @@ pub(crate) struct Leader {
     pub(crate) roots: Arc<dyn LogRoots>,
     /// The shared data root.
     pub(crate) data: Arc<dyn Storage>,
+    /// Archives logs before they are deleted.
+    rests: Rests,
     /// Holds while this server leads.
     pub(crate) fence: Condition,
     pub(crate) term: u64,
@@ -73,7 +76,7 @@ impl Leader {
         local: Arc<Local>,
         (coord, catalog): (Arc<dyn Coord>, Arc<Catalog>),
         control: Arc<ClusterControl>,
-        (roots, data): (Arc<dyn LogRoots>, Arc<dyn Storage>),
+        (roots, data, rests): (Arc<dyn LogRoots>, Arc<dyn Storage>, Rests),
         (fence, term): (Condition, u64),
     ) -> Arc<Leader> {
         Arc::new(Leader {
@@ -83,6 +86,7 @@ impl Leader {
             control,
             roots,
             data,
+            rests,
             fence,
             term,
             orders: Arc::default(),

@@ -42,6 +42,10 @@ pub enum PlantedBug {
     LeaveStreamsOut,
     /// The archiver of a log lets segments go before it has written the part that has them.
     ArchiveEarly,
+    /// A server of a cluster serves a tablet without moving its clock behind the records of former owners.
+    LeaveClocks,
+    /// The leader of a cluster deletes the log of a server that has ended before the archive has the rest of it.
+    DeleteUnarchived,
 }
 
 impl PlantedBug {
@@ -73,6 +77,12 @@ impl PlantedBug {
 
     /// Those that only a server has that archives its log.
     pub const OF_ARCHIVES: [(&'static str, PlantedBug); 1] = [("archive-early", PlantedBug::ArchiveEarly)];
+
+    /// Those that only a cluster has that archives its logs.
+    pub const OF_ARCHIVED_CLUSTERS: [(&'static str, PlantedBug); 2] = [
+        ("leave-clocks", PlantedBug::LeaveClocks),
+        ("delete-unarchived", PlantedBug::DeleteUnarchived),
+    ];
 
     /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {

@@ -90,6 +90,7 @@ impl Shared {
             data: self.data.clone(),
             log,
             sealed: self.logs.clone(),
+            moments: None,
         };
         let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
         let joined = TabletServer::join(env, roots, ServerId(server), cache, options, &metrics).await;
