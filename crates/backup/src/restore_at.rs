@@ -14,7 +14,7 @@
 //! be restored.
 
 mod backed_up;
-mod cluster;
+pub(crate) mod cluster;
 mod refusals;
 mod writing;
 

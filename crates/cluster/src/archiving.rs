@@ -1,6 +1,6 @@
 //! Archives of the logs of a cluster.
 //!
-//! Each server archives its own log (docs/adr/0049-archives-of-a-cluster.md). The leader archives the changes of tables, and the rest of the logs of servers that
+//! Each server archives its own log (docs/adr/0048-archives-of-a-cluster.md). The leader archives the changes of tables, and the rest of the logs of servers that
 //! have ended. The coordinator knows the servers whose logs are archived, the chain of the archive of the tables, and the newest moment.
 //!
 //! Invariants:

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Servers by their numbers, as the newest part knows each.
-pub(super) type Lives = BTreeMap<u32, Life>;
+pub(crate) type Lives = BTreeMap<u32, Life>;
 
 /// The logs of all servers that may have written between a backup and a moment.
-pub(super) async fn logs(
+pub(crate) async fn logs(
     cluster: &ClusterArchive,
     lives: &Lives,
     (entry, at): (&Entry, i64),
