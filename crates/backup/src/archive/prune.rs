@@ -101,7 +101,7 @@ async fn delete_before(archive: &Archive, first_kept: u64, work: &Arc<Work>) -> 
 /// The first part that a backup needs which was begun at this moment, or later. The newest part always stays.
 async fn first_kept(archive: &Archive, ranges: &[Range], oldest: i64) -> Result<u64> {
     for range in ranges {
-        if range.to_micros <= oldest {
+        if range.to_micros < oldest {
             continue;
         }
         return match range.from_micros >= oldest {

@@ -163,7 +163,8 @@ impl Archive {
         Ok(ranges)
     }
 
-    /// The last part of a range that ends at or before a moment, or the first one. The moment is after its begin.
+    /// The last part of a range that ends before a moment, or the first one. The moment is after its begin. Where the clock stands still at the
+    /// moment, parts that end at it may have writes that were begun after it.
     pub async fn part_before(&self, range: &Range, micros: i64) -> Result<u64> {
         let numbers = self.numbers().await?;
         let in_range = |number: &u64| (range.first..=range.last).contains(number);
@@ -173,7 +174,7 @@ impl Archive {
         while low + 1 < behind {
             let middle = low + (behind - low) / 2;
             let Some(number) = numbers.get(middle) else { break };
-            match self.part(*number).await?.to_micros <= micros {
+            match self.part(*number).await?.to_micros < micros {
                 true => low = middle,
                 false => behind = middle,
             }

@@ -7,7 +7,7 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_backup::archive::{ArchiveMetrics, ArchiveSettings};
+use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
 use stele_backup::{OpenDestination, Places};
 use stele_client::{
     AccessAdmin, BackupDestination, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
@@ -77,6 +77,8 @@ pub(super) struct Node {
     pub(super) service: Arc<dyn TableService>,
     pub(super) admin: Arc<dyn TableAdmin>,
     pub(super) rules: Arc<dyn AccessAdmin>,
+    /// Archives the log as long as the server is there.
+    _archiver: Option<Arc<Archiver>>,
 }
 
 /// The process ended before it responded, or took too long.
@@ -244,6 +246,7 @@ async fn join(
         link,
         service: joined.service,
         rules: joined.admin.clone(),
+        _archiver: joined.archiver,
         admin: joined.admin,
     })
 }
