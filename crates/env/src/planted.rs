@@ -42,10 +42,8 @@ pub enum PlantedBug {
     LeaveStreamsOut,
     /// The archiver of a log lets segments go before it has written the part that has them.
     ArchiveEarly,
-    /// A server of a cluster serves a tablet without moving its clock behind the records of former owners.
-    LeaveClocks,
-    /// The leader of a cluster deletes the log of a server that has ended before the archive has the rest of it.
-    DeleteUnarchived,
+    /// The leader of a cluster ends the archive of a server that has ended, without the rest of its log.
+    ForgetRest,
 }
 
 impl PlantedBug {
@@ -79,10 +77,7 @@ impl PlantedBug {
     pub const OF_ARCHIVES: [(&'static str, PlantedBug); 1] = [("archive-early", PlantedBug::ArchiveEarly)];
 
     /// Those that only a cluster has that archives its logs.
-    pub const OF_ARCHIVED_CLUSTERS: [(&'static str, PlantedBug); 2] = [
-        ("leave-clocks", PlantedBug::LeaveClocks),
-        ("delete-unarchived", PlantedBug::DeleteUnarchived),
-    ];
+    pub const OF_ARCHIVED_CLUSTERS: [(&'static str, PlantedBug); 1] = [("forget-rest", PlantedBug::ForgetRest)];
 
     /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {

@@ -159,6 +159,8 @@ struct Fleet {
     schema: Arc<TableSchema>,
     table: Mutex<Table>,
     verdict: Mutex<FleetVerdict>,
+    /// When servers of a cluster were killed, in wall-clock microseconds.
+    kills: Mutex<Vec<i64>>,
 }
 
 impl Fleet {
@@ -234,6 +236,7 @@ where
         schema: Arc::new(schema()),
         table: Mutex::default(),
         verdict: Mutex::default(),
+        kills: Mutex::default(),
         sim: sim.clone(),
     });
     match sim.run(live(fleet.clone())) {

@@ -250,7 +250,7 @@ impl Assignments {
     async fn replay_and_follow(&self, claimed: &[Claimed]) -> ServiceResult<()> {
         let newest = self.replay(claimed).await?;
         match &self.times {
-            Some(times) if !claimed.is_empty() => times.follow(newest, &self.context.env).await,
+            Some(times) if !claimed.is_empty() => times.follow(newest).await,
             _ => Ok(()),
         }
     }

@@ -8,7 +8,6 @@ use crate::roots::Moments;
 use std::sync::Arc;
 use stele_client::ServiceResult;
 use stele_commitlog::LogClock;
-use stele_env::{Env, PlantedBug};
 
 /// The clock of the log of a server, and the moments that all servers know.
 pub(crate) struct Times {
@@ -23,10 +22,7 @@ impl Times {
 
     /// Before a tablet is served: moves the clock behind all times of its records. `replayed` is the newest time in the logs that were replayed. A
     /// segment that is not there any more was let go after a moment behind it was noted, so the noted one is read now.
-    pub(crate) async fn follow(&self, replayed: i64, env: &Env) -> ServiceResult<()> {
-        if env.planted(PlantedBug::LeaveClocks) {
-            return Ok(());
-        }
+    pub(crate) async fn follow(&self, replayed: i64) -> ServiceResult<()> {
         self.clock.raise(replayed);
         self.clock.raise(self.moments.noted().await?);
         Ok(())

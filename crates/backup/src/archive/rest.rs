@@ -10,12 +10,17 @@ use super::site::ClusterArchive;
 use super::store::Archive;
 use crate::error::{BackupError, Result};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use stele_commitlog::{LogClock, LogError, LogPosition, replay};
-use stele_env::Env;
+use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
 
 /// Tries to write the last part, where the server that was given up still writes parts.
 const TRIES_MAX: u32 = 10;
+/// Bytes of log in a part, at least, if there is more: an attempt that is interrupted goes on behind the last part.
+const PART_BYTES: u64 = 256 << 20;
+/// Longest time for a part.
+const PART_WAIT_MAX: Duration = Duration::from_secs(600);
 /// Numbers of pieces of one attempt, at least: those of attempts before it, and of the server itself, are others.
 const PIECES_SHIFT: u32 = 16;
 
@@ -42,7 +47,8 @@ pub struct Rest<'a> {
 /// Archives what the archive does not have, and ends the archive of the server. It may be repeated.
 pub async fn archive_rest(archive: &ClusterArchive, rest: &Rest<'_>) -> Result<()> {
     let archive = archive.server(rest.life.server).open(true).await?;
-    for _ in 0..TRIES_MAX {
+    let mut tries = 0;
+    while tries < TRIES_MAX {
         let last = match archive.numbers().await?.last() {
             Some(number) => Some(archive.part(*number).await?),
             None => None,
@@ -57,11 +63,35 @@ pub async fn archive_rest(archive: &ClusterArchive, rest: &Rest<'_>) -> Result<(
             }
         }
         let round = rest.round(last).await?;
-        if rest.write(&archive, round).await? {
-            return Ok(());
+        let (number, is_last) = (round.part.number, round.part.is_last);
+        let written = rest.env.timeout(PART_WAIT_MAX, rest.write(&archive, round)).await;
+        match written.map_err(|_| BackupError::ArchiveTooSlow)?? {
+            true if is_last => return Ok(()),
+            true => tracing::debug!(number, "a part of the log of a server that has ended is archived"),
+            false => tries += 1,
         }
     }
     Err(BackupError::Contended)
+}
+
+/// Some of the log: whole segments from the first on. `complete` has the segments that are left for later parts.
+fn some_segments(waiting: Waiting, done: &BTreeMap<u32, StreamEnd>) -> Waiting {
+    let mut some = Waiting {
+        ends: done.clone(),
+        ..Waiting::default()
+    };
+    for (piece, path) in waiting.pieces {
+        let is_begun = some.pieces.last().is_some_and(|(last, _)| last.segment == piece.segment);
+        if some.bytes >= PART_BYTES && !is_begun {
+            some.complete.push(piece.segment);
+            continue;
+        }
+        let (stream, segment, end) = (piece.stream, piece.segment, piece.from + piece.len);
+        some.ends.insert(stream, StreamEnd { stream, segment, end });
+        some.bytes += piece.len;
+        some.pieces.push((piece, path));
+    }
+    some
 }
 
 impl Rest<'_> {
@@ -94,22 +124,28 @@ impl Rest<'_> {
             })
             .collect();
         let done: BTreeMap<u32, StreamEnd> = last.ends.iter().map(|end| (end.stream, *end)).collect();
-        let waiting = Waiting::of(&positions, &done);
+        let positions = match self.env.planted(PlantedBug::ForgetRest) {
+            true => Vec::new(),
+            false => positions,
+        };
+        let waiting = some_segments(Waiting::of(&positions, &done), &done);
         let number = last.number + 1;
         let to_micros = now.max(last.to_micros);
         if last.chain != self.life.chain() {
             // The server has let log go, so nothing of the rest can be followed to.
             return Ok(self.only_end(part, &last, to_micros));
         }
+        let is_last = waiting.complete.is_empty();
         let part = Part {
             number,
             range_first: last.range_first,
             range_from: last.range_from,
             from_micros: last.to_micros,
-            to_micros,
+            // Log that a later part has may be as old as the end of the last one.
+            to_micros: if is_last { to_micros } else { last.to_micros },
             pieces: waiting.pieces.iter().map(|(piece, _)| *piece).collect(),
             ends: waiting.ends.values().copied().collect(),
-            is_last: true,
+            is_last,
             ..part
         };
         Ok(Round::new(part, None, waiting.pieces))
@@ -151,11 +187,11 @@ impl Rest<'_> {
         Round::new(part, None, Vec::new())
     }
 
-    /// Writes a part; whether it is in the archive, and the last one.
+    /// Writes a part; whether it is in the archive, and not another one in its place.
     async fn write(&self, archive: &Archive, mut round: Round) -> Result<bool> {
         while round.upload_segment(archive, self.log, self.metrics).await? {}
         self.notes.note_moment(round.part.to_micros).await?;
         let other = archive.put_part(&round.part).await?;
-        Ok(other.is_none() && round.part.is_last)
+        Ok(other.is_none())
     }
 }

@@ -65,7 +65,7 @@ fn env() -> Env {
 fn archive() -> ClusterArchive {
     let opened: Mutex<BTreeMap<String, Arc<MemoryStorage>>> = Mutex::default();
     let places = Places::new(Arc::new(move |place: BackupDestination, _| {
-        let storage = opened.lock().entry(place.address).or_insert_with(MemoryStorage::new).clone();
+        let storage = opened.lock().entry(place.address).or_default().clone();
         Box::pin(async move { Ok(storage as Arc<dyn Storage>) })
     }));
     let place = BackupDestination {

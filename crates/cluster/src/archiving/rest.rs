@@ -13,7 +13,7 @@ use stele_backup::archive::{ClusterArchive, Rest, archive_rest};
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::LogClock;
 use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write};
-use stele_env::{Env, PlantedBug};
+use stele_env::Env;
 use stele_storage::Storage;
 use stele_types::{ErrorKind, ServerId};
 
@@ -121,9 +121,6 @@ impl Rests {
         (server, record): (ServerId, &LifeRecord),
         log: &dyn Storage,
     ) -> ServiceResult<bool> {
-        if self.env.planted(PlantedBug::DeleteUnarchived) {
-            return Ok(true);
-        }
         let is_due = |(_, due): &(u64, Duration)| *due <= self.env.now();
         if !self.waiting.lock().get(&server).is_none_or(is_due) {
             let message = "the log waits for the archive";

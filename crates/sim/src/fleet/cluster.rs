@@ -234,6 +234,7 @@ impl Driver {
         if let Some(node) = self.nodes.any() {
             self.fleet.sim.note(&format!("server {} is killed", node.number));
             node.process.kill();
+            self.fleet.kills.lock().push(self.fleet.env.wall_micros());
             self.fleet.verdict.lock().failovers += 1;
         }
     }

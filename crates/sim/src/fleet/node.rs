@@ -44,9 +44,9 @@ pub(super) const KEEP_DELETED: Duration = Duration::from_secs(40);
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Largest difference between the wall clock of a server that archives its log and that of the clients.
-pub(super) const SKEW_MICROS_MAX: i64 = 3_000_000;
+pub(super) const SKEW_MICROS_MAX: i64 = 1_000_000;
 /// The time between two rounds of an archiver.
-const ARCHIVED_EVERY: Duration = Duration::from_secs(1);
+const ARCHIVED_EVERY: Duration = Duration::from_secs(3);
 
 /// The choices of a server.
 #[derive(Clone, Copy)]

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use stele_backup::Places;
+use stele_backup::archive::ArchiveMetrics;
 use stele_client::{
     CellsTest, EncodedTest, MutateRows, NewSnapshot, ReadRows, ServiceError, ServiceResult, SlowCalls, SnapshotName,
     TableService, TestDecoder,
