@@ -100,11 +100,13 @@ impl Attempt<'_> {
     async fn run(&self, state: &State, tables: &[TableName]) -> Result<(Entry, Vec<u64>)> {
         let (destination, work) = (self.destination, self.work);
         work.begin("taking snapshots")?;
+        // So that the log from the begin of the backup on has every write that its snapshots lack.
+        let begun = state.backups.iter().find(|entry| entry.id == self.backup);
+        self.root.level(begun.map_or(0, |entry| entry.begun_micros)).await?;
         let snapshots = take_snapshots(self.root, self.backup, tables, work).await?;
         let parts = copy_parts(self.root, destination, self.number, &snapshots).await?;
         work.expect(parts.len() as u64, parts.values().sum());
         work.begin("comparing with earlier backups")?;
-        let begun = state.backups.iter().find(|entry| entry.id == self.backup);
         let attempts = begun.map(Entry::all_attempts).unwrap_or_default();
         let mut copying = Copying::new(self.root, destination, (self.number, attempts), parts, work);
         copying.resume().await?;
@@ -120,6 +122,7 @@ impl Attempt<'_> {
             }
         }
         work.begin("completing")?;
+        self.root.level(0).await?;
         let (files, bytes, copied_bytes, lists) = copying.finish().await?;
         let record = Record {
             id: self.backup,

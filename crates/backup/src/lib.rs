@@ -30,7 +30,7 @@ mod works;
 
 pub use error::{BackupError, Result};
 pub use places::{OpenDestination, Places};
-pub use root::{Barrier, DataRoot};
+pub use root::{Barrier, DataRoot, Leveling};
 pub use works::{Archives, Backups};
 
 #[cfg(test)]

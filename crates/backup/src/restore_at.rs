@@ -10,24 +10,27 @@
 //!
 //! Interrupted, it begins again with the tables that are not enabled.
 //!
-//! Modules: [`backed_up`]: a table as its backup has it. [`writing`]: records on their way into tables. [`refusals`]: moments that cannot
+//! Modules: [`backed_up`]: a table as its backup has it. [`cluster`]: the logs of the servers of a cluster. [`writing`]: records on their way into tables. [`refusals`]: moments that cannot
 //! be restored.
 
 mod backed_up;
+pub(crate) mod cluster;
 mod refusals;
 mod writing;
 
 use crate::archive::changes_of::{ChangesMemory, ChangesOf};
 use crate::archive::format::{Part, part_path};
 use crate::archive::history::History;
+use crate::archive::merged::LogOf;
 use crate::archive::orphans::Orphans;
 use crate::archive::store::damaged as damaged_archive;
-use crate::archive::{Archive, Range};
+use crate::archive::{AnyArchive, Archive, Range};
 use crate::destination::Destination;
 use crate::error::{BackupError, Result};
 use crate::format::{Entry, Record};
 use crate::work::Work;
 use backed_up::Cuts;
+use cluster::Lives;
 use refusals::{out_of_reach, ownerless, unknown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,16 +41,17 @@ pub struct Moment<'a> {
     /// Wall-clock microseconds.
     pub at: i64,
     /// The log.
-    pub archive: &'a Archive,
+    pub archive: &'a AnyArchive,
 }
 
 /// The plan of a restore to a moment.
 pub(crate) struct Plan {
     /// The backup that it begins with.
     pub(crate) record: Record,
-    range: Range,
-    /// The part that its log begins with.
-    first: u64,
+    /// The log that is written into the tables.
+    logs: Vec<LogOf>,
+    /// In a cluster: for writes of tablets whose table is not known.
+    suspects: Option<Suspects>,
     /// By number in the record: tables that exist at the moment.
     tables: BTreeMap<u32, Followed>,
 }
@@ -59,9 +63,23 @@ struct Followed {
     cuts: Cuts,
 }
 
+/// Writes of tablets whose table is not known, in the logs of a cluster.
+struct Suspects {
+    orphans: Orphans,
+    /// The parts with changes of tables, and the first that was read.
+    range: Range,
+    first: u64,
+    /// When the backup was begun, and when it was complete.
+    begun: i64,
+    completed: i64,
+}
+
 /// The times in which moments can be restored with complete backups of a destination: from one to another, exclusive.
-pub async fn restorable(destination: &Destination, archive: &Archive) -> Result<Vec<(i64, i64)>> {
-    let ranges = archive.ranges().await?;
+pub async fn restorable(destination: &Destination, archive: &AnyArchive) -> Result<Vec<(i64, i64)>> {
+    let mut ranges = archive.tables().ranges().await?;
+    if let (AnyArchive::Cluster(cluster, tables), Some(newest)) = (archive, ranges.last_mut()) {
+        newest.to_micros = cluster::reached(cluster, tables, newest).await?;
+    }
     let state = destination.state().await?;
     let mut times = Vec::new();
     for range in &ranges {
@@ -90,7 +108,8 @@ pub(crate) async fn plan(
 ) -> Result<Plan> {
     work.begin("reading the archive")?;
     let state = destination.state().await?;
-    let ranges = moment.archive.ranges().await?;
+    let tables_of = moment.archive.tables();
+    let ranges = tables_of.ranges().await?;
     let chosen = state
         .backups
         .iter()
@@ -109,7 +128,12 @@ pub(crate) async fn plan(
     let record = destination.record(entry.attempt()).await?;
     let (mut tables, mut orphans) = (BTreeMap::new(), Orphans::default());
     for (index, of) in (0..).zip(&record.tables) {
-        let (history, cuts) = backed_up::read(destination, &record, (index, of), moment.at).await?;
+        // Clocks of servers differ: of a cluster the begin of the whole backup is one that all servers have known.
+        let since = match moment.archive {
+            AnyArchive::Single(_) => of.created_micros,
+            AnyArchive::Cluster(..) => entry.begun_micros,
+        };
+        let (history, cuts) = backed_up::read(destination, &record, (index, of), (since, moment.at)).await?;
         orphans.know(history.tablets().iter().copied());
         if table.is_none_or(|table| *table == history.schema().name) {
             tables.insert(index, Followed { history, cuts });
@@ -121,19 +145,35 @@ pub(crate) async fn plan(
             table: table.to_string(),
         });
     }
-    let first = moment.archive.part_before(&range, entry.begun_micros).await?;
+    let first = tables_of.part_before(&range, entry.begun_micros).await?;
+    let mut lives = Lives::new();
     for number in first..=range.last {
         work.check()?;
-        let part = moment.archive.part(number).await?;
+        let part = tables_of.part(number).await?;
         if number > first {
             orphans.apply(&part);
         }
-        follow(&mut tables, &mut orphans, (moment.archive, memory), &part).await?;
+        lives.extend(part.lives.iter().map(|life| (life.server, *life)));
+        follow(&mut tables, &mut orphans, (tables_of, memory), &part).await?;
         // Barriers and changes of the moment are in parts up to the one that ends after it.
         if part.to_micros > moment.at {
             break;
         }
     }
+    let logs = match moment.archive {
+        AnyArchive::Single(archive) => vec![LogOf {
+            archive: archive.clone(),
+            range: range.clone(),
+            first,
+            from: i64::MIN,
+        }],
+        AnyArchive::Cluster(cluster, _) => {
+            let logs = cluster::logs(cluster, &lives, (entry, moment.at), work).await?;
+            let histories = tables.values_mut().map(|followed| &mut followed.history).collect();
+            cluster::bar(&logs, histories, moment.at, work).await?;
+            logs
+        }
+    };
     let (known, ended): (BTreeMap<_, _>, BTreeMap<_, _>) = tables
         .into_iter()
         .partition(|(_, followed)| followed.history.end().is_none());
@@ -147,14 +187,25 @@ pub(crate) async fn plan(
         return Err(unknown(&history.schema().name, end, completed));
     }
     let within = (entry.begun_micros, moment.at);
-    let archive = (moment.archive, memory);
-    if let Some(orphan) = orphans.find(archive, (&range, first), within, work).await? {
-        return Err(ownerless(orphan, entry.completed_micros));
-    }
+    let suspects = match moment.archive {
+        AnyArchive::Single(archive) => {
+            if let Some(orphan) = orphans.find((archive, memory), (&range, first), within, work).await? {
+                return Err(ownerless(orphan, entry.completed_micros));
+            }
+            None
+        }
+        AnyArchive::Cluster(..) => Some(Suspects {
+            orphans,
+            range,
+            first,
+            begun: entry.begun_micros,
+            completed: entry.completed_micros,
+        }),
+    };
     Ok(Plan {
         record,
-        range,
-        first,
+        logs,
+        suspects,
         tables: known,
     })
 }

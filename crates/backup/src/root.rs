@@ -6,15 +6,19 @@ use crate::error::{BackupError, Result};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use stele_catalog::Catalog;
-use stele_client::ServiceResult;
+use stele_client::{ServiceResult, TabletService};
 use stele_commitlog::LogClock;
 use stele_env::Env;
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_tabletserver::TabletServer;
+use stele_types::{Durability, RowWrites, TabletId};
 
 /// Completes when all servers of a cluster know the changes of the catalog so far.
 pub type Barrier = Arc<dyn Fn() -> BoxFuture<'static, ServiceResult<()>> + Send + Sync>;
+
+/// Moves the clocks of all servers of a cluster that archive their logs to a moment at least; the newest moment that any of them has.
+pub type Leveling = Arc<dyn Fn(i64) -> BoxFuture<'static, ServiceResult<i64>> + Send + Sync>;
 
 /// A data root, as the server sees it that changes its catalog.
 pub struct DataRoot {
@@ -22,10 +26,14 @@ pub struct DataRoot {
     catalog: Arc<Catalog>,
     master: Arc<Master>,
     server: Arc<TabletServer>,
-    /// Of a single server.
+    /// Of a single server, and of the leader of a cluster whose logs are archived.
     clock: Option<Arc<LogClock>>,
     /// In a cluster.
     barrier: Option<Barrier>,
+    /// In a cluster whose logs are archived.
+    leveling: Option<Leveling>,
+    /// In a cluster: the tablets of all servers.
+    tablets: Option<Arc<dyn TabletService>>,
 }
 
 impl DataRoot {
@@ -38,6 +46,8 @@ impl DataRoot {
             server,
             clock: None,
             barrier: None,
+            leveling: None,
+            tablets: None,
         }
     }
 
@@ -55,6 +65,44 @@ impl DataRoot {
         DataRoot {
             barrier: Some(barrier),
             ..self
+        }
+    }
+
+    /// The same of a cluster, whose tablets are on all its servers.
+    pub fn with_tablets(self, tablets: Arc<dyn TabletService>) -> DataRoot {
+        DataRoot {
+            tablets: Some(tablets),
+            ..self
+        }
+    }
+
+    /// The same of a cluster whose servers archive their logs.
+    pub fn with_leveling(self, leveling: Leveling) -> DataRoot {
+        DataRoot {
+            leveling: Some(leveling),
+            ..self
+        }
+    }
+
+    /// Where servers of a cluster archive their logs: no write that begins after the call gets an earlier time than `micros`, on whichever
+    /// server, and no moment of this root is before a time that a write had by then.
+    pub(crate) async fn level(&self, micros: i64) -> Result<()> {
+        if let (Some(leveling), Some(clock)) = (&self.leveling, &self.clock) {
+            clock.raise(leveling(micros).await?);
+        }
+        Ok(())
+    }
+
+    /// Writes rows of a tablet.
+    pub(crate) async fn write(
+        &self,
+        tablet: TabletId,
+        rows: RowWrites,
+        durability: Option<Durability>,
+    ) -> ServiceResult<()> {
+        match &self.tablets {
+            Some(tablets) => tablets.mutate(tablet, rows, durability).await,
+            None => self.server.write(tablet, &rows, durability).await,
         }
     }
 
@@ -78,11 +126,6 @@ impl DataRoot {
             clock.raise(moment);
         }
         Ok(moment)
-    }
-
-    /// Whether several servers share it.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.barrier.is_some()
     }
 
     pub(crate) fn env(&self) -> &Env {

@@ -1,5 +1,6 @@
 //! Backups of whole servers, in memory.
 
+mod cluster;
 mod crashes;
 mod deletion;
 mod digests;

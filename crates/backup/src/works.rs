@@ -3,7 +3,7 @@
 //! One runs at a time, and the outcomes of the last ones are kept. A work runs in a task of its own and goes on when the client that
 //! ordered it is gone. It ends early when it is called off. In a cluster the leader does the works. With its term they end.
 
-use crate::archive::Archive;
+use crate::archive::AnyArchive;
 use crate::archive::prune::prune;
 use crate::create::{create, delete_snapshots};
 use crate::delete::delete;
@@ -105,19 +105,17 @@ impl Backups {
     }
 
     /// The archive that an order names, or that of the server's own log; `None` if there is neither.
-    async fn archive(&self, named: Option<BackupDestination>) -> Result<Option<Archive>> {
+    async fn archive(&self, named: Option<BackupDestination>) -> Result<Option<AnyArchive>> {
         let Some(archives) = self.archives.get() else {
             return Ok(None);
         };
         let Some(place) = named.or_else(|| archives.own.clone()) else {
             return Ok(None);
         };
-        Archive::open(archives.places.open(place, false).await?, false)
-            .await
-            .map(Some)
+        AnyArchive::open(&archives.places, place).await.map(Some)
     }
 
-    async fn archive_of(&self, named: Option<BackupDestination>) -> Result<Archive> {
+    async fn archive_of(&self, named: Option<BackupDestination>) -> Result<AnyArchive> {
         let archive = self.archive(named).await?;
         archive.ok_or_else(|| {
             let message = "no archive of the log is named, and the server archives its own log nowhere";
@@ -144,11 +142,6 @@ impl Backups {
                 let tables = match order.at {
                     None => restore(&self.root, &destination, &order.backup, names, work).await?,
                     Some(at) => {
-                        if self.root.is_shared() {
-                            let message =
-                                "servers of a cluster do not restore to a moment: restore into a single server";
-                            return Err(BackupError::Invalid(message.to_owned()));
-                        }
                         let archive = &self.archive_of(order.archive).await?;
                         let name = Some(&order.backup[..]).filter(|name| !name.is_empty());
                         let moment = Moment { at, archive };

@@ -9,7 +9,7 @@ mod shared;
 mod snapshots;
 mod switches;
 
-pub use root::{ArchivedChain, EPOCHS};
+pub use root::{ArchivedChain, EPOCHS, next_moment, note_moment, noted_moment};
 pub use shared::{Follower, Reassignment};
 
 use crate::error::CatalogError;
@@ -19,8 +19,8 @@ use crate::view::{CatalogView, TableEntry, TabletEntry};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use stele_assignment::Assignment;
 use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{AccessRule, Resource, RowRange, TableId, TableName, TableSchema, TabletId};
@@ -62,7 +62,7 @@ struct Shown {
     /// In a cluster; otherwise this process alone changes the records, and its view with them.
     following: Option<Following>,
     /// Told of every change of the view, under its lock.
-    observer: OnceLock<ViewObserver>,
+    observer: RwLock<Option<ViewObserver>>,
 }
 
 /// Told of a change: the view before and after it. It must be quick.
@@ -74,7 +74,7 @@ impl Shown {
             view: RwLock::new(Arc::new(view)),
             version: AtomicU64::new(1),
             following,
-            observer: OnceLock::new(),
+            observer: RwLock::new(None),
         })
     }
 }
@@ -149,10 +149,10 @@ impl Catalog {
     }
 
     /// Has an observer told of every change from now on, before the change is reported to anybody; the view that it begins
-    /// with. There is one observer at most: a second one is not told.
+    /// with. There is one observer: a later one takes its place.
     pub fn observe(&self, observer: ViewObserver) -> Arc<CatalogView> {
         let view = self.shown.view.write();
-        let _ = self.shown.observer.set(observer);
+        *self.shown.observer.write() = Some(observer);
         view.clone()
     }
 
@@ -595,7 +595,7 @@ impl Catalog {
         let mut view = self.shown.view.write();
         let mut next = CatalogView::clone(&view);
         change(&mut next);
-        if let Some(observer) = self.shown.observer.get() {
+        if let Some(observer) = &*self.shown.observer.read() {
             observer(&view, &next);
         }
         *view = Arc::new(next);

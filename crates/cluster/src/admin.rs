@@ -267,6 +267,15 @@ impl TableAdmin for ClusterAdmin {
         self.ask(&Request::Backups(BackupCall::List(destination))).await
     }
 
+    async fn restorable_times(
+        &self,
+        destination: BackupDestination,
+        archive: Option<BackupDestination>,
+    ) -> ServiceResult<Vec<(i64, i64)>> {
+        self.ask(&Request::Backups(BackupCall::Restorable(destination, archive)))
+            .await
+    }
+
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
         let view = self.local.catalog.view();
         let data = |(name, (data, _)): (&String, &(Bytes, bool))| (name.clone(), data.clone());

@@ -20,6 +20,7 @@ pub(crate) enum BackupCall {
     Work(u64),
     Cancel(u64),
     List(BackupDestination),
+    Restorable(BackupDestination, Option<BackupDestination>),
 }
 
 impl BackupCall {
@@ -29,7 +30,7 @@ impl BackupCall {
         match self {
             BackupCall::Begin(_) => Some(("begin_backup_work", Resource::Cluster)),
             BackupCall::Cancel(_) => Some(("cancel_backup_work", Resource::Cluster)),
-            BackupCall::Work(_) | BackupCall::List(_) => None,
+            BackupCall::Work(_) | BackupCall::List(_) | BackupCall::Restorable(..) => None,
         }
     }
 }
@@ -79,6 +80,7 @@ pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult
             codec::encode(&outcome)
         }
         BackupCall::List(destination) => codec::encode(&backups.list(destination).await?),
+        BackupCall::Restorable(destination, archive) => codec::encode(&backups.restorable(destination, archive).await?),
     }
 }
 

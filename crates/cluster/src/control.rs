@@ -151,22 +151,36 @@ impl ClusterControl {
     /// Completes when every server follows the catalog up to a revision, or has no session any more and a sealed log. The
     /// change is made already, so no error is one after which the call is repeated.
     pub(crate) async fn barrier(&self, revision: u64) -> ServiceResult<()> {
+        let caught_up = self.ask_all::<bool>(&Request::CatchUp(revision)).await;
+        caught_up.map(drop).map_err(|why| {
+            let message = format!("the change is made, but {why}");
+            ServiceError::new(ErrorKind::Aborted, message)
+        })
+    }
+
+    /// Moves the clocks of all servers that archive their logs to a moment at least; the newest moment that one of them has.
+    pub(crate) async fn level(&self, micros: i64) -> ServiceResult<i64> {
+        let clocks = self.ask_all::<i64>(&Request::Clock(micros)).await;
+        let clocks = clocks.map_err(|why| ServiceError::new(ErrorKind::Unavailable, format!("clocks: {why}")))?;
+        Ok(clocks.into_iter().max().unwrap_or(0).max(micros))
+    }
+
+    /// Asks every server, until each has answered or has a sealed log; their answers. The error says which have not answered.
+    async fn ask_all<T: DeserializeOwned>(&self, request: &Request) -> Result<Vec<T>, String> {
         let env = &self.local.env;
         let deadline = env.now() + BARRIER_WAIT;
         let mut behind: Option<BTreeSet<ServerId>> = None;
+        let mut answers = Vec::new();
         loop {
             // The coordinator is asked: a server may have joined just now.
             let view = match members::list(&*self.coord).await {
                 Ok(view) => view,
                 Err(error) if env.now() < deadline => {
-                    tracing::debug!(%error, revision, "the servers that follow the catalog cannot be listed");
+                    tracing::debug!(%error, ?request, "the servers cannot be listed");
                     env.sleep(PAUSE).await;
                     continue;
                 }
-                Err(error) => {
-                    let message = format!("the change is made, but the servers cannot be listed: {error}");
-                    return Err(ServiceError::new(ErrorKind::Aborted, message));
-                }
+                Err(error) => return Err(format!("the servers cannot be listed: {error}")),
             };
             let open = |id: &ServerId| view.logs.get(id).is_some_and(|log| !log.sealed);
             let all = view.logs.keys().filter(|id| open(id)).copied();
@@ -175,24 +189,28 @@ impl ClusterControl {
                 Some(behind) => behind.into_iter().filter(open).collect(),
             };
             let asked = missing.into_iter().map(|server| async move {
-                let request = Request::CatchUp(revision);
-                let caught_up: ServiceResult<bool> = self.local.order(self.term, server, request, CATCH_UP_WAIT).await;
-                (server, caught_up)
+                let answer: ServiceResult<T> = self
+                    .local
+                    .order(self.term, server, request.clone(), CATCH_UP_WAIT)
+                    .await;
+                (server, answer)
             });
             let mut asked = futures::stream::iter(asked).buffer_unordered(CONCURRENT_CALLS);
             let mut rest = BTreeSet::new();
-            while let Some((server, caught_up)) = asked.next().await {
-                if let Err(error) = caught_up {
-                    tracing::debug!(%server, %error, revision, "a server does not follow the catalog");
-                    rest.insert(server);
+            while let Some((server, answer)) = asked.next().await {
+                match answer {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => {
+                        tracing::debug!(%server, %error, ?request, "a server does not answer");
+                        rest.insert(server);
+                    }
                 }
             }
             if rest.is_empty() {
-                return Ok(());
+                return Ok(answers);
             }
             if env.now() >= deadline {
-                let message = format!("the change is made, but servers {rest:?} have not confirmed that they know it");
-                return Err(ServiceError::new(ErrorKind::Aborted, message));
+                return Err(format!("servers {rest:?} have not answered"));
             }
             behind = Some(rest);
             env.sleep(PAUSE).await;

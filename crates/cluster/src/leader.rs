@@ -6,6 +6,7 @@
 mod orders;
 mod view;
 
+use crate::archiving::Rests;
 use crate::checking::Checks;
 use crate::control::ClusterControl;
 use crate::local::Local;
@@ -47,6 +48,8 @@ pub(crate) struct Leader {
     pub(crate) roots: Arc<dyn LogRoots>,
     /// The shared data root.
     pub(crate) data: Arc<dyn Storage>,
+    /// Archives logs before they are deleted.
+    rests: Rests,
     /// Holds while this server leads.
     pub(crate) fence: Condition,
     pub(crate) term: u64,
@@ -75,7 +78,7 @@ impl Leader {
         local: Arc<Local>,
         (coord, catalog): (Arc<dyn Coord>, Arc<Catalog>),
         control: Arc<ClusterControl>,
-        (roots, data): (Arc<dyn LogRoots>, Arc<dyn Storage>),
+        (roots, data, rests): (Arc<dyn LogRoots>, Arc<dyn Storage>, Rests),
         (fence, term): (Condition, u64),
         checks: Checks,
     ) -> Arc<Leader> {
@@ -86,6 +89,7 @@ impl Leader {
             control,
             roots,
             data,
+            rests,
             fence,
             term,
             orders: Arc::default(),

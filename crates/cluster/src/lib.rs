@@ -21,6 +21,7 @@
 mod access;
 mod admin;
 mod admin_calls;
+mod archiving;
 mod backup_calls;
 mod checking;
 mod codec;
@@ -48,6 +49,7 @@ mod tablet_calls;
 mod term;
 
 pub use admin::ClusterAdmin;
+pub use archiving::Archiving;
 pub use members::{Addresses, Members};
 pub use merging::MergePace;
 pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, JoinError, agree, join};

@@ -16,6 +16,7 @@ use std::time::Duration;
 use stele_access::Forwarded;
 use stele_catalog::{Catalog, SchemaListener};
 use stele_client::{Assignment, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
+use stele_commitlog::LogClock;
 use stele_env::{Env, Priority};
 use stele_peer::{ControlService, Origin, Probe};
 use stele_tabletserver::TabletServer;
@@ -40,6 +41,8 @@ pub(crate) struct Local {
     pub(crate) members: Arc<Members>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) server: Arc<TabletServer>,
+    /// Of the log, where it is archived.
+    pub(crate) clock: Option<Arc<LogClock>>,
     reporting: Reporting,
     /// Tablets that are being opened.
     opening: Mutex<BTreeMap<TabletId, Epoch>>,
@@ -65,6 +68,7 @@ impl Local {
             catalog,
             members,
             peers,
+            clock: server.archived_log().map(|log| log.clock().clone()),
             server,
             reporting: Reporting::default(),
             opening: Mutex::default(),
@@ -297,6 +301,10 @@ impl Local {
                 self.catch_up(revision).await?;
                 codec::encode(&true)
             }
+            Request::Clock(micros) => codec::encode(&self.clock.as_ref().map_or(0, |clock| {
+                clock.raise(micros);
+                clock.now()
+            })),
             Request::FilesInUse => codec::encode(&self.server.files_in_use().await?),
             Request::Probe(suspect) => {
                 let probe = self.peers.probe(suspect).await;

@@ -1,6 +1,9 @@
 //! The servers of the cluster by the coordinator, and the membership of this one.
 
-use crate::records::{self, ALL, DRAINING, ID, LOG_PLACE, LOGS, LogRecord, NUMBERS, PROMOTION, SERVERS, ServerRecord};
+use crate::records::{
+    self, ALL, ARCHIVED_CHAIN, DRAINING, ID, LIVES, LOG_PLACE, LOGS, LifeRecord, LogRecord, NUMBERS, PROMOTION,
+    SERVERS, ServerRecord,
+};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,12 +122,13 @@ pub(crate) async fn agree_on_logs(
     Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
-/// Makes a member visible to the others: from now on it may get tablets. Its log has this many streams.
+/// Makes a member visible to the others: from now on it may get tablets. Its log has this many streams. Where it archives its log, `life` says
+/// so; where it does not, the archive of the cluster cannot be followed from now on.
 pub async fn announce(
     coord: &dyn Coord,
     member: &Member,
     record: &ServerRecord,
-    log_streams: u32,
+    (log_streams, life): (u32, Option<&LifeRecord>),
 ) -> Result<(), CoordError> {
     let log = records::key(LOGS, member.server);
     let log_record = LogRecord {
@@ -140,6 +144,15 @@ pub async fn announce(
         Write::Put {
             key: log.clone(),
             value: records::encode(&log_record),
+        },
+        match life {
+            Some(life) => Write::Put {
+                key: records::key(LIVES, member.server),
+                value: records::encode(life),
+            },
+            None => Write::Delete {
+                key: ARCHIVED_CHAIN.to_owned(),
+            },
         },
     ];
     let conditions = vec![Condition::absent(&log)];

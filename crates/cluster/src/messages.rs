@@ -44,6 +44,8 @@ pub(crate) enum Request {
     },
     /// To a member: answer once the catalog is followed up to this revision.
     CatchUp(u64),
+    /// To a member that archives its log: move its clock to this moment at least. The answer is its clock; 0 where it archives none.
+    Clock(i64),
     /// To a member: the files that it uses.
     FilesInUse,
     /// To a member: whether the process of another one is there.

@@ -1,6 +1,7 @@
 //! Builds a server of a cluster from its parts.
 
 use crate::admin::ClusterAdmin;
+use crate::archiving::{Archiving, CoordMoments, OwnLife};
 use crate::checking::CheckMetrics;
 use crate::election;
 use crate::gate::Gate;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_backup::OpenDestination;
+use stele_backup::archive::Archiver;
 use stele_catalog::{Catalog, CatalogError};
 use stele_client::{Router, ServerPlace, Servers, SlowCalls, TableService, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError};
@@ -28,7 +30,7 @@ use stele_env::metrics::Metrics;
 use stele_peer::{Dispatcher, Owner, Owners, PeerServer, RemoteOptions};
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
-use stele_tabletserver::{ServerError, ServerOptions, SharedRoots, TabletServer};
+use stele_tabletserver::{Moments, ServerError, ServerOptions, SharedRoots, TabletServer};
 use stele_types::{ServerId, TabletId};
 use tokio::sync::watch;
 
@@ -61,6 +63,8 @@ pub struct ClusterOptions {
     pub forwarded: Option<Arc<Forwarded>>,
     /// Opens destinations of backups, while the server leads. Every server must reach them.
     pub destinations: OpenDestination,
+    /// Archives the log, and reads archives.
+    pub archiving: Archiving,
 }
 
 /// The storage of a server.
@@ -124,6 +128,8 @@ pub struct ClusterNode {
     pub number: ServerId,
     /// Wall-clock microseconds of its start, as others know it.
     pub started_micros: i64,
+    /// Archives its log, if it is archived.
+    pub archiver: Option<Arc<Archiver>>,
     /// Completes with true when the server was given up.
     pub given_up: watch::Receiver<bool>,
 }
@@ -191,19 +197,39 @@ pub async fn join(
     metrics: &Metrics,
 ) -> Result<ClusterNode, JoinError> {
     let member = members::begin(&*coord, options.session, options.agreed.cluster).await?;
+    let life = OwnLife::begin(&env, &*coord, &options.archiving).await?;
+    let server_options = ServerOptions {
+        log_clock: life.as_ref().map(|life| life.clock.clone()),
+        ..server_options
+    };
     let log = storage.roots.take_over(member.server).await?;
     let lease = Lease::new(env.clone(), log.clone());
     let roots = SharedRoots {
         data: storage.data.clone(),
         log,
         sealed: Arc::new(Sealed(storage.roots.clone())),
+        moments: life
+            .is_some()
+            .then(|| Arc::new(CoordMoments(coord.clone())) as Arc<dyn Moments>),
     };
     let server = TabletServer::join(env.clone(), roots, member.server, cache, server_options, metrics).await?;
     let record = record(&options, &env);
-    members::announce(&*coord, &member, &record, server.log_streams()).await?;
+    let of_log = (server.log_streams(), life.as_ref().map(|life| &life.record));
+    members::announce(&*coord, &member, &record, of_log).await?;
+    if let Some(life) = &life {
+        life.noted(&*coord).await?;
+    }
     let members = Members::follow(coord.clone(), &env, member.cluster).await?;
     let listed = env.now();
     let (catalog, follower) = Catalog::follow(coord.clone()).await?;
+    let archiver = match &life {
+        Some(life) => {
+            let of = (&coord, &*catalog);
+            life.archive(&env, of, &server, member.server, &options.archiving)
+                .await?
+        }
+        None => None,
+    };
     let rules_age = RulesAge::new(env.clone(), listed);
     if options.checks_rights {
         env.spawn("access rules", rules::confirm(rules_age.clone(), catalog.clone()));
@@ -218,7 +244,7 @@ pub async fn join(
         lease,
     });
     let (sweep, merge, keep_deleted) = (options.sweep, options.merge, options.keep_deleted);
-    let destinations = options.destinations.clone();
+    let (destinations, archiving) = (options.destinations.clone(), options.archiving.clone());
     let node = assemble(&env, &member, &local, (leased, options));
     let session = given_up.1;
     env.spawn("leader's watch", election::watch_leader(local.clone(), coord.clone()));
@@ -229,6 +255,8 @@ pub async fn join(
         merge,
         keep_deleted,
         destinations,
+        archiving,
+        tablets: node.2,
         check_metrics: CheckMetrics::new(metrics),
     };
     env.spawn(
@@ -244,6 +272,7 @@ pub async fn join(
         cluster: member.cluster,
         number: member.server,
         started_micros,
+        archiver,
         given_up: given_up.0,
     })
 }
@@ -293,7 +322,7 @@ fn assemble(
     member: &Member,
     local: &Arc<Local>,
     (leased, options): (Arc<dyn TabletService>, ClusterOptions),
-) -> (Arc<dyn TableService>, PeerServer) {
+) -> (Arc<dyn TableService>, PeerServer, Arc<dyn TabletService>) {
     let owners = CatalogOwners {
         own: member.server,
         catalog: local.catalog.clone(),
@@ -304,20 +333,20 @@ fn assemble(
         lanes: options.lanes,
         ..RemoteOptions::default()
     };
-    let dispatcher = Dispatcher::new(
+    let dispatcher: Arc<dyn TabletService> = Arc::new(Dispatcher::new(
         (env.clone(), pool.clone()),
         member.identity(),
         leased.clone(),
         Arc::new(owners),
         remote,
-    );
+    ));
     let servers = Arc::new(HbaseServers {
         own: member.server,
         members: local.members.clone(),
     });
     let router = Router::of_cluster(
         (env.clone(), local.catalog.clone()),
-        Arc::new(dispatcher),
+        dispatcher.clone(),
         servers,
         options.slow,
     );
@@ -332,7 +361,7 @@ fn assemble(
         forwarded: options.forwarded.clone(),
     });
     let peers = peers.with_control(control).forwarded_to(options.forwarded);
-    (Arc::new(router), peers)
+    (Arc::new(router), peers, dispatcher)
 }
 
 /// The logs of other servers, for a tablet server that replays them.

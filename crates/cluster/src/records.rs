@@ -18,6 +18,10 @@ pub(crate) const SERVERS: &str = "cluster/server/";
 pub(crate) const LOGS: &str = "cluster/log/";
 /// Prefix of servers that are to give their tablets up.
 pub(crate) const DRAINING: &str = "cluster/draining/";
+/// Prefix of servers that archive their logs: from their start until the archive names their end.
+pub(crate) const LIVES: &str = "cluster/archived/";
+/// The chain of the archive of the tables, 16 bytes. A server that does not archive its log deletes it when it joins, and when it leads.
+pub(crate) const ARCHIVED_CHAIN: &str = "cluster/archived-chain";
 /// The counter of server numbers and epochs.
 pub(crate) const NUMBERS: &str = "server";
 /// The election of the leader.
@@ -61,6 +65,26 @@ pub struct LogRecord {
     /// How many streams it has; 0 if that is not known.
     #[prost(uint32, tag = "3")]
     pub streams: u32,
+}
+
+/// A server that archives its log.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LifeRecord {
+    /// The address of the archive of the cluster.
+    #[prost(string, tag = "1")]
+    pub place: String,
+    /// A moment before its first write, in wall-clock microseconds.
+    #[prost(int64, tag = "2")]
+    pub from_micros: i64,
+    /// How often it has let log go that the archive does not have. Counted before the log goes.
+    #[prost(uint32, tag = "3")]
+    pub gaps: u32,
+    /// A moment after its last write; 0 while its log is there.
+    #[prost(int64, tag = "4")]
+    pub ended_micros: i64,
+    /// A leader archives the rest of its log: the server itself counts no gap any more.
+    #[prost(bool, tag = "5")]
+    pub closing: bool,
 }
 
 /// The data root of a single server that becomes that of a cluster.
@@ -150,6 +174,19 @@ mod tests {
             bytes.escape_ascii().to_string()
         );
         assert_eq!(decode(bytes), Ok(promotion));
+        let life = LifeRecord {
+            place: "p".to_owned(),
+            from_micros: 5,
+            gaps: 1,
+            ended_micros: 7,
+            closing: true,
+        };
+        let bytes = b"\x01\x0a\x01p\x10\x05\x18\x01\x20\x07\x28\x01";
+        assert_eq!(
+            encode(&life).escape_ascii().to_string(),
+            bytes.escape_ascii().to_string()
+        );
+        assert_eq!(decode(bytes), Ok(life));
         assert!(decode::<LogRecord>(b"\x02").is_err() && decode::<LogRecord>(b"").is_err());
     }
 

@@ -1,6 +1,7 @@
 //! Terms of leadership: from an election to its end.
 
 use crate::admin_calls;
+use crate::archiving::{Archiving, Rests, TermArchives};
 use crate::backup_calls;
 use crate::checking::{CheckMetrics, Checks};
 use crate::codec;
@@ -20,11 +21,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_backup::{Backups, DataRoot, OpenDestination};
+use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
 use stele_catalog::Catalog;
-use stele_client::{ServiceError, ServiceResult};
+use stele_client::{ServiceError, ServiceResult, TabletService};
 use stele_coord::election::election_key;
-use stele_coord::{Coord, CoordError, Leadership, Write, campaign};
+use stele_coord::{Condition, Coord, CoordError, Leadership, Write, campaign};
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_types::ErrorKind;
@@ -47,6 +48,10 @@ pub(crate) struct Places {
     /// Opens destinations of backups.
     pub(crate) destinations: OpenDestination,
     pub(crate) check_metrics: CheckMetrics,
+    /// Archives of logs.
+    pub(crate) archiving: Archiving,
+    /// The tablets of all servers.
+    pub(crate) tablets: Arc<dyn TabletService>,
 }
 
 /// The calls to the leader during one term.
@@ -164,16 +169,19 @@ async fn lead(
         places.data.clone(),
         (catalog.clone(), homes, leadership.version()),
     );
+    let of_term = (coord, &catalog);
+    let archives = TermArchives::begin(local, of_term, fence.clone(), &places.archiving).await?;
     tracing::info!(server = %local.peers.own(), term = leadership.version(), "this server leads the cluster");
     let master = Master::new(local.env.clone(), catalog.clone(), control.clone());
     master.keep_deleted_for(places.keep_deleted);
     master.start_splitting();
     let backups = backups(local, places, (&catalog, &control, &master), leadership.version());
+    let rests = rests(local, (coord, &catalog, &fence), &places.archiving).await?;
     let leader = Leader::new(
         local.clone(),
         (coord.clone(), catalog),
         control.clone(),
-        (places.roots.clone(), places.data.clone()),
+        (places.roots.clone(), places.data.clone(), rests),
         (fence, leadership.version()),
         Checks::new(places.check_metrics.clone()),
     );
@@ -197,6 +205,7 @@ async fn lead(
     })));
     let outcome = until_over(local, &**coord, leadership).await;
     backups.end_term();
+    archives.end();
     let _ = end.send(());
     outcome
 }
@@ -209,12 +218,46 @@ fn backups(
     term: u64,
 ) -> Arc<Backups> {
     let (following, control) = (local.catalog.clone(), control.clone());
+    let leveled = control.clone();
     let barrier = move || {
         let (following, control) = (following.clone(), control.clone());
         async move { control.barrier(following.applied()).await }.boxed()
     };
     let root = DataRoot::new(local.env.clone(), catalog.clone(), master.clone(), local.server.clone());
-    Backups::of_term(root.with_barrier(Arc::new(barrier)), places.destinations.clone(), term)
+    let mut root = root
+        .with_barrier(Arc::new(barrier))
+        .with_tablets(places.tablets.clone());
+    if let Some(clock) = &local.clock {
+        let times = clock.clone();
+        master.take_times_from(Arc::new(move || times.now()));
+        let level = move |micros| {
+            let control = leveled.clone();
+            async move { control.level(micros).await }.boxed()
+        };
+        root = root.with_clock(clock.clone()).with_leveling(Arc::new(level));
+    }
+    let archives = Archives {
+        places: places.archiving.places.clone(),
+        own: places.archiving.place(),
+    };
+    Backups::of_term(root, places.destinations.clone(), term).with_archives(archives)
+}
+
+/// Logs of servers that have ended, in this term.
+async fn rests(
+    local: &Local,
+    (coord, catalog, fence): (&Arc<dyn Coord>, &Catalog, &Condition),
+    archiving: &Archiving,
+) -> Result<Rests, String> {
+    let env = local.env.clone();
+    let root = catalog.root_id([env.random_u64(), env.random_u64()]).await;
+    let root = root.map_err(|error| error.to_string())?;
+    Ok(Rests::new(
+        env,
+        (coord.clone(), fence.clone()),
+        (archiving.clone(), local.clock.clone()),
+        (local.peers.own(), root),
+    ))
 }
 
 /// Completes when another leads, or nobody.

@@ -42,6 +42,8 @@ pub enum PlantedBug {
     LeaveStreamsOut,
     /// The archiver of a log lets segments go before it has written the part that has them.
     ArchiveEarly,
+    /// The leader of a cluster ends the archive of a server that has ended, without the rest of its log.
+    ForgetRest,
 }
 
 impl PlantedBug {
@@ -73,6 +75,9 @@ impl PlantedBug {
 
     /// Those that only a server has that archives its log.
     pub const OF_ARCHIVES: [(&'static str, PlantedBug); 1] = [("archive-early", PlantedBug::ArchiveEarly)];
+
+    /// Those that only a cluster has that archives its logs.
+    pub const OF_ARCHIVED_CLUSTERS: [(&'static str, PlantedBug); 1] = [("forget-rest", PlantedBug::ForgetRest)];
 
     /// Whether it has an effect only on a bucket.
     pub fn needs_bucket(self) -> bool {

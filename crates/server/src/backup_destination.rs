@@ -92,6 +92,24 @@ pub fn opener_of_cluster(env: Env, keys: Keys) -> OpenDestination {
     })
 }
 
+/// Opens archives of the logs of a cluster. Each server writes one, and the leader reads them meanwhile, so they are in an object store.
+pub fn opener_of_cluster_archives(env: Env, keys: Keys) -> OpenDestination {
+    Arc::new(move |place, make| {
+        let (env, keys) = (env.clone(), keys.clone());
+        Box::pin(async move {
+            if !matches!(
+                parse_place(&place.address, &place.options),
+                Ok(Place::Objects(_)) | Err(_)
+            ) {
+                let message = "archive: all servers of a cluster use it at one time. Give an object store";
+                return Err(ServiceError::invalid(message));
+            }
+            let kind = ARCHIVE;
+            open(place, make, Opening { kind, env, keys }).await
+        })
+    })
+}
+
 async fn open(destination: BackupDestination, make: bool, opening: Opening) -> ServiceResult<Arc<dyn Storage>> {
     let Opening { kind, env, keys } = opening;
     let place = parse_place(&destination.address, &destination.options);

@@ -21,8 +21,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
+use stele_backup::Places;
+use stele_backup::archive::ArchiveMetrics;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, Agreed, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
+use stele_cluster::{Addresses, Agreed, Archiving, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
@@ -107,7 +109,8 @@ pub async fn join(
         keep_deleted: config.keep_deleted,
         checks_rights: config.security.access.is_some(),
         forwarded,
-        destinations: backup_destination::opener_of_cluster(env.clone(), keys),
+        destinations: backup_destination::opener_of_cluster(env.clone(), keys.clone()),
+        archiving: archiving(config, (&env, keys), metrics),
     };
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, metrics).await?;
     let ClusterNode {
@@ -119,6 +122,7 @@ pub async fn join(
         given_up,
         started_micros,
         cluster,
+        archiver,
         ..
     } = joined;
     tracing::info!(server = %number, "this server has joined its cluster");
@@ -127,7 +131,7 @@ pub async fn join(
     Ok(Joined {
         node: Node {
             backups: None,
-            archiver: None,
+            archiver,
             service,
             admin: admin.clone(),
             rules: admin.clone(),
@@ -144,6 +148,19 @@ pub async fn join(
         data: Data::of_cluster(log, given_up),
         stop_peers,
     })
+}
+
+/// The archive of the logs, if the settings have one, and how others are read.
+fn archiving(config: &Config, (env, keys): (&Env, Keys), metrics: &Metrics) -> Archiving {
+    let own = config.archive_log.as_ref().map(node::archive_settings);
+    Archiving {
+        places: Places::new(backup_destination::opener_of_cluster_archives(env.clone(), keys)),
+        metrics: match &own {
+            Some(_) => ArchiveMetrics::new(metrics),
+            None => ArchiveMetrics::new(&Metrics::new()),
+        },
+        own,
+    }
 }
 
 /// Opens a place of the cluster, which must not be that of another one.

@@ -229,6 +229,15 @@ fn place_of(archive: &ArchiveConfig) -> BackupDestination {
     }
 }
 
+/// The archive of these settings.
+pub fn archive_settings(archive: &ArchiveConfig) -> ArchiveSettings {
+    ArchiveSettings {
+        place: place_of(archive),
+        interval: archive.interval,
+        waiting_bytes_max: archive.waiting_bytes_max,
+    }
+}
+
 /// Begins to archive the log, if the settings say so.
 async fn archive(
     env: &Env,
@@ -240,11 +249,7 @@ async fn archive(
     let Some((archive, log)) = config.archive_log.as_ref().zip(server.archived_log()) else {
         return Ok(None);
     };
-    let settings = ArchiveSettings {
-        place: place_of(archive),
-        interval: archive.interval,
-        waiting_bytes_max: archive.waiting_bytes_max,
-    };
+    let settings = archive_settings(archive);
     let metrics = ArchiveMetrics::new(metrics);
     let archiver = Archiver::new(env.clone(), catalog.clone(), log, places.clone(), settings, metrics);
     let archiver = archiver.await.context("archive of the log")?;

@@ -46,6 +46,8 @@ use service::Dispatch;
 const ROOT: &str = "data";
 /// The prefix of the destination of backups.
 const BACKUPS: &str = "backups";
+/// The prefix of the archive of logs.
+const ARCHIVE: &str = "archive";
 /// Streams of the log of a server.
 const STREAMS: u32 = 2;
 /// Steps of one run; more is a livelock.
@@ -116,6 +118,8 @@ pub struct FleetVerdict {
     pub logs_deleted: u64,
     /// Tables made of snapshots of which every row was compared.
     pub copies: u64,
+    /// Tables that were restored to a moment of which every row was compared.
+    pub moments: u64,
     /// Deletions of tables that were undone, with all rows.
     pub undeleted: u64,
     /// Tablets of the table at the end, of a cluster that leads itself.
@@ -155,6 +159,8 @@ struct Fleet {
     schema: Arc<TableSchema>,
     table: Mutex<Table>,
     verdict: Mutex<FleetVerdict>,
+    /// When servers of a cluster were killed, in wall-clock microseconds.
+    kills: Mutex<Vec<i64>>,
 }
 
 impl Fleet {
@@ -230,6 +236,7 @@ where
         schema: Arc::new(schema()),
         table: Mutex::default(),
         verdict: Mutex::default(),
+        kills: Mutex::default(),
         sim: sim.clone(),
     });
     match sim.run(live(fleet.clone())) {

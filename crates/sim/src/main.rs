@@ -67,12 +67,15 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing, sweep-snapshots or leave-streams-out.
+        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing, sweep-snapshots or leave-streams-out; forget-rest with an archive.
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
         /// Make and restore backups meanwhile, instead of snapshots.
         #[arg(long)]
         backups: bool,
+        /// Make backups, archive the logs, and restore to moments.
+        #[arg(long, conflicts_with = "backups")]
+        archive: bool,
     },
     /// Runs seeds of a server that archives its log, with restores to moments; fails if any of them finds a violation.
     Archive {
@@ -133,7 +136,8 @@ fn planted_bug(name: &str) -> Result<PlantedBug, String> {
 }
 
 fn cluster_bug(name: &str) -> Result<PlantedBug, String> {
-    let found = PlantedBug::OF_CLUSTERS.iter().find(|(known, _)| *known == name);
+    let mut all = PlantedBug::OF_CLUSTERS.iter().chain(&PlantedBug::OF_ARCHIVED_CLUSTERS);
+    let found = all.find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
@@ -175,13 +179,15 @@ fn main() -> Result<()> {
             trace,
             planted,
             backups,
+            archive,
         } => {
             check_planted(planted.is_some())?;
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_fleet(range, "cluster", |seed| {
-                let run = match backups {
-                    true => fleet::cluster::run_with_backups,
-                    false => fleet::cluster::run,
+                let run = match (archive, backups) {
+                    (true, _) => fleet::cluster::run_with_archive,
+                    (_, true) => fleet::cluster::run_with_backups,
+                    _ => fleet::cluster::run,
                 };
                 run(ClusterPlan {
                     seed,

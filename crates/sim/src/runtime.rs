@@ -79,6 +79,7 @@ impl Sim {
         let inner = Inner {
             now: Duration::ZERO,
             wall_offset_micros: 0,
+            skews: BTreeMap::new(),
             rng: Pcg64::seed_from_u64(seed),
             tasks: BTreeMap::new(),
             next_task: 0,
@@ -165,6 +166,11 @@ impl Sim {
 }
 
 impl Process {
+    /// Sets the wall clock of this process ahead of that of the others, or behind it.
+    pub fn skew_wall_clock(&self, micros: i64) {
+        self.scheduler.inner.lock().skews.insert(self.id, micros);
+    }
+
     /// The environment of this process's tasks.
     pub fn env(&self) -> Env {
         Env::new(Arc::new(self.clone()))
@@ -253,7 +259,8 @@ impl Runtime for Process {
 
     fn wall_micros(&self) -> i64 {
         let inner = self.scheduler.inner.lock();
-        WALL_ORIGIN_MICROS + inner.wall_offset_micros + inner.now.as_micros() as i64
+        let skew = inner.skews.get(&self.id).copied().unwrap_or(0);
+        WALL_ORIGIN_MICROS + inner.wall_offset_micros + skew + inner.now.as_micros() as i64
     }
 
     fn random_u64(&self) -> u64 {
@@ -300,6 +307,8 @@ struct Scheduler {
 struct Inner {
     now: Duration,
     wall_offset_micros: i64,
+    /// By how much the wall clocks of processes are ahead.
+    skews: BTreeMap<u64, i64>,
     rng: Pcg64,
     tasks: BTreeMap<u64, Task>,
     next_task: u64,

@@ -1,6 +1,6 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
-use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_backups};
+use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_archive, run_with_backups};
 use stele_sim::fleet::{leaders, rules};
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
@@ -103,4 +103,21 @@ fn bugs_of_clusters_are_found_out() {
         };
         assert!((first..first + SEEDS_PER_BUG).any(is_found), "{name} went unnoticed");
     }
+}
+
+/// Clocks of servers differ, servers fail, and tablets move, are split and merged between a backup and the moment.
+#[test]
+fn moments_of_a_cluster_can_be_restored_whichever_server_fails() {
+    let (mut moments, mut failures) = (0, 0);
+    for seed in 0..SEEDS_WITH_BACKUPS {
+        let verdict = run_with_archive(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        moments += verdict.moments;
+        failures += verdict.failovers + verdict.zombies;
+    }
+    assert!(
+        moments > SEEDS_WITH_BACKUPS,
+        "{moments} tables at a moment were compared"
+    );
+    assert!(failures > SEEDS_WITH_BACKUPS, "{failures} servers failed");
 }

@@ -12,7 +12,8 @@ use stele_types::Epoch;
 
 /// The log of a server that archives it.
 pub struct ArchivedLog {
-    pub(crate) log: Arc<CommitLog>,
+    /// Absent where only changes of tables are archived.
+    pub(crate) log: Option<Arc<CommitLog>>,
     pub(crate) root: Arc<dyn Storage>,
     pub(crate) clock: Arc<LogClock>,
     pub(crate) epoch: Epoch,
@@ -23,13 +24,22 @@ impl ArchivedLog {
     /// The acknowledged parts of all segments that wait for the archive, in the order of their numbers. Segments of an
     /// earlier epoch come before those of a later one, and so do records of a tablet.
     pub fn positions(&self) -> Vec<LogPosition> {
-        self.log.positions()
+        self.log.as_ref().map(|log| log.positions()).unwrap_or_default()
     }
 
     /// Lets go of closed segments that are archived, or never will be.
     pub fn archived(&self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
-            self.log.archived(number);
+            self.log.iter().for_each(|log| log.archived(number));
+        }
+    }
+
+    /// The clock and the memory without the log, under another number: for changes of the tables of a cluster.
+    pub fn without_log(self, epoch: Epoch) -> ArchivedLog {
+        ArchivedLog {
+            log: None,
+            epoch,
+            ..self
         }
     }
 

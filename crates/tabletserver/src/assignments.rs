@@ -8,6 +8,7 @@
 //! * At most one opening or closing of a tablet is under way.
 //! * A tablet is served only after all its records in the logs of its assignment were replayed.
 //! * A tablet that left without a flush keeps its records in this server's log.
+//! * Where logs are archived, records of a tablet have no earlier times than those that its former owners have written.
 
 mod load;
 
@@ -22,6 +23,7 @@ use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
+use crate::times::Times;
 use crate::work::{Compactions, FlushDemand, HeldFlushes};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -57,6 +59,8 @@ pub(crate) struct Assignments {
     wait_max: Duration,
     /// Absent where this server owns the whole data root.
     sealed: Option<Arc<dyn SealedLogs>>,
+    /// Where servers archive their logs.
+    times: Option<Arc<Times>>,
     /// Tablets that are being opened or closed.
     under_way: Mutex<BTreeSet<TabletId>>,
     /// One replay at a time: they share the memory for it.
@@ -110,6 +114,7 @@ impl Assignments {
             memtables: parts.options.memtables.clone(),
             wait_max: parts.options.admission_wait_max,
             sealed,
+            times: parts.times.clone(),
             under_way: Mutex::default(),
             replaying: tokio::sync::Mutex::default(),
             replayed: Mutex::default(),
@@ -175,7 +180,7 @@ impl Assignments {
                 Err(error) => outcomes[wanted.place] = Err(error),
             }
         }
-        match self.replay(&ready).await {
+        match self.replay_and_follow(&ready).await {
             Ok(()) => {
                 // Each is a request to storage, for which rows wait.
                 let serving = places.into_iter().zip(ready).map(|(wanted, claimed)| async move {
@@ -242,10 +247,19 @@ impl Assignments {
         Ok(Some(turn))
     }
 
-    async fn replay(&self, claimed: &[Claimed]) -> ServiceResult<()> {
+    async fn replay_and_follow(&self, claimed: &[Claimed]) -> ServiceResult<()> {
+        let newest = self.replay(claimed).await?;
+        match &self.times {
+            Some(times) if !claimed.is_empty() => times.follow(newest).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The newest time in the logs that were read; 0 if they have none.
+    async fn replay(&self, claimed: &[Claimed]) -> ServiceResult<i64> {
         let servers: BTreeSet<ServerId> = claimed.iter().flat_map(Claimed::logs).copied().collect();
         if servers.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let sealed = self.sealed()?;
         let _alone = self.replaying.lock().await;
@@ -338,6 +352,9 @@ impl Assignments {
             let message = "writers of the tablet do not end, or it is being split: retry later";
             ServiceError::new(ErrorKind::Busy, message)
         })?;
+        if let Some(times) = &self.times {
+            times.leave().await?;
+        }
         served.tablet.hand_over(&stopped).await.map_err(from_tablet)?;
         let removed = self.tablets.unserve(id);
         assert!(

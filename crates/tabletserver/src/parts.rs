@@ -12,6 +12,7 @@ use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
 use crate::stopping::Stopping;
 use crate::tablets::Tablets;
+use crate::times::Times;
 use crate::work::{Compactions, FlushDemand};
 use std::sync::Arc;
 use stele_sstable::Cache;
@@ -40,4 +41,6 @@ pub(crate) struct Parts {
     pub(crate) metrics: ServerMetrics,
     pub(crate) heat: Arc<Heat>,
     pub(crate) stopping: Stopping,
+    /// Where servers share the data root and archive their logs.
+    pub(crate) times: Option<Arc<Times>>,
 }

@@ -14,6 +14,7 @@ use crate::maintenance::UnreadFiles;
 use crate::parts::Parts;
 use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
+use crate::times::Times;
 use crate::work::{Compactions, FlushDemand};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -48,6 +49,7 @@ pub(crate) struct Replacements {
     compactions: Arc<Compactions>,
     schemas: Arc<ChangedSchemas>,
     merges: IntCounter,
+    times: Option<Arc<Times>>,
     /// By the first of the old tablets, with a number that no other preparation here has.
     prepared: Mutex<BTreeMap<TabletId, (u64, Prepared)>>,
     preparations: AtomicU64,
@@ -66,6 +68,7 @@ impl Replacements {
             compactions: parts.compactions.clone(),
             schemas: parts.schemas.clone(),
             merges: parts.metrics.merges.clone(),
+            times: parts.times.clone(),
             prepared: Mutex::default(),
             preparations: AtomicU64::new(0),
             coming: Mutex::default(),
@@ -133,6 +136,9 @@ impl Replacements {
             gates.push(Shut::shut(part).await);
             part.tablet.check_open().map_err(from_tablet)?;
             part.tablet.flush().await.map_err(from_tablet)?;
+        }
+        if let Some(times) = &self.times {
+            times.leave().await?;
         }
         let parts: Vec<&Tablet> = served.iter().map(|part| &*part.tablet).collect();
         let manifest = Tablet::join(&parts, merged).await.map_err(from_tablet)?;

@@ -13,6 +13,7 @@ use crate::error::ServerError;
 use crate::recovery::delete_dropped;
 use async_trait::async_trait;
 use std::sync::Arc;
+use stele_client::ServiceResult;
 use stele_commitlog::{LogError, independent_bytes, replay};
 use stele_storage::Storage;
 use stele_types::ServerId;
@@ -26,6 +27,8 @@ pub struct SharedRoots {
     pub log: Arc<dyn Storage>,
     /// The logs of other servers.
     pub sealed: Arc<dyn SealedLogs>,
+    /// Keep the times of logs that are archived in the order of writes; `None` where no log is archived.
+    pub moments: Option<Arc<dyn Moments>>,
 }
 
 /// Finds the logs of servers that were given up.
@@ -33,6 +36,19 @@ pub struct SharedRoots {
 pub trait SealedLogs: Send + Sync + 'static {
     /// The root of a server's log, for reading. The caller knows that the log is sealed and settled.
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>>;
+}
+
+/// Moments that all servers know, in wall-clock microseconds.
+///
+/// The clocks of two servers differ, and a tablet moves between them. So that its later records have no earlier times, a server notes a
+/// moment before a tablet leaves it, and the next one moves its clock to the noted moment before it serves the tablet.
+#[async_trait]
+pub trait Moments: Send + Sync + 'static {
+    /// The newest moment that any server has noted.
+    async fn noted(&self) -> ServiceResult<i64>;
+
+    /// Notes a moment, unless a newer one is noted.
+    async fn note(&self, micros: i64) -> ServiceResult<()>;
 }
 
 /// Settles a log of which the caller has become the owner; its bytes. It may be repeated.

@@ -18,13 +18,14 @@ use crate::parts::Parts;
 use crate::read::{OneRow, Reader};
 use crate::recovery::{Kept, Opened, RecoveryReport, hold_snapshots};
 use crate::replacement::Replacements;
-use crate::roots::{SealedLogs, SharedRoots};
+use crate::roots::{Moments, SealedLogs, SharedRoots};
 use crate::row_cache::RowCache;
 use crate::row_operation::RowOperations;
 use crate::snapshots::Snapshots;
 use crate::split::Splitter;
 use crate::stopping::Stopping;
 use crate::tablets::{DamagedTablet, Served, Tablets};
+use crate::times::Times;
 use crate::waits::WriteWaits;
 use crate::work::{Compactions, FlushDemand};
 use crate::write::WritePath;
@@ -73,6 +74,8 @@ struct Foundation {
     options: ServerOptions,
     /// The segments of former owners in the log.
     replayed: ReplayReport,
+    /// Of servers that share the data root and archive their logs.
+    moments: Option<Arc<dyn Moments>>,
 }
 
 impl Foundation {
@@ -89,7 +92,9 @@ impl Foundation {
             cache,
             options,
             replayed,
+            moments,
         } = self;
+        let times = options.log_clock.clone().zip(moments);
         let compactions = Arc::new(Compactions::default());
         let row_cache = RowCache::new(context.env.clone(), options.row_cache_bytes);
         let tablets = Tablets::new(damaged, strays, row_cache.clone(), compactions.clone());
@@ -120,6 +125,7 @@ impl Foundation {
             schemas: Arc::default(),
             metrics: server_metrics,
             stopping: Stopping::default(),
+            times: times.map(|(clock, moments)| Arc::new(Times::new(clock, moments))),
         }
     }
 }
@@ -196,6 +202,7 @@ impl TabletServer {
             cache,
             options,
             replayed: log,
+            moments: None,
         };
         let parts = foundation.parts(metrics, (damaged, strays));
         parts.admission.check_disk(&parts.context.storage).await;
@@ -222,7 +229,12 @@ impl TabletServer {
         options: ServerOptions,
         metrics: &Metrics,
     ) -> Result<Arc<TabletServer>, ServerError> {
-        let SharedRoots { data, log, sealed } = roots;
+        let SharedRoots {
+            data,
+            log,
+            sealed,
+            moments,
+        } = roots;
         // A log that is not empty is that of another life: nobody would replay it.
         if let Some(segment) = log.list("log/").await?.into_iter().next() {
             return Err(ServerError::Storage(StorageError::AlreadyExists { path: segment.path }));
@@ -235,6 +247,7 @@ impl TabletServer {
             cache,
             options,
             replayed: ReplayReport::default(),
+            moments,
         };
         let parts = foundation.parts(metrics, Default::default());
         parts.admission.check_disk(&parts.context.storage).await;
@@ -381,7 +394,7 @@ impl TabletServer {
     pub fn archived_log(&self) -> Option<ArchivedLog> {
         let clock = self.parts.options.log_clock.clone()?;
         Some(ArchivedLog {
-            log: self.parts.log.clone(),
+            log: Some(self.parts.log.clone()),
             root: self.parts.log_root.clone(),
             clock,
             epoch: self.parts.epoch,

@@ -7,6 +7,7 @@ use crate::lifecycle::Lifecycle;
 use crate::parts::Parts;
 use crate::replacement::{Prepared, Replacements};
 use crate::tablets::{Served, Shut, Tablets};
+use crate::times::Times;
 use crate::work::Compactions;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -72,6 +73,7 @@ pub(crate) struct Splitter {
     replacements: Arc<Replacements>,
     compactions: Arc<Compactions>,
     splits: IntCounter,
+    times: Option<Arc<Times>>,
     /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
     indivisible: Mutex<BTreeMap<TabletId, u64>>,
     /// Tablets of which a split failed, and until when they are left alone.
@@ -92,6 +94,7 @@ impl Splitter {
             replacements,
             compactions: parts.compactions.clone(),
             splits: parts.metrics.splits.clone(),
+            times: parts.times.clone(),
             indivisible: Mutex::default(),
             failed: Mutex::default(),
             looked: Mutex::default(),
@@ -192,6 +195,9 @@ impl Splitter {
         };
         let gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
+        if let Some(times) = &self.times {
+            times.leave().await?;
+        }
         served.tablet.flush().await.map_err(from_tablet)?;
         let state = served.tablet.state();
         assert!(

@@ -17,9 +17,11 @@ mod gap;
 mod opening;
 
 use super::changes::Changes;
-use super::format::{Part, StreamEnd, TableChange};
+use super::format::{Life, Part, StreamEnd, TableChange};
 use super::metrics::ArchiveMetrics;
+use super::notes::{Chain, Lives, Notes, OfCatalog};
 use super::round::{Round, Statement, Waiting};
+use super::site::{ClusterArchive, Site};
 use super::store::Archive;
 use crate::error::{BackupError, Result};
 use crate::places::Places;
@@ -29,7 +31,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_catalog::Catalog;
+use stele_catalog::{Catalog, CatalogView};
 use stele_client::BackupDestination;
 use stele_env::{Env, PlantedBug};
 use stele_tabletserver::ArchivedLog;
@@ -55,18 +57,63 @@ pub struct ArchiveSettings {
     pub waiting_bytes_max: u64,
 }
 
-/// The archiver of a server.
+/// The archiver of a server. In a cluster each server has one of its log, and the leader has one of the tables.
 pub struct Archiver {
     env: Env,
     log: ArchivedLog,
-    catalog: Arc<Catalog>,
-    changes: Arc<Changes>,
-    places: Arc<Places>,
+    notes: Arc<dyn Notes>,
+    /// Of the archiver that archives changes of tables.
+    tables: Option<Tables>,
+    /// Of the log of a server of a cluster.
+    life: Option<Life>,
+    /// Of the archiver of the tables of a cluster.
+    lives: Option<Arc<dyn Lives>>,
+    site: Site,
     settings: ArchiveSettings,
     metrics: ArchiveMetrics,
     root: Vec<u8>,
     is_stopped: AtomicBool,
     state: tokio::sync::Mutex<State>,
+}
+
+/// The tables of an archiver.
+struct Tables {
+    catalog: Arc<Catalog>,
+    changes: Arc<Changes>,
+}
+
+impl Tables {
+    /// Begins to note their changes; the tables as they are.
+    fn observe(catalog: Arc<Catalog>, log: &ArchivedLog) -> (Tables, Arc<CatalogView>) {
+        let changes = Changes::new(log.clock().clone(), log.pool());
+        let noting = changes.clone();
+        let view = catalog.observe(Arc::new(move |before, after| noting.note(before, after)));
+        (Tables { catalog, changes }, view)
+    }
+}
+
+/// A server of a cluster that archives its log.
+pub struct LifeOf {
+    /// The number of the data root.
+    pub root: [u8; 16],
+    /// Its life, as the coordinator has it.
+    pub life: Life,
+    /// Its notes.
+    pub notes: Arc<dyn Notes>,
+}
+
+/// The tables of a cluster, of which the leader archives the changes.
+pub struct TablesOf {
+    /// The number of the data root.
+    pub root: [u8; 16],
+    /// The catalog of the term.
+    pub catalog: Arc<Catalog>,
+    /// The chain that is noted; `None` if a leader was between that did not archive.
+    pub chain: Option<Chain>,
+    /// The notes of the term.
+    pub notes: Arc<dyn Notes>,
+    /// The servers.
+    pub lives: Arc<dyn Lives>,
 }
 
 /// Its progress.
@@ -91,6 +138,24 @@ struct State {
     first_piece: u32,
 }
 
+impl State {
+    fn new(chain: Chain) -> State {
+        State {
+            archive: None,
+            chain,
+            is_fresh: false,
+            has_written: false,
+            last: None,
+            done: BTreeMap::new(),
+            restated: None,
+            noted: Vec::new(),
+            gap: None,
+            pending: None,
+            first_piece: 0,
+        }
+    }
+}
+
 impl Archiver {
     /// Prepares the archive of a server, before it serves anybody.
     pub async fn new(
@@ -103,39 +168,102 @@ impl Archiver {
     ) -> Result<Arc<Archiver>> {
         let root = catalog.root_id([env.random_u64(), env.random_u64()]).await?;
         let found = catalog.archived_log().await?;
+        let notes = Arc::new(OfCatalog {
+            env: env.clone(),
+            catalog: catalog.clone(),
+            epoch: log.epoch(),
+        });
         let chain = match found {
             Some(chain) => chain.number,
-            None => gap::new_chain(&env, &catalog, log.epoch()).await?,
+            None => notes.begin_chain().await?,
         };
-        let changes = Changes::new(log.clock().clone(), log.pool());
-        let noting = changes.clone();
-        let view = catalog.observe(Arc::new(move |before, after| noting.note(before, after)));
-        let now = log.clock().now();
+        let site = Site::single(places, settings.place.clone());
+        let (tables, view) = Tables::observe(catalog, &log);
         let state = State {
-            archive: None,
-            chain,
             is_fresh: found.is_none(),
-            has_written: false,
-            last: None,
-            done: BTreeMap::new(),
-            restated: Some((now, view)),
-            noted: Vec::new(),
-            gap: None,
-            pending: None,
-            first_piece: 0,
+            restated: Some((log.clock().now(), view)),
+            ..State::new(chain)
         };
+        let archiver = Archiver::with(env, log, (notes, root), (site, settings), metrics, state);
         Ok(Arc::new(Archiver {
+            tables: Some(tables),
+            ..archiver
+        }))
+    }
+
+    /// The same of a server of a cluster, from its start on.
+    pub fn of_life(
+        env: Env,
+        log: ArchivedLog,
+        of: LifeOf,
+        (archive, settings): (&ClusterArchive, ArchiveSettings),
+        metrics: ArchiveMetrics,
+    ) -> Arc<Archiver> {
+        let LifeOf { root, life, notes } = of;
+        let site = archive.server(life.server);
+        let archiver = Archiver::with(
             env,
             log,
-            catalog,
-            changes,
-            places,
+            (notes, root),
+            (site, settings),
+            metrics,
+            State::new(life.chain()),
+        );
+        Arc::new(Archiver {
+            life: Some(life),
+            ..archiver
+        })
+    }
+
+    /// The same of the tables of a cluster, for one term of its leader. `log` has a number that is above those of former terms.
+    pub async fn of_tables(
+        env: Env,
+        log: ArchivedLog,
+        of: TablesOf,
+        (archive, settings): (&ClusterArchive, ArchiveSettings),
+        metrics: ArchiveMetrics,
+    ) -> Result<Arc<Archiver>> {
+        let chain = match of.chain {
+            Some(chain) => chain,
+            None => of.notes.begin_chain().await?,
+        };
+        let (tables, view) = Tables::observe(of.catalog, &log);
+        let state = State {
+            is_fresh: of.chain.is_none(),
+            restated: Some((log.clock().now(), view)),
+            ..State::new(chain)
+        };
+        let site = archive.tables();
+        let archiver = Archiver::with(env, log, (of.notes, of.root), (site, settings), metrics, state);
+        Ok(Arc::new(Archiver {
+            tables: Some(tables),
+            lives: Some(of.lives),
+            ..archiver
+        }))
+    }
+
+    fn with(
+        env: Env,
+        log: ArchivedLog,
+        (notes, root): (Arc<dyn Notes>, [u8; 16]),
+        (site, settings): (Site, ArchiveSettings),
+        metrics: ArchiveMetrics,
+        state: State,
+    ) -> Archiver {
+        Archiver {
+            env,
+            log,
+            notes,
+            tables: None,
+            life: None,
+            lives: None,
+            site,
             settings,
             metrics,
             root: root.to_vec(),
             is_stopped: AtomicBool::new(false),
             state: tokio::sync::Mutex::new(state),
-        }))
+        }
     }
 
     /// Does rounds until the archiver is dropped or stopped.
@@ -167,8 +295,13 @@ impl Archiver {
 
     /// Archives the end of the log of a server that has stopped. At a failure the next start goes on.
     pub async fn finish(&self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
+        self.stop();
         let _ = self.round().await;
+    }
+
+    /// Begins no round any more.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Copies everything that was acknowledged before the call. A failure is logged and counted.
@@ -202,10 +335,15 @@ impl Archiver {
         let done = state.done.clone();
         let goes_on = state.pending.is_some() || state.gap.is_some();
         if state.pending.is_none() {
+            let to_micros = self.log.clock().now();
+            let lives = self.list_lives(state, to_micros).await?;
             state.pending = match state.gap.clone() {
                 Some(gap) => Some(self.begin_range(state, gap).await?),
-                None => self.begin_round(state)?,
+                None => self.begin_round(state, to_micros)?,
             };
+            if let Some(pending) = &mut state.pending {
+                pending.part.lives = lives;
+            }
         }
         let Some(pending) = &mut state.pending else {
             return Ok(false);
@@ -224,7 +362,7 @@ impl Archiver {
             self.log.archived(Waiting::of(&self.log.positions(), &ends).complete);
         }
         // A later process begins with this time, so that its writes and backups are after the part.
-        self.catalog.note_moment(part.to_micros).await?;
+        self.notes.note_moment(part.to_micros).await?;
         // It may be there even if the answer is lost.
         (state.is_fresh, state.has_written) = (false, true);
         if let Some(other) = self.within_bound(&done, archive.put_part(&part)).await? {
@@ -236,8 +374,41 @@ impl Archiver {
                 false => Err(BackupError::Contended),
             };
         }
+        if let Some(lives) = &self.lives {
+            lives.archived(&part.lives).await;
+        }
         self.advance(state, part);
         Ok(goes_on)
+    }
+
+    /// The servers of the cluster for a part that ends at this moment. Each that is missing has joined afterwards: its clock is behind the moment, which
+    /// is noted first.
+    async fn list_lives(&self, state: &mut State, to_micros: i64) -> Result<Vec<Life>> {
+        let Some(lives) = &self.lives else {
+            return Ok(Vec::new());
+        };
+        self.notes.note_moment(to_micros).await?;
+        let listed = match lives.list(state.chain).await? {
+            Ok(listed) => listed,
+            Err(why) => {
+                state.gap.get_or_insert(why);
+                Vec::new()
+            }
+        };
+        let known: BTreeMap<u32, u32> = state
+            .last
+            .iter()
+            .flat_map(|last| &last.lives)
+            .map(|life| (life.server, life.gaps))
+            .collect();
+        let lost = listed
+            .iter()
+            .find(|life| life.gaps != known.get(&life.server).copied().unwrap_or(0));
+        if let Some(Life { server, .. }) = lost {
+            let why = format!("server {server} has let log go that the archive does not have");
+            state.gap.get_or_insert(why);
+        }
+        Ok(listed)
     }
 
     /// Does something with the archive, but not for so long that too much log waits for it meanwhile. A round that never fails, but takes longer
@@ -271,14 +442,17 @@ impl Archiver {
     }
 
     /// Everything since the last part; `None` if there is nothing, for a short while.
-    fn begin_round(&self, state: &mut State) -> Result<Option<Round>> {
+    fn begin_round(&self, state: &mut State, to_micros: i64) -> Result<Option<Round>> {
         let Some(last) = state.last.clone() else {
             return Err(BackupError::Contended);
         };
-        // First the moment, then the log: it has every write that was acknowledged before that moment.
-        let to_micros = self.log.clock().now();
+        // The moment was first, then the log: it has every write that was acknowledged before that moment.
         let waiting = Waiting::of(&self.log.positions(), &state.done);
-        match self.changes.take() {
+        let noted = self
+            .tables
+            .as_ref()
+            .map_or(Some(Vec::new()), |tables| tables.changes.take());
+        match noted {
             Some(mut changes) => state.noted.append(&mut changes),
             None => {
                 state.gap = Some("tables changed too often while the archive could not be reached".to_owned());
@@ -298,6 +472,7 @@ impl Archiver {
             to_micros: to_micros.max(last.to_micros),
             pieces: waiting.pieces.iter().map(|(piece, _)| *piece).collect(),
             ends: waiting.ends.values().copied().collect(),
+            is_last: self.life.is_some() && self.is_stopped(),
             ..self.part(state, last.number + 1)
         };
         let mut round = Round::new(part, state.restated.clone(), waiting.pieces);
@@ -321,7 +496,10 @@ impl Archiver {
     /// The part is in the archive.
     fn advance(&self, state: &mut State, part: Part) {
         self.metrics.parts.inc();
-        if part.begins_range() {
+        if part.begins_range() && self.life.is_some() && part.number == 1 {
+            self.metrics.gaps.inc();
+            tracing::info!(from_micros = part.range_from, "the log of this server is archived");
+        } else if part.begins_range() {
             self.metrics.gaps.inc();
             tracing::warn!(
                 reason = part.gap,
@@ -331,12 +509,18 @@ impl Archiver {
         }
         state.done = part.ends.iter().map(|end| (end.stream, *end)).collect();
         (state.gap, state.pending, state.restated) = (None, None, None);
-        self.changes.archived();
+        self.forget_changes();
         state.first_piece = 0;
         state.is_fresh = false;
         state.last = Some(part);
         self.log
             .archived(Waiting::of(&self.log.positions(), &state.done).complete);
+    }
+
+    fn forget_changes(&self) {
+        if let Some(tables) = &self.tables {
+            tables.changes.archived();
+        }
     }
 
     fn measure(&self, state: &State) {

@@ -82,8 +82,14 @@ impl Changes {
                     .tables
                     .get(name)
                     .filter(|former| former.schema.id == entry.schema.id);
-                change(at_micros, entry, former.map(|former| &**former))
+                (change(at_micros, entry, former.map(|former| &**former)), former, entry)
             })
+            // Other changes are those of owners of tablets.
+            .filter(|(change, former, entry)| {
+                former.is_none_or(|former| former.tablet_set != entry.tablet_set || former.schema != entry.schema)
+                    || !change.tablets.is_empty()
+            })
+            .map(|(change, _, _)| change)
             .collect();
         let gone = before.tables.iter().filter(|(name, former)| {
             let same = after.tables.get(*name);

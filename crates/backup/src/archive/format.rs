@@ -12,6 +12,16 @@ use stele_tablet::FileKind;
 pub const FORMAT: &str = "FORMAT";
 /// Its content.
 pub const FORMAT_TEXT: &str = "stele-log-archive 1\n";
+/// Its content in the place of a cluster, which has an archive of tables and one of each server.
+pub const CLUSTER_TEXT: &str = "stele-log-archive-of-cluster 1\n";
+/// Its content in the archive of the tables of a cluster.
+pub const TABLES_TEXT: &str = "stele-log-archive-of-tables 1\n";
+/// Its content in the archive of a server of a cluster.
+pub const SERVER_TEXT: &str = "stele-log-archive-of-server 1\n";
+/// The archive of the tables in the place of a cluster.
+pub const TABLES: &str = "tables";
+/// The archives of servers in the place of a cluster.
+pub const SERVERS: &str = "servers/";
 /// The directory of parts.
 pub const PARTS: &str = "parts/";
 /// The directory of pieces.
@@ -67,6 +77,21 @@ pub fn parse_piece(path: &str) -> Option<u64> {
     (piece_path(part, hex(epoch)?, hex(piece)?) == path).then_some(part)
 }
 
+/// The archive of a server in the place of a cluster.
+pub fn server_place(server: u32) -> String {
+    format!("{SERVERS}{server:08x}")
+}
+
+/// The server of a path below the place of a cluster.
+pub fn parse_server(path: &str) -> Option<u32> {
+    let (digits, _) = path.strip_prefix(SERVERS)?.split_once('/')?;
+    let server = u32::from_str_radix(digits, 16).ok()?;
+    server_place(server)
+        .strip_prefix(SERVERS)
+        .filter(|name| *name == digits)
+        .map(|_| server)
+}
+
 /// A part: the log of a server between two moments.
 #[derive(Clone, PartialEq, Message)]
 pub struct Part {
@@ -118,6 +143,40 @@ pub struct Part {
     /// Where the changes are too many for this document: pieces of them, in their order. Then `changes` is empty.
     #[prost(message, repeated, tag = "16")]
     pub change_pieces: Vec<ChangesPiece>,
+    /// In the archive of the tables of a cluster: the servers that may have written since the part before.
+    #[prost(message, repeated, tag = "17")]
+    pub lives: Vec<Life>,
+    /// In the archive of a server of a cluster: the server acknowledges nothing any more, and all that it has acknowledged is here.
+    #[prost(bool, tag = "18")]
+    pub is_last: bool,
+}
+
+/// One life of a server of a cluster, from its start to the end of its log.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Life {
+    /// Its number.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// A moment, in wall-clock microseconds, before its first write.
+    #[prost(int64, tag = "2")]
+    pub from_micros: i64,
+    /// A moment after its last write; 0 if it may still write. A backup that was begun from then on has all its writes.
+    #[prost(int64, tag = "3")]
+    pub ended_micros: i64,
+    /// How often it has let log go that the archive does not have.
+    #[prost(uint32, tag = "4")]
+    pub gaps: u32,
+}
+
+impl Life {
+    /// The number of the chain that its log is archived in.
+    pub fn chain(&self) -> [u8; 16] {
+        let mut chain = [0; 16];
+        let (life, from) = chain.split_at_mut(8);
+        life.copy_from_slice(&(u64::from(self.server) << 32 | u64::from(self.gaps)).to_le_bytes());
+        from.copy_from_slice(&self.from_micros.to_le_bytes());
+        chain
+    }
 }
 
 /// A file with changes of a part.

@@ -102,6 +102,12 @@ impl History {
         if std::mem::take(&mut self.is_unstated) {
             self.restated(part, None)?;
         }
+        self.bar(part);
+        Ok(())
+    }
+
+    /// Notes the barriers of a part with log. The parts with the changes of tables up to the moment come before.
+    pub fn bar(&mut self, part: &Part) {
         for barrier in &part.barriers {
             let concerns = self.tablets.contains(&barrier.tablet) && barrier.at_micros >= self.begun_micros;
             if concerns && barrier.at_micros <= self.at {
@@ -117,7 +123,6 @@ impl History {
                 });
             }
         }
-        Ok(())
     }
 
     /// A server began with the table in this state: a change since the part before has no moment of its own.

@@ -6,6 +6,7 @@ use stele_env::metrics::{IntCounter, IntGauge, Metrics};
 #[derive(Clone, Debug)]
 pub struct ArchiveMetrics {
     pub(super) lag_seconds: IntGauge,
+    pub(super) tables_lag_seconds: IntGauge,
     pub(super) lag_bytes: IntGauge,
     pub(super) failures: IntCounter,
     pub(super) bytes: IntCounter,
@@ -20,6 +21,10 @@ impl ArchiveMetrics {
             lag_seconds: metrics.gauge(
                 "stele_log_archive_lag_seconds",
                 "Age of the newest moment that the archive of the log has.",
+            ),
+            tables_lag_seconds: metrics.gauge(
+                "stele_log_archive_tables_lag_seconds",
+                "Age of the newest moment that the archive of the tables has, on the leader of a cluster.",
             ),
             lag_bytes: metrics.gauge(
                 "stele_log_archive_lag_bytes",
@@ -41,6 +46,15 @@ impl ArchiveMetrics {
                 "stele_log_archive_ranges_total",
                 "Ranges that the archive has begun: the first one, and one after each gap.",
             ),
+        }
+    }
+    /// Those of the archiver of the tables of a cluster, beside the one of the log.
+    pub fn of_tables(&self) -> Self {
+        ArchiveMetrics {
+            lag_seconds: self.tables_lag_seconds.clone(),
+            failures: self.failures.clone(),
+            gaps: self.gaps.clone(),
+            ..ArchiveMetrics::new(&Metrics::new())
         }
     }
 }

@@ -65,6 +65,22 @@ impl Orphans {
             };
             found.extend(self.find_in(archive, part, (from, to)).await?);
         }
+        self.resolve(found, (archive, memory), (range, first), work).await
+    }
+
+    /// Whether the table of a tablet is known from the parts that were read.
+    pub(crate) fn knows(&self, tablet: u64) -> bool {
+        self.known.contains(&tablet)
+    }
+
+    /// The first one of these writes whose tablet no earlier part of the range knows.
+    pub(crate) async fn resolve(
+        &self,
+        mut found: Vec<Orphan>,
+        (archive, memory): (&Archive, &ChangesMemory),
+        (range, first): (&Range, u64),
+        work: &Arc<Work>,
+    ) -> Result<Option<Orphan>> {
         let mut earlier = first;
         // Seldom: the writes are of a table that the backup has not.
         while !found.is_empty() && earlier > range.first {

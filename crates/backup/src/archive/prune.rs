@@ -8,19 +8,24 @@
 //! range that a backup needs has a hole. The next run deletes the rest.
 
 use super::format::{self, parse_piece};
+use super::site::{AnyArchive, ClusterArchive};
 use super::store::{Archive, Range};
 use crate::destination::Destination;
 use crate::error::{BackupError, Result};
 use crate::work::Work;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Files deleted in one call.
 const DELETED_TOGETHER: usize = 1_000;
+/// The archive of a server that has ended stays for this time before the begin of the oldest backup: its end is noted elsewhere a little
+/// later than here, and a backup that was begun in between needs the archive.
+const KEPT_MICROS: i64 = 3_600_000_000;
 
-/// Deletes the parts that no backup at the destination needs; their number.
-pub async fn prune(archive: &Archive, destination: &Destination, work: &Arc<Work>) -> Result<u64> {
+/// Deletes the parts that no backup at the destination needs; their number. Of a cluster also whole archives of servers that have ended.
+pub async fn prune(archive: &AnyArchive, destination: &Destination, work: &Arc<Work>) -> Result<u64> {
     work.begin("finding old parts")?;
-    let ranges = archive.ranges().await?;
+    let ranges = archive.tables().ranges().await?;
     let Some(newest) = ranges.last() else { return Ok(0) };
     // Unfinished ones, too: they may be completed.
     let state = destination.state().await?;
@@ -29,7 +34,45 @@ pub async fn prune(archive: &Archive, destination: &Destination, work: &Arc<Work
         let message = "the destination has no backup of the data whose log is archived, so no part of the archive is known to be old";
         return Err(BackupError::Moment(message.to_owned()));
     };
+    let mut deleted = 0;
+    if let AnyArchive::Cluster(cluster, _) = archive {
+        for server in servers(cluster).await? {
+            let of_server = cluster.server(server).open(false).await?;
+            deleted += match is_over(&of_server, oldest).await? {
+                true => delete_before(&of_server, u64::MAX, work).await?,
+                false => prune_parts(&of_server, oldest, work).await?,
+            };
+        }
+    }
+    Ok(deleted + prune_parts(archive.tables(), oldest, work).await?)
+}
+
+/// The servers of a cluster that have archives.
+async fn servers(cluster: &ClusterArchive) -> Result<BTreeSet<u32>> {
+    let storage = cluster.places.open(cluster.place.clone(), false).await?;
+    let listed = storage.list(format::SERVERS).await.map_err(BackupError::Archive)?;
+    // One that has been deleted but for its mark is left.
+    let has_parts = listed.iter().filter(|file| file.path.contains(format::PARTS));
+    Ok(has_parts.filter_map(|file| format::parse_server(&file.path)).collect())
+}
+
+/// Whether a server had ended long before a moment.
+async fn is_over(archive: &Archive, oldest: i64) -> Result<bool> {
+    let Some(last) = archive.numbers().await?.last().copied() else {
+        return Ok(false);
+    };
+    let last = archive.part(last).await?;
+    Ok(last.is_last && last.to_micros.saturating_add(KEPT_MICROS) < oldest)
+}
+
+async fn prune_parts(archive: &Archive, oldest: i64, work: &Arc<Work>) -> Result<u64> {
+    let ranges = archive.ranges().await?;
     let first_kept = first_kept(archive, &ranges, oldest).await?;
+    delete_before(archive, first_kept, work).await
+}
+
+/// Deletes the parts before one, and then their pieces.
+async fn delete_before(archive: &Archive, first_kept: u64, work: &Arc<Work>) -> Result<u64> {
     let old: Vec<u64> = archive
         .numbers()
         .await?
@@ -58,7 +101,7 @@ pub async fn prune(archive: &Archive, destination: &Destination, work: &Arc<Work
 /// The first part that a backup needs which was begun at this moment, or later. The newest part always stays.
 async fn first_kept(archive: &Archive, ranges: &[Range], oldest: i64) -> Result<u64> {
     for range in ranges {
-        if range.to_micros <= oldest {
+        if range.to_micros < oldest {
             continue;
         }
         return match range.from_micros >= oldest {

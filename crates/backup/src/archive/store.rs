@@ -36,26 +36,14 @@ pub struct Range {
 impl Archive {
     /// Opens an archive, and makes it if it is empty and `make` is set.
     pub async fn open(storage: Arc<dyn Storage>, make: bool) -> Result<Archive> {
-        let not_one = |why: &str| BackupError::Invalid(format!("the place holds no archive of logs of Stele{why}"));
-        match storage.read_all(format::FORMAT).await {
-            Ok(text) if text == format::FORMAT_TEXT.as_bytes() => return Ok(Archive { storage }),
-            Ok(text) => {
-                let text = String::from_utf8_lossy(&text);
-                return Err(not_one(&format!(" that this version reads ({})", text.trim())));
-            }
-            Err(StorageError::NotFound { .. }) if !make => return Err(not_one("")),
-            Err(StorageError::NotFound { .. }) => {}
-            Err(error) => return Err(BackupError::Archive(error)),
-        }
-        let files = storage.list("").await.map_err(BackupError::Archive)?;
-        if let Some(other) = files.first() {
-            return Err(not_one(&format!(" and is not empty (it has {:?})", other.path)));
-        }
-        let text = Bytes::from_static(format::FORMAT_TEXT.as_bytes());
-        match storage.put_if_absent(format::FORMAT, text).await {
-            Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(Archive { storage }),
-            Err(error) => Err(BackupError::Archive(error)),
-        }
+        check_format(&storage, format::FORMAT_TEXT, make).await?;
+        Ok(Archive { storage })
+    }
+
+    /// The same of one that belongs to a cluster, with the text of its kind.
+    pub(crate) async fn open_kind(storage: Arc<dyn Storage>, text: &'static str, make: bool) -> Result<Archive> {
+        check_format(&storage, text, make).await?;
+        Ok(Archive { storage })
     }
 
     /// Its storage.
@@ -175,7 +163,8 @@ impl Archive {
         Ok(ranges)
     }
 
-    /// The last part of a range that ends at or before a moment, or the first one. The moment is after its begin.
+    /// The last part of a range that ends before a moment, or the first one. The moment is after its begin. Where the clock stands still at the
+    /// moment, parts that end at it may have writes that were begun after it.
     pub async fn part_before(&self, range: &Range, micros: i64) -> Result<u64> {
         let numbers = self.numbers().await?;
         let in_range = |number: &u64| (range.first..=range.last).contains(number);
@@ -185,12 +174,41 @@ impl Archive {
         while low + 1 < behind {
             let middle = low + (behind - low) / 2;
             let Some(number) = numbers.get(middle) else { break };
-            match self.part(*number).await?.to_micros <= micros {
+            match self.part(*number).await?.to_micros < micros {
                 true => low = middle,
                 false => behind = middle,
             }
         }
         Ok(numbers.get(low).copied().unwrap_or(range.first))
+    }
+}
+
+/// Fails unless a place is marked with a text; marks it if it is empty and `make` is set.
+pub(crate) async fn check_format(storage: &Arc<dyn Storage>, expected: &'static str, make: bool) -> Result<()> {
+    let not_one = |why: &str| BackupError::Invalid(format!("the place holds no archive of logs of Stele{why}"));
+    match storage.read_all(format::FORMAT).await {
+        Ok(text) if text == expected.as_bytes() => return Ok(()),
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            let why = format!(
+                " that is read here: it has {:?}, not {:?}",
+                text.trim(),
+                expected.trim()
+            );
+            return Err(not_one(&why));
+        }
+        Err(StorageError::NotFound { .. }) if !make => return Err(not_one("")),
+        Err(StorageError::NotFound { .. }) => {}
+        Err(error) => return Err(BackupError::Archive(error)),
+    }
+    let files = storage.list("").await.map_err(BackupError::Archive)?;
+    if let Some(other) = files.first() {
+        return Err(not_one(&format!(" and is not empty (it has {:?})", other.path)));
+    }
+    let text = Bytes::from_static(expected.as_bytes());
+    match storage.put_if_absent(format::FORMAT, text).await {
+        Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(()),
+        Err(error) => Err(BackupError::Archive(error)),
     }
 }
 

@@ -8,12 +8,13 @@ use crate::paths;
 use bytes::Bytes;
 use stele_types::SeqNo;
 
-/// Reads the parts of a table of a backup, each once: its history on the way to a moment, and where the backup ends.
+/// Reads the parts of a table of a backup, each once: its history on the way to a moment, and where the backup ends. Changes before
+/// `since` are in the backup.
 pub(super) async fn read(
     destination: &Destination,
     record: &Record,
     (index, of): (u32, &TableOf),
-    at: i64,
+    (since, at): (i64, i64),
 ) -> Result<(History, Cuts)> {
     let decoded = stele_catalog::record::decode_table(&of.table);
     let decoded = decoded.map_err(|why| damaged(&paths::record(record.attempt()), format!("a table: {why}")))?;
@@ -25,7 +26,7 @@ pub(super) async fn read(
         }
     }
     cuts.sort();
-    Ok((History::new(decoded, of.created_micros, tablets, at), Cuts(cuts)))
+    Ok((History::new(decoded, since, tablets, at), Cuts(cuts)))
 }
 
 /// Where the backup of a table ends, by rows.

@@ -1,11 +1,13 @@
 //! Writes archived records into restored tables.
 
+use super::refusals::ownerless;
 use super::{Followed, Moment, Plan};
-use crate::archive::format::{Part, part_path};
-use crate::archive::replay::Replay;
+use crate::archive::changes_of::ChangesMemory;
+use crate::archive::format::part_path;
+use crate::archive::merged::{Merged, Records};
+use crate::archive::orphans::Orphan;
 use crate::archive::store::damaged;
-use crate::archive::{Archive, Range};
-use crate::error::Result;
+use crate::error::{BackupError, Result};
 use crate::restore_at::backed_up::Cuts;
 use crate::root::DataRoot;
 use crate::work::Work;
@@ -21,6 +23,8 @@ use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWri
 const WRITTEN_BYTES: usize = 1 << 20;
 /// Mutations that are written together.
 const WRITTEN_MUTATIONS: usize = 10_000;
+/// Tablets of other tables than those of the backup that are remembered during a restore: some 50 MB of memory at most.
+const SUSPECTS_MAX: usize = 1 << 20;
 /// Tries of a write while a tablet is split or the server is busy, and the time between two.
 const TRIES_MAX: usize = 1_200;
 const TRIED_EVERY: Duration = Duration::from_millis(50);
@@ -53,40 +57,52 @@ impl Plan {
             bytes: 0,
             mutations: 0,
         };
-        let before = part_ahead(moment.archive, &self.range, self.first).await?;
-        let mut replay = Replay::new(moment.archive, moment.at, before.as_ref());
-        for number in self.first..=self.range.last {
-            work.begin("replaying the log")?;
-            let part = moment.archive.part(number).await?;
-            let (to_micros, bytes) = (part.to_micros, part.pieces.iter().map(|piece| piece.len).sum());
-            work.expect(1, bytes);
-            replay.begin_part(part)?;
-            if to_micros > moment.at {
-                replay.end_parts();
-            }
-            while let Some(records) = replay.next().await? {
-                work.check()?;
-                for record in records {
-                    if let Some(index) = of_tablet.get(&record.tablet) {
-                        writing.record(*index, &record, number).await?;
-                    }
+        let mut found = BTreeMap::new();
+        let mut merged = Merged::new(&self.logs, moment.at, work);
+        while let Some(Records { micros, part, records }) = merged.next().await? {
+            for record in records {
+                match of_tablet.get(&record.tablet) {
+                    Some(index) => writing.record(*index, &record, part).await?,
+                    None => self.suspect(record.tablet.0, micros, &mut found)?,
                 }
             }
-            work.moved(bytes, false).await?;
-            work.was_read();
-            if to_micros > moment.at {
-                break;
-            }
         }
-        writing.write().await
+        writing.write().await?;
+        self.judge(found, (root, moment), work).await
     }
-}
 
-/// The part before one of a range, unless that is its first one.
-async fn part_ahead(archive: &Archive, range: &Range, number: u64) -> Result<Option<Part>> {
-    match number > range.first {
-        true => archive.part(number - 1).await.map(Some),
-        false => Ok(None),
+    /// Notes a write of a tablet whose table is not known.
+    fn suspect(&self, tablet: u64, micros: i64, found: &mut BTreeMap<u64, i64>) -> Result<()> {
+        let Some(suspects) = &self.suspects else { return Ok(()) };
+        if micros < suspects.begun || suspects.orphans.knows(tablet) {
+            return Ok(());
+        }
+        found.entry(tablet).or_insert(micros);
+        match found.len() > SUSPECTS_MAX {
+            true => Err(BackupError::TooMuch(format!(
+                "the log has writes of more than {SUSPECTS_MAX} tablets of tables that the backup does not have"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if a write is perhaps one of these tables.
+    async fn judge(
+        &self,
+        found: BTreeMap<u64, i64>,
+        (root, moment): (&DataRoot, &Moment<'_>),
+        work: &Arc<Work>,
+    ) -> Result<()> {
+        let Some(suspects) = self.suspects.as_ref().filter(|_| !found.is_empty()) else {
+            return Ok(());
+        };
+        let found = found.into_iter().map(|(tablet, micros)| Orphan { micros, tablet });
+        let memory = ChangesMemory::new(root.env().clone(), root.server().pool());
+        let (archive, range) = ((moment.archive.tables(), &memory), (&suspects.range, suspects.first));
+        match suspects.orphans.resolve(found.collect(), archive, range, work).await? {
+            Some(orphan) => Err(ownerless(orphan, suspects.completed)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -173,7 +189,7 @@ impl Writing<'_> {
         let (mut rest, mut failed) = (Vec::new(), None);
         for ((index, tablet), rows) in of_tablets {
             let writes = RowWrites::from(rows.clone());
-            match self.root.server().write(tablet, &writes, Some(Durability::Flush)).await {
+            match self.root.write(tablet, writes, Some(Durability::Flush)).await {
                 Ok(()) => {}
                 Err(error) if is_transient(error.kind) => {
                     rest.extend(rows.into_iter().map(|row| (index, row)));

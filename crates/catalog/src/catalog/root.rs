@@ -3,7 +3,7 @@
 use super::{Catalog, Result};
 use crate::error::CatalogError;
 use bytes::Bytes;
-use stele_coord::{Condition, Txn, TxnOutcome, Write, next_epoch_above};
+use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write, next_epoch_above};
 
 /// The key of the number of the data root.
 const ROOT: &str = "root/id";
@@ -112,37 +112,13 @@ impl Catalog {
 
     /// The newest moment that an owner has noted, in wall-clock microseconds; 0 if there is none.
     pub async fn noted_moment(&self) -> Result<i64> {
-        match self.coord.get(CLOCK).await? {
-            Some(found) => decode_moment(&found.value),
-            None => Ok(0),
-        }
+        noted_moment(&*self.coord).await
     }
 
     /// Notes a moment before it is given to anything that outlives the process, so that no later owner gives an earlier one. The newer
     /// one of it and the noted one.
     pub async fn note_moment(&self, micros: i64) -> Result<i64> {
-        loop {
-            let condition = match self.coord.get(CLOCK).await? {
-                Some(found) => {
-                    let noted = decode_moment(&found.value)?;
-                    if noted >= micros {
-                        return Ok(noted);
-                    }
-                    Condition::version(CLOCK, found.version)
-                }
-                None => Condition::absent(CLOCK),
-            };
-            let txn = Txn {
-                conditions: vec![condition],
-                writes: vec![Write::Put {
-                    key: CLOCK.to_owned(),
-                    value: Bytes::copy_from_slice(&micros.to_le_bytes()),
-                }],
-            };
-            if let TxnOutcome::Committed { .. } = self.coord.txn(txn).await? {
-                return Ok(micros);
-            }
-        }
+        note_moment(&*self.coord, micros).await
     }
 
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
@@ -159,6 +135,48 @@ impl Catalog {
             .ok()
             .filter(|epoch| u64::from(*epoch) < EPOCHS_END)
             .ok_or_else(used_up)
+    }
+}
+
+/// The newest moment that any server of a coordinator has noted, in wall-clock microseconds; 0 if there is none.
+pub async fn noted_moment(coord: &dyn Coord) -> Result<i64> {
+    match coord.get(CLOCK).await? {
+        Some(found) => decode_moment(&found.value),
+        None => Ok(0),
+    }
+}
+
+/// Notes a moment, unless a newer one is noted; the newer one of both.
+pub async fn note_moment(coord: &dyn Coord, micros: i64) -> Result<i64> {
+    later_moment(coord, |noted| (noted < micros).then_some(micros)).await
+}
+
+/// Notes a moment after every one that was noted before: `now` gives one that is not before its argument. So moments of different
+/// servers have the order in which the coordinator saw them.
+pub async fn next_moment(coord: &dyn Coord, now: impl Fn(i64) -> i64) -> Result<i64> {
+    later_moment(coord, |noted| {
+        let after = noted.saturating_add(1);
+        Some(now(after).max(after))
+    })
+    .await
+}
+
+/// Notes the moment that follows the noted one, if there is one; the newest.
+async fn later_moment(coord: &dyn Coord, next: impl Fn(i64) -> Option<i64>) -> Result<i64> {
+    loop {
+        let found = coord.get(CLOCK).await?;
+        let noted = found.as_ref().map_or(Ok(0), |found| decode_moment(&found.value))?;
+        let Some(micros) = next(noted) else { return Ok(noted) };
+        let txn = Txn {
+            conditions: vec![Condition::unchanged(CLOCK, found.as_ref())],
+            writes: vec![Write::Put {
+                key: CLOCK.to_owned(),
+                value: Bytes::copy_from_slice(&micros.to_le_bytes()),
+            }],
+        };
+        if let TxnOutcome::Committed { .. } = coord.txn(txn).await? {
+            return Ok(micros);
+        }
     }
 }
 
@@ -204,5 +222,12 @@ mod tests {
         assert_eq!(catalog.noted_moment().await.unwrap(), 0x0102);
         let bytes = catalog.coord.get("root/clock").await.unwrap().unwrap().value;
         assert_eq!(&bytes[..], [2, 1, 0, 0, 0, 0, 0, 0]);
+        // Another server, whose clock is behind, has a later moment nevertheless.
+        let next = super::next_moment(&*catalog.coord, |after| after.max(7)).await.unwrap();
+        assert_eq!((next, catalog.noted_moment().await.unwrap()), (0x0103, 0x0103));
+        let next = super::next_moment(&*catalog.coord, |after| after.max(0x0200))
+            .await
+            .unwrap();
+        assert_eq!(next, 0x0200);
     }
 }

@@ -240,6 +240,8 @@ impl Leader {
     async fn delete_log(&self, server: ServerId) -> ServiceResult<()> {
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let bytes = self.local.members.view().logs.get(&server).map_or(0, |log| log.bytes);
+        self.rests.end(server, &*log, bytes).await?;
         let deleted = delete_log(&*log).await;
         deleted.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         tracing::info!(%server, "the log of a former server is deleted");

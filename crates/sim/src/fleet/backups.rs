@@ -6,6 +6,7 @@
 //! deleted, and nothing of them may be left.
 
 use super::clients::Clients;
+use super::node::SKEW_MICROS_MAX;
 use super::nodes::Nodes;
 use super::{BACKUPS, Fleet, table_name};
 use crate::history::Moment;
@@ -23,6 +24,8 @@ const ORDERS_MIN: u64 = 4;
 const ORDERS_MAX: u64 = 9;
 /// Longest pause between two.
 const PAUSE_MS_MAX: u64 = 6_000;
+/// Moments of a run to which the table is restored at its end.
+const MOMENTS: usize = 3;
 /// Attempts at one during faults; and when they are over.
 const ATTEMPTS_MIN: u32 = 6;
 const ATTEMPTS_MAX: u32 = 60;
@@ -48,6 +51,8 @@ pub(super) struct Archivist {
     ordered: Mutex<BTreeMap<String, Ordered>>,
     /// Backups and tables that have got a name.
     named: Mutex<u64>,
+    /// Moments of the run, where tables are restored to such.
+    moments: Option<Arc<Moments>>,
 }
 
 impl Archivist {
@@ -58,6 +63,16 @@ impl Archivist {
             clients,
             ordered: Mutex::default(),
             named: Mutex::new(0),
+            moments: None,
+        }
+    }
+
+    /// The same for servers that archive their logs.
+    pub(super) fn with_archive(fleet: Arc<Fleet>, nodes: Arc<Nodes>, clients: Arc<Clients>) -> Archivist {
+        let moments = Moments::follow(fleet.clone(), clients.clone());
+        Archivist {
+            moments: Some(moments),
+            ..Archivist::new(fleet, nodes, clients)
         }
     }
 
@@ -66,7 +81,14 @@ impl Archivist {
         for _ in 0..ORDERS_MIN + self.fleet.below(ORDERS_MAX - ORDERS_MIN) {
             let pause = Duration::from_millis(self.fleet.below(PAUSE_MS_MAX));
             self.fleet.env.sleep(pause).await;
-            match (self.fleet.below(3), self.some_complete()) {
+            let choice = self.fleet.below(3);
+            if choice == 1 && self.moments.is_some() {
+                let now = self.fleet.env.wall_micros();
+                let back = self.fleet.below(20_000_000) as i64;
+                self.restore_at(now - back, ATTEMPTS_MIN).await;
+                continue;
+            }
+            match (choice, self.some_complete()) {
                 (0, Some((name, ordered))) => drop(self.restore(&name, ordered, ATTEMPTS_MIN).await),
                 _ => {
                     let name = format!("b{}", self.number());
@@ -78,7 +100,7 @@ impl Archivist {
 
     /// Completes, checks and deletes all backups, when there are no faults.
     pub(super) async fn check_everything(&self) {
-        let names: Vec<String> = self.ordered.lock().keys().cloned().collect();
+        let mut names: Vec<String> = self.ordered.lock().keys().cloned().collect();
         for name in &names {
             self.make(name, ATTEMPTS_MAX).await;
             let Some(ordered) = self.ordered.lock().get(name).copied().filter(|it| it.ended.is_some()) else {
@@ -98,6 +120,10 @@ impl Archivist {
                 ));
             }
         }
+        if self.moments.is_some() {
+            self.check_moments().await;
+            names.push("last".to_owned());
+        }
         for name in &names {
             if let Err(error) = self.try_for(ATTEMPTS_MAX, name, BackupTask::Delete).await
                 && error.kind != ErrorKind::NotFound
@@ -106,6 +132,65 @@ impl Archivist {
             }
         }
         self.check_nothing_is_left().await;
+    }
+
+    /// Restores to moments of the run, and to one behind a last backup, which must be possible.
+    async fn check_moments(&self) {
+        let env = &self.fleet.env;
+        let begun = self.run_micros();
+        for _ in 0..MOMENTS {
+            let span = (env.wall_micros() - begun).max(1) as u64;
+            let at = begun + self.fleet.below(span) as i64;
+            self.restore_at(at, 1).await;
+        }
+        // Writes that a server had acknowledged shortly before are in nothing else than the rest of its log.
+        let kills = self.fleet.kills.lock().clone();
+        for at in kills {
+            self.restore_at(at + 3 * SKEW_MICROS_MAX, 1).await;
+        }
+        self.make("last", ATTEMPTS_MAX).await;
+        env.sleep(Duration::from_micros(3 * SKEW_MICROS_MAX as u64)).await;
+        let at = env.wall_micros();
+        // Until each server has written a part, also an idle one.
+        env.sleep(Duration::from_secs(40)).await;
+        if !self.restore_at(at, ATTEMPTS_MAX).await {
+            self.violate("a moment behind the last backup cannot be restored, although there are no faults".to_owned());
+        }
+    }
+
+    fn run_micros(&self) -> i64 {
+        let first = self.moments.as_ref().and_then(|moments| moments.first());
+        first.unwrap_or_else(|| self.fleet.env.wall_micros())
+    }
+
+    /// Restores the table to a moment and compares its rows; whether it could be restored.
+    async fn restore_at(&self, at: i64, attempts: u32) -> bool {
+        let Some(moments) = &self.moments else { return false };
+        let target = TableName::new("sim", format!("moment{}", self.number()));
+        let task = BackupTask::Restore {
+            table: Some(table_name()),
+            target: Some(target.clone()),
+        };
+        let restored = self.try_at(attempts, ("", Some(at)), task).await;
+        let is_there = match restored {
+            Ok(_) => true,
+            Err(error) => error.kind == ErrorKind::AlreadyExists,
+        };
+        let mut is_checked = !is_there;
+        if is_there {
+            let within = moments.around(at, 2 * SKEW_MICROS_MAX);
+            let within = (within.0, within.1.unwrap_or_else(|| self.clients.tick()));
+            for _ in 0..attempts {
+                is_checked = self.clients.check_copy(&target, within).await;
+                if is_checked {
+                    self.fleet.verdict.lock().moments += 1;
+                    break;
+                }
+                self.fleet.env.sleep(PAUSE).await;
+            }
+        }
+        self.drop_table(&target).await;
+        is_there && is_checked
     }
 
     async fn check_nothing_is_left(&self) {
@@ -222,10 +307,22 @@ impl Archivist {
 
     /// Gives an order until its work is done, or refused for good.
     async fn try_for(&self, attempts: u32, backup: &str, task: BackupTask) -> ServiceResult<BackupOutcome> {
+        self.try_at(attempts, (backup, None), task).await
+    }
+
+    /// The same of a restore to a moment.
+    async fn try_at(
+        &self,
+        attempts: u32,
+        (backup, at): (&str, Option<i64>),
+        task: BackupTask,
+    ) -> ServiceResult<BackupOutcome> {
         let mut last = ServiceError::new(ErrorKind::Unavailable, "no attempt");
         for _ in 0..attempts {
-            let done = self.work(backup, task.clone()).await;
-            self.fleet.sim.note(&format!("{task:?} of {backup}: {done:?}"));
+            let done = self.work((backup, at), task.clone()).await;
+            self.fleet
+                .sim
+                .note(&format!("{task:?} of {backup} at {at:?}: {done:?}"));
             match done {
                 Some(Err(error)) if error.kind == ErrorKind::Corruption => {
                     self.violate(format!("{task:?} of {backup} met corruption: {error}"));
@@ -242,7 +339,7 @@ impl Archivist {
     }
 
     /// Orders a work and waits for its end; `None` if it is lost with its leader.
-    async fn work(&self, backup: &str, task: BackupTask) -> Option<ServiceResult<BackupOutcome>> {
+    async fn work(&self, (backup, at): (&str, Option<i64>), task: BackupTask) -> Option<ServiceResult<BackupOutcome>> {
         let order = BackupOrder {
             destination: BackupDestination {
                 address: BACKUPS.to_owned(),
@@ -253,7 +350,7 @@ impl Archivist {
             bytes_per_second: None,
             parallel: 2,
             digests: true,
-            at: None,
+            at,
             archive: None,
         };
         let begun = self
@@ -277,6 +374,36 @@ impl Archivist {
             }
         }
         None
+    }
+}
+
+/// Times by the clock of the clients, and by the wall clock of none of the servers.
+struct Moments(Mutex<Vec<(i64, Moment)>>);
+
+impl Moments {
+    /// Notes a moment every second of the run.
+    fn follow(fleet: Arc<Fleet>, clients: Arc<Clients>) -> Arc<Moments> {
+        let moments = Arc::new(Moments(Mutex::default()));
+        let (noting, env) = (moments.clone(), fleet.env.clone());
+        fleet.env.spawn("moments", async move {
+            loop {
+                noting.0.lock().push((env.wall_micros(), clients.tick()));
+                env.sleep(PAUSE).await;
+            }
+        });
+        moments
+    }
+
+    fn first(&self) -> Option<i64> {
+        self.0.lock().first().map(|(micros, _)| *micros)
+    }
+
+    /// Moments that are certainly before a time on every server, and after it if there is one.
+    fn around(&self, micros: i64, skew: i64) -> (Moment, Option<Moment>) {
+        let noted = self.0.lock();
+        let before = noted.iter().rev().find(|(at, _)| *at < micros - skew);
+        let after = noted.iter().find(|(at, _)| *at > micros + skew);
+        (before.map_or(0, |(_, tick)| *tick), after.map(|(_, tick)| *tick))
     }
 }
 

@@ -52,15 +52,30 @@ pub struct ClusterPlan {
     pub prints: bool,
 }
 
+/// The copies of the table in a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Snapshots,
+    Backups,
+    /// Backups, and restores to moments behind them.
+    Archive,
+}
+
 /// Runs one seed, with snapshots.
 pub fn run(plan: ClusterPlan) -> FleetVerdict {
-    let live = |fleet| live(fleet, false);
+    let live = |fleet| live(fleet, Kind::Snapshots);
     super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
 }
 
 /// Runs one seed, with backups.
 pub fn run_with_backups(plan: ClusterPlan) -> FleetVerdict {
-    let live = |fleet| live(fleet, true);
+    let live = |fleet| live(fleet, Kind::Backups);
+    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
+}
+
+/// Runs one seed, with backups and an archive of the logs. Wall clocks of servers differ.
+pub fn run_with_archive(plan: ClusterPlan) -> FleetVerdict {
+    let live = |fleet| live(fleet, Kind::Archive);
     super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
 }
 
@@ -86,7 +101,7 @@ impl Copies {
     }
 }
 
-async fn live(fleet: Arc<Fleet>, with_backups: bool) -> Result<(), String> {
+async fn live(fleet: Arc<Fleet>, kind: Kind) -> Result<(), String> {
     let env = fleet.env.clone();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
     let coord = coord.map_err(|error| error.to_string())?;
@@ -95,13 +110,15 @@ async fn live(fleet: Arc<Fleet>, with_backups: bool) -> Result<(), String> {
         fleet: fleet.clone(),
         coord,
         nodes: nodes.clone(),
+        archives: kind == Kind::Archive,
     };
     driver.fill_up().await?;
     driver.create_table().await?;
     let clients = Clients::new(fleet.clone(), nodes.clone());
-    let keeper = Arc::new(match with_backups {
-        false => Copies::Snapshots(Keeper::new(fleet.clone(), nodes, clients.clone())),
-        true => Copies::Backups(Archivist::new(fleet.clone(), nodes, clients.clone())),
+    let keeper = Arc::new(match kind {
+        Kind::Snapshots => Copies::Snapshots(Keeper::new(fleet.clone(), nodes, clients.clone())),
+        Kind::Backups => Copies::Backups(Archivist::new(fleet.clone(), nodes, clients.clone())),
+        Kind::Archive => Copies::Backups(Archivist::with_archive(fleet.clone(), nodes, clients.clone())),
     });
     let operations = 100 + env.random_below(60);
     let running = (0..CLIENTS).map(|_| {
@@ -126,6 +143,8 @@ struct Driver {
     fleet: Arc<Fleet>,
     coord: Arc<dyn Coord>,
     nodes: Arc<Nodes>,
+    /// Servers archive their logs.
+    archives: bool,
 }
 
 impl Driver {
@@ -134,7 +153,11 @@ impl Driver {
             if self.nodes.running().len() >= NODES {
                 return Ok(());
             }
-            match Node::start(&self.fleet, self.coord.clone()).await {
+            let started = match self.archives {
+                false => Node::start(&self.fleet, self.coord.clone()).await,
+                true => Node::start_archiving(&self.fleet, self.coord.clone()).await,
+            };
+            match started {
                 Ok(node) => {
                     self.fleet.sim.note(&format!("server {} has joined", node.number));
                     self.nodes.add(node);
@@ -212,6 +235,7 @@ impl Driver {
         if let Some(node) = self.nodes.any() {
             self.fleet.sim.note(&format!("server {} is killed", node.number));
             node.process.kill();
+            self.fleet.kills.lock().push(self.fleet.env.wall_micros());
             self.fleet.verdict.lock().failovers += 1;
         }
     }

@@ -102,6 +102,7 @@ async fn open(
             client,
             env: env.clone(),
         }),
+        moments: None,
     };
     let cache = Arc::new(Cache::with_shards(CACHE_BYTES, 1));
     let options = ServerOptions {

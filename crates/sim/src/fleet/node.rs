@@ -1,17 +1,19 @@
 //! One server of a cluster: a process that joins by itself.
 
 use super::coordinator::{Coordinator, Link};
-use super::{BACKUPS, Fleet, ROOT, STREAMS};
+use super::{ARCHIVE, BACKUPS, Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_backup::OpenDestination;
+use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
+use stele_backup::{OpenDestination, Places};
 use stele_client::{
-    AccessAdmin, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin, TableService, TestDecoder,
+    AccessAdmin, BackupDestination, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin,
+    TableService, TestDecoder,
 };
-use stele_cluster::{Addresses, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
+use stele_cluster::{Addresses, Archiving, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
 use stele_coord::Coord;
 use stele_env::metrics::Metrics;
 use stele_env::{Env, Priority};
@@ -42,6 +44,30 @@ pub(super) const KEEP_DELETED: Duration = Duration::from_secs(40);
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
 
+/// Largest difference between the wall clock of a server that archives its log and that of the clients.
+pub(super) const SKEW_MICROS_MAX: i64 = 1_000_000;
+/// The time between two rounds of an archiver.
+const ARCHIVED_EVERY: Duration = Duration::from_secs(3);
+
+/// The choices of a server.
+#[derive(Clone, Copy)]
+struct Choices {
+    checks_rights: bool,
+    merge: MergePace,
+    /// It archives its log, and its wall clock is ahead by this many microseconds.
+    archives: Option<i64>,
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Choices {
+            checks_rights: false,
+            merge: MERGE,
+            archives: None,
+        }
+    }
+}
+
 /// A server, in a process of its own.
 pub(super) struct Node {
     pub(super) number: ServerId,
@@ -52,6 +78,8 @@ pub(super) struct Node {
     pub(super) service: Arc<dyn TableService>,
     pub(super) admin: Arc<dyn TableAdmin>,
     pub(super) rules: Arc<dyn AccessAdmin>,
+    /// Archives the log as long as the server is there.
+    _archiver: Option<Arc<Archiver>>,
 }
 
 /// The process ended before it responded, or took too long.
@@ -61,12 +89,26 @@ pub(super) struct NoAnswer;
 impl Node {
     /// Starts a server. Faults of the network may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
-        Node::start_with(fleet, coord, (false, MERGE)).await
+        Node::start_with(fleet, coord, Choices::default()).await
+    }
+
+    /// The same for a server that archives its log, and whose wall clock is not that of the others.
+    pub(super) async fn start_archiving(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        let skew = fleet.below(2 * SKEW_MICROS_MAX as u64) as i64 - SKEW_MICROS_MAX;
+        let choices = Choices {
+            archives: Some(skew),
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
     }
 
     /// The same for a server whose callers need rights.
     pub(super) async fn start_checking_rights(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
-        Node::start_with(fleet, coord, (true, MERGE)).await
+        let choices = Choices {
+            checks_rights: true,
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
     }
 
     /// The same for a server that merges no tablets while it leads.
@@ -75,11 +117,16 @@ impl Node {
             tablet_bytes_max: 0,
             ..MERGE
         };
-        Node::start_with(fleet, coord, (false, merge)).await
+        let choices = Choices {
+            merge,
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
     }
 
-    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, choices: (bool, MergePace)) -> Result<Arc<Node>, String> {
+    async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, choices: Choices) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
+        process.skew_wall_clock(choices.archives.unwrap_or(0));
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
             None => process.env(),
@@ -124,7 +171,7 @@ async fn join(
     client: Arc<dyn Client>,
     (process, env): (Process, Env),
     (coord, link): (Arc<dyn Coord>, Link),
-    (checks_rights, merge): (bool, MergePace),
+    choices: Choices,
 ) -> Result<Node, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
@@ -153,11 +200,12 @@ async fn join(
         tests: Arc::new(NoTests),
         agreed,
         sweep: SWEEP,
-        merge,
+        merge: choices.merge,
         keep_deleted: KEEP_DELETED,
-        checks_rights,
+        checks_rights: choices.checks_rights,
         forwarded: None,
-        destinations: destinations(client, env.clone()),
+        destinations: destinations(client.clone(), env.clone()),
+        archiving: archiving(client, env.clone(), choices.archives.is_some()),
     };
     let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), server_options());
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -199,6 +247,7 @@ async fn join(
         link,
         service: joined.service,
         rules: joined.admin.clone(),
+        _archiver: joined.archiver,
         admin: joined.admin,
     })
 }
@@ -213,6 +262,31 @@ fn destinations(client: Arc<dyn Client>, env: Env) -> OpenDestination {
             Ok(opened as Arc<dyn Storage>)
         })
     })
+}
+
+/// The archive of the logs of all servers, in the same bucket.
+fn archiving(client: Arc<dyn Client>, env: Env, archives: bool) -> Archiving {
+    let open: OpenDestination = Arc::new(move |place, _| {
+        let (client, env) = (client.clone(), env.clone());
+        Box::pin(async move {
+            let opened = ObjectStorage::shared_client(client, &place.address, env).await;
+            let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+            Ok(opened as Arc<dyn Storage>)
+        })
+    });
+    let settings = ArchiveSettings {
+        place: BackupDestination {
+            address: ARCHIVE.to_owned(),
+            options: Vec::new(),
+        },
+        interval: ARCHIVED_EVERY,
+        waiting_bytes_max: 1 << 20,
+    };
+    Archiving {
+        places: Places::new(open),
+        own: archives.then_some(settings),
+        metrics: ArchiveMetrics::new(&Metrics::new()),
+    }
 }
 
 /// The clients have no conditions in the language of a front end.

@@ -2,10 +2,12 @@
 //! its log, which no test writes to afterwards.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod times;
+
 use super::*;
 use crate::options::ServerOptions;
 use crate::recovery::tests::{TABLETS, Watched, ranges, schema, write};
-use crate::roots::{SharedRoots, delete_log, settle_log};
+use crate::roots::{Moments, SharedRoots, delete_log, settle_log};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -73,6 +75,8 @@ impl Storage for Unflushable {
 struct Shared {
     data: Arc<dyn Storage>,
     logs: Arc<Logs>,
+    /// Where servers archive their logs.
+    moments: Option<Arc<dyn Moments>>,
 }
 
 impl Shared {
@@ -80,6 +84,7 @@ impl Shared {
         Shared {
             data: MemoryStorage::new(),
             logs: Arc::default(),
+            moments: None,
         }
     }
 
@@ -90,6 +95,7 @@ impl Shared {
             data: self.data.clone(),
             log,
             sealed: self.logs.clone(),
+            moments: self.moments.clone(),
         };
         let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
         let joined = TabletServer::join(env, roots, ServerId(server), cache, options, &metrics).await;
@@ -271,6 +277,7 @@ async fn records_of_two_dead_servers_are_replayed_together() {
     let shared = Shared {
         data: device.clone(),
         logs: Arc::default(),
+        moments: None,
     };
     let one = shared.first(1).await;
     write(&one, TABLETS[0], "a", "one").await;

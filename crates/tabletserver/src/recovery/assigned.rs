@@ -87,13 +87,13 @@ impl Claimed {
     }
 
     /// Replays the records of the tablets, each from the logs that it needs, as far as they fit into memory, and flushes the
-    /// rest. After an error the tablets have a part of the records, and must not be served.
+    /// rest. After an error the tablets have a part of the records, and must not be served. Returns the newest time of a mark.
     pub(crate) async fn replay_all(
         claimed: &[Claimed],
         logs: &BTreeMap<ServerId, Arc<dyn Storage>>,
         context: &TabletContext,
         limit: ReplayLimit,
-    ) -> Result<(), ServerError> {
+    ) -> Result<i64, ServerError> {
         let source = |(server, storage): (&ServerId, &'_ Arc<dyn Storage>)| {
             let needing = || claimed.iter().filter(|tablet| tablet.logs.contains(server));
             let mut tablets: BTreeMap<TabletId, Arc<Tablet>> = needing()
@@ -137,7 +137,7 @@ impl Claimed {
         if let Some(sizes) = too_much {
             replay_in_parts(&sources, &sizes, &context.memory, limit.part_bytes).await?;
         }
-        Ok(())
+        Ok(reports.iter().map(|report| report.last_micros).max().unwrap_or(0))
     }
 
     /// The tablet, for a caller that has replayed its records and serves it. Fails when another owner has claimed it

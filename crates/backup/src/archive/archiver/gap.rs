@@ -6,23 +6,30 @@ use super::{Archiver, State};
 use crate::archive::format::Part;
 use crate::archive::round::{Round, Waiting};
 use crate::error::{BackupError, Result};
-use stele_catalog::{ArchivedChain, Catalog};
-use stele_env::Env;
-use stele_types::Epoch;
 
 impl Archiver {
     /// The first part of a range: it has nothing of the log.
     pub(super) async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
-        self.let_go(state).await?;
-        self.changes.take();
-        state.noted.clear();
-        self.changes.archived();
-        let view = self.catalog.view();
-        // Where the clock stands still, a backup from before the gap may have this very time, and would seem to be in the range.
-        let noted = self.catalog.noted_moment().await?;
-        self.log.clock().raise(noted.saturating_add(1));
-        let now = self.log.clock().now();
-        state.restated = Some((now, view));
+        let from_start = self
+            .life
+            .filter(|life| state.last.is_none() && life.chain() == state.chain);
+        let now = match from_start {
+            // All log of the server is there.
+            Some(life) => life.from_micros,
+            None => {
+                self.let_go(state).await?;
+                // Where the clock stands still, a backup from before the gap may have this very time, and would seem to be in the range.
+                let noted = self.notes.noted_moment().await?;
+                self.log.clock().raise(noted.saturating_add(1));
+                self.log.clock().now()
+            }
+        };
+        if let Some(tables) = &self.tables {
+            tables.changes.take();
+            state.noted.clear();
+            tables.changes.archived();
+            state.restated = Some((now, tables.catalog.view()));
+        }
         let number = state.last.as_ref().map_or(1, |last| last.number + 1);
         let part = Part {
             range_first: number,
@@ -45,7 +52,9 @@ impl Archiver {
     /// Lets all closed segments go that wait, and skips the rest of the log as it is now. The chain ends before.
     async fn let_go(&self, state: &mut State) -> Result<()> {
         if !state.is_fresh {
-            state.chain = new_chain(&self.env, &self.catalog, self.log.epoch()).await?;
+            // Records of the log that goes have earlier times than this. The next owner of their tablets may look for them in vain.
+            self.notes.note_moment(self.log.clock().now()).await?;
+            state.chain = self.notes.begin_chain().await?;
             state.is_fresh = true;
         }
         let positions = self.log.positions();
@@ -89,15 +98,4 @@ fn is_damaged(error: &BackupError) -> bool {
         ),
         _ => false,
     }
-}
-
-/// Begins a chain, and ends the one before.
-pub(super) async fn new_chain(env: &Env, catalog: &Catalog, epoch: Epoch) -> Result<[u8; 16]> {
-    let mut number = [0; 16];
-    let (first, second) = number.split_at_mut(8);
-    first.copy_from_slice(&env.random_u64().to_le_bytes());
-    second.copy_from_slice(&env.random_u64().to_le_bytes());
-    let chain = ArchivedChain { number, epoch: epoch.0 };
-    catalog.set_archived_log(Some(chain)).await?;
-    Ok(number)
 }

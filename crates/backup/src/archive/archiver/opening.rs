@@ -12,8 +12,7 @@ use stele_commitlog::format::parse_segment_path;
 impl Archiver {
     /// Opens the archive, and finds out where it ends.
     pub(super) async fn connect(&self, state: &mut State) -> Result<Archive> {
-        let storage = self.places.open(self.settings.place.clone(), true).await?;
-        let archive = Archive::open(storage, true).await?;
+        let archive = self.site.open(true).await?;
         let last = match archive.numbers().await?.last() {
             Some(number) => Some(archive.part(*number).await?),
             None => None,
@@ -24,6 +23,8 @@ impl Archiver {
                 let message = "the archive is that of another data root: give another place";
                 return Err(BackupError::Invalid(message.to_owned()));
             }
+            // The leader has archived the rest of the log of this server, which was given up.
+            Some(last) if last.is_last && self.life.is_some() => return Err(BackupError::OtherArchiver(last.epoch)),
             Some(last) if last.epoch > self.log.epoch().0 => return Err(BackupError::OtherArchiver(last.epoch)),
             Some(last) if last.chain != state.chain => {
                 let gap = state.gap.take();
@@ -53,6 +54,12 @@ impl Archiver {
     fn catch_up(&self, state: &mut State, last: &Part) {
         let behind = last.to_micros.saturating_sub(self.log.clock().now());
         self.log.clock().raise(last.to_micros);
+        let stated = state.restated.as_ref().map(|(stated, _)| *stated);
+        // A former leader may have written a part when this one led already.
+        let is_stated_late = self.lives.is_some() && stated.is_some_and(|stated| stated < last.to_micros);
+        if is_stated_late && state.gap.is_none() {
+            state.gap = Some("two leaders have archived the tables at one time".to_owned());
+        }
         if behind > 0 && state.gap.is_none() {
             state.gap = Some(format!(
                 "the clock of the server was {behind} microseconds behind the archive"

@@ -38,6 +38,8 @@ fn part() -> Part {
             cause: 1,
         }],
         change_pieces: Vec::new(),
+        lives: Vec::new(),
+        is_last: false,
     }
 }
 

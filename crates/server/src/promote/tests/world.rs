@@ -15,11 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use stele_backup::Places;
+use stele_backup::archive::ArchiveMetrics;
 use stele_client::{
     CellsTest, EncodedTest, MutateRows, NewSnapshot, ReadRows, ServiceError, ServiceResult, SlowCalls, SnapshotName,
     TableService, TestDecoder,
 };
-use stele_cluster::{Addresses, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
+use stele_cluster::{
+    Addresses, Archiving, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace,
+};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -407,6 +411,14 @@ pub(super) async fn join(
         checks_rights: true,
         forwarded: None,
         destinations: crate::backup_destination::opener_of_cluster(env.clone(), crate::encryption::Keys::default()),
+        archiving: Archiving {
+            places: Places::new(crate::backup_destination::opener_of_cluster_archives(
+                env.clone(),
+                crate::encryption::Keys::default(),
+            )),
+            own: None,
+            metrics: ArchiveMetrics::new(&Metrics::new()),
+        },
     };
     let parts = server_parts(&config);
     stele_cluster::join(env, coord.clone(), storage, parts, options, &Metrics::new()).await

@@ -1,0 +1,256 @@
+//! Logs of several servers of a cluster, archived when they have ended, and read as one.
+
+use crate::Places;
+use crate::archive::format::Part;
+use crate::archive::merged::Merged;
+use crate::archive::{ArchiveMetrics, Chain, ClusterArchive, Life, Notes, Rest, archive_rest};
+use crate::error::{BackupError, Result};
+use crate::format::Entry;
+use crate::restore_at::cluster;
+use crate::work::Work;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stele_client::BackupDestination;
+use stele_commitlog::{
+    Append, Completion, LogClock, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, Submitted,
+};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::Storage;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{Durability, Epoch, SeqNo, TabletId};
+use tokio::sync::oneshot;
+
+/// The wall clock of the test is behind, so clocks stand at the times that they are moved to.
+const TIME: i64 = 4_000_000_000_000_000;
+
+struct Done(oneshot::Sender<std::result::Result<(), LogError>>);
+
+impl Completion for Done {
+    fn complete(self, outcome: std::result::Result<(), LogError>) {
+        let _ = self.0.send(outcome);
+    }
+}
+
+/// No server is left that would let log go.
+#[derive(Default)]
+struct Noted(Mutex<i64>);
+
+#[async_trait]
+impl Notes for Noted {
+    async fn noted_moment(&self) -> Result<i64> {
+        Ok(*self.0.lock())
+    }
+
+    async fn note_moment(&self, micros: i64) -> Result<()> {
+        let mut noted = self.0.lock();
+        *noted = micros.max(*noted);
+        Ok(())
+    }
+
+    async fn begin_chain(&self) -> Result<Chain> {
+        Err(BackupError::Cancelled)
+    }
+}
+
+fn env() -> Env {
+    TokioRuntime::current()
+}
+
+fn archive() -> ClusterArchive {
+    let opened: Mutex<BTreeMap<String, Arc<MemoryStorage>>> = Mutex::default();
+    let places = Places::new(Arc::new(move |place: BackupDestination, _| {
+        let storage = opened.lock().entry(place.address).or_default().clone();
+        Box::pin(async move { Ok(storage as Arc<dyn Storage>) })
+    }));
+    let place = BackupDestination {
+        address: "place".to_owned(),
+        options: Vec::new(),
+    };
+    ClusterArchive::new(places, place)
+}
+
+fn life(server: u32, from: i64) -> Life {
+    Life {
+        server,
+        from_micros: TIME + from,
+        ended_micros: 0,
+        gaps: 0,
+    }
+}
+
+/// Writes records of one mutation, each at a time with a tablet and a number.
+async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let clock = LogClock::new(env(), TIME);
+    let options = LogOptions {
+        clock: Some(clock.clone()),
+        segment_bytes: 100,
+        ..LogOptions::default()
+    };
+    let next = AtomicU64::new(u64::from(server) << 32);
+    let next = Arc::new(move || next.fetch_add(1, Ordering::Relaxed) + 1);
+    let metrics = LogMetrics::new(&Metrics::new());
+    let stream = LogStream::start(storage.clone(), env(), 0, options, next, Vec::new(), metrics);
+    for (micros, tablet, number) in records {
+        clock.raise(TIME + micros);
+        let (answer, answered) = oneshot::channel();
+        let first = SeqNo::new(Epoch(server), *number);
+        let append = Append {
+            record: Record {
+                tablet: TabletId(*tablet),
+                first,
+                last: first,
+                payload: Payload::new(Bytes::from_static(b"a batch")),
+            },
+            durability: Durability::Sync,
+            done: Done(answer),
+        };
+        let slot = stream.slot(append.record.payload.bytes().len()).await.unwrap();
+        match slot.submit(append, Durability::Sync, |append| (append, ())) {
+            Submitted::Lead(lead, append) => lead.hand_over(append),
+            Submitted::Gathered(gathered, ()) => drop(gathered),
+            Submitted::Queued(()) | Submitted::Closed => {}
+        }
+        answered.await.unwrap().unwrap();
+    }
+    stream.close().await;
+    storage
+}
+
+async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Result<()> {
+    let (env, notes) = (env(), Noted::default());
+    let rest = Rest {
+        env: &env,
+        root: [7; 16],
+        epoch: 99,
+        life,
+        log: &**log,
+        clock: &LogClock::new(env.clone(), TIME),
+        notes: &notes,
+        metrics: &ArchiveMetrics::new(&Metrics::new()),
+    };
+    archive_rest(archive, &rest).await
+}
+
+/// The times, tablets and epochs of the records between a backup and a moment, in their order.
+async fn read(archive: &ClusterArchive, lives: &[Life], (begun, at): (i64, i64)) -> Result<Vec<(i64, u64, u32)>> {
+    let work = Work::new(env(), None, 1);
+    let entry = Entry {
+        begun_micros: TIME + begun,
+        ..Entry::default()
+    };
+    let lives = lives.iter().map(|life| (life.server, *life)).collect();
+    let logs = cluster::logs(archive, &lives, (&entry, TIME + at), &work).await?;
+    let mut merged = Merged::new(&logs, TIME + at, &work);
+    let mut found = Vec::new();
+    while let Some(some) = merged.next().await? {
+        let micros = some.micros - TIME;
+        let records = some.records.iter();
+        found.extend(records.map(|record| (micros, record.tablet.0, record.first.epoch().0)));
+    }
+    Ok(found)
+}
+
+async fn refused(archive: &ClusterArchive, lives: &[Life], moments: (i64, i64)) -> String {
+    let refused = read(archive, lives, moments).await;
+    refused.expect_err("log is missing").to_string()
+}
+
+/// Tablet 7 moves from server 5 to server 6 and back to 8, and has records of the same time on two of them.
+#[tokio::test]
+async fn records_of_a_tablet_come_in_their_order_whichever_server_wrote_them() {
+    let archive = archive();
+    let lives = [life(5, 1), life(6, 12), life(8, 25)];
+    let logs = [
+        log(5, &[(10, 7, 1), (15, 9, 1), (30, 7, 2), (30, 7, 3)]).await,
+        log(6, &[(20, 8, 1), (30, 7, 1), (40, 7, 2)]).await,
+        log(8, &[(40, 7, 1), (50, 8, 1)]).await,
+    ];
+    for (life, log) in lives.iter().zip(&logs) {
+        end(&archive, *life, log).await.unwrap();
+        // A leader may have ended before it had noted that.
+        end(&archive, *life, log).await.unwrap();
+    }
+    let all = read(&archive, &lives, (0, 60)).await.unwrap();
+    let expected = [
+        (10, 7, 5),
+        (15, 9, 5),
+        (20, 8, 6),
+        (30, 7, 5),
+        (30, 7, 5),
+        (30, 7, 6),
+        (40, 7, 6),
+        (40, 7, 8),
+        (50, 8, 8),
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(read(&archive, &lives, (0, 39)).await.unwrap(), expected[..6]);
+    // A server that joined after the moment is not asked.
+    assert_eq!(read(&archive, &lives, (0, 24)).await.unwrap(), expected[..3]);
+}
+
+#[tokio::test]
+async fn a_moment_is_refused_that_the_log_of_a_server_does_not_reach() {
+    let archive = archive();
+    let (known, unknown) = (life(5, 1), life(6, 2));
+    let log = log(5, &[(10, 7, 1), (20, 7, 2)]).await;
+    end(&archive, known, &log).await.unwrap();
+    let why = refused(&archive, &[known, unknown], (0, 30)).await;
+    assert!(why.contains("the log of server 6"), "{why}");
+    // It had ended when the backup was begun, which has its writes.
+    let ended = Life {
+        ended_micros: TIME + 5,
+        gaps: 1,
+        ..unknown
+    };
+    assert_eq!(read(&archive, &[known, ended], (5, 30)).await.unwrap().len(), 2);
+    let why = refused(&archive, &[known, ended], (4, 30)).await;
+    assert!(why.contains("the log of server 6") && why.contains("backup"), "{why}");
+}
+
+#[tokio::test]
+async fn a_moment_is_refused_behind_log_that_was_let_go() {
+    let archive = archive();
+    let known = life(5, 1);
+    let server = archive.server(5).open(true).await.unwrap();
+    let part = |number, to| Part {
+        number,
+        root: vec![7; 16],
+        chain: known.chain().to_vec(),
+        range_first: 1,
+        range_from: known.from_micros,
+        from_micros: known.from_micros,
+        to_micros: TIME + to,
+        ..Part::default()
+    };
+    for (number, to) in [(1, 1), (2, 8)] {
+        assert!(server.put_part(&part(number, to)).await.unwrap().is_none());
+    }
+    assert_eq!(read(&archive, &[known], (0, 7)).await.unwrap(), []);
+    let why = refused(&archive, &[known], (0, 8)).await;
+    assert!(why.contains("server 5 up to 4000000000000008"), "{why}");
+    // It let the rest go, and has ended: nothing of it is archived.
+    let holed = Life { gaps: 1, ..known };
+    let log = log(5, &[(10, 7, 1)]).await;
+    end(&archive, holed, &log).await.unwrap();
+    assert_eq!(read(&archive, &[holed], (0, 7)).await.unwrap(), []);
+    refused(&archive, &[holed], (0, 8)).await;
+    assert_eq!(server.numbers().await.unwrap(), [1, 2, 3]);
+    // The same server without a gap: the rest of its log follows.
+    let whole = Life {
+        from_micros: TIME + 2,
+        ..life(6, 1)
+    };
+    end(&archive, whole, &log_of_six().await).await.unwrap();
+    assert_eq!(read(&archive, &[whole], (0, 70)).await.unwrap(), [(60, 7, 6)]);
+}
+
+async fn log_of_six() -> Arc<dyn Storage> {
+    log(6, &[(60, 7, 1)]).await
+}
