@@ -99,6 +99,21 @@ fn is_covered(entry: &Entry, range: &Range) -> bool {
         && entry.completed_micros < range.to_micros
 }
 
+/// The newest backup that can be followed to a moment, of this name if there is one, and the range to follow it in.
+async fn choose(destination: &Destination, moment: &Moment<'_>, name: Option<&str>) -> Result<Option<(Entry, Range)>> {
+    let state = destination.state().await?;
+    let ranges = moment.archive.tables().ranges().await?;
+    let chosen = state.backups.into_iter();
+    let chosen = chosen.filter(|entry| name.is_none_or(|name| entry.name == name));
+    let mut chosen: Vec<Entry> = chosen.filter(|entry| entry.completed_micros <= moment.at).collect();
+    chosen.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
+    Ok(chosen.into_iter().find_map(|entry| {
+        let mut ranges = ranges.iter();
+        let range = ranges.find(|range| is_covered(&entry, range) && moment.at < range.to_micros)?;
+        Some((entry, range.clone()))
+    }))
+}
+
 /// Finds the backup and the part of the archive for a moment, and follows the tables until then.
 pub(crate) async fn plan(
     destination: &Destination,
@@ -107,22 +122,8 @@ pub(crate) async fn plan(
     work: &Arc<Work>,
 ) -> Result<Plan> {
     work.begin("reading the archive")?;
-    let state = destination.state().await?;
     let tables_of = moment.archive.tables();
-    let ranges = tables_of.ranges().await?;
-    let chosen = state
-        .backups
-        .iter()
-        .filter(|entry| name.is_none_or(|name| entry.name == name));
-    let mut chosen: Vec<&Entry> = chosen.filter(|entry| entry.completed_micros <= moment.at).collect();
-    chosen.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
-    let found = chosen.into_iter().find_map(|entry| {
-        let range = ranges
-            .iter()
-            .find(|range| is_covered(entry, range) && moment.at < range.to_micros)?;
-        Some((entry, range.clone()))
-    });
-    let Some((entry, range)) = found else {
+    let Some((entry, range)) = choose(destination, moment, name).await? else {
         return Err(out_of_reach(destination, moment, name).await?);
     };
     let record = destination.record(entry.attempt()).await?;
@@ -168,7 +169,7 @@ pub(crate) async fn plan(
             from: i64::MIN,
         }],
         AnyArchive::Cluster(cluster, _) => {
-            let logs = cluster::logs(cluster, &lives, (entry, moment.at), work).await?;
+            let logs = cluster::logs(cluster, &lives, (&entry, moment.at), work).await?;
             let histories = tables.values_mut().map(|followed| &mut followed.history).collect();
             cluster::bar(&logs, histories, moment.at, work).await?;
             logs

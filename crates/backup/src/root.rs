@@ -84,8 +84,8 @@ impl DataRoot {
         }
     }
 
-    /// Where servers of a cluster archive their logs: no write that begins after the call gets an earlier time than `micros`, on whichever
-    /// server, and no moment of this root is before a time that a write had by then.
+    /// Where servers of a cluster archive their logs: no write that begins after the call gets an earlier time than `micros`, on any
+    /// server. And no moment of this root is before a time that a write had by then.
     pub(crate) async fn level(&self, micros: i64) -> Result<()> {
         if let (Some(leveling), Some(clock)) = (&self.leveling, &self.clock) {
             clock.raise(leveling(micros).await?);

@@ -155,7 +155,7 @@ impl TermArchives {
         // Above the numbers of former terms, so of two leaders the later one writes.
         let epoch = next_epoch(&**coord, NUMBERS).await.map_err(|error| error.to_string())?;
         let epoch = u32::try_from(epoch).map_err(|_| "epochs are used up".to_owned())?;
-        // Whatever this leader notes has a later time than notes of former ones.
+        // The notes of this leader have later times than those of former ones.
         next(&**coord, log.clock()).await.map_err(text)?;
         let chain = coord.get(ARCHIVED_CHAIN).await.map_err(|error| error.to_string())?;
         let env = &local.env;

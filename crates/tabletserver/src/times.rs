@@ -23,8 +23,17 @@ impl Times {
     /// Before a tablet is served: moves the clock behind all times of its records. `replayed` is the newest time in the logs that were replayed. A
     /// segment that is not there any more was let go after a moment behind it was noted, so the noted one is read now.
     pub(crate) async fn follow(&self, replayed: i64) -> ServiceResult<()> {
-        self.clock.raise(replayed);
-        self.clock.raise(self.moments.noted().await?);
+        let noted = self.moments.noted().await?;
+        self.clock.raise(replayed.max(noted));
+        let now = self.clock.now();
+        assert!(
+            now >= replayed,
+            "no later record gets an earlier time than one that was replayed"
+        );
+        assert!(
+            now >= noted,
+            "no later record gets an earlier time than one of a former owner"
+        );
         Ok(())
     }
 

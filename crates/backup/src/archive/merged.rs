@@ -1,4 +1,4 @@
-//! Merges the records of several archives, each of one server of a cluster, by their times.
+//! Merges the records of the archives of several servers by their times.
 //!
 //! Invariants:
 //! * Records of a row come in the order of their sequence numbers. A server serves a tablet when its clock is behind all times of former owners, and

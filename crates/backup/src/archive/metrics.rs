@@ -48,7 +48,7 @@ impl ArchiveMetrics {
             ),
         }
     }
-    /// Those of the archiver of the tables of a cluster, beside the one of the log.
+    /// Those of the archiver of the tables of a cluster, besides the one of the log.
     pub fn of_tables(&self) -> Self {
         ArchiveMetrics {
             lag_seconds: self.tables_lag_seconds.clone(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Files deleted in one call.
 const DELETED_TOGETHER: usize = 1_000;
-/// The archive of a server that has ended stays for this time before the begin of the oldest backup: its end is noted elsewhere a little
+/// The archive of a server that has ended stays for this time before the begin of the oldest backup. Its end is noted elsewhere a little
 /// later than here, and a backup that was begun in between needs the archive.
 const KEPT_MICROS: i64 = 3_600_000_000;
 

@@ -1,4 +1,6 @@
-//! Archives the rest of the log of a server of a cluster that has ended, before the log is deleted.
+//! Archives the rest of the log of a server that has ended.
+//!
+//! The leader of a cluster does so before it deletes the log.
 //!
 //! The caller is the owner of the log, which is settled, and has noted that the server lets nothing go any more. The last part says that nothing follows.
 
@@ -44,7 +46,7 @@ pub struct Rest<'a> {
     pub metrics: &'a ArchiveMetrics,
 }
 
-/// Archives what the archive does not have, and ends the archive of the server. It may be repeated.
+/// Archives the groups that the archive does not have, and ends the archive of the server. It may be repeated.
 pub async fn archive_rest(archive: &ClusterArchive, rest: &Rest<'_>) -> Result<()> {
     let archive = archive.server(rest.life.server).open(true).await?;
     let mut tries = 0;

@@ -1,4 +1,4 @@
-//! The places of archives: that of a single server, and those of the servers and of the tables of a cluster.
+//! The places of archives, of single servers and of clusters.
 //!
 //! The place of a cluster has an archive of its tables below `tables`, which the leader writes, and one of each server below `servers`.
 

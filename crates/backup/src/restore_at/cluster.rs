@@ -1,4 +1,4 @@
-//! The logs of the servers of a cluster that lead from a backup to a moment.
+//! The logs of a cluster that lead from a backup to a moment.
 //!
 //! The archive of the tables names the servers. Each that may have written in between must have archived its log from then on, and either beyond the
 //! moment or to the end of its life. Anything else is a refusal: nobody knows which writes are missing.

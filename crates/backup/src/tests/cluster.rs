@@ -1,4 +1,4 @@
-//! Logs of several servers of a cluster, archived when they have ended, and read as one.
+//! Logs of several servers that have ended, archived, and read as one.
 
 use crate::Places;
 use crate::archive::format::Part;

@@ -1,4 +1,4 @@
-//! Archives the rest of the log of a server that has ended, before it is deleted.
+//! Archives the rest of the logs of servers that have ended.
 //!
 //! While the archive is out of reach the log stays, up to a bound for all such logs. Beyond it the log goes, and its gap is counted.
 

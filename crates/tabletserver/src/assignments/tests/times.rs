@@ -1,4 +1,4 @@
-//! Records of a tablet get no earlier times on a server whose clock is behind that of the former owner.
+//! Records of a tablet get later times, also where clocks are behind.
 
 use super::*;
 use stele_commitlog::{LogClock, LogError};
