@@ -142,6 +142,12 @@ impl Backups {
                 let tables = match order.at {
                     None => restore(&self.root, &destination, &order.backup, names, work).await?,
                     Some(at) => {
+                        let has_archive = self.archives.get().is_some_and(|archives| archives.own.is_some());
+                        if self.root.is_shared() && !has_archive {
+                            let message = "servers of a cluster that do not archive their logs do not restore to a moment: restore \
+                                           into a single server";
+                            return Err(BackupError::Invalid(message.to_owned()));
+                        }
                         let archive = &self.archive_of(order.archive).await?;
                         let name = Some(&order.backup[..]).filter(|name| !name.is_empty());
                         let moment = Moment { at, archive };

@@ -15,6 +15,9 @@ use stele_tablet::TabletError;
 use stele_tablet::sweep::{Checked, Result, Round};
 use stele_types::{ErrorKind, ServerId, TabletId};
 
+/// The name of the metric for alerts.
+pub const CHECK_FINDINGS: &str = "stele_cluster_check_findings";
+
 /// Instruments of the check. A server that does not lead shows zeros.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckMetrics {
@@ -26,7 +29,7 @@ impl CheckMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         CheckMetrics {
             findings: metrics.gauge(
-                "stele_cluster_check_findings",
+                CHECK_FINDINGS,
                 "Contradictions between catalog, manifests, files and servers that the leader has found in its last check.",
             ),
             tablets: metrics.gauge(

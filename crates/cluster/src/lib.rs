@@ -50,6 +50,7 @@ mod term;
 
 pub use admin::ClusterAdmin;
 pub use archiving::Archiving;
+pub use checking::CHECK_FINDINGS;
 pub use members::{Addresses, Members};
 pub use merging::MergePace;
 pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, JoinError, agree, join};
