@@ -93,6 +93,11 @@ impl DataRoot {
         Ok(())
     }
 
+    /// Whether tables are restored to moments: not in a cluster whose servers do not archive their logs.
+    pub(crate) fn restores_to_moments(&self) -> bool {
+        self.barrier.is_none() || self.leveling.is_some()
+    }
+
     /// Writes rows of a tablet.
     pub(crate) async fn write(
         &self,

@@ -142,8 +142,7 @@ impl Backups {
                 let tables = match order.at {
                     None => restore(&self.root, &destination, &order.backup, names, work).await?,
                     Some(at) => {
-                        let has_archive = self.archives.get().is_some_and(|archives| archives.own.is_some());
-                        if self.root.is_shared() && !has_archive {
+                        if !self.root.restores_to_moments() {
                             let message = "servers of a cluster that do not archive their logs do not restore to a moment: restore \
                                            into a single server";
                             return Err(BackupError::Invalid(message.to_owned()));
