@@ -196,8 +196,7 @@ impl FileRef {
 
     /// The sstable and the value files it refers to.
     pub fn stored(&self) -> impl Iterator<Item = StoredFile> + '_ {
-        let values = self.values.iter().map(|link| StoredFile::Values(link.id()));
-        std::iter::once(StoredFile::Sstable(self.id())).chain(values)
+        self.stored_with_lens().map(|(file, _)| file)
     }
 
     /// The same, with their bytes.
@@ -295,7 +294,7 @@ impl Manifest {
 
     /// Every file it names, some more than once.
     pub fn stored(&self) -> impl Iterator<Item = StoredFile> {
-        self.all_files().flat_map(FileRef::stored)
+        self.stored_with_lens().map(|(file, _)| file)
     }
 
     /// The same, with their bytes.
