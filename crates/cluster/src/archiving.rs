@@ -15,7 +15,7 @@ mod rest;
 
 use crate::local::Local;
 use crate::records::{self, ARCHIVED_CHAIN, LifeRecord, NUMBERS};
-use notes::{ClusterLives, LifeNotes, TermNotes};
+use notes::{ClusterLives, CoordNotes, Subject};
 use std::sync::Arc;
 use stele_backup::Places;
 use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver, Chain, ClusterArchive, Life, LifeOf, TablesOf};
@@ -102,9 +102,9 @@ impl OwnLife {
         let of = LifeOf {
             root: catalog.root_id([env.random_u64(), env.random_u64()]).await?,
             life: life(number, &self.record),
-            notes: Arc::new(LifeNotes {
+            notes: Arc::new(CoordNotes {
                 coord: coord.clone(),
-                server: number,
+                of: Subject::Log(number),
             }),
         };
         let settings = (&archive, settings.clone());
@@ -166,10 +166,9 @@ impl TermArchives {
                 .map_err(text)?,
             catalog: catalog.clone(),
             chain: chain.and_then(|chain| Chain::try_from(&chain.value[..]).ok()),
-            notes: Arc::new(TermNotes {
-                env: env.clone(),
+            notes: Arc::new(CoordNotes {
                 coord: coord.clone(),
-                fence: fence.clone(),
+                of: Subject::Tables(env.clone(), fence.clone()),
             }),
             lives: Arc::new(ClusterLives {
                 coord: coord.clone(),

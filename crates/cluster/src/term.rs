@@ -250,8 +250,13 @@ async fn rests(
     archiving: &Archiving,
 ) -> Result<Rests, String> {
     let env = local.env.clone();
-    let root = catalog.root_id([env.random_u64(), env.random_u64()]).await;
-    let root = root.map_err(|error| error.to_string())?;
+    let root = match &archiving.own {
+        Some(_) => {
+            let root = catalog.root_id([env.random_u64(), env.random_u64()]).await;
+            Some(root.map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
     Ok(Rests::new(
         env,
         (coord.clone(), fence.clone()),

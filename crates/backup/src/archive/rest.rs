@@ -6,7 +6,6 @@
 
 use super::format::{Life, Part, StreamEnd};
 use super::metrics::ArchiveMetrics;
-use super::notes::Notes;
 use super::round::{Round, Waiting};
 use super::site::ClusterArchive;
 use super::store::Archive;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use stele_commitlog::{LogClock, LogError, LogPosition, replay};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
+use stele_tabletserver::Moments;
 
 /// Tries to write the last part, where the server that was given up still writes parts.
 const TRIES_MAX: u32 = 10;
@@ -40,8 +40,8 @@ pub struct Rest<'a> {
     pub log: &'a dyn Storage,
     /// The clock of the caller.
     pub clock: &'a LogClock,
-    /// Notes moments.
-    pub notes: &'a dyn Notes,
+    /// The moments of all servers.
+    pub moments: &'a dyn Moments,
     /// Counts.
     pub metrics: &'a ArchiveMetrics,
 }
@@ -197,7 +197,7 @@ impl Rest<'_> {
     /// Writes a part; whether it is in the archive, and not another one in its place.
     async fn write(&self, archive: &Archive, mut round: Round) -> Result<bool> {
         while round.upload_segment(archive, self.log, self.metrics).await? {}
-        self.notes.note_moment(round.part.to_micros).await?;
+        self.moments.note(round.part.to_micros).await?;
         let other = archive.put_part(&round.part).await?;
         Ok(other.is_none())
     }

@@ -3,8 +3,8 @@
 use crate::Places;
 use crate::archive::format::Part;
 use crate::archive::merged::Merged;
-use crate::archive::{ArchiveMetrics, Chain, ClusterArchive, Life, Notes, Rest, archive_rest};
-use crate::error::{BackupError, Result};
+use crate::archive::{ArchiveMetrics, ClusterArchive, Life, Rest, archive_rest};
+use crate::error::Result;
 use crate::format::Entry;
 use crate::restore_at::cluster;
 use crate::work::Work;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stele_client::BackupDestination;
+use stele_client::{BackupDestination, ServiceResult};
 use stele_commitlog::{
     Append, Completion, LogClock, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, Submitted,
 };
@@ -23,6 +23,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
+use stele_tabletserver::Moments;
 use stele_types::{Durability, Epoch, SeqNo, TabletId};
 use tokio::sync::oneshot;
 
@@ -37,24 +38,19 @@ impl Completion for Done {
     }
 }
 
-/// No server is left that would let log go.
 #[derive(Default)]
 struct Noted(Mutex<i64>);
 
 #[async_trait]
-impl Notes for Noted {
-    async fn noted_moment(&self) -> Result<i64> {
+impl Moments for Noted {
+    async fn noted(&self) -> ServiceResult<i64> {
         Ok(*self.0.lock())
     }
 
-    async fn note_moment(&self, micros: i64) -> Result<()> {
+    async fn note(&self, micros: i64) -> ServiceResult<()> {
         let mut noted = self.0.lock();
         *noted = micros.max(*noted);
         Ok(())
-    }
-
-    async fn begin_chain(&self) -> Result<Chain> {
-        Err(BackupError::Cancelled)
     }
 }
 
@@ -124,7 +120,7 @@ async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
 }
 
 async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Result<()> {
-    let (env, notes) = (env(), Noted::default());
+    let (env, moments) = (env(), Noted::default());
     let rest = Rest {
         env: &env,
         root: [7; 16],
@@ -132,7 +128,7 @@ async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Re
         life,
         log: &**log,
         clock: &LogClock::new(env.clone(), TIME),
-        notes: &notes,
+        moments: &moments,
         metrics: &ArchiveMetrics::new(&Metrics::new()),
     };
     archive_rest(archive, &rest).await

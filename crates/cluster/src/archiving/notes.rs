@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use stele_backup::Result;
 use stele_backup::archive::{Chain, Life, Lives, Notes, new_chain};
-use stele_backup::{BackupError, Result};
 use stele_catalog::{note_moment, noted_moment};
 use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write};
@@ -33,14 +33,22 @@ impl Moments for CoordMoments {
     }
 }
 
-/// The notes of a server about its log.
-pub(super) struct LifeNotes {
+/// The notes of an archiver.
+pub(super) struct CoordNotes {
     pub(super) coord: Arc<dyn Coord>,
-    pub(super) server: ServerId,
+    pub(super) of: Subject,
+}
+
+/// The subject of notes.
+pub(super) enum Subject {
+    /// The log of a server.
+    Log(ServerId),
+    /// The tables, in a term of a leader whose fence this is.
+    Tables(Env, Condition),
 }
 
 #[async_trait]
-impl Notes for LifeNotes {
+impl Notes for CoordNotes {
     async fn noted_moment(&self) -> Result<i64> {
         Ok(noted_moment(&*self.coord).await?)
     }
@@ -51,64 +59,48 @@ impl Notes for LifeNotes {
     }
 
     async fn begin_chain(&self) -> Result<Chain> {
-        let key = records::key(LIVES, self.server);
+        match &self.of {
+            Subject::Log(server) => self.count_gap(*server).await,
+            Subject::Tables(env, fence) => self.begin_tables(new_chain(env), fence).await,
+        }
+    }
+}
+
+impl CoordNotes {
+    async fn count_gap(&self, server: ServerId) -> Result<Chain> {
+        let key = records::key(LIVES, server);
         let found = self.coord.get(&key).await.map_err(|error| from_coord(&error))?;
-        let given_up = || {
-            BackupError::Service(ServiceError::new(
-                ErrorKind::FailedPrecondition,
-                "the server was given up",
-            ))
-        };
+        let given_up = || ServiceError::new(ErrorKind::FailedPrecondition, "the server was given up");
         let found = found.ok_or_else(given_up)?;
         let mut record = record(&found.value)?;
         if record.closing || record.ended_micros > 0 {
-            return Err(given_up());
+            return Err(given_up().into());
         }
         record.gaps += 1;
-        let txn = Txn {
-            conditions: vec![Condition::version(&key, found.version)],
-            writes: vec![Write::Put {
-                key,
-                value: records::encode(&record),
-            }],
-        };
-        match self.coord.txn(txn).await.map_err(|error| from_coord(&error))? {
-            TxnOutcome::Committed { .. } => Ok(life(self.server, &record).chain()),
-            TxnOutcome::Conflict { .. } => Err(given_up()),
+        let condition = Condition::version(&key, found.version);
+        match self.put(condition, key, records::encode(&record)).await? {
+            true => Ok(life(server, &record).chain()),
+            false => Err(given_up().into()),
         }
     }
-}
 
-/// The notes of a leader in its term.
-pub(super) struct TermNotes {
-    pub(super) env: Env,
-    pub(super) coord: Arc<dyn Coord>,
-    pub(super) fence: Condition,
-}
-
-#[async_trait]
-impl Notes for TermNotes {
-    async fn noted_moment(&self) -> Result<i64> {
-        Ok(noted_moment(&*self.coord).await?)
+    async fn begin_tables(&self, chain: Chain, fence: &Condition) -> Result<Chain> {
+        let (key, value) = (ARCHIVED_CHAIN.to_owned(), Bytes::copy_from_slice(&chain));
+        match self.put(fence.clone(), key, value).await? {
+            true => Ok(chain),
+            false => Err(no_leader().into()),
+        }
     }
 
-    async fn note_moment(&self, micros: i64) -> Result<()> {
-        note_moment(&*self.coord, micros).await?;
-        Ok(())
-    }
-
-    async fn begin_chain(&self) -> Result<Chain> {
-        let chain = new_chain(&self.env);
+    /// Writes a record; `false` if the condition does not hold.
+    async fn put(&self, condition: Condition, key: String, value: Bytes) -> ServiceResult<bool> {
         let txn = Txn {
-            conditions: vec![self.fence.clone()],
-            writes: vec![Write::Put {
-                key: ARCHIVED_CHAIN.to_owned(),
-                value: Bytes::copy_from_slice(&chain),
-            }],
+            conditions: vec![condition],
+            writes: vec![Write::Put { key, value }],
         };
         match self.coord.txn(txn).await.map_err(|error| from_coord(&error))? {
-            TxnOutcome::Committed { .. } => Ok(chain),
-            TxnOutcome::Conflict { .. } => Err(no_leader().into()),
+            TxnOutcome::Committed { .. } => Ok(true),
+            TxnOutcome::Conflict { .. } => Ok(false),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! While the archive is out of reach the log stays, up to a bound for all such logs. Beyond it the log goes, and its gap is counted.
 
-use super::notes::TermNotes;
+use super::notes::CoordMoments;
 use super::{Archiving, from_coord, life, next, record};
 use crate::records::{self, ARCHIVED_CHAIN, LIVES, LifeRecord};
 use parking_lot::Mutex;
@@ -29,7 +29,8 @@ pub(crate) struct Rests {
     clock: Option<Arc<LogClock>>,
     /// The number of the leader.
     own: ServerId,
-    root: [u8; 16],
+    /// The number of the data root, if this leader archives its own log.
+    root: Option<[u8; 16]>,
     /// Logs that wait for the archive: their bytes, and when the next attempt is due.
     waiting: Mutex<BTreeMap<ServerId, (u64, Duration)>>,
 }
@@ -39,7 +40,7 @@ impl Rests {
         env: Env,
         (coord, fence): (Arc<dyn Coord>, Condition),
         (archiving, clock): (Archiving, Option<Arc<LogClock>>),
-        (own, root): (ServerId, [u8; 16]),
+        (own, root): (ServerId, Option<[u8; 16]>),
     ) -> Rests {
         Rests {
             env,
@@ -113,15 +114,15 @@ impl Rests {
     }
 
     /// The archive of a server, if this leader archives its own log there.
-    fn target(&self, record: &LifeRecord) -> Option<(ClusterArchive, &LogClock)> {
+    fn target(&self, record: &LifeRecord) -> Option<(ClusterArchive, &LogClock, [u8; 16])> {
         let (archive, _) = self.archiving.archive()?;
-        let clock = self.clock.as_ref()?;
-        (archive.address() == record.place).then_some((archive, clock))
+        let (clock, root) = (self.clock.as_ref()?, self.root?);
+        (archive.address() == record.place).then_some((archive, clock, root))
     }
 
     async fn archive(
         &self,
-        (archive, clock): (ClusterArchive, &LogClock),
+        (archive, clock, root): (ClusterArchive, &LogClock, [u8; 16]),
         (server, record): (ServerId, &LifeRecord),
         log: &dyn Storage,
     ) -> ServiceResult<bool> {
@@ -130,19 +131,15 @@ impl Rests {
             let message = "the log waits for the archive";
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
-        let notes = TermNotes {
-            env: self.env.clone(),
-            coord: self.coord.clone(),
-            fence: self.fence.clone(),
-        };
+        let moments = CoordMoments(self.coord.clone());
         let rest = Rest {
             env: &self.env,
-            root: self.root,
+            root,
             epoch: self.own.0,
             life: life(server, record),
             log,
             clock,
-            notes: &notes,
+            moments: &moments,
             metrics: &self.archiving.metrics,
         };
         archive_rest(&archive, &rest).await?;
