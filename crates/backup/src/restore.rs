@@ -14,7 +14,7 @@
 
 mod importing;
 
-use crate::archive::changes_of::ChangesMemory;
+use crate::archive::memory::RestoreMemory;
 use crate::destination::{Destination, damaged};
 use crate::error::{BackupError, Result};
 use crate::format::{Record, TableOf};
@@ -62,7 +62,7 @@ pub async fn restore_to(
     moment: &Moment<'_>,
     work: &Arc<Work>,
 ) -> Result<Vec<TableName>> {
-    let memory = ChangesMemory::new(root.env().clone(), root.server().pool());
+    let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
     let plan = restore_at::plan(destination, (moment, &memory), (name, table), work).await?;
     let mut wanted = wanted(&plan.record, table, target)?;
     wanted.retain(|table| plan.has(table.index));

@@ -18,9 +18,10 @@ pub(crate) mod cluster;
 mod refusals;
 mod writing;
 
-use crate::archive::changes_of::{ChangesMemory, ChangesOf};
+use crate::archive::changes_of::ChangesOf;
 use crate::archive::format::{Part, part_path};
 use crate::archive::history::History;
+use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::LogOf;
 use crate::archive::orphans::Orphans;
 use crate::archive::store::damaged as damaged_archive;
@@ -117,7 +118,7 @@ async fn choose(destination: &Destination, moment: &Moment<'_>, name: Option<&st
 /// Finds the backup and the part of the archive for a moment, and follows the tables until then.
 pub(crate) async fn plan(
     destination: &Destination,
-    (moment, memory): (&Moment<'_>, &ChangesMemory),
+    (moment, memory): (&Moment<'_>, &RestoreMemory),
     (name, table): (Option<&str>, Option<&TableName>),
     work: &Arc<Work>,
 ) -> Result<Plan> {
@@ -215,7 +216,7 @@ pub(crate) async fn plan(
 async fn follow(
     tables: &mut BTreeMap<u32, Followed>,
     orphans: &mut Orphans,
-    (archive, memory): (&Archive, &ChangesMemory),
+    (archive, memory): (&Archive, &RestoreMemory),
     part: &Part,
 ) -> Result<()> {
     let bad = |why: String| damaged_archive(&part_path(part.number), &format!("a table: {why}"));

@@ -54,6 +54,11 @@ impl Pieces {
         self.at + self.buffer.len() as u64
     }
 
+    /// Bytes that were added, and not taken yet.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The header, for a segment that begins at offset 0, once it has come. Must be taken before the first group.
     pub fn take_header(&mut self) -> Result<Option<SegmentHeader>, BadPiece> {
         if self.at > 0 || self.buffer.len() < SEGMENT_HEADER_BYTES {

@@ -35,12 +35,14 @@ pub enum Part {
     RequestTokens,
     /// Samples of the rows that are read and written, for the key visualizer.
     Heat,
-    /// Changes of tables that wait for the archive of the log, and those of an archive that a restore reads.
+    /// Changes of tables that wait for the archive of the log.
     Archive,
+    /// Log and changes of tables that a restore to a moment reads from an archive.
+    Restores,
 }
 
 /// Number of consumers.
-pub const PARTS: usize = Part::Archive as usize + 1;
+pub const PARTS: usize = Part::Restores as usize + 1;
 
 /// All consumers in the order of their numbers.
 pub const ALL: [Part; PARTS] = [
@@ -55,6 +57,7 @@ pub const ALL: [Part; PARTS] = [
     Part::RequestTokens,
     Part::Heat,
     Part::Archive,
+    Part::Restores,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -125,8 +128,10 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::RequestTokens, "tokens", 64, MIB, 256 * MIB, None),
     // Two days of twenty ranges of rows at least, and of some hundred with 4 GiB.
     share(Part::Heat, "heat", 256, MIB, 32 * MIB, None),
-    // Half is for changes that wait: ten thousand of tables with a few families.
-    share(Part::Archive, "archive", 128, 8 * MIB, 64 * MIB, None),
+    // Ten thousand changes of tables with a few families.
+    share(Part::Archive, "archive", 256, 4 * MIB, 32 * MIB, None),
+    // A piece of changes, or small reads of 64 streams of log in half of it.
+    share(Part::Restores, "restores", 256, 4 * MIB, 64 * MIB, None),
 ];
 
 const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64, turn: Option<Duration>) -> Share {

@@ -125,7 +125,9 @@ fn small_pool() -> Pool {
         // There are no front ends.
         Part::Requests | Part::Responses | Part::Peers => 1 << 20,
         // A few pieces of changes.
-        Part::Archive => 1 << 20,
+        Part::Archive => 512 << 10,
+        // Some streams wait for each other.
+        Part::Restores => 128 << 10,
         // Nothing is sampled.
         Part::Heat => 0,
     })

@@ -94,7 +94,7 @@ impl GovernorMetrics {
 
 /// Bytes that are reserved below the front ends, by consumer.
 pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str, u64)> {
-    const BELOW: [Part; 7] = [
+    const BELOW: [Part; 8] = [
         Part::Readahead,
         Part::Batches,
         Part::WriteRows,
@@ -102,6 +102,7 @@ pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str,
         Part::Peers,
         Part::Heat,
         Part::Archive,
+        Part::Restores,
     ];
     BELOW
         .into_iter()

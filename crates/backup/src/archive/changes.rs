@@ -12,8 +12,8 @@ use stele_catalog::{CatalogView, TableEntry, record};
 use stele_commitlog::LogClock;
 use stele_memory::{Pool, Reservation};
 
-/// Changes that wait for the archive. More than a day of constant splits; beyond it the archive has a gap. So it has beyond half of the
-/// memory that is for changes: the rest is for restores.
+/// Changes that wait for the archive. More than a day of constant splits; beyond it the archive has a gap. So it has beyond the memory
+/// that is for changes.
 const WAITING_MAX: usize = 10_000;
 /// Bytes of a change in addition to those of its encoding.
 const CHANGE_BYTES: usize = 96;
@@ -31,14 +31,12 @@ struct Waiting {
     bytes: usize,
     /// For these, and for those that were taken and are not archived.
     memory: Reservation,
-    bytes_max: usize,
 }
 
 impl Waiting {
     /// Takes memory for changes; whether there was some.
     fn grow(&mut self, bytes: usize) -> bool {
-        let fits = self.memory.counted() + bytes <= self.bytes_max;
-        let has_grown = fits && self.memory.try_grow(bytes).is_ok();
+        let has_grown = self.memory.try_grow(bytes).is_ok();
         self.bytes += if has_grown { bytes } else { 0 };
         has_grown
     }
@@ -53,13 +51,11 @@ impl Waiting {
 
 impl Changes {
     pub(crate) fn new(clock: Arc<LogClock>, pool: &Pool) -> Arc<Changes> {
-        let consumer = pool.of(stele_memory::Part::Archive);
         let waiting = Waiting {
             changes: Vec::new(),
             is_full: false,
             bytes: 0,
-            memory: consumer.empty(),
-            bytes_max: consumer.limit() / 2,
+            memory: pool.of(stele_memory::Part::Archive).empty(),
         };
         Arc::new(Changes {
             clock,

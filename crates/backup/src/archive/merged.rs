@@ -6,6 +6,7 @@
 //! * An archive is opened when its time has come, and forgotten at its end: as many are in memory as servers lived at one time.
 
 use super::format::Part;
+use super::memory::RestoreMemory;
 use super::replay::Replay;
 use super::store::{Archive, Range};
 use crate::error::{BackupError, Result};
@@ -37,6 +38,7 @@ pub(crate) struct Records {
 /// A reader of several archives.
 pub(crate) struct Merged<'a> {
     work: &'a Arc<Work>,
+    memory: &'a RestoreMemory,
     at: i64,
     /// In the order of their first moments, the last one first.
     coming: Vec<&'a LogOf>,
@@ -56,11 +58,12 @@ struct Reader<'a> {
 
 impl<'a> Merged<'a> {
     /// Of the records up to a moment.
-    pub(crate) fn new(logs: &'a [LogOf], at: i64, work: &'a Arc<Work>) -> Merged<'a> {
+    pub(crate) fn new(logs: &'a [LogOf], at: i64, (work, memory): (&'a Arc<Work>, &'a RestoreMemory)) -> Merged<'a> {
         let mut coming: Vec<&LogOf> = logs.iter().collect();
         coming.sort_by_key(|log| std::cmp::Reverse(log.from));
         Merged {
             work,
+            memory,
             at,
             coming,
             open: Vec::new(),
@@ -114,7 +117,7 @@ impl<'a> Merged<'a> {
             let Some(log) = self.coming.pop_if(|log| is_due(&*log)) else {
                 return Ok(earliest);
             };
-            let mut reader = Reader::new(log, self.at).await?;
+            let mut reader = Reader::new(log, self.at, self.memory).await?;
             reader.fill(self.at, self.work).await?;
             if reader.head.is_some() {
                 self.open.push(reader);
@@ -124,14 +127,14 @@ impl<'a> Merged<'a> {
 }
 
 impl<'a> Reader<'a> {
-    async fn new(log: &'a LogOf, at: i64) -> Result<Reader<'a>> {
+    async fn new(log: &'a LogOf, at: i64, memory: &'a RestoreMemory) -> Result<Reader<'a>> {
         let before = match log.first > log.range.first {
             true => Some(log.archive.part(log.first - 1).await?),
             false => None,
         };
         Ok(Reader {
             log,
-            replay: Replay::new(&log.archive, at, before.as_ref()),
+            replay: Replay::new((&log.archive, memory), at, before.as_ref()),
             next: log.first,
             is_ended: false,
             head: None,

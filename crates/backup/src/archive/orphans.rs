@@ -3,8 +3,9 @@
 //! A tablet may be made and replaced between two parts, and the server killed before it archived either change. Its writes are then in
 //! the log, in the part with which the next server began, and that part does not name it.
 
-use super::changes_of::{ChangesMemory, ChangesOf};
+use super::changes_of::ChangesOf;
 use super::format::{Part, TableChange};
+use super::memory::RestoreMemory;
 use super::replay::Replay;
 use super::store::{Archive, Range};
 use crate::error::Result;
@@ -51,7 +52,7 @@ impl Orphans {
     /// The first write of an unknown tablet between two moments, both included. Parts of the range before `first` may know it.
     pub(crate) async fn find(
         mut self,
-        (archive, memory): (&Archive, &ChangesMemory),
+        (archive, memory): (&Archive, &RestoreMemory),
         (range, first): (&Range, u64),
         (from, to): (i64, i64),
         work: &Arc<Work>,
@@ -63,7 +64,7 @@ impl Orphans {
                 changes: Vec::new(),
                 ..archive.part(number).await?
             };
-            found.extend(self.find_in(archive, part, (from, to)).await?);
+            found.extend(self.find_in((archive, memory), part, (from, to)).await?);
         }
         self.resolve(found, (archive, memory), (range, first), work).await
     }
@@ -77,7 +78,7 @@ impl Orphans {
     pub(crate) async fn resolve(
         &self,
         mut found: Vec<Orphan>,
-        (archive, memory): (&Archive, &ChangesMemory),
+        (archive, memory): (&Archive, &RestoreMemory),
         (range, first): (&Range, u64),
         work: &Arc<Work>,
     ) -> Result<Option<Orphan>> {
@@ -98,7 +99,12 @@ impl Orphans {
     }
 
     /// The first one of each unknown tablet in a part.
-    async fn find_in(&self, archive: &Archive, part: Part, (from, to): (i64, i64)) -> Result<Vec<Orphan>> {
+    async fn find_in(
+        &self,
+        from_archive: (&Archive, &RestoreMemory),
+        part: Part,
+        (from, to): (i64, i64),
+    ) -> Result<Vec<Orphan>> {
         let mut found = std::collections::BTreeMap::new();
         let is_within = |micros: i64| from <= micros && micros <= to;
         for barrier in part.barriers.iter().filter(|barrier| is_within(barrier.at_micros)) {
@@ -107,7 +113,7 @@ impl Orphans {
                 *first = barrier.at_micros.min(*first);
             }
         }
-        let mut replay = Replay::new(archive, to, None);
+        let mut replay = Replay::new(from_archive, to, None);
         replay.begin_part(part)?;
         replay.end_parts();
         while let Some(records) = replay.next().await? {

@@ -7,13 +7,18 @@
 //!
 //! A group may be in a part although a group before it in another stream is in the next part. Its time is then not before the end of the
 //! part, so it waits for that part.
+//!
+//! A stream has a group and the bytes of one read in memory, which are reserved.
 
 use super::format::{Part, Piece, StreamEnd, part_path};
+use super::memory::RestoreMemory;
+use super::pieces::PieceReader;
 use super::store::{Archive, damaged};
 use crate::error::{BackupError, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_commitlog::{BadPiece, Mark, Pieces, Record};
+use stele_memory::Reservation;
 use stele_types::{SeqNo, TabletId};
 
 /// Bytes of a header: a segment of no more has no group.
@@ -25,8 +30,9 @@ const SORTED_BYTES: usize = 64 << 20;
 type Position = (u64, u64);
 
 /// A reader of the parts of one range, in their order.
-pub struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     archive: &'a Archive,
+    memory: &'a RestoreMemory,
     /// Records of later groups are left out.
     at: i64,
     /// Where each stream ends in the parts so far.
@@ -94,53 +100,105 @@ struct Next {
 }
 
 /// A stream that is being read.
-#[derive(Default)]
 struct Cursor {
     left: VecDeque<Next>,
     /// The segment of the last piece.
     open: Option<Pieces>,
-    /// The part and the place of the last piece, and its path.
-    last: Option<(u64, Piece)>,
-    path: String,
+    /// The last piece, and the number of its part.
+    last: Option<Last>,
     head: Option<Group>,
+    memory: Reservation,
+}
+
+/// A piece that is being read, or was read.
+struct Last {
+    part: u64,
+    piece: Piece,
+    after: Option<Position>,
+    reader: PieceReader,
+}
+
+impl Last {
+    fn goes_on_with(&self, next: &Next) -> bool {
+        let end = (self.piece.segment, self.piece.from + self.piece.len);
+        (self.part, end) == (next.part.number, (next.piece.segment, next.piece.from))
+    }
 }
 
 impl Cursor {
+    fn new(memory: &RestoreMemory) -> Cursor {
+        Cursor {
+            left: VecDeque::new(),
+            open: None,
+            last: None,
+            head: None,
+            memory: memory.of_stream(),
+        }
+    }
+
     /// Reads the next group, if there is one, with the pieces that it needs.
-    async fn fill(&mut self, archive: &Archive) -> Result<()> {
+    async fn fill(&mut self, archive: &Archive, memory: &RestoreMemory) -> Result<()> {
         while self.head.is_none() {
-            if let (Some(open), Some((_, piece))) = (&mut self.open, &self.last) {
-                let group = open.next_group();
-                if let Some(records) = group.map_err(|error| bad(&self.path, &error))? {
-                    let key = (piece.segment >> 32, time(&self.path, &records)?);
-                    self.head = Some(Group { key, records });
-                    continue;
-                }
+            if self.take_group(memory)? {
+                continue;
             }
-            let Some(next) = self.left.pop_front() else {
+            if self.last.as_ref().is_some_and(|last| last.reader.left() > 0) {
+                self.read(memory).await?;
+            } else if let Some(next) = self.left.pop_front() {
+                self.open(archive, memory, next).await?;
+            } else {
                 return self.finish();
-            };
-            self.read(archive, next).await?;
+            }
         }
         Ok(())
     }
 
-    async fn read(&mut self, archive: &Archive, next: Next) -> Result<()> {
-        let (number, piece) = (next.part.number, next.piece);
-        let goes_on = self.last.is_some_and(|(part, last)| {
-            (part, last.segment, last.from + last.len) == (number, piece.segment, piece.from)
-        });
-        if !goes_on {
+    /// Takes the next group from the bytes that were read, if all of it was.
+    fn take_group(&mut self, memory: &RestoreMemory) -> Result<bool> {
+        let (Some(open), Some(last)) = (&mut self.open, &self.last) else {
+            return Ok(false);
+        };
+        let path = last.reader.path();
+        let Some(records) = open.next_group().map_err(|error| bad(path, &error))? else {
+            return Ok(false);
+        };
+        let key = (last.piece.segment >> 32, time(path, &records)?);
+        let bytes: usize = records.iter().map(|record| record.payload.bytes().len()).sum();
+        memory.shrink(&self.memory, open.buffered() + bytes);
+        self.head = Some(Group { key, records });
+        Ok(true)
+    }
+
+    async fn open(&mut self, archive: &Archive, memory: &RestoreMemory, next: Next) -> Result<()> {
+        if !self.last.as_ref().is_some_and(|last| last.goes_on_with(&next)) {
             self.finish()?;
         }
-        self.path = next.part.piece_path(next.index);
-        let bytes = archive.piece(&next.part, next.index).await?;
+        let (piece, after) = (next.piece, next.after);
+        let first = memory.bytes_to_read(piece.len);
+        let reader = archive.open_piece(&next.part, next.index, first).await?;
         let fresh = || Pieces::new(piece.stream, piece.segment, piece.from);
-        let open = self.open.get_or_insert_with(fresh);
+        self.open.get_or_insert_with(fresh);
+        self.last = Some(Last {
+            part: next.part.number,
+            piece,
+            after,
+            reader,
+        });
+        Ok(())
+    }
+
+    /// Reads more of the last piece.
+    async fn read(&mut self, memory: &RestoreMemory) -> Result<()> {
+        let (Some(open), Some(last)) = (&mut self.open, &mut self.last) else {
+            return Ok(());
+        };
+        let len = memory.bytes_to_read(last.reader.left());
+        memory.resize(&self.memory, open.buffered() + len).await?;
+        let bytes = last.reader.next(len).await?;
         open.push(&bytes);
-        let header = open.take_header().map_err(|error| bad(&self.path, &error))?;
-        self.last = Some((number, piece));
-        if let (Some(header), Some(end)) = (header, next.after)
+        let path = last.reader.path();
+        let header = open.take_header().map_err(|error| bad(path, &error))?;
+        if let (Some(header), Some(end)) = (header, last.after)
             && header.previous > 0
             && header.previous_len > HEADER_BYTES
             && end != (header.previous, header.previous_len)
@@ -149,24 +207,27 @@ impl Cursor {
                 "the segment follows {:016x} with {} bytes, and the archive has {:016x} up to {}",
                 header.previous, header.previous_len, end.0, end.1
             );
-            return Err(damaged(&self.path, &detail));
+            return Err(damaged(path, &detail));
         }
         Ok(())
     }
 
     /// Ends a segment of a part: its last piece ends with a group.
     fn finish(&mut self) -> Result<()> {
+        let path = self.last.as_ref().map_or("", |last| last.reader.path());
+        self.memory.shrink_to(0);
         let finished = self.open.take().map_or(Ok(()), |open| open.finish());
-        finished.map_err(|error| bad(&self.path, &error))
+        finished.map_err(|error| bad(path, &error))
     }
 }
 
 impl<'a> Replay<'a> {
     /// Of the records up to a moment. `before` is the part before the first one that is read, if it is there.
-    pub fn new(archive: &'a Archive, at: i64, before: Option<&Part>) -> Self {
+    pub(crate) fn new((archive, memory): (&'a Archive, &'a RestoreMemory), at: i64, before: Option<&Part>) -> Self {
         let ends = before.map(|part| part.ends.iter().map(position).collect());
         Replay {
             archive,
+            memory,
             at,
             is_seeded: ends.is_some(),
             ends: ends.unwrap_or_default(),
@@ -179,7 +240,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Begins with the next part. Fails if its pieces do not go on where the log of the parts before ends, or do not lead to its own end.
-    pub fn begin_part(&mut self, part: Part) -> Result<()> {
+    pub(crate) fn begin_part(&mut self, part: Part) -> Result<()> {
         if part.begins_range() {
             self.ends = part.ends.iter().map(position).collect();
             self.is_seeded = true;
@@ -196,7 +257,9 @@ impl<'a> Replay<'a> {
                 piece: *piece,
                 after,
             };
-            self.streams.entry(piece.stream).or_default().left.push_back(next);
+            let memory = self.memory;
+            let stream = self.streams.entry(piece.stream);
+            stream.or_insert_with(|| Cursor::new(memory)).left.push_back(next);
         }
         for (stream, end) in part.ends.iter().map(position) {
             let found = self.ends.insert(stream, end);
@@ -229,17 +292,17 @@ impl<'a> Replay<'a> {
     }
 
     /// No part follows: the next calls return all that is left.
-    pub fn end_parts(&mut self) {
+    pub(crate) fn end_parts(&mut self) {
         self.until = i64::MAX;
     }
 
     /// The time of the records that came last.
-    pub fn micros(&self) -> i64 {
+    pub(crate) fn micros(&self) -> i64 {
         self.micros
     }
 
     /// The next records; `None` when the next part is needed for more.
-    pub async fn next(&mut self) -> Result<Option<Vec<Record>>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Record>>> {
         let Some(key) = self.next_key().await? else {
             return Ok(None);
         };
@@ -263,7 +326,7 @@ impl<'a> Replay<'a> {
                 if bytes > SORTED_BYTES {
                     return Err(stood_still(key.1));
                 }
-                cursor.fill(self.archive).await?;
+                cursor.fill(self.archive, self.memory).await?;
             }
         }
         if of_several {
@@ -285,7 +348,7 @@ impl<'a> Replay<'a> {
     async fn next_key(&mut self) -> Result<Option<(u64, i64)>> {
         let mut first = None;
         for cursor in self.streams.values_mut() {
-            cursor.fill(self.archive).await?;
+            cursor.fill(self.archive, self.memory).await?;
             let key = cursor.head.as_ref().map(|group| group.key);
             first = first.into_iter().chain(key).min();
         }

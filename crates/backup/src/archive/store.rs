@@ -100,33 +100,19 @@ impl Archive {
         }
     }
 
-    /// The bytes of a piece, checked.
-    pub async fn piece(&self, part: &Part, index: usize) -> Result<Bytes> {
-        let path = part.piece_path(index);
-        match part.pieces.get(index) {
-            Some(piece) => self.checked(&path, (piece.len, piece.crc)).await,
-            None => Err(damaged(&path, "the part has no such piece")),
-        }
-    }
-
     /// One of the pieces of changes of a part, checked.
     pub async fn changes_piece(&self, part: &Part, index: usize) -> Result<TableChanges> {
         let path = part.change_path(index);
-        match part.change_pieces.get(index) {
-            Some(piece) => TableChanges::decode_file(&path, &self.checked(&path, (piece.len, piece.crc)).await?),
-            None => Err(damaged(&path, "the part has no such piece")),
-        }
-    }
-
-    /// A file of this length and checksum.
-    async fn checked(&self, path: &str, expected: (u64, u32)) -> Result<Bytes> {
-        let content = match self.storage.read_all(path).await {
-            Err(StorageError::NotFound { .. }) => return Err(damaged(path, "the piece is missing")),
+        let Some(piece) = part.change_pieces.get(index) else {
+            return Err(damaged(&path, "the part has no such piece"));
+        };
+        let content = match self.storage.read_all(&path).await {
+            Err(StorageError::NotFound { .. }) => return Err(damaged(&path, "the piece is missing")),
             content => content.map_err(BackupError::Archive)?,
         };
-        match (content.len() as u64, crc32fast::hash(&content)) == expected {
-            true => Ok(content),
-            false => Err(damaged(path, "its bytes are not those that were archived")),
+        match (content.len() as u64, crc32fast::hash(&content)) == (piece.len, piece.crc) {
+            true => TableChanges::decode_file(&path, &content),
+            false => Err(damaged(&path, "its bytes are not those that were archived")),
         }
     }
 

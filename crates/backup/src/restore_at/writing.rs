@@ -2,8 +2,8 @@
 
 use super::refusals::ownerless;
 use super::{Followed, Moment, Plan};
-use crate::archive::changes_of::ChangesMemory;
 use crate::archive::format::part_path;
+use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::{Merged, Records};
 use crate::archive::orphans::Orphan;
 use crate::archive::store::damaged;
@@ -58,7 +58,8 @@ impl Plan {
             mutations: 0,
         };
         let mut found = BTreeMap::new();
-        let mut merged = Merged::new(&self.logs, moment.at, work);
+        let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
+        let mut merged = Merged::new(&self.logs, moment.at, (work, &memory));
         while let Some(Records { micros, part, records }) = merged.next().await? {
             for record in records {
                 match of_tablet.get(&record.tablet) {
@@ -97,7 +98,7 @@ impl Plan {
             return Ok(());
         };
         let found = found.into_iter().map(|(tablet, micros)| Orphan { micros, tablet });
-        let memory = ChangesMemory::new(root.env().clone(), root.server().pool());
+        let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
         let (archive, range) = ((moment.archive.tables(), &memory), (&suspects.range, suspects.first));
         match suspects.orphans.resolve(found.collect(), archive, range, work).await? {
             Some(orphan) => Err(ownerless(orphan, suspects.completed)),

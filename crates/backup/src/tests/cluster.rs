@@ -2,6 +2,7 @@
 
 use crate::Places;
 use crate::archive::format::Part;
+use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::Merged;
 use crate::archive::{ArchiveMetrics, ClusterArchive, Life, Rest, archive_rest};
 use crate::error::Result;
@@ -21,6 +22,7 @@ use stele_commitlog::{
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_memory::Pool;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tabletserver::Moments;
@@ -82,11 +84,20 @@ fn life(server: u32, from: i64) -> Life {
 
 /// Writes records of one mutation, each at a time with a tablet and a number.
 async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
+    log_of(server, records, (100, 7)).await
+}
+
+/// The same in segments of a size, with payloads of a length.
+async fn log_of(
+    server: u32,
+    records: &[(i64, u64, u64)],
+    (segment_bytes, payload_len): (u64, usize),
+) -> Arc<dyn Storage> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let clock = LogClock::new(env(), TIME);
     let options = LogOptions {
         clock: Some(clock.clone()),
-        segment_bytes: 100,
+        segment_bytes,
         ..LogOptions::default()
     };
     let next = AtomicU64::new(u64::from(server) << 32);
@@ -102,7 +113,7 @@ async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
                 tablet: TabletId(*tablet),
                 first,
                 last: first,
-                payload: Payload::new(Bytes::from_static(b"a batch")),
+                payload: Payload::new(vec![b'x'; payload_len].into()),
             },
             durability: Durability::Sync,
             done: Done(answer),
@@ -135,7 +146,17 @@ async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Re
 }
 
 /// The times, tablets and epochs of the records between a backup and a moment, in their order.
-async fn read(archive: &ClusterArchive, lives: &[Life], (begun, at): (i64, i64)) -> Result<Vec<(i64, u64, u32)>> {
+async fn read(archive: &ClusterArchive, lives: &[Life], moments: (i64, i64)) -> Result<Vec<(i64, u64, u32)>> {
+    read_within(1 << 20, archive, lives, moments).await
+}
+
+/// The same with so much memory.
+async fn read_within(
+    bytes_max: usize,
+    archive: &ClusterArchive,
+    lives: &[Life],
+    (begun, at): (i64, i64),
+) -> Result<Vec<(i64, u64, u32)>> {
     let work = Work::new(env(), None, 1);
     let entry = Entry {
         begun_micros: TIME + begun,
@@ -143,12 +164,18 @@ async fn read(archive: &ClusterArchive, lives: &[Life], (begun, at): (i64, i64))
     };
     let lives = lives.iter().map(|life| (life.server, *life)).collect();
     let logs = cluster::logs(archive, &lives, (&entry, TIME + at), &work).await?;
-    let mut merged = Merged::new(&logs, TIME + at, &work);
+    let pool = Pool::with_limits(|_| bytes_max);
+    let memory = RestoreMemory::new(env(), &pool);
+    let mut merged = Merged::new(&logs, TIME + at, (&work, &memory));
     let mut found = Vec::new();
     while let Some(some) = merged.next().await? {
         let micros = some.micros - TIME;
         let records = some.records.iter();
         found.extend(records.map(|record| (micros, record.tablet.0, record.first.epoch().0)));
+        assert!(
+            pool.of(stele_memory::Part::Restores).used() <= bytes_max,
+            "more than there is"
+        );
     }
     Ok(found)
 }
@@ -156,6 +183,24 @@ async fn read(archive: &ClusterArchive, lives: &[Life], (begun, at): (i64, i64))
 async fn refused(archive: &ClusterArchive, lives: &[Life], moments: (i64, i64)) -> String {
     let refused = read(archive, lives, moments).await;
     refused.expect_err("log is missing").to_string()
+}
+
+/// Pieces of ninety kilobytes are read in steps of four, so that a group of ten has all of its bytes after some.
+#[tokio::test]
+async fn records_are_read_within_little_memory() {
+    let archive = archive();
+    let lives = [life(5, 1), life(6, 1)];
+    let records: Vec<(i64, u64, u64)> = (1..=9).map(|n| (10 * n as i64, 7, n)).collect();
+    for life in &lives {
+        let log = log_of(life.server, &records, (1 << 20, 10_000)).await;
+        end(&archive, *life, &log).await.unwrap();
+    }
+    let all = read_within(64 << 10, &archive, &lives, (0, 100)).await.unwrap();
+    assert_eq!(all.len(), 18);
+    assert_eq!(all, read(&archive, &lives, (0, 100)).await.unwrap());
+    let too_little = read_within(16 << 10, &archive, &lives[..1], (0, 100));
+    let too_little = tokio::time::timeout(std::time::Duration::from_millis(200), too_little).await;
+    assert!(too_little.is_err(), "it waits for memory");
 }
 
 /// Tablet 7 moves from server 5 to server 6 and back to 8, and has records of the same time on two of them.

@@ -25,17 +25,17 @@ fn view(version: u64, bytes: usize) -> CatalogView {
     }
 }
 
-/// Half of the memory is for changes that wait, those of a round under way included.
+/// Those of a round under way included.
 #[tokio::test]
 async fn changes_that_wait_are_bounded_in_bytes() {
-    const LIMIT: usize = 100_000;
+    const LIMIT: usize = 50_000;
     let pool = Pool::with_limits(|_| LIMIT);
     let changes = Changes::new(LogClock::new(TokioRuntime::current(), 0), &pool);
     let used = || pool.of(Part::Archive).used();
     let note = |versions: std::ops::Range<u64>| {
         for version in versions {
             changes.note(&view(version, 10_000), &view(version + 1, 10_000));
-            assert!(used() <= LIMIT / 2, "{} bytes", used());
+            assert!(used() <= LIMIT, "{} bytes", used());
         }
     };
     note(0..4);

@@ -1,4 +1,6 @@
 use super::*;
+use stele_env::tokio_env::TokioRuntime;
+use stele_memory::Pool;
 use stele_storage::memory::MemoryStorage;
 
 const SEGMENT: u64 = 3 << 32 | 7;
@@ -39,7 +41,8 @@ fn part(number: u64, pieces: Vec<Piece>, ends: Vec<StreamEnd>) -> Part {
 async fn last(before: Option<&[StreamEnd]>, parts: Vec<Part>) -> Option<String> {
     let archive = archive().await;
     let before = before.map(|ends| part(1, Vec::new(), ends.to_vec()));
-    let mut replay = Replay::new(&archive, 0, before.as_ref());
+    let memory = RestoreMemory::new(TokioRuntime::current(), &Pool::with_limits(|_| 1 << 20));
+    let mut replay = Replay::new((&archive, &memory), 0, before.as_ref());
     let mut outcomes: Vec<Option<String>> = Vec::new();
     for part in parts {
         outcomes.push(replay.begin_part(part).err().map(|error| error.to_string()));

@@ -114,7 +114,16 @@ async fn a_missing_segment_is_reported() {
     let mut contents = Vec::new();
     for (index, piece) in part.pieces.iter().enumerate() {
         if piece.segment != middle {
-            contents.push((*piece, archive.piece(&part, index).await.unwrap()));
+            contents.push((
+                *piece,
+                archive
+                    .open_piece(&part, index, 1)
+                    .await
+                    .unwrap()
+                    .next(usize::MAX)
+                    .await
+                    .unwrap(),
+            ));
         }
         world.archive.delete(&part.piece_path(index)).await.unwrap();
     }
