@@ -171,31 +171,44 @@ impl Archive {
 
 /// Fails unless a place is marked with a text; marks it if it is empty and `make` is set.
 pub(crate) async fn check_format(storage: &Arc<dyn Storage>, expected: &'static str, make: bool) -> Result<()> {
-    let not_one = |why: &str| BackupError::Invalid(format!("the place holds no archive of logs of Stele{why}"));
-    match storage.read_all(format::FORMAT).await {
-        Ok(text) if text == expected.as_bytes() => return Ok(()),
-        Ok(text) => {
-            let text = String::from_utf8_lossy(&text);
-            let why = format!(
-                " that is read here: it has {:?}, not {:?}",
-                text.trim(),
-                expected.trim()
-            );
-            return Err(not_one(&why));
-        }
-        Err(StorageError::NotFound { .. }) if !make => return Err(not_one("")),
-        Err(StorageError::NotFound { .. }) => {}
-        Err(error) => return Err(BackupError::Archive(error)),
+    if is_marked(storage, expected).await? {
+        return Ok(());
+    }
+    if !make {
+        return Err(no_archive(""));
     }
     let files = storage.list("").await.map_err(BackupError::Archive)?;
-    if let Some(other) = files.first() {
-        return Err(not_one(&format!(" and is not empty (it has {:?})", other.path)));
-    }
     let text = Bytes::from_static(expected.as_bytes());
-    match storage.put_if_absent(format::FORMAT, text).await {
-        Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(()),
+    let made = match files.iter().find(|file| file.path != format::FORMAT) {
+        None => storage.put_if_absent(format::FORMAT, text).await,
+        // Another server of the cluster may have made the archive since the mark was looked for.
+        Some(_) if is_marked(storage, expected).await? => return Ok(()),
+        Some(other) => return Err(no_archive(&format!(" and is not empty (it has {:?})", other.path))),
+    };
+    match made {
+        Ok(()) => Ok(()),
+        Err(StorageError::AlreadyExists { .. }) => is_marked(storage, expected).await.map(drop),
         Err(error) => Err(BackupError::Archive(error)),
     }
+}
+
+/// Whether a place has the mark of an archive; another mark is an error.
+async fn is_marked(storage: &Arc<dyn Storage>, expected: &'static str) -> Result<bool> {
+    let text = match storage.read_all(format::FORMAT).await {
+        Ok(text) if text == expected.as_bytes() => return Ok(true),
+        Ok(text) => text,
+        Err(StorageError::NotFound { .. }) => return Ok(false),
+        Err(error) => return Err(BackupError::Archive(error)),
+    };
+    let text = String::from_utf8_lossy(&text);
+    let (found, expected) = (text.trim(), expected.trim());
+    Err(no_archive(&format!(
+        " that is read here: it has {found:?}, not {expected:?}"
+    )))
+}
+
+fn no_archive(why: &str) -> BackupError {
+    BackupError::Invalid(format!("the place holds no archive of logs of Stele{why}"))
 }
 
 /// The error for a file of an archive whose content is wrong.
