@@ -59,7 +59,15 @@ fn main() -> io::Result<()> {
     for golden in ["v1.state", "v1.record", "v1.list"] {
         add(&mut seeds, "backup_documents", golden_file("backup", golden)?);
     }
-    add(&mut seeds, "log_archive", golden_file("backup", "archive-part-v1")?);
+    for name in [
+        "archive-part-v1",
+        "archive-part-v2",
+        "archive-part-of-tables-v2",
+        "archive-part-last-v2",
+        "archive-changes-v1",
+    ] {
+        add(&mut seeds, "log_archive", golden_file("backup", name)?);
+    }
     add(&mut seeds, "log_archive", golden_file("commitlog", "v1.log")?);
     add(&mut seeds, "snapshot_part", golden_file("tablet", "v1.snapshot")?);
     add(&mut seeds, "snapshot_part", snapshot::path(SnapshotId(0xab), 1));

@@ -53,6 +53,26 @@ fn part_with_pieces() -> Part {
     }
 }
 
+/// Parts of a cluster: of its tables, and the last one of a server.
+fn parts_of_cluster() -> [Part; 2] {
+    let life = |server, ended_micros, gaps| Life {
+        server,
+        from_micros: 1_600_000_001_000_000,
+        ended_micros,
+        gaps,
+    };
+    let tables = Part {
+        lives: vec![life(5, 1_600_000_019_000_000, 2), life(6, 0, 0)],
+        ..part()
+    };
+    let last = Part {
+        changes: Vec::new(),
+        is_last: true,
+        ..part()
+    };
+    [tables, last]
+}
+
 fn changes() -> TableChanges {
     TableChanges {
         changes: part().changes,
@@ -95,6 +115,19 @@ fn parts_are_written_and_read_as_ever() {
         text.contains("cannot be decoded") && text.contains("the first part"),
         "{text}"
     );
+}
+
+#[test]
+fn parts_of_a_cluster_are_written_and_read_as_ever() {
+    let golden = [
+        &include_bytes!("../../../testdata/archive-part-of-tables-v2")[..],
+        &include_bytes!("../../../testdata/archive-part-last-v2")[..],
+    ];
+    for (part, golden) in parts_of_cluster().iter().zip(golden) {
+        let encoded = part.encode_file().unwrap();
+        assert!(encoded == golden[..], "the bytes of a part have changed");
+        assert_eq!(Part::decode_file("p", golden).unwrap(), *part);
+    }
 }
 
 #[test]
