@@ -27,15 +27,18 @@ pub struct ArchiveArgs {
     archive_log_waiting: Option<String>,
 }
 
+/// Beginnings of addresses to which several servers write.
+const OBJECT_STORES: [&str; 3] = ["s3://", "gs://", "az://"];
+
 /// Their descriptions.
 pub(super) const SETTINGS: [Setting; 4] = [
     Setting {
         key: "archive_log",
         meaning: "Archive of the commit log, with which backups can be restored to any later moment. Every write is then synced \
-                  before it is acknowledged, whatever its durability. One data root has an archive of its own.",
+                  before it is acknowledged, whatever its durability. One data root has an archive of its own, which all servers of a cluster share.",
         unit: "absolute path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
         default: "",
-        range: "empty for none; not in a cluster",
+        range: "empty for none; in a cluster the same object store for all servers",
     },
     Setting {
         key: "archive_log_option",
@@ -99,9 +102,10 @@ impl ArchiveArgs {
         if address.is_empty() {
             return Ok(None);
         }
-        if in_cluster {
+        if in_cluster && !OBJECT_STORES.iter().any(|scheme| address.starts_with(scheme)) {
             bail!(
-                "archive_log: the servers of a cluster do not archive their logs; take backups of a cluster more often"
+                "archive_log: {address:?} is not an object store; all servers of a cluster write into one archive, which only an object store can serve: \
+                 give s3://, gs:// or az://BUCKET/PREFIX"
             );
         }
         parse_place(&address, &options).context("archive_log")?;
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_has_a_place_and_is_not_of_a_cluster() {
+    fn an_archive_has_a_place_which_servers_of_a_cluster_can_share() {
         assert!(resolve("", "10s", true).unwrap().is_none());
         let archive = resolve("s3://bucket/log", "5s", false).unwrap().unwrap();
         assert_eq!(
@@ -144,11 +148,13 @@ mod tests {
             (Duration::from_secs(5), 1 << 30)
         );
         assert!(resolve("/archive", "10s", false).unwrap().is_some());
+        assert!(resolve("s3://bucket/log", "10s", true).unwrap().is_some());
         for (address, interval, in_cluster, why) in [
             ("archive", "10s", false, "absolute path"),
             ("ftp://host/x", "10s", false, "neither a folder"),
             ("/archive", "0s", false, "1s and 3600s"),
-            ("s3://bucket/log", "10s", true, "servers of a cluster do not archive"),
+            ("/archive", "10s", true, "not an object store"),
+            ("hdfs://host:8020/log", "10s", true, "not an object store"),
         ] {
             let error = resolve(address, interval, in_cluster).unwrap_err();
             assert!(error.contains(why), "{error}");
