@@ -7,6 +7,7 @@
 //!   be missing afterwards.
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
 //! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
+//! * `--moments N`: archives the logs, and restores a table to three moments of each of N rounds of faults. Each row must be as it was.
 //! * `--bench SUITE`: runs a suite of `stele-bench` against the nodes, and kills nodes when the suite says so.
 //! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
@@ -15,6 +16,7 @@ mod failover;
 mod failures;
 mod fault;
 mod members;
+mod moments;
 mod moves;
 mod node;
 mod registers;
@@ -56,6 +58,9 @@ pub struct Arguments {
     /// Splits of tablets that follow the moves.
     #[arg(long, value_name = "SPLITS", default_value_t = 200)]
     splits: u32,
+    /// Rounds of a fault and of restores to moments, by archived logs.
+    #[arg(long, value_name = "ROUNDS", group = "task")]
+    moments: Option<u32>,
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
@@ -67,7 +72,7 @@ pub struct Arguments {
     /// Makes the choices of `--chaos` repeatable.
     #[arg(long)]
     seed: Option<u64>,
-    /// Shows the checker wrong answers, so that `--chaos` must fail.
+    /// Shows the checker wrong answers, so that `--chaos` and `--moments` must fail.
     #[arg(long)]
     planted_stale_reads: bool,
     /// Further arguments of `stele start`.
@@ -125,6 +130,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         failover::measure(&mut cluster, rounds, arguments.log_mib)?
     } else if let Some(moves) = arguments.moves {
         moves::run(&mut cluster, moves, arguments.splits)?
+    } else if let Some(rounds) = arguments.moments {
+        moments::run(&mut cluster, arguments, rounds)?
     } else if let Some(minutes) = arguments.chaos {
         chaos::run(&mut cluster, arguments, Duration::from_secs(60 * minutes))?
     } else if let Some(suite) = &arguments.suite.name {
@@ -177,6 +184,10 @@ impl Cluster {
             arguments: arguments.arguments.clone(),
             started: 0,
         };
+        if arguments.moments.is_some() {
+            let archiving = moments::archiving(&cluster);
+            cluster.arguments.extend(archiving);
+        }
         for _ in 0..arguments.nodes {
             cluster.add_node()?;
         }
@@ -192,6 +203,7 @@ impl Cluster {
             log_mib: 0,
             moves: None,
             splits: 0,
+            moments: None,
             chaos: None,
             suite: suites::Suite::default(),
             medium: Medium::S3,

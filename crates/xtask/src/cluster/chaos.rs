@@ -93,7 +93,7 @@ fn have_all_stayed(cluster: &mut Cluster) -> Result<bool> {
 }
 
 /// Starts as many nodes as have ended.
-fn replace_ended(cluster: &mut Cluster, registers: &mut Registers, nodes: usize) -> Result<()> {
+pub fn replace_ended(cluster: &mut Cluster, registers: &mut Registers, nodes: usize) -> Result<()> {
     let mut ended = Vec::new();
     for mut node in std::mem::take(&mut cluster.nodes) {
         match node.process.ended()? {
@@ -112,10 +112,11 @@ fn replace_ended(cluster: &mut Cluster, registers: &mut Registers, nodes: usize)
 }
 
 /// Choices that a seed repeats.
-struct Choices(u64);
+pub struct Choices(pub u64);
 
 impl Choices {
-    fn below(&mut self, limit: usize) -> usize {
+    /// A number below a limit.
+    pub fn below(&mut self, limit: usize) -> usize {
         // A linear congruential step; quality does not matter, repeatability does.
         self.0 = self
             .0

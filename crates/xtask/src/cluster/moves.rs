@@ -15,7 +15,7 @@ const CHECK_WAIT: Duration = Duration::from_secs(240);
 const SLOWEST: f64 = 500.0;
 
 /// The table of the clients, and its tablets at first ([`Registers::start`]).
-const TABLE: &str = "registers/registers";
+pub const TABLE: &str = "registers/registers";
 const TABLETS: u32 = 24;
 
 /// Whether no request failed and every row behaved like a register.
@@ -33,7 +33,7 @@ pub fn run(cluster: &mut Cluster, moves: u32, splits: u32) -> Result<bool> {
     let mut passed = is_good(&window);
     registers.begin()?;
     let start = Instant::now();
-    split(cluster, splits)?;
+    split(cluster, 0..splits)?;
     let window = registers.end()?;
     show(
         &format!("{splits} splits in {:.1} s", start.elapsed().as_secs_f64()),
@@ -55,9 +55,9 @@ pub fn run(cluster: &mut Cluster, moves: u32, splits: u32) -> Result<bool> {
 }
 
 /// Splits tablets evenly over the table, each half again when the first round is over.
-fn split(cluster: &Cluster, splits: u32) -> Result<()> {
+pub fn split(cluster: &Cluster, splits: std::ops::Range<u32>) -> Result<()> {
     let node = cluster.nodes.first().context("no node")?;
-    for number in 0..splits {
+    for number in splits {
         // Between the rows of a tablet, and behind those of all splits before.
         let row = format!("t{:04}-r{:05}", number % TABLETS, number);
         node.command(&["cluster", "split", TABLE, "--at", &row])?;

@@ -84,10 +84,6 @@ impl Registers {
                 .and_then(Value::as_f64)
                 .with_context(|| format!("no {name}"))
         };
-        let violations = answer
-            .get("violations")
-            .and_then(Value::as_array)
-            .context("no violations")?;
         let errors = answer.get("errors").and_then(Value::as_object).context("no errors")?;
         let errors: Vec<String> = errors.iter().map(|(code, count)| format!("{count} × {code}")).collect();
         Ok(Window {
@@ -97,8 +93,16 @@ impl Registers {
             max_ms: number("max_ms")?,
             pause_p50_ms: number("pause_p50_ms")?,
             pause_max_ms: number("pause_max_ms")?,
-            violations: violations.iter().map(Value::to_string).collect(),
+            violations: violations(&answer)?,
         })
+    }
+
+    /// Compares the rows of a table with those of a moment in microseconds: how many it has, and those that are wrong. Of registers that were
+    /// started with `-history`.
+    pub fn moment(&mut self, table: &str, at: i64) -> Result<(u64, Vec<String>)> {
+        let answer = self.ask(&format!("moment {table} {at}"))?;
+        let rows = answer.get("rows").and_then(Value::as_u64).context("no rows")?;
+        Ok((rows, violations(&answer)?))
     }
 
     fn ask(&mut self, line: &str) -> Result<Value> {
@@ -113,6 +117,12 @@ impl Registers {
         }
         serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}"))
     }
+}
+
+fn violations(answer: &Value) -> Result<Vec<String>> {
+    let violations = answer.get("violations").and_then(Value::as_array);
+    let violations = violations.context("no violations")?;
+    Ok(violations.iter().map(Value::to_string).collect())
 }
 
 impl Window {

@@ -92,9 +92,11 @@ func (t *test) write(ctx context.Context, register *register, number uint64) boo
 	mutation.Set(family, column, bigtable.Timestamp(number*1000), binary.BigEndian.AppendUint64(nil, number))
 	register.sent.Store(number)
 	start := time.Now()
+	register.history.sent(start)
 	err := t.servers.try(ctx, func(ctx context.Context, table *bigtable.Table) error {
 		return table.Apply(ctx, register.key, mutation)
 	})
+	register.history.answered(err)
 	if err != nil {
 		t.window.Load().failed(err)
 		return false

@@ -1,6 +1,6 @@
 // Command registers writes and reads rows through several servers, and proves that each row behaves like one register.
 //
-//	registers -addresses A,B,C [-rows N] [-tablets N]
+//	registers -addresses A,B,C [-rows N] [-tablets N] [-history]
 //
 // Commands are lines of standard input; each is answered by one line of JSON:
 //
@@ -8,6 +8,7 @@
 //	give up A ends the requests that run on A; they are tried on another address
 //	fill N    writes N MiB of other rows, evenly over the tablets
 //	begin     starts a window of measurement
+//	moment T MICROS  with -history: compares all rows of table T with those of the moment
 //	end       ends it: requests, errors, latencies, the longest pause of a row, violations so far
 //
 // It ends with standard input.
@@ -48,6 +49,7 @@ func main() {
 	tablets := flag.Int("tablets", 24, "tablets of the table")
 	readers := flag.Int("readers", 8, "readers of all rows, besides the writers")
 	planted := flag.Bool("planted-stale-reads", false, "hands the checker values from before: every run must fail")
+	remembers := flag.Bool("history", false, "remembers all writes with their times")
 	flag.Parse()
 	if *addresses == "" {
 		log.Fatal("-addresses is required")
@@ -62,6 +64,9 @@ func main() {
 		log.Fatal(err)
 	}
 	test := newTest(servers, *rows, *tablets, *planted)
+	if *remembers {
+		test.remember()
+	}
 	test.start(ctx, *readers)
 	lines := bufio.NewScanner(os.Stdin)
 	answer(map[string]any{"started": true})
@@ -89,6 +94,8 @@ func (t *test) command(ctx context.Context, line string) (any, error) {
 			return nil, err
 		}
 		return map[string]any{"filled": mebibytes}, t.fill(ctx, mebibytes)
+	case "moment":
+		return t.moment(ctx, argument)
 	case "begin":
 		t.begin()
 		return map[string]any{"begun": true}, nil

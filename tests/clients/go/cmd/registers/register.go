@@ -12,6 +12,8 @@ type register struct {
 	sent atomic.Uint64
 	// The highest number that an answered write or read has shown.
 	shown atomic.Uint64
+	// All writes, or nil.
+	history *history
 }
 
 // show remembers that every later read must return this number at least.

@@ -11,7 +11,8 @@ import (
 
 // server is an address with its client.
 type server struct {
-	table *bigtable.Table
+	client *bigtable.Client
+	table  *bigtable.Table
 	// Done when the server is given up: it is dead, and a load balancer would have noticed.
 	given context.Context
 	up    context.CancelFunc
@@ -39,7 +40,7 @@ func (s *servers) use(ctx context.Context, addresses []string) error {
 			if err != nil {
 				return err
 			}
-			known = &server{table: client.Open(tableID)}
+			known = &server{client: client, table: client.Open(tableID)}
 			known.given, known.up = context.WithCancel(ctx)
 			s.known[address] = known
 		}
