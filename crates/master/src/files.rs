@@ -5,16 +5,20 @@
 
 use crate::error::from_catalog;
 use crate::master::Master;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_catalog::TableEntry;
-use stele_client::{CompactionState, ServiceError, ServiceResult};
-use stele_env::Priority;
+use std::time::Duration;
+use stele_catalog::{Catalog, TableEntry};
+use stele_client::{CompactionState, ServiceError, ServiceResult, TabletControl};
+use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, TableName, TabletId};
 
 /// Tablets flushed concurrently, as many as the server flushes by itself.
 const FLUSHES_MAX: usize = 4;
+/// Longest time until a tablet that moves, or whose server has failed, is flushed, and the time between two tries.
+const OWNER_WAIT: Duration = Duration::from_secs(30);
+const TRIED_EVERY: Duration = Duration::from_millis(100);
 /// How often successors of tablets that went away during a call are looked up. Each time is another split in the moment
 /// between a lookup and a call.
 const LOOKUPS_MAX: usize = 10;
@@ -34,35 +38,51 @@ pub(crate) fn no_tablet(table: &TableName, tablet: TabletId) -> ServiceError {
     ServiceError::not_found(format!("table {table} has no tablet {tablet}"))
 }
 
+/// A flush of tablets of a table.
+struct Flush {
+    env: Env,
+    tablets: Arc<dyn TabletControl>,
+    catalog: Arc<Catalog>,
+    table: TableName,
+}
+
+impl Flush {
+    /// Flushes a tablet, also one that moves meanwhile.
+    async fn tablet(&self, id: TabletId) -> ServiceResult<()> {
+        let deadline = self.env.now() + OWNER_WAIT;
+        loop {
+            match self.tablets.flush(id).await {
+                Err(error) if error.kind == ErrorKind::Unavailable => {
+                    let entry = self.catalog.table(&self.table).map_err(from_catalog)?;
+                    if !entry.tablets().iter().any(|entry| entry.id == id) {
+                        // It was replaced, and flushed for that.
+                        return Ok(());
+                    }
+                    if self.env.now() >= deadline {
+                        return Err(error);
+                    }
+                }
+                flushed => return flushed,
+            }
+            self.env.sleep(TRIED_EVERY).await;
+        }
+    }
+}
+
 impl Master {
     /// Flushes tablets, in a task of its own: a flush is not stopped half-way when its caller goes away.
     pub(crate) async fn flush_tablets(&self, table: &TableName, tablet: Option<TabletId>) -> ServiceResult<()> {
         let ids = wanted(&*self.entry(table)?, tablet)?;
-        let (tablets, catalog, table) = (self.tablets.clone(), self.catalog.clone(), table.clone());
+        let flush = Flush {
+            env: self.env.clone(),
+            tablets: self.tablets.clone(),
+            catalog: self.catalog.clone(),
+            table: table.clone(),
+        };
         let flush_all = async move {
-            let flush = |id| {
-                let tablets = tablets.clone();
-                async move { (id, tablets.flush(id).await) }
-            };
-            let mut flushing = futures::stream::iter(ids.into_iter().map(flush)).buffer_unordered(FLUSHES_MAX);
-            let mut outcome = Ok(());
-            while let Some((id, flushed)) = flushing.next().await {
-                let is_there = || {
-                    let entry = catalog.table(&table).map_err(from_catalog)?;
-                    Ok(entry.tablets().iter().any(|entry| entry.id == id))
-                };
-                match flushed {
-                    // It was replaced, and flushed for that; or the table was dropped.
-                    Err(error) if error.kind == ErrorKind::Unavailable => match is_there() {
-                        Ok(true) => outcome = Err(error),
-                        Ok(false) => {}
-                        Err(error) => outcome = Err(error),
-                    },
-                    Err(error) => outcome = Err(error),
-                    Ok(()) => {}
-                }
-            }
-            outcome
+            let flushes = ids.into_iter().map(|id| flush.tablet(id).boxed());
+            let outcomes = futures::stream::iter(flushes).buffer_unordered(FLUSHES_MAX);
+            outcomes.fold(Ok(()), |all, one| async { all.and(one) }).await
         };
         let task = self.env.spawn_join(Priority::Background, "requested flush", flush_all);
         let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the flush");

@@ -27,6 +27,8 @@ struct Noting {
     made: parking_lot::Mutex<Vec<TabletId>>,
     dropped: parking_lot::Mutex<Vec<TabletId>>,
     flushed: parking_lot::Mutex<Vec<TabletId>>,
+    /// Flushes that find the tablet on its way to another server.
+    flushes_missed: AtomicUsize,
     /// Snapshots that were taken, and not dropped.
     snapshots: parking_lot::Mutex<Vec<SnapshotId>>,
     /// Snapshots are refused.
@@ -78,6 +80,11 @@ impl TabletControl for Noting {
     }
 
     async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {
+        let missed = self.flushes_missed.load(Ordering::Relaxed);
+        if missed > 0 {
+            self.flushes_missed.store(missed - 1, Ordering::Relaxed);
+            return Err(ServiceError::new(ErrorKind::Unavailable, "it is not served here"));
+        }
         self.flushed.lock().push(tablet);
         Ok(())
     }
@@ -578,6 +585,10 @@ async fn a_flush_is_of_all_tablets_or_of_one_that_is_there() {
     master.flush(&name, None).await.unwrap();
     master.flush(&name, Some(made[1])).await.unwrap();
     assert_eq!(*tablets.flushed.lock(), [made[0], made[1], made[1]]);
+    // A tablet that moves is flushed by its next server.
+    tablets.flushes_missed.store(2, Ordering::Relaxed);
+    master.flush(&name, Some(made[0])).await.unwrap();
+    assert_eq!(tablets.flushed.lock().last(), Some(&made[0]));
     let stranger = Some(TabletId(7));
     let refused = [
         master.flush(&name, stranger).await.unwrap_err().kind,
