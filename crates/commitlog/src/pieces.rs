@@ -47,6 +47,10 @@ impl Pieces {
     /// Adds the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
+        debug_assert!(
+            self.buffer.len() >= piece.len(),
+            "bytes come behind those that are left"
+        );
     }
 
     /// The offset behind the last byte that was added.
@@ -99,6 +103,11 @@ impl Pieces {
             return Err(self.bad("a group has another number of records than its header says"));
         }
         self.skip(all);
+        debug_assert_eq!(
+            self.at,
+            header.offset + all as u64,
+            "the next group begins where this one ends"
+        );
         Ok(Some(records))
     }
 

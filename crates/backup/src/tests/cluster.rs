@@ -10,11 +10,11 @@ use crate::format::Entry;
 use crate::restore_at::cluster;
 use crate::work::Work;
 use async_trait::async_trait;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stele_client::{BackupDestination, ServiceResult};
 use stele_commitlog::{
     Append, Completion, LogClock, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, Submitted,
@@ -150,7 +150,7 @@ async fn read(archive: &ClusterArchive, lives: &[Life], moments: (i64, i64)) -> 
     read_within(1 << 20, archive, lives, moments).await
 }
 
-/// The same with so much memory.
+/// The same within a limit of memory.
 async fn read_within(
     bytes_max: usize,
     archive: &ClusterArchive,
@@ -199,7 +199,7 @@ async fn records_are_read_within_little_memory() {
     assert_eq!(all.len(), 18);
     assert_eq!(all, read(&archive, &lives, (0, 100)).await.unwrap());
     let too_little = read_within(16 << 10, &archive, &lives[..1], (0, 100));
-    let too_little = tokio::time::timeout(std::time::Duration::from_millis(200), too_little).await;
+    let too_little = env().timeout(Duration::from_millis(200), too_little).await;
     assert!(too_little.is_err(), "it waits for memory");
 }
 
