@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult, SnapshotFiles, SnapshotTablet};
+use stele_storage::StorageError;
 use stele_tablet::snapshot::{self, SnapshotWriter};
 use stele_tablet::{Manifest, ManifestLog, TabletError};
 use stele_types::{Epoch, ErrorKind, RowRange, ServerId, SnapshotId, TableSchema, TabletId};
@@ -140,9 +141,14 @@ impl ClusterControl {
     }
 
     async fn newest_manifest(&self, tablet: TabletId) -> ServiceResult<Manifest> {
-        let (_, manifest) = ManifestLog::open(self.data.clone(), tablet)
-            .await
-            .map_err(from_tablet)?;
+        let opened = ManifestLog::open(self.data.clone(), tablet).await;
+        let (_, manifest) = opened.map_err(|error| match error {
+            // A tablet of the catalog has a manifest. A listing of a folder may miss the old and the new one while its owner replaces it.
+            TabletError::Storage(StorageError::NotFound { .. }) => {
+                ServiceError::new(ErrorKind::Unavailable, format!("tablet {tablet}: {error}"))
+            }
+            error => from_tablet(error),
+        })?;
         assert_eq!(
             manifest.tablet(),
             tablet,
