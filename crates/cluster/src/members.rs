@@ -336,6 +336,7 @@ mod tests {
             sealed: true,
             bytes: 9,
             streams: 2,
+            given_up: true,
         };
         let server = ServerId(7);
         let key = records::key(LOGS, server);

@@ -65,6 +65,9 @@ pub struct LogRecord {
     /// How many streams it has; 0 if that is not known.
     #[prost(uint32, tag = "3")]
     pub streams: u32,
+    /// The server was given up, and its log is being sealed: it is no member any more, and does not become one again.
+    #[prost(bool, tag = "4")]
+    pub given_up: bool,
 }
 
 /// A server that archives its log.
@@ -156,12 +159,20 @@ mod tests {
             sealed: true,
             bytes: 300,
             streams: 0,
+            given_up: false,
         };
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
         assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log.clone()));
         let log = LogRecord { streams: 2, ..log };
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02\x18\x02"[..]);
         assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02\x18\x02"), Ok(log));
+        let log = LogRecord {
+            streams: 2,
+            given_up: true,
+            ..LogRecord::default()
+        };
+        assert_eq!(encode(&log), b"\x01\x18\x02\x20\x01"[..]);
+        assert_eq!(decode(b"\x01\x18\x02\x20\x01"), Ok(log));
         let promotion = PromotionRecord {
             root: Bytes::from_static(b"r"),
             source: "s".to_owned(),

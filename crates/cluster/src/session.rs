@@ -111,7 +111,7 @@ async fn begin_again(
     let Some(found) = coord.get(&log).await? else {
         return Ok(None);
     };
-    if is_sealed(&log, &found)? {
+    if is_given_up(&log, &found)? {
         return Ok(None);
     }
     let session = coord.session(ttl).await?;
@@ -130,11 +130,12 @@ async fn begin_again(
 }
 
 /// A record that cannot be read is no evidence that the server was given up.
-fn is_sealed(key: &str, found: &Versioned) -> Result<bool, CoordError> {
+fn is_given_up(key: &str, found: &Versioned) -> Result<bool, CoordError> {
     let log: Result<LogRecord, String> = records::decode(&found.value);
-    log.map(|log| log.sealed).map_err(|error| CoordError::BadValue {
-        key: key.to_owned(),
-        expected: "the record of a log",
-        found: error,
-    })
+    log.map(|log| log.sealed || log.given_up)
+        .map_err(|error| CoordError::BadValue {
+            key: key.to_owned(),
+            expected: "the record of a log",
+            found: error,
+        })
 }

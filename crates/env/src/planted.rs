@@ -40,6 +40,8 @@ pub enum PlantedBug {
     SweepSnapshots,
     /// A server that takes up tablets leaves out all but the first stream of their logs.
     LeaveStreamsOut,
+    /// The leader seals the log of a server before it records that the server is given up.
+    SealFirst,
     /// The archiver of a log lets segments go before it has written the part that has them.
     ArchiveEarly,
     /// The leader of a cluster ends the archive of a server that has ended, without the rest of its log.
@@ -65,12 +67,13 @@ impl PlantedBug {
     ];
 
     /// Those that only a cluster has.
-    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 5] = [
+    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 6] = [
         ("skip-lease", PlantedBug::SkipLease),
         ("reuse-epochs", PlantedBug::ReuseEpochs),
         ("seal-nothing", PlantedBug::SealNothing),
         ("sweep-snapshots", PlantedBug::SweepSnapshots),
         ("leave-streams-out", PlantedBug::LeaveStreamsOut),
+        ("seal-first", PlantedBug::SealFirst),
     ];
 
     /// Those that only a server has that archives its log.

@@ -207,6 +207,9 @@ impl Leader {
         if self.local.env.planted(PlantedBug::SealNothing) {
             return self.record_sealed(server, 0).await;
         }
+        if !self.local.env.planted(PlantedBug::SealFirst) {
+            self.record_given_up(server).await?;
+        }
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         // Segments behind a gap are deleted before anybody reads the log. A former owner that does not know yet that it was replaced
@@ -217,13 +220,29 @@ impl Leader {
         self.record_sealed(server, bytes).await
     }
 
+    /// Before storage refuses its appends: if this leader ends in between, the server must not go on as a member that cannot write.
+    async fn record_given_up(&self, server: ServerId) -> ServiceResult<()> {
+        let view = self.local.members.view();
+        let log = view.logs.get(&server).cloned().unwrap_or_default();
+        if log.given_up && !view.servers.contains_key(&server) {
+            return Ok(());
+        }
+        self.record(server, LogRecord { given_up: true, ..log }).await
+    }
+
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
         let streams = self.local.members.view().logs.get(&server).map_or(0, |log| log.streams);
         let record = LogRecord {
             sealed: true,
             bytes,
             streams,
+            given_up: true,
         };
+        self.record(server, record).await
+    }
+
+    /// Writes the record of the log of a server that is no member from then on.
+    async fn record(&self, server: ServerId, record: LogRecord) -> ServiceResult<()> {
         self.commit(vec![
             Write::Put {
                 key: records::key(LOGS, server),

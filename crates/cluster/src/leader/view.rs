@@ -47,6 +47,8 @@ impl Observed {
         for (server, log) in &members.logs {
             let session = match members.servers.contains_key(server) {
                 true => Session::Alive,
+                // A leader has decided that already.
+                false if log.given_up => Session::Ended(Duration::MAX),
                 false => Session::Ended(now.saturating_sub(*self.ended.entry(*server).or_insert(now))),
             };
             let view = ServerView {

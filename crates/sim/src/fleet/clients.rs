@@ -22,8 +22,8 @@ use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, RowWrites, Tabl
 const ROWS: u64 = 3;
 /// Longest pause between two operations of a client, in milliseconds.
 const PAUSE_MS_MAX: u64 = 700;
-/// Attempts to read a row when there are no faults any more.
-const READS_MAX: u32 = 60;
+/// Attempts to read or write a row when there are no faults any more.
+const CALLS_MAX: u32 = 60;
 
 /// The state that all clients share.
 pub(super) struct Clients {
@@ -80,7 +80,11 @@ impl Clients {
     pub(super) async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
             match self.fleet.below(10) {
-                0..5 => self.write().await,
+                0..5 => {
+                    let letter = self.fleet.below(LETTERS.len() as u64) as usize;
+                    let row = of_register(letter, self.fleet.below(ROWS));
+                    self.write(&row).await;
+                }
                 5..7 => self.increment().await,
                 _ => {
                     let row = self.some_row();
@@ -121,25 +125,29 @@ impl Clients {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Reads every row, which must succeed: there are no faults any more.
+    /// Reads every row, and writes the registers, which must succeed: there are no faults any more.
     pub(super) async fn check_everything(&self) {
         for letter in 0..LETTERS.len() {
             let registers = (0..ROWS).map(|number| of_register(letter, number));
-            for row in registers.chain([of_counter(letter)]) {
-                let mut is_read = false;
-                for _ in 0..READS_MAX {
-                    is_read = self.read(&row).await;
-                    if is_read {
-                        break;
-                    }
-                    self.fleet.env.sleep(Duration::from_secs(1)).await;
-                }
-                if !is_read {
-                    self.fleet
-                        .violate(format!("{row:?} cannot be read, although there are no faults"));
-                }
+            for row in registers.clone().chain([of_counter(letter)]) {
+                self.succeed(&row, "read", || self.read(&row)).await;
+            }
+            for row in registers {
+                self.succeed(&row, "written", || self.write(&row)).await;
+                self.succeed(&row, "read", || self.read(&row)).await;
             }
         }
+    }
+
+    async fn succeed<F: Future<Output = bool>>(&self, row: &Bytes, done: &str, call: impl Fn() -> F) {
+        for _ in 0..CALLS_MAX {
+            if call().await {
+                return;
+            }
+            self.fleet.env.sleep(Duration::from_secs(1)).await;
+        }
+        let what = format!("{row:?} cannot be {done}, although there are no faults");
+        self.fleet.violate(what);
     }
 
     fn some_row(&self) -> Bytes {
@@ -169,22 +177,23 @@ impl Clients {
         }
     }
 
-    async fn write(&self) {
-        let letter = self.fleet.below(LETTERS.len() as u64) as usize;
-        let (row, value) = (of_register(letter, self.fleet.below(ROWS)), self.next_value());
+    /// Whether a register was written.
+    async fn write(&self, row: &Bytes) -> bool {
+        let value = self.next_value();
         let began = self.tick();
-        let write = self.of_register(&row, |known| known.begin(Some(value), began));
+        let write = self.of_register(row, |known| known.begin(Some(value), began));
         let request = MutateRows {
             id: None,
             table: table_name(),
-            rows: vec![put(&row, value)].into(),
+            rows: vec![put(row, value)].into(),
             durability: None,
         };
         let answer = self.service.mutate_rows(request).await;
         let answer = answer.and_then(|results| results.into_iter().collect::<ServiceResult<()>>());
         let ended = self.tick();
-        self.of_register(&row, |known| known.end(write, outcome(&answer), ended));
+        self.of_register(row, |known| known.end(write, outcome(&answer), ended));
         self.note(&format!("write {row:?} = {value}"), &answer);
+        answer.is_ok()
     }
 
     async fn increment(&self) {
