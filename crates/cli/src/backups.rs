@@ -9,6 +9,7 @@ use crate::interrupt::interrupted;
 use crate::progress::{Progress, count};
 use crate::show::print;
 use crate::sizes::{parse_size, show_bytes};
+use crate::timestamp::parse_moment;
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
@@ -315,19 +316,6 @@ async fn prune(args: PruneArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A moment: a date and a time with its zone as of RFC 3339, or microseconds since 1970.
-fn parse_moment(text: &str) -> Result<i64, String> {
-    let wrong = || format!("{text:?} is neither a time such as 2026-11-27T12:00:00Z nor microseconds since 1970");
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok().filter(|micros| *micros > 0).ok_or_else(wrong);
-    }
-    let is_whole = text.contains(['T', 't', ' ']) && text.len() > "2026-11-27T12:00:00".len();
-    let time: prost_types::Timestamp = text.parse().map_err(|_| wrong())?;
-    let micros = time.seconds.checked_mul(MICROS_PER_SECOND);
-    let micros = micros.and_then(|micros| micros.checked_add(i64::from(time.nanos / 1_000)));
-    micros.filter(|micros| is_whole && *micros > 0).ok_or_else(wrong)
-}
-
 fn show_times(times: &[RestorableTime]) -> String {
     let shown = |micros: i64| {
         let time = prost_types::Timestamp {
@@ -473,13 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_times_with_a_zone_or_microseconds() {
-        assert_eq!(parse_moment("1600000000000001"), Ok(1_600_000_000_000_001));
-        assert_eq!(parse_moment("2020-09-13T12:26:40.000001Z"), Ok(1_600_000_000_000_001));
-        assert_eq!(parse_moment("2020-09-13T14:26:40+02:00"), Ok(1_600_000_000_000_000));
-        for wrong in ["", "0", "-5", "yesterday", "2020-09-13", "12:26:40", "1600000000.5"] {
-            assert!(parse_moment(wrong).is_err(), "{wrong}");
-        }
+    fn restorable_moments_are_shown_to_the_microsecond() {
         let times = [RestorableTime {
             from_micros: 1_600_000_000_000_000,
             to_micros: 1_600_000_000_000_001,

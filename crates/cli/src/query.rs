@@ -4,6 +4,7 @@
 
 use crate::client::read::ReadQuery;
 use crate::escape::unescape;
+use crate::timestamp::parse_moment;
 use bytes::Bytes;
 use clap::Args;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
@@ -40,6 +41,10 @@ pub struct CellArgs {
     /// Only cells before this time, in microseconds since 1970
     #[arg(long, value_name = "MICROS", default_value_t = 0, hide_default_value = true)]
     pub until: i64,
+    /// Only cells up to this moment, such as 2026-11-27T12:00:00Z or microseconds since 1970: the row as it was then, as far as its
+    /// versions are kept
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with = "until")]
+    pub as_of: Option<i64>,
     /// Versions per column, newest first; 0 for all
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub versions: u32,
@@ -134,10 +139,11 @@ impl CellArgs {
                 filters: columns.into_iter().map(row_filter).collect(),
             })),
         }
-        if self.since > 0 || self.until > 0 {
+        let until = self.as_of.map_or(self.until, |micros| micros.saturating_add(1));
+        if self.since > 0 || until > 0 {
             filters.push(Filter::TimestampRangeFilter(v2::TimestampRange {
                 start_timestamp_micros: self.since,
-                end_timestamp_micros: self.until,
+                end_timestamp_micros: until,
             }));
         }
         if self.versions > 0 {
@@ -232,6 +238,20 @@ mod tests {
             [Filter::TimestampRangeFilter(_), Filter::CellsPerColumnLimitFilter(1)]
         ));
         assert!(matches!(chain(filters).unwrap().filter, Some(Filter::Chain(_))));
+        let past = CellArgs {
+            as_of: Some(5),
+            versions: 1,
+            ..CellArgs::default()
+        };
+        let range = v2::TimestampRange {
+            start_timestamp_micros: 0,
+            end_timestamp_micros: 6,
+        };
+        let newest_of_then = [
+            Filter::TimestampRangeFilter(range),
+            Filter::CellsPerColumnLimitFilter(1),
+        ];
+        assert_eq!(past.filters(), newest_of_then);
     }
 
     proptest! {

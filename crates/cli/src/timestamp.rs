@@ -46,6 +46,16 @@ pub fn parse(text: &[u8], unit: Unit) -> Result<i64, String> {
     Ok(to_granularity(micros))
 }
 
+/// A moment: a date and a time with its zone as of RFC 3339, or microseconds since 1970.
+pub fn parse_moment(text: &str) -> Result<i64, String> {
+    let micros = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse().ok(),
+        false => parse_rfc3339(text),
+    };
+    let wrong = || format!("{text:?} is neither a time such as 2026-11-27T12:00:00Z nor microseconds since 1970");
+    micros.filter(|micros| *micros > 0).ok_or_else(wrong)
+}
+
 fn parse_seconds(text: &str) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     whole
@@ -158,6 +168,16 @@ pub fn format(micros: i64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn moments_are_times_with_a_zone_or_microseconds() {
+        assert_eq!(parse_moment("1600000000000001"), Ok(1_600_000_000_000_001));
+        assert_eq!(parse_moment("2020-09-13T12:26:40.000001Z"), Ok(1_600_000_000_000_001));
+        assert_eq!(parse_moment("2020-09-13T14:26:40+02:00"), Ok(1_600_000_000_000_000));
+        for wrong in ["", "0", "-5", "yesterday", "2020-09-13", "12:26:40", "1600000000.5"] {
+            assert!(parse_moment(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn units() {
