@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment can be restored by then: idle servers write a part every six intervals, and the leader ends the archives of dead ones.
-const RESTORE_WAIT: Duration = Duration::from_secs(120);
+const RESTORE_WAIT: Duration = Duration::from_secs(240);
 /// Between two tries.
 const TRIED_EVERY: Duration = Duration::from_secs(2);
 /// The command of a backup or a restore ends by then.
-const COMMAND_WAIT: Duration = Duration::from_secs(60);
+const COMMAND_WAIT: Duration = Duration::from_secs(180);
 /// Between a fault and the next one.
 const CALM: Duration = Duration::from_secs(3);
 /// The error of a planted moment: each row is written about thirty times meanwhile.
