@@ -47,10 +47,6 @@ impl Pieces {
     /// Adds the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
-        debug_assert!(
-            self.buffer.len() >= piece.len(),
-            "bytes come behind those that are left"
-        );
     }
 
     /// The offset behind the last byte that was added.
