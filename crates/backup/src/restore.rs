@@ -62,7 +62,7 @@ pub async fn restore_to(
     moment: &Moment<'_>,
     work: &Arc<Work>,
 ) -> Result<Vec<TableName>> {
-    let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
+    let memory = RestoreMemory::new(root.server().pool());
     let plan = restore_at::plan(destination, (moment, &memory), (name, table), work).await?;
     let mut wanted = wanted(&plan.record, table, target)?;
     wanted.retain(|table| plan.has(table.index));

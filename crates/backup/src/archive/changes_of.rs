@@ -41,10 +41,7 @@ impl<'a> ChangesOf<'a> {
             return Ok(None);
         }
         let len = piece.map_or(CHANGES_BYTES as u64, |piece| piece.len);
-        let memory = self
-            .memory
-            .of_changes(usize::try_from(len).unwrap_or(usize::MAX))
-            .await?;
+        let memory = self.memory.of_changes(usize::try_from(len).unwrap_or(usize::MAX));
         let changes = match piece {
             Some(_) => self.archive.changes_piece(self.part, index).await?.changes,
             None => self.part.changes.clone(),

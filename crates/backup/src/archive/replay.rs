@@ -11,14 +11,13 @@
 //! A stream has a group and the bytes of one read in memory, which are reserved.
 
 use super::format::{Part, Piece, StreamEnd, part_path};
-use super::memory::RestoreMemory;
+use super::memory::{RestoreMemory, StreamMemory};
 use super::pieces::PieceReader;
 use super::store::{Archive, damaged};
 use crate::error::{BackupError, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_commitlog::{BadPiece, Mark, Pieces, Record};
-use stele_memory::Reservation;
 use stele_types::{SeqNo, TabletId};
 
 /// Bytes of a header: a segment of no more has no group.
@@ -107,7 +106,7 @@ struct Cursor {
     /// The last piece, and the number of its part.
     last: Option<Last>,
     head: Option<Group>,
-    memory: Reservation,
+    memory: StreamMemory,
 }
 
 /// A piece that is being read, or was read.
@@ -139,7 +138,7 @@ impl Cursor {
     /// Reads the next group, if there is one, with the pieces that it needs.
     async fn fill(&mut self, archive: &Archive, memory: &RestoreMemory) -> Result<()> {
         while self.head.is_none() {
-            if self.take_group(memory)? {
+            if self.take_group()? {
                 continue;
             }
             if self.last.as_ref().is_some_and(|last| last.reader.left() > 0) {
@@ -154,7 +153,7 @@ impl Cursor {
     }
 
     /// Takes the next group from the bytes that were read, if all of it was.
-    fn take_group(&mut self, memory: &RestoreMemory) -> Result<bool> {
+    fn take_group(&mut self) -> Result<bool> {
         let (Some(open), Some(last)) = (&mut self.open, &self.last) else {
             return Ok(false);
         };
@@ -164,7 +163,7 @@ impl Cursor {
         };
         let key = (last.piece.segment >> 32, time(path, &records)?);
         let bytes: usize = records.iter().map(|record| record.payload.bytes().len()).sum();
-        memory.shrink(&self.memory, open.buffered() + bytes);
+        self.memory.set(open.buffered() + bytes);
         self.head = Some(Group { key, records });
         Ok(true)
     }
@@ -193,7 +192,7 @@ impl Cursor {
             return Ok(());
         };
         let len = memory.bytes_to_read(last.reader.left());
-        memory.resize(&self.memory, open.buffered() + len).await?;
+        self.memory.set(open.buffered() + len);
         let bytes = last.reader.next(len).await?;
         open.push(&bytes);
         let path = last.reader.path();
@@ -215,7 +214,7 @@ impl Cursor {
     /// Ends a segment of a part: its last piece ends with a group.
     fn finish(&mut self) -> Result<()> {
         let path = self.last.as_ref().map_or("", |last| last.reader.path());
-        self.memory.shrink_to(0);
+        self.memory.set(0);
         let finished = self.open.take().map_or(Ok(()), |open| open.finish());
         finished.map_err(|error| bad(path, &error))
     }

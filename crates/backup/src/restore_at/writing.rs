@@ -58,7 +58,7 @@ impl Plan {
             mutations: 0,
         };
         let mut found = BTreeMap::new();
-        let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
+        let memory = RestoreMemory::new(root.server().pool());
         let mut merged = Merged::new(&self.logs, moment.at, (work, &memory));
         while let Some(Records { micros, part, records }) = merged.next().await? {
             for record in records {
@@ -98,7 +98,7 @@ impl Plan {
             return Ok(());
         };
         let found = found.into_iter().map(|(tablet, micros)| Orphan { micros, tablet });
-        let memory = RestoreMemory::new(root.env().clone(), root.server().pool());
+        let memory = RestoreMemory::new(root.server().pool());
         let (archive, range) = ((moment.archive.tables(), &memory), (&suspects.range, suspects.first));
         match suspects.orphans.resolve(found.collect(), archive, range, work).await? {
             Some(orphan) => Err(ownerless(orphan, suspects.completed)),

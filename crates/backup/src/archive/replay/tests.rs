@@ -1,5 +1,4 @@
 use super::*;
-use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Pool;
 use stele_storage::memory::MemoryStorage;
 
@@ -41,7 +40,7 @@ fn part(number: u64, pieces: Vec<Piece>, ends: Vec<StreamEnd>) -> Part {
 async fn last(before: Option<&[StreamEnd]>, parts: Vec<Part>) -> Option<String> {
     let archive = archive().await;
     let before = before.map(|ends| part(1, Vec::new(), ends.to_vec()));
-    let memory = RestoreMemory::new(TokioRuntime::current(), &Pool::with_limits(|_| 1 << 20));
+    let memory = RestoreMemory::new(&Pool::with_limits(|_| 1 << 20));
     let mut replay = Replay::new((&archive, &memory), 0, before.as_ref());
     let mut outcomes: Vec<Option<String>> = Vec::new();
     for part in parts {
