@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail, ensure};
 use members::Members;
 use node::{Node, Status};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Tablets have owners again seconds after any fault.
 const SETTLE_WAIT: Duration = Duration::from_secs(90);
@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Where the data and the commit logs are.
     #[arg(long, value_enum, default_value_t = Medium::S3)]
     medium: Medium,
-    /// Makes the choices of `--chaos` repeatable.
+    /// Makes the choices of `--chaos` and `--moments` repeatable.
     #[arg(long)]
     seed: Option<u64>,
     /// Shows the checker wrong answers, so that `--chaos` and `--moments` must fail.
@@ -89,6 +89,16 @@ enum Medium {
     Hdfs,
     /// Data on an S3 server, commit logs in HDFS.
     S3WithHdfsLogs,
+}
+
+impl Arguments {
+    /// The seed of the choices of a run: the one that was given, or the time.
+    fn seed(&self) -> Result<u64> {
+        match self.seed {
+            Some(seed) => Ok(seed),
+            None => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs()),
+        }
+    }
 }
 
 /// DataNodes: files have two replicas.

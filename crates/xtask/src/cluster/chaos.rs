@@ -5,7 +5,7 @@ use super::moves;
 use super::registers::Registers;
 use super::{Arguments, Cluster};
 use anyhow::{Context, Result};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Rows must be available within this time after a fault was mended and all tablets have owners. A connection sends packets again
 /// that were lost, after pauses that double: 6.2 seconds after the first one it tries for the sixth time.
@@ -17,10 +17,7 @@ const CALM_PAUSE_MS: f64 = 2_500.0;
 
 /// Whether no fault made a row misbehave.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, time: Duration) -> Result<bool> {
-    let seed = match arguments.seed {
-        Some(seed) => seed,
-        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-    };
+    let seed = arguments.seed()?;
     println!("chaos for {} minutes, seed {seed}", time.as_secs() / 60);
     let planted: &[&str] = if arguments.planted_stale_reads {
         &["-planted-stale-reads"]

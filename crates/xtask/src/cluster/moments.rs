@@ -3,7 +3,7 @@
 use super::chaos::{Choices, replace_ended};
 use super::fault::Fault;
 use super::moves::{self, TABLE};
-use super::registers::Registers;
+use super::registers::{Registers, are_none};
 use super::{Arguments, Cluster};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -47,10 +47,7 @@ pub fn archiving(cluster: &Cluster) -> Vec<String> {
 
 /// Whether all moments could be restored, and each row was as at its moment.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<bool> {
-    let seed = match arguments.seed {
-        Some(seed) => seed,
-        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-    };
+    let seed = arguments.seed()?;
     println!("{rounds} rounds of faults and restores to moments, seed {seed}");
     let mut registers = Registers::start(cluster, &["-history"])?;
     cluster.settle()?;
@@ -155,10 +152,7 @@ fn restore(cluster: &Cluster, at: i64, name: &str) -> Result<()> {
 /// Whether the rows of a table are those of the moment. The table is deleted.
 fn is_right(cluster: &Cluster, registers: &mut Registers, name: &str, at: i64) -> Result<bool> {
     let (rows, violations) = registers.moment(name, at)?;
-    for violation in &violations {
-        eprintln!("VIOLATION {violation}");
-    }
     let node = cluster.nodes.first().context("no node")?;
     node.command(&["drop-table", &format!("registers/{name}")])?;
-    Ok(violations.is_empty() && rows > 0)
+    Ok(are_none(&violations) && rows > 0)
 }

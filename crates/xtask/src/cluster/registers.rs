@@ -125,12 +125,17 @@ fn violations(answer: &Value) -> Result<Vec<String>> {
     Ok(violations.iter().map(Value::to_string).collect())
 }
 
+/// Whether there are no violations; shows those that there are.
+pub fn are_none(violations: &[String]) -> bool {
+    for violation in violations {
+        eprintln!("VIOLATION {violation}");
+    }
+    violations.is_empty()
+}
+
 impl Window {
     /// Whether every row behaved like a register; shows it where one did not.
     pub fn is_linearizable(&self) -> bool {
-        for violation in &self.violations {
-            eprintln!("VIOLATION {violation}");
-        }
-        self.violations.is_empty()
+        are_none(&self.violations)
     }
 }
