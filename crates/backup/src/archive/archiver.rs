@@ -136,6 +136,8 @@ struct State {
     gap: Option<String>,
     pending: Option<Round>,
     first_piece: u32,
+    /// Rounds in a row that could not read the log.
+    unreadable: u32,
 }
 
 impl State {
@@ -152,6 +154,7 @@ impl State {
             gap: None,
             pending: None,
             first_piece: 0,
+            unreadable: 0,
         }
     }
 }
@@ -510,7 +513,7 @@ impl Archiver {
         state.done = part.ends.iter().map(|end| (end.stream, *end)).collect();
         (state.gap, state.pending, state.restated) = (None, None, None);
         self.forget_changes();
-        state.first_piece = 0;
+        (state.first_piece, state.unreadable) = (0, 0);
         state.is_fresh = false;
         state.last = Some(part);
         self.log

@@ -7,6 +7,10 @@ use crate::archive::format::Part;
 use crate::archive::round::{Round, Waiting};
 use crate::error::{BackupError, Result};
 
+/// Rounds in a row that cannot read the log before it is given up. A file that grows may be listed while some of its objects replace
+/// others, and a store that lists them one by one shows neither. The next listing shows them.
+const UNREADABLE_MAX: u32 = 6;
+
 impl Archiver {
     /// The first part of a range: it has nothing of the log.
     pub(super) async fn begin_range(&self, state: &mut State, gap: String) -> Result<Round> {
@@ -67,7 +71,8 @@ impl Archiver {
     /// Gives up the log that waits if it is too much, or cannot be read.
     pub(super) async fn bound(&self, state: &mut State, error: &BackupError) {
         let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
-        let is_damaged = is_damaged(error);
+        state.unreadable = if is_damaged(error) { state.unreadable + 1 } else { 0 };
+        let is_damaged = state.unreadable >= UNREADABLE_MAX || matches!(error, BackupError::TooMuch(_));
         let is_taken = matches!(error, BackupError::OtherArchiver(_));
         if state.gap.is_none() {
             if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
@@ -87,11 +92,11 @@ impl Archiver {
     }
 }
 
-/// Whether the log itself is damaged or gone, so that no later attempt can read it, or does not fit into a part.
+/// Whether the log itself seems damaged or gone, so that no later attempt can read it.
 fn is_damaged(error: &BackupError) -> bool {
     use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
     match error {
-        BackupError::Damaged { .. } | BackupError::TooMuch(_) => true,
+        BackupError::Damaged { .. } => true,
         BackupError::Data(error) => matches!(
             error,
             NotFound { .. } | OutOfBounds { .. } | Unreadable { .. } | Lost { .. }
