@@ -8,6 +8,7 @@
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
 //! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
 //! * `--moments N`: archives the logs, and restores a table to three moments of each of N rounds of faults. Each row must be as it was.
+//! * `--snapshots N`: takes snapshots while tablets move under load. Each must have the rows of a moment between its beginning and end.
 //! * `--bench SUITE`: runs a suite of `stele-bench` against the nodes, and kills nodes when the suite says so.
 //! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
@@ -19,9 +20,10 @@ mod members;
 mod moments;
 mod moves;
 mod node;
-mod registers;
+mod snapshots;
 mod suites;
 
+use crate::choices::new_seed;
 use crate::hdfs::Hdfs;
 use crate::hosts::{self, Host, Network};
 use crate::remote::Remote;
@@ -32,7 +34,7 @@ use anyhow::{Context, Result, bail, ensure};
 use members::Members;
 use node::{Node, Status};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Tablets have owners again seconds after any fault.
 const SETTLE_WAIT: Duration = Duration::from_secs(90);
@@ -61,6 +63,9 @@ pub struct Arguments {
     /// Rounds of a fault and of restores to moments, by archived logs.
     #[arg(long, value_name = "ROUNDS", group = "task")]
     moments: Option<u32>,
+    /// Snapshots that are taken while tablets move, and restored.
+    #[arg(long, value_name = "SNAPSHOTS", group = "task")]
+    snapshots: Option<u32>,
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
@@ -96,7 +101,7 @@ impl Arguments {
     fn seed(&self) -> Result<u64> {
         match self.seed {
             Some(seed) => Ok(seed),
-            None => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs()),
+            None => new_seed(),
         }
     }
 }
@@ -142,6 +147,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         moves::run(&mut cluster, moves, arguments.splits)?
     } else if let Some(rounds) = arguments.moments {
         moments::run(&mut cluster, arguments, rounds)?
+    } else if let Some(snapshots) = arguments.snapshots {
+        snapshots::run(&mut cluster, snapshots)?
     } else if let Some(minutes) = arguments.chaos {
         chaos::run(&mut cluster, arguments, Duration::from_secs(60 * minutes))?
     } else if let Some(suite) = &arguments.suite.name {
@@ -214,6 +221,7 @@ impl Cluster {
             moves: None,
             splits: 0,
             moments: None,
+            snapshots: None,
             chaos: None,
             suite: suites::Suite::default(),
             medium: Medium::S3,

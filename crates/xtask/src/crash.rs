@@ -4,10 +4,11 @@
 //! shows only after a second recovery is found too. SIGKILL loses nothing the operating system already has; power loss
 //! is the simulator's business, which drops unsynced writes.
 
+use crate::choices::{Choices, new_seed};
 use crate::server::{self, Scratch, Server, Start};
 use crate::writers::{Proof, is_proof};
 use anyhow::Result;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Rounds of every run of the pipeline; `cargo xtask crash` does many.
 pub const SMOKE_ROUNDS: u32 = 5;
@@ -20,12 +21,13 @@ pub fn run(rounds: u32) -> Result<bool> {
     server::build()?;
     let scratch = Scratch::new("crash")?;
     let proof = Proof::new(scratch.join("state"))?;
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let seed = new_seed()?;
     println!("crash: {rounds} rounds, seed {seed}");
-    let mut delays = Delays(seed);
+    let mut choices = Choices(seed);
     let mut acknowledged = 0;
     for round in 1..=rounds {
-        let delay = delays.next();
+        // From the first writes to well after the first flush.
+        let delay = Duration::from_millis(200 + choices.below(3_000) as u64);
         match one_round(round, delay, &proof, &scratch, seed + u64::from(round))? {
             Some(more) => acknowledged += more,
             None => return Ok(false),
@@ -69,18 +71,4 @@ fn one_round(round: u32, delay: Duration, proof: &Proof, scratch: &Scratch, seed
         recovery.as_millis()
     );
     Ok(passed.then_some(acknowledged))
-}
-
-/// Delays between 200 ms and 3.2 s: from the first writes to well after the first flush.
-struct Delays(u64);
-
-impl Delays {
-    fn next(&mut self) -> Duration {
-        // A linear congruential step; quality does not matter, repeatability does.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        Duration::from_millis(200 + (self.0 >> 33) % 3_000)
-    }
 }

@@ -15,9 +15,11 @@
 )]
 
 mod ahead;
+mod backups;
 mod bench;
 mod bench_engine;
 mod cargo_tests;
+mod choices;
 mod clients;
 mod cluster;
 mod console;
@@ -39,6 +41,7 @@ mod miri;
 mod package;
 mod pipeline;
 mod proc_stat;
+mod registers;
 mod remote;
 mod rival;
 mod server;
@@ -123,6 +126,8 @@ enum Task {
         #[arg(long, default_value_t = 50)]
         rounds: u32,
     },
+    /// Takes, restores and copies snapshots and backups under load: exact, quick, and without bytes that are there already.
+    Backups(backups::Arguments),
     /// Runs the storage suite and the fencing tests on a real S3 server.
     S3(StoreArguments),
     /// Runs the same on a server of the API of Google Cloud Storage.
@@ -240,6 +245,7 @@ fn run(task: Task) -> Result<bool> {
         Task::BenchEngine(arguments) => bench_engine::run(&arguments),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
+        Task::Backups(arguments) => backups::run(&arguments),
         Task::S3(arguments) => store(Service::S3, &arguments),
         Task::Gcs(arguments) => store(Service::Gcs, &arguments),
         Task::Azure(arguments) => store(Service::Azure, &arguments),

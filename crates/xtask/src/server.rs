@@ -232,6 +232,16 @@ pub fn build() -> Result<()> {
     }
 }
 
+/// Runs a command of `stele` at the server with this address, for at most this long; its output.
+pub fn command(address: &str, wait: Duration, arguments: &[&str]) -> Result<String> {
+    Run::new("timeout")
+        .args([wait.as_secs().to_string()])
+        .args([stele()])
+        .args(arguments)
+        .args(["--address", address])
+        .output()
+}
+
 /// An address nobody listens on. Somebody might take it before the caller does; then the start fails loudly.
 pub fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())

@@ -11,11 +11,12 @@
 //! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one.
 //! The data of all rounds is kept.
 
+use crate::choices::new_seed;
 use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
 use crate::writers::{Proof, is_proof};
 use anyhow::{Result, bail};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Small, so that flushes and compactions happen between takeovers.
 const MEMORY_BYTES: &str = "67108864";
@@ -63,7 +64,7 @@ struct Setting<'a> {
 /// Whether no acknowledged write was lost in any round.
 pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> {
     server::build()?;
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let seed = new_seed()?;
     println!("zombie: {rounds} rounds, seed {seed}");
     let setting = Setting {
         scratch,

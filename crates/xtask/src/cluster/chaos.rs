@@ -2,8 +2,9 @@
 
 use super::fault::FAULTS;
 use super::moves;
-use super::registers::Registers;
 use super::{Arguments, Cluster};
+use crate::choices::Choices;
+use crate::registers::Registers;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ pub fn run(cluster: &mut Cluster, arguments: &Arguments, time: Duration) -> Resu
     } else {
         &[]
     };
-    let mut registers = Registers::start(cluster, planted)?;
+    let mut registers = Registers::start(&cluster.addresses(), planted)?;
     let mut choices = Choices(seed);
     let end = Instant::now() + time;
     let mut rounds = 0;
@@ -106,19 +107,4 @@ pub fn replace_ended(cluster: &mut Cluster, registers: &mut Registers, nodes: us
         cluster.add_node()?;
     }
     Ok(())
-}
-
-/// Choices that a seed repeats.
-pub struct Choices(pub u64);
-
-impl Choices {
-    /// A number below a limit.
-    pub fn below(&mut self, limit: usize) -> usize {
-        // A linear congruential step; quality does not matter, repeatability does.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
 }

@@ -1,7 +1,7 @@
 //! Measures pauses of rows after the kill of a node with a full log.
 
 use super::Cluster;
-use super::registers::Registers;
+use crate::registers::Registers;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const AFTERWARDS: Duration = Duration::from_secs(12);
 
 /// Kills a node in each round; prints the pauses. Whether no request failed and every row behaved like a register.
 pub fn measure(cluster: &mut Cluster, rounds: u32, log_mib: u64) -> Result<bool> {
-    let mut registers = Registers::start(cluster, &["-tablets", TABLETS])?;
+    let mut registers = Registers::start(&cluster.addresses(), &["-tablets", TABLETS])?;
     let mut pauses = Vec::new();
     let mut passed = true;
     for round in 1..=rounds {

@@ -1,9 +1,10 @@
 //! Kills nodes under load, and proves that no acknowledged write is lost.
 
 use super::Cluster;
+use crate::choices::new_seed;
 use crate::writers::{Proof, is_proof};
 use anyhow::{Context, Result};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Time for which the writers go on after a kill: longer than a failover takes.
 const AFTERWARDS: Duration = Duration::from_secs(4);
@@ -11,7 +12,7 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 /// Whether every round found every acknowledged write. In each, one node is killed while the writers use another one.
 pub fn kills(cluster: &mut Cluster, rounds: u32) -> Result<bool> {
     let proof = Proof::new(cluster.scratch.join("state"))?;
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let seed = new_seed()?;
     println!("cluster: {rounds} kills, seed {seed}");
     let mut acknowledged = 0;
     for round in 1..=rounds {

@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use super::moves;
-use super::registers::Registers;
+use crate::registers::Registers;
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,13 @@
 //! Restores a table to moments of a run with faults, moves and splits. Each row must be as it was at the moment.
 
-use super::chaos::{Choices, replace_ended};
+use super::chaos::replace_ended;
 use super::fault::Fault;
 use super::moves::{self, TABLE};
-use super::registers::{Registers, are_none};
 use super::{Arguments, Cluster};
+use crate::choices::{Choices, micros};
+use crate::registers::{Registers, are_none};
 use anyhow::{Context, Result, bail};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A moment can be restored by then: idle servers write a part every six intervals, and the leader ends the archives of dead ones.
 const RESTORE_WAIT: Duration = Duration::from_secs(240);
@@ -49,7 +50,7 @@ pub fn archiving(cluster: &Cluster) -> Vec<String> {
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<bool> {
     let seed = arguments.seed()?;
     println!("{rounds} rounds of faults and restores to moments, seed {seed}");
-    let mut registers = Registers::start(cluster, &["-history"])?;
+    let mut registers = Registers::start(&cluster.addresses(), &["-history"])?;
     cluster.settle()?;
     let mut choices = Choices(seed);
     first_backup(cluster)?;
@@ -83,12 +84,6 @@ pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<
         }
     }
     Ok(passed)
-}
-
-fn micros() -> Result<i64> {
-    Ok(i64::try_from(
-        SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros(),
-    )?)
 }
 
 /// Arguments of a command of backups at their place.

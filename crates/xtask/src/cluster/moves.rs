@@ -1,7 +1,7 @@
 //! Moves and splits tablets, and restarts every node under load. No client may see an error.
 
 use super::Cluster;
-use super::registers::{Registers, Window};
+use crate::registers::{Registers, Window};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const TABLETS: u32 = 24;
 
 /// Whether no request failed and every row behaved like a register.
 pub fn run(cluster: &mut Cluster, moves: u32, splits: u32) -> Result<bool> {
-    let mut registers = Registers::start(cluster, &[])?;
+    let mut registers = Registers::start(&cluster.addresses(), &[])?;
     cluster.settle()?;
     registers.begin()?;
     let start = Instant::now();
@@ -66,7 +66,7 @@ pub fn split(cluster: &Cluster, splits: std::ops::Range<u32>) -> Result<()> {
 }
 
 /// Moves all tablets of the table, time and again; the number of moves.
-fn move_around(cluster: &Cluster, moves: u32) -> Result<u32> {
+pub fn move_around(cluster: &Cluster, moves: u32) -> Result<u32> {
     let node = cluster.nodes.first().context("no node")?;
     let mut moved = 0;
     while moved < moves {

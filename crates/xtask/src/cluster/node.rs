@@ -2,7 +2,6 @@
 
 use crate::hosts::Host;
 use crate::server::{self, Process, http_get, metric_of};
-use crate::shell::Run;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::path::Path;
@@ -130,12 +129,7 @@ impl Node {
 
     /// The same of a command that waits for the cluster, for this long.
     pub fn command_within(&self, wait: Duration, arguments: &[&str]) -> Result<String> {
-        Run::new("timeout")
-            .args([wait.as_secs().to_string()])
-            .args([server::stele()])
-            .args(arguments)
-            .args(["--address", &self.bigtable])
-            .output()
+        server::command(&self.bigtable, wait, arguments)
     }
 }
 

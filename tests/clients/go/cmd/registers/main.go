@@ -9,6 +9,7 @@
 //	fill N    writes N MiB of other rows, evenly over the tablets
 //	begin     starts a window of measurement
 //	moment T MICROS  with -history: compares all rows of table T with those of the moment
+//	between T FROM TO [whole]  with -history: the same of any moment between two; of one for all rows
 //	end       ends it: requests, errors, latencies, the longest pause of a row, violations so far
 //
 // It ends with standard input.
@@ -96,6 +97,8 @@ func (t *test) command(ctx context.Context, line string) (any, error) {
 		return map[string]any{"filled": mebibytes}, t.fill(ctx, mebibytes)
 	case "moment":
 		return t.moment(ctx, argument)
+	case "between":
+		return t.between(ctx, argument)
 	case "begin":
 		t.begin()
 		return map[string]any{"begun": true}, nil

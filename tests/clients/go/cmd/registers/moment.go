@@ -47,24 +47,39 @@ func (h *history) answered(err error) {
 	h.writes[len(h.writes)-1].answered = time.Now()
 }
 
-// judge compares a number with those that the row may have had at a moment.
-func (h *history) judge(number uint64, at time.Time) error {
+// judge compares a number with those that the row may have had at any moment between two.
+func (h *history) judge(number uint64, from, to time.Time) error {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if number > uint64(len(h.writes)) {
 		return fmt.Errorf("it has %d, and %d is the last one sent", number, len(h.writes))
 	}
 	if number > 0 {
-		if sent := h.writes[number-1].sent; sent.After(at.Add(clocksDiffer)) {
-			return fmt.Errorf("it has %d, which was sent %v later", number, sent.Sub(at))
+		if sent := h.writes[number-1].sent; sent.After(to) {
+			return fmt.Errorf("it has %d, which was sent %v later", number, sent.Sub(to))
 		}
 	}
 	for missing, write := range h.writes[number:] {
-		if !write.answered.IsZero() && write.answered.Before(at.Add(-clocksDiffer)) {
-			return fmt.Errorf("it has %d and lacks %d, which was answered %v before", number, number+1+uint64(missing), at.Sub(write.answered))
+		if !write.answered.IsZero() && write.answered.Before(from) {
+			return fmt.Errorf("it has %d and lacks %d, which was answered %v before", number, number+1+uint64(missing), from.Sub(write.answered))
 		}
 	}
 	return nil
+}
+
+// bounds are the times that a moment with this number lies between: it was sent, and the next one was not answered, which may be never.
+func (h *history) bounds(number uint64) (after, before time.Time) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if number > 0 {
+		after = h.writes[number-1].sent
+	}
+	for _, write := range h.writes[number:] {
+		if !write.answered.IsZero() {
+			return after, write.answered
+		}
+	}
+	return after, time.Time{}
 }
 
 // remember begins the histories, before the first write.
@@ -82,19 +97,56 @@ func (t *test) moment(ctx context.Context, argument string) (any, error) {
 		return nil, err
 	}
 	at := time.UnixMicro(micros)
+	return t.compare(ctx, name, at.Add(-clocksDiffer), at.Add(clocksDiffer), false)
+}
+
+// between compares the rows of a table, named first, with those of any moment between two in microseconds. With "whole" it must be one for
+// all rows.
+func (t *test) between(ctx context.Context, argument string) (any, error) {
+	words := strings.Fields(argument)
+	if len(words) < 3 {
+		return nil, fmt.Errorf("between TABLE FROM TO [whole]: %q", argument)
+	}
+	var times [2]time.Time
+	for at := range times {
+		micros, err := strconv.ParseInt(words[1+at], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		times[at] = time.UnixMicro(micros)
+	}
+	// The caller rounds down.
+	return t.compare(ctx, words[0], times[0], times[1].Add(time.Microsecond), len(words) > 3)
+}
+
+func (t *test) compare(ctx context.Context, name string, from, to time.Time, whole bool) (any, error) {
 	found := map[string]uint64{}
 	if err := t.readAll(ctx, name, found); err != nil {
 		return nil, err
 	}
 	violations, rows := []string{}, 0
+	after, before := time.Time{}, to
 	for _, register := range t.registers {
 		number := found[register.key]
 		if number > 0 {
 			rows++
 		}
-		if err := register.history.judge(number, at); err != nil && len(violations) < violationsMax {
-			violations = append(violations, fmt.Sprintf("row %s of %s: %v", register.key, name, err))
+		if err := register.history.judge(number, from, to); err != nil {
+			if len(violations) < violationsMax {
+				violations = append(violations, fmt.Sprintf("row %s of %s: %v", register.key, name, err))
+			}
+			continue
 		}
+		first, last := register.history.bounds(number)
+		if first.After(after) {
+			after = first
+		}
+		if !last.IsZero() && last.Before(before) {
+			before = last
+		}
+	}
+	if whole && after.After(before) {
+		violations = append(violations, fmt.Sprintf("the rows of %s are of no one moment: %v lie between", name, after.Sub(before)))
 	}
 	return map[string]any{"rows": rows, "violations": violations}, nil
 }

@@ -1,8 +1,7 @@
-//! Rows that clients write and read through all nodes, as linearizable registers.
+//! Rows that clients write and read through all servers, as linearizable registers.
 //!
 //! `tests/clients/go/cmd/registers` has the rules.
 
-use super::Cluster;
 use crate::server::Process;
 use crate::shell::Run;
 use crate::tools;
@@ -23,6 +22,7 @@ pub struct Window {
     pub requests: u64,
     /// Requests that the client gave up, with their codes.
     pub errors: String,
+    pub p99_ms: f64,
     pub p999_ms: f64,
     pub max_ms: f64,
     /// The longest time for which a row was not written and read: of the median row, and of the worst.
@@ -34,10 +34,10 @@ pub struct Window {
 
 impl Registers {
     /// Makes the table and starts writers and readers.
-    pub fn start(cluster: &Cluster, options: &[&str]) -> Result<Registers> {
+    pub fn start(addresses: &[&str], options: &[&str]) -> Result<Registers> {
         let mut process = Process::new(
             Run::new(tools::tools_dir()?.join("registers"))
-                .args(["-addresses", &cluster.addresses().join(",")])
+                .args(["-addresses", &addresses.join(",")])
                 .args(options)
                 .into_command()
                 .stdin(Stdio::piped())
@@ -89,6 +89,7 @@ impl Registers {
         Ok(Window {
             requests: number("requests")? as u64,
             errors: errors.join(", "),
+            p99_ms: number("p99_ms")?,
             p999_ms: number("p999_ms")?,
             max_ms: number("max_ms")?,
             pause_p50_ms: number("pause_p50_ms")?,
@@ -101,8 +102,14 @@ impl Registers {
     /// started with `-history`.
     pub fn moment(&mut self, table: &str, at: i64) -> Result<(u64, Vec<String>)> {
         let answer = self.ask(&format!("moment {table} {at}"))?;
-        let rows = answer.get("rows").and_then(Value::as_u64).context("no rows")?;
-        Ok((rows, violations(&answer)?))
+        rows_of(&answer)
+    }
+
+    /// The same of any moment between two. With `is_whole` of one moment for all rows.
+    pub fn between(&mut self, table: &str, from: i64, to: i64, is_whole: bool) -> Result<(u64, Vec<String>)> {
+        let whole = if is_whole { " whole" } else { "" };
+        let answer = self.ask(&format!("between {table} {from} {to}{whole}"))?;
+        rows_of(&answer)
     }
 
     fn ask(&mut self, line: &str) -> Result<Value> {
@@ -117,6 +124,12 @@ impl Registers {
         }
         serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}"))
     }
+}
+
+/// How many rows a table has, and those that are wrong.
+fn rows_of(answer: &Value) -> Result<(u64, Vec<String>)> {
+    let rows = answer.get("rows").and_then(Value::as_u64).context("no rows")?;
+    Ok((rows, violations(answer)?))
 }
 
 fn violations(answer: &Value) -> Result<Vec<String>> {

@@ -1,0 +1,63 @@
+//! Takes snapshots while tablets move under load, and restores them.
+
+use super::Cluster;
+use super::moves::{self, TABLE};
+use crate::choices::micros;
+use crate::registers::{Registers, are_none};
+use anyhow::{Context, Result, bail};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A snapshot asks again for a tablet that moves, for a minute; a clone opens its tablets on all nodes.
+const COMMAND_WAIT: Duration = Duration::from_secs(90);
+/// Moves during one snapshot: each tablet once.
+const MOVES: u32 = 24;
+
+/// Whether every snapshot had the rows of a moment between its beginning and its end.
+pub fn run(cluster: &mut Cluster, snapshots: u32) -> Result<bool> {
+    let mut registers = Registers::start(&cluster.addresses(), &["-history"])?;
+    cluster.settle()?;
+    moves::spread(cluster)?;
+    registers.begin()?;
+    let mut passed = true;
+    for number in 0..snapshots {
+        passed &= one(cluster, &mut registers, number)?;
+    }
+    let window = registers.end()?;
+    println!(
+        "{snapshots} snapshots: {} requests, p99 {:.0} ms, longest pause of a row {:.0} ms, errors: [{}]",
+        window.requests, window.p99_ms, window.pause_max_ms, window.errors
+    );
+    Ok(passed && window.is_linearizable() && window.errors.is_empty())
+}
+
+/// Takes one while all tablets move, and compares a clone of it.
+fn one(cluster: &Cluster, registers: &mut Registers, number: u32) -> Result<bool> {
+    let node = cluster.nodes.first().context("no node")?;
+    let (name, clone) = (format!("s{number}"), format!("c{number}"));
+    let (snapshot, table) = (format!("registers/{name}"), format!("registers/{clone}"));
+    let (from, took, to) = thread::scope(|scope| {
+        let moving = scope.spawn(|| moves::move_around(cluster, MOVES));
+        // Some tablets have moved by then, some move, and others will.
+        thread::sleep(Duration::from_millis(50 * u64::from(number % 8)));
+        let (from, start) = (micros()?, Instant::now());
+        node.command_within(COMMAND_WAIT, &["snapshot", "create", TABLE, &name])?;
+        let (took, to) = (start.elapsed(), micros()?);
+        match moving.join() {
+            Ok(moved) => moved.map(|_| (from, took, to)),
+            Err(_) => bail!("moving tablets panicked"),
+        }
+    })?;
+    let start = Instant::now();
+    node.command_within(COMMAND_WAIT, &["snapshot", "restore", &snapshot, &table])?;
+    let restored = start.elapsed();
+    let (rows, violations) = registers.between(&clone, from, to, false)?;
+    println!(
+        "snapshot {number}: taken in {:.2} s, restored in {:.2} s, {rows} rows",
+        took.as_secs_f64(),
+        restored.as_secs_f64()
+    );
+    node.command(&["drop-table", &table])?;
+    node.command(&["snapshot", "delete", &snapshot])?;
+    Ok(are_none(&violations) && rows > 0)
+}
