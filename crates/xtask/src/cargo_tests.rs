@@ -9,6 +9,7 @@
 
 mod binaries;
 mod changes;
+pub mod compiler;
 mod lints;
 
 use crate::jobs::{self, Job};

@@ -218,6 +218,9 @@ struct StoreArguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = cargo_tests::compiler::compiled() {
+        return code;
+    }
     match run(Args::parse().task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

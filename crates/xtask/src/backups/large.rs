@@ -1,4 +1,6 @@
-//! A large table: how long snapshots and restores take, what clients notice, and what a second backup copies.
+//! Times of snapshots and restores of a large table.
+//!
+//! Also the latencies of its clients meanwhile, and the bytes that a second backup copies.
 
 use super::{COMMAND_WAIT, TABLE};
 use crate::registers::{Registers, Window};

@@ -1,8 +1,9 @@
 //! Clippy as the compiler of the workspace: one build lints and makes the programs.
 //!
 //! `cargo clippy` checks every crate and every dependency a second time without making programs. Cargo runs the compiler of
-//! workspace members through `RUSTC_WORKSPACE_WRAPPER`, and clippy's driver is a compiler that lints.
+//! workspace members through `RUSTC_WORKSPACE_WRAPPER`, and clippy's driver is a compiler that lints. [`compiler`] runs it.
 
+use super::compiler;
 use crate::shell::Run;
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -18,7 +19,7 @@ pub fn with_clippy(command: Run) -> Result<Run> {
         "{} is missing: `rustup component add clippy`",
         driver.display()
     );
-    Ok(command.env("RUSTC_WORKSPACE_WRAPPER", driver))
+    compiler::compiling(command, &driver)
 }
 
 fn driver_name() -> PathBuf {

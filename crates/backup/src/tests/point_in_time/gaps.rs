@@ -342,7 +342,7 @@ async fn an_interrupted_prune_leaves_what_is_needed() {
     }
 }
 
-/// A storage that shows the files of the log without their ends, so many times.
+/// A storage that shows the files of the log without their ends, a number of times.
 struct Shortened {
     storage: Arc<dyn Storage>,
     times: Arc<AtomicU32>,
