@@ -34,6 +34,16 @@ pub struct Arguments {
     planted_stale_snapshots: bool,
 }
 
+/// A few snapshots, and no large table: its bounds are times.
+pub fn smoke() -> Result<bool> {
+    run(&Arguments {
+        snapshots: 12,
+        mib: 0,
+        seed: None,
+        planted_stale_snapshots: false,
+    })
+}
+
 /// Whether all snapshots were exact and all bounds were held.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     server::build()?;
