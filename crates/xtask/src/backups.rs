@@ -12,8 +12,6 @@ use crate::tools;
 use anyhow::Result;
 use std::time::Duration;
 
-/// The table of the clients.
-const TABLE: &str = "registers/registers";
 /// Restores of backups copy everything.
 const COMMAND_WAIT: Duration = Duration::from_secs(600);
 

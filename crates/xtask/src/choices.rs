@@ -18,9 +18,12 @@ impl Choices {
     }
 }
 
-/// A seed that nobody chose: the seconds since 1970.
-pub fn new_seed() -> Result<u64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
+/// The seed of a run: the one that was given, or the seconds since 1970.
+pub fn seed(given: Option<u64>) -> Result<u64> {
+    match given {
+        Some(seed) => Ok(seed),
+        None => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs()),
+    }
 }
 
 /// Microseconds since 1970.

@@ -23,7 +23,6 @@ mod node;
 mod snapshots;
 mod suites;
 
-use crate::choices::new_seed;
 use crate::hdfs::Hdfs;
 use crate::hosts::{self, Host, Network};
 use crate::remote::Remote;
@@ -94,16 +93,6 @@ enum Medium {
     Hdfs,
     /// Data on an S3 server, commit logs in HDFS.
     S3WithHdfsLogs,
-}
-
-impl Arguments {
-    /// The seed of the choices of a run: the one that was given, or the time.
-    fn seed(&self) -> Result<u64> {
-        match self.seed {
-            Some(seed) => Ok(seed),
-            None => new_seed(),
-        }
-    }
 }
 
 /// DataNodes: files have two replicas.

@@ -4,7 +4,7 @@
 //! shows only after a second recovery is found too. SIGKILL loses nothing the operating system already has; power loss
 //! is the simulator's business, which drops unsynced writes.
 
-use crate::choices::{Choices, new_seed};
+use crate::choices::{self, Choices};
 use crate::server::{self, Scratch, Server, Start};
 use crate::writers::{Proof, is_proof};
 use anyhow::Result;
@@ -21,7 +21,7 @@ pub fn run(rounds: u32) -> Result<bool> {
     server::build()?;
     let scratch = Scratch::new("crash")?;
     let proof = Proof::new(scratch.join("state"))?;
-    let seed = new_seed()?;
+    let seed = choices::seed(None)?;
     println!("crash: {rounds} rounds, seed {seed}");
     let mut choices = Choices(seed);
     let mut acknowledged = 0;

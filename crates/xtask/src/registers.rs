@@ -2,13 +2,20 @@
 //!
 //! `tests/clients/go/cmd/registers` has the rules.
 
-use crate::server::Process;
+use crate::server::{self, Process};
 use crate::shell::Run;
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+/// The table of the clients.
+pub const TABLE: &str = "registers/registers";
+
+/// A clone opens its tablets on all nodes of a cluster.
+const RESTORE_WAIT: Duration = Duration::from_secs(90);
 
 /// The program at work; it ends when dropped.
 pub struct Registers {
@@ -105,11 +112,26 @@ impl Registers {
         rows_of(&answer)
     }
 
-    /// The same of any moment between two. With `is_whole` of one moment for all rows.
-    pub fn between(&mut self, table: &str, from: i64, to: i64, is_whole: bool) -> Result<(u64, Vec<String>)> {
+    /// Restores a snapshot of the table, compares its rows with those of any moment between two, and deletes both. With `is_whole`
+    /// it must be one moment for all rows. The time of the restore, and whether the rows are right.
+    pub fn is_exact(
+        &mut self,
+        address: &str,
+        name: &str,
+        (from, to): (i64, i64),
+        is_whole: bool,
+    ) -> Result<(Duration, bool)> {
+        let (snapshot, clone) = (format!("registers/{name}"), format!("clone-{name}"));
+        let table = format!("registers/{clone}");
+        let command = |words: &[&str]| server::command(address, RESTORE_WAIT, words);
+        let start = Instant::now();
+        command(&["snapshot", "restore", &snapshot, &table])?;
+        let took = start.elapsed();
         let whole = if is_whole { " whole" } else { "" };
-        let answer = self.ask(&format!("between {table} {from} {to}{whole}"))?;
-        rows_of(&answer)
+        let (rows, violations) = rows_of(&self.ask(&format!("between {clone} {from} {to}{whole}"))?)?;
+        command(&["drop-table", &table])?;
+        command(&["snapshot", "delete", &snapshot])?;
+        Ok((took, are_none(&violations) && rows > 0))
     }
 
     fn ask(&mut self, line: &str) -> Result<Value> {

@@ -11,7 +11,7 @@
 //! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one.
 //! The data of all rounds is kept.
 
-use crate::choices::new_seed;
+use crate::choices;
 use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
 use crate::writers::{Proof, is_proof};
@@ -64,7 +64,7 @@ struct Setting<'a> {
 /// Whether no acknowledged write was lost in any round.
 pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> {
     server::build()?;
-    let seed = new_seed()?;
+    let seed = choices::seed(None)?;
     println!("zombie: {rounds} rounds, seed {seed}");
     let setting = Setting {
         scratch,

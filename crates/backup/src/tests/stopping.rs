@@ -1,4 +1,4 @@
-//! Storage of a process that is killed after some changes: no later change happens. And of one that pauses there.
+//! Storage of a process that is killed after some changes: no later change happens. And of one that pauses there, or cannot open files.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};
 use tokio::sync::watch;
 
-/// When the changes of a storage happen.
+/// When the changes of a storage happen, and which files open.
 #[async_trait]
 pub(super) trait Turns: Clone + Send + Sync + 'static {
     /// Before a change; an error if it does not happen.
@@ -15,6 +15,11 @@ pub(super) trait Turns: Clone + Send + Sync + 'static {
 
     /// After a change that happened: whether its caller hears of it.
     async fn changed(&self, path: &str) -> Result<()>;
+
+    /// Before a file is opened; an error if it cannot be.
+    fn open(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Changes that are left, of all storages of a process.
@@ -138,6 +143,7 @@ impl<T: Turns> Storage for Mortal<T> {
     }
 
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        self.life.open(path)?;
         self.inner.open(path).await
     }
 

@@ -1,8 +1,8 @@
 //! Snapshots at random moments, some of them with a kill of the server.
 
-use super::{Arguments, COMMAND_WAIT, TABLE};
-use crate::choices::{Choices, micros, new_seed};
-use crate::registers::{Registers, are_none};
+use super::{Arguments, COMMAND_WAIT};
+use crate::choices::{self, Choices, micros};
+use crate::registers::{Registers, TABLE};
 use crate::server::{self, Scratch, Server, Start};
 use anyhow::{Result, ensure};
 use std::thread;
@@ -42,7 +42,7 @@ pub fn run(scratch: &Scratch, arguments: &Arguments) -> Result<bool> {
         log: &log,
         arguments: &ARGUMENTS,
     };
-    let seed = arguments.seed.map_or_else(new_seed, Ok)?;
+    let seed = choices::seed(arguments.seed)?;
     println!("{} snapshots, seed {seed}", arguments.snapshots);
     let mut choices = Choices(seed);
     let mut server = Server::start(&start)?;
@@ -72,7 +72,8 @@ pub fn run(scratch: &Scratch, arguments: &Arguments) -> Result<bool> {
             } else {
                 0
             };
-            passed &= is_exact(&server, &mut registers, &name, (tried.from + late, tried.to + late))?;
+            let times = (tried.from + late, tried.to + late);
+            passed &= registers.is_exact(server.address(), &name, times, true)?.1;
         }
     }
     let window = registers.end()?;
@@ -118,15 +119,4 @@ fn started_again(mut killed: Server, start: &Start<'_>, registers: &mut Register
     registers.use_only(&[server.address()])?;
     registers.give_up(killed.address())?;
     Ok(server)
-}
-
-/// Whether a clone of the snapshot has the rows of one moment between the two. The clone and the snapshot are deleted.
-fn is_exact(server: &Server, registers: &mut Registers, name: &str, (from, to): (i64, i64)) -> Result<bool> {
-    let (snapshot, clone) = (format!("registers/{name}"), format!("c-{name}"));
-    let table = format!("registers/{clone}");
-    command(server, &["snapshot", "restore", &snapshot, &table])?;
-    let (rows, violations) = registers.between(&clone, from, to, true)?;
-    command(server, &["drop-table", &table])?;
-    command(server, &["snapshot", "delete", &snapshot])?;
-    Ok(are_none(&violations) && rows > 0)
 }

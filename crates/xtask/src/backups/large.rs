@@ -2,8 +2,8 @@
 //!
 //! Also the latencies of its clients meanwhile, and the bytes that a second backup copies.
 
-use super::{COMMAND_WAIT, TABLE};
-use crate::registers::{Registers, Window};
+use super::COMMAND_WAIT;
+use crate::registers::{Registers, TABLE, Window};
 use crate::server::{self, Scratch, Server, Start};
 use anyhow::{Context, Result};
 use std::fs;

@@ -52,11 +52,8 @@ pub fn compiled() -> Option<ExitCode> {
 
 /// Whether these arguments of the compiler make a program of tests that is not optimised.
 fn is_plain(arguments: &[OsString]) -> bool {
-    let crate_name = arguments.windows(2).find_map(|pair| {
-        matches!(pair, [flag, _] if flag == "--crate-name")
-            .then(|| pair.last())
-            .flatten()
-    });
+    let mut from_name = arguments.iter().skip_while(|argument| *argument != "--crate-name");
+    let crate_name = from_name.nth(1);
     let is_test = arguments.iter().any(|argument| argument == "--test");
     is_test && crate_name.is_some_and(|name| OPTIMISED.iter().all(|optimised| name != optimised))
 }

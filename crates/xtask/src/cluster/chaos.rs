@@ -3,7 +3,7 @@
 use super::fault::FAULTS;
 use super::moves;
 use super::{Arguments, Cluster};
-use crate::choices::Choices;
+use crate::choices::{self, Choices};
 use crate::registers::Registers;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const CALM_PAUSE_MS: f64 = 2_500.0;
 
 /// Whether no fault made a row misbehave.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, time: Duration) -> Result<bool> {
-    let seed = arguments.seed()?;
+    let seed = choices::seed(arguments.seed)?;
     println!("chaos for {} minutes, seed {seed}", time.as_secs() / 60);
     let planted: &[&str] = if arguments.planted_stale_reads {
         &["-planted-stale-reads"]

@@ -1,7 +1,7 @@
 //! Kills nodes under load, and proves that no acknowledged write is lost.
 
 use super::Cluster;
-use crate::choices::new_seed;
+use crate::choices;
 use crate::writers::{Proof, is_proof};
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const AFTERWARDS: Duration = Duration::from_secs(4);
 /// Whether every round found every acknowledged write. In each, one node is killed while the writers use another one.
 pub fn kills(cluster: &mut Cluster, rounds: u32) -> Result<bool> {
     let proof = Proof::new(cluster.scratch.join("state"))?;
-    let seed = new_seed()?;
+    let seed = choices::seed(None)?;
     println!("cluster: {rounds} kills, seed {seed}");
     let mut acknowledged = 0;
     for round in 1..=rounds {

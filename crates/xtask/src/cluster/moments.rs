@@ -2,10 +2,10 @@
 
 use super::chaos::replace_ended;
 use super::fault::Fault;
-use super::moves::{self, TABLE};
+use super::moves;
 use super::{Arguments, Cluster};
-use crate::choices::{Choices, micros};
-use crate::registers::{Registers, are_none};
+use crate::choices::{self, Choices, micros};
+use crate::registers::{Registers, TABLE, are_none};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub fn archiving(cluster: &Cluster) -> Vec<String> {
 
 /// Whether all moments could be restored, and each row was as at its moment.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<bool> {
-    let seed = arguments.seed()?;
+    let seed = choices::seed(arguments.seed)?;
     println!("{rounds} rounds of faults and restores to moments, seed {seed}");
     let mut registers = Registers::start(&cluster.addresses(), &["-history"])?;
     cluster.settle()?;

@@ -1,7 +1,7 @@
 //! Moves and splits tablets, and restarts every node under load. No client may see an error.
 
 use super::Cluster;
-use crate::registers::{Registers, Window};
+use crate::registers::{Registers, TABLE, Window};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,8 @@ const CHECK_WAIT: Duration = Duration::from_secs(240);
 /// Milliseconds for one request of a thousand: the bar.
 const SLOWEST: f64 = 500.0;
 
-/// The table of the clients, and its tablets at first ([`Registers::start`]).
-pub const TABLE: &str = "registers/registers";
-const TABLETS: u32 = 24;
+/// The tablets of the table at first ([`Registers::start`]).
+pub const TABLETS: u32 = 24;
 
 /// Whether no request failed and every row behaved like a register.
 pub fn run(cluster: &mut Cluster, moves: u32, splits: u32) -> Result<bool> {

@@ -71,7 +71,7 @@ impl Archiver {
     /// Gives up the log that waits if it is too much, or cannot be read.
     pub(super) async fn bound(&self, state: &mut State, error: &BackupError) {
         let waiting = Waiting::of(&self.log.positions(), &state.done).bytes;
-        state.unreadable = if is_damaged(error) { state.unreadable + 1 } else { 0 };
+        state.unreadable = if is_unreadable(error) { state.unreadable + 1 } else { 0 };
         let is_damaged = state.unreadable >= UNREADABLE_MAX || matches!(error, BackupError::TooMuch(_));
         let is_taken = matches!(error, BackupError::OtherArchiver(_));
         if state.gap.is_none() {
@@ -93,7 +93,7 @@ impl Archiver {
 }
 
 /// Whether the log itself seems damaged or gone, so that no later attempt can read it.
-fn is_damaged(error: &BackupError) -> bool {
+fn is_unreadable(error: &BackupError) -> bool {
     use stele_storage::StorageError::{Lost, NotFound, OutOfBounds, Unreadable};
     match error {
         BackupError::Damaged { .. } => true,

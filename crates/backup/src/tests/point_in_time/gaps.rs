@@ -3,9 +3,10 @@
 use super::*;
 use crate::archive::Archive;
 use crate::archive::format::Part;
+use crate::tests::stopping::Turns;
 use async_trait::async_trait;
 use std::sync::atomic::{AtomicU32, Ordering};
-use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
+use stele_storage::StorageError;
 
 /// The log waits for an archive that is out of reach, and nothing is missing afterwards.
 #[tokio::test]
@@ -342,26 +343,23 @@ async fn an_interrupted_prune_leaves_what_is_needed() {
     }
 }
 
-/// A storage that shows the files of the log without their ends, a number of times.
-struct Shortened {
-    storage: Arc<dyn Storage>,
-    times: Arc<AtomicU32>,
-}
+/// Opens of files of the log that show them without their ends.
+#[derive(Clone, Default)]
+struct Shortened(Arc<AtomicU32>);
 
 #[async_trait]
-impl Storage for Shortened {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.storage.create(path).await
+impl Turns for Shortened {
+    async fn change(&self, _: &str) -> stele_storage::Result<()> {
+        Ok(())
     }
 
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+    async fn changed(&self, _: &str) -> stele_storage::Result<()> {
+        Ok(())
+    }
+
+    fn open(&self, path: &str) -> stele_storage::Result<()> {
         let take = |times: u32| times.checked_sub(1);
-        if path.starts_with("log/")
-            && self
-                .times
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-                .is_ok()
-        {
+        if path.starts_with("log/") && self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
             return Err(StorageError::OutOfBounds {
                 path: path.to_owned(),
                 offset: 100,
@@ -369,27 +367,7 @@ impl Storage for Shortened {
                 len: 150,
             });
         }
-        self.storage.open(path).await
-    }
-
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.storage.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.storage.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.storage.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.storage.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.storage.free_bytes().await
+        Ok(())
     }
 }
 
@@ -397,11 +375,8 @@ impl Storage for Shortened {
 #[tokio::test]
 async fn a_log_that_is_read_later_is_no_gap() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
-    let times = Arc::new(AtomicU32::new(0));
-    let root: Arc<dyn Storage> = Arc::new(Shortened {
-        storage,
-        times: times.clone(),
-    });
+    let shortened = Shortened::default();
+    let root = Mortal::over(&storage, &shortened);
     let backups: Arc<dyn Storage> = MemoryStorage::new();
     let archive: Arc<dyn Storage> = MemoryStorage::new();
     let (life, node) = run(&root, &backups, &archive).await;
@@ -412,20 +387,20 @@ async fn a_log_that_is_read_later_is_no_gap() {
     let mut moments = Moments::default();
     moments.remember(&node, &["t"]).await;
     let round = async || node.archiver.as_ref().unwrap().round().await;
-    times.store(3, Ordering::Relaxed);
+    shortened.0.store(3, Ordering::Relaxed);
     for _ in 0..3 {
         assert!(round().await.is_err());
     }
     round().await.unwrap();
     node.write("t", 0..10, 2).await;
-    times.store(u32::MAX, Ordering::Relaxed);
+    shortened.0.store(u32::MAX, Ordering::Relaxed);
     let lost = node.moment().await;
     let mut failed = 0;
     while round().await.is_err() {
         failed += 1;
         assert!(failed < 20, "the log is kept for ever");
     }
-    times.store(0, Ordering::Relaxed);
+    shortened.0.store(0, Ordering::Relaxed);
     assert!(failed > 3, "the log is given up after {failed} rounds");
     let world = World {
         root,
