@@ -6,7 +6,7 @@
 //!   owner that slept when the file was sealed may wake up after it was deleted, and must find its next number taken.
 //! * A put that was lost on its way, and repeated, may arrive at any later time. While the part exists, the put finds
 //!   the number taken. After the file was deleted it does not: such a part 0 is a file again. The next owner recognizes
-//!   it by its missing parts ([`Parts::is_void`]).
+//!   it by its missing parts ([`Parts::is_void`]). If it arrives after a takeover, it has no seal ([`Shared::is_file`]).
 //!
 //! An append is buffered in memory until the `sync`, which is one put. A put that failed may have happened or may yet
 //! happen; nothing follows it in this file, as the trait demands.
@@ -67,6 +67,18 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
     } else {
         Ok(())
     }
+}
+
+/// The number of the owner that made a file, as part 0 has it. `None` if there is no part 0, or it does not say.
+pub(crate) async fn maker(store: &Store, path: &str) -> Result<Option<u64>> {
+    let text = match store.get(&part_key(path, 0)).await {
+        Ok(text) => text,
+        Err(StorageError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let text = str::from_utf8(&text).unwrap_or_default();
+    let owner = text.lines().find_map(|line| line.strip_prefix("owner "));
+    Ok(owner.and_then(|owner| owner.parse().ok()))
 }
 
 pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {

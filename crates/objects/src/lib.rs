@@ -120,9 +120,31 @@ impl ObjectStorage {
         Ok(Self::with(store, env, cache, (Access::Reader, 0)))
     }
 
-    fn with(store: Store, env: Env, cache: ChunkCache, (access, epoch): (Access, u64)) -> Arc<ObjectStorage> {
+    /// The same for a prefix that an owner has taken over, which is known: all files have a seal. One without a seal was deleted
+    /// before, and is not shown.
+    pub async fn look_sealed(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
+        Self::sealed_over(address.store(env.clone(), ObjectMetrics::default()), env).await
+    }
+
+    /// The same with the caller's client.
+    pub async fn sealed_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
+        Self::sealed_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
+    }
+
+    async fn sealed_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
+        let cache = ChunkCache::open(None, env.clone()).await?;
+        let mut shared = Self::state(store, env, cache, (Access::Reader, 0));
+        shared.is_sealed = true;
+        Ok(Self::of(shared))
+    }
+
+    fn with(store: Store, env: Env, cache: ChunkCache, access: (Access, u64)) -> Arc<ObjectStorage> {
+        Self::of(Self::state(store, env, cache, access))
+    }
+
+    fn state(store: Store, env: Env, cache: ChunkCache, (access, epoch): (Access, u64)) -> Shared {
         assert_eq!(access == Access::Owner, epoch > 0, "owners are numbered from 1");
-        let shared = Shared {
+        Shared {
             store,
             env,
             fence: Fence::default(),
@@ -130,8 +152,12 @@ impl ObjectStorage {
             cache,
             pieces: Arc::new(Semaphore::new(whole::PIECES_IN_ALL)),
             access,
+            is_sealed: false,
             part_cost: AtomicU64::new(growing::PART_COST_BYTES),
-        };
+        }
+    }
+
+    fn of(shared: Shared) -> Arc<ObjectStorage> {
         Arc::new(ObjectStorage {
             shared: Arc::new(shared),
         })
@@ -232,7 +258,7 @@ impl Storage for ObjectStorage {
         }
         for (path, objects) in growing {
             let parts = Parts::new(objects);
-            if parts.is_file() && path.starts_with(prefix) {
+            if path.starts_with(prefix) && self.shared.is_file(&path, &parts).await? {
                 files.push(FileInfo { path, len: parts.len() });
             }
         }
@@ -259,7 +285,7 @@ impl Storage for ObjectStorage {
         let mut opened: Vec<Arc<dyn ReadFile>> = Vec::with_capacity(files.len());
         for (path, objects) in files {
             let parts = Parts::new(objects);
-            if !parts.is_file() {
+            if !self.shared.is_file(&path, &parts).await? {
                 continue;
             }
             // Parts were joined meanwhile, or the file is being deleted.

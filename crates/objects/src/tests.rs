@@ -576,6 +576,52 @@ async fn a_first_part_that_comes_back_after_the_deletion_makes_no_file() {
     }
 }
 
+/// The same when the attempt arrives after the next owner has sealed all files.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_comes_back_after_a_takeover_is_none() {
+    let (env, client) = (env(20), Arc::new(InMemory::new()));
+    let owner = open(client.clone(), "p", &env).await;
+    for name in ["log/0000/1.log", "log/0000/2.log"] {
+        let mut log = owner.create(name).await.expect("create");
+        write(&mut log, "x").await.expect("append");
+    }
+    let store = Store::new(client.clone(), "p", env.clone(), ObjectMetrics::default());
+    let first = store.get("log/0000/1.log/@00000000").await.expect("part 0");
+    owner.delete("log/0000/1.log").await.expect("delete");
+    let later = open(client.clone(), "p", &env).await;
+    let sealed = ObjectStorage::sealed_client(client.clone(), "p", env.clone()).await;
+    let sealed = sealed.expect("look");
+    for (number, content) in [(0, &first[..]), (1, b"x")] {
+        let key = growing::part_key("log/0000/1.log", number);
+        let content = [Bytes::copy_from_slice(content)];
+        store.put_new(&key, &content).await.expect("the key is free");
+        let listed = sealed.list("log/").await.expect("list");
+        assert_eq!(listed.len(), 1, "part {number}: {listed:?}");
+        let error = sealed.open("log/0000/1.log").await.err().expect("open");
+        assert!(matches!(error, StorageError::NotFound { .. }), "{error}");
+        let opened = sealed.open_listed("log/", &|_| true).await.expect("listing");
+        let opened: Vec<String> = opened.expect("all").iter().map(|file| file.path().to_owned()).collect();
+        assert_eq!(opened, ["log/0000/2.log"]);
+        if number == 0 {
+            assert_eq!(
+                later.list("log/").await.expect("list"),
+                listed,
+                "the owner knows it, too"
+            );
+        }
+    }
+    // A file of the owner has no seal, and is one: a repair makes such files.
+    later
+        .put_if_absent("log/0000/3.log", Bytes::from_static(b"y"))
+        .await
+        .expect("put");
+    assert_eq!(sealed.read_all("log/0000/3.log").await.expect("read"), "y");
+    let mut begun = later.create("log/0000/4.log").await.expect("create");
+    let listed = later.list("log/").await.expect("list");
+    assert!(listed.iter().any(|file| file.path == "log/0000/4.log"), "{listed:?}");
+    write(&mut begun, "z").await.expect("append");
+}
+
 /// A listing that is made while parts are being deleted may show the first, which was deleted first, and none of the
 /// others.
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,8 @@ use object_store::{
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::{Env, Priority};
@@ -70,12 +72,66 @@ pub struct Counts {
 /// The bucket and the network to it.
 #[derive(Clone)]
 pub struct Bucket {
-    objects: Arc<InMemory>,
+    objects: Arc<Objects>,
     /// The environment of the bucket's own process, which is never killed.
     env: Env,
     page: usize,
     network: Arc<Mutex<Network>>,
     counts: Arc<Mutex<Counts>>,
+}
+
+/// The objects, with an index for listings: the store copies and formats all that it lists, for each page once more.
+#[derive(Default)]
+struct Objects {
+    store: InMemory,
+    index: Mutex<BTreeMap<Path, ObjectMeta>>,
+}
+
+impl Objects {
+    async fn put(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let put = self.store.put_opts(location, payload, options).await?;
+        self.note(location).await.map(|()| put)
+    }
+
+    async fn complete_multipart(&self, location: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
+        let put = self.store.complete_multipart(location, id, parts).await?;
+        self.note(location).await.map(|()| put)
+    }
+
+    async fn note(&self, location: &Path) -> Result<()> {
+        let meta = self.store.head(location).await?;
+        tracing::trace!(%location, bytes = meta.size, "put");
+        self.index.lock().insert(location.clone(), meta);
+        Ok(())
+    }
+
+    async fn delete(&self, location: &Path) -> Result<()> {
+        let existed = self.index.lock().remove(location).is_some();
+        tracing::trace!(%location, existed, "deleted");
+        self.store.delete(location).await
+    }
+
+    /// The first objects below a prefix and after an object.
+    fn list(&self, prefix: Option<&Path>, after: Option<&Path>, most: usize) -> Vec<ObjectMeta> {
+        let from = match (prefix, after) {
+            (Some(prefix), Some(after)) if after < prefix => Bound::Included(prefix),
+            (_, Some(after)) => Bound::Excluded(after),
+            (Some(prefix), None) => Bound::Included(prefix),
+            (None, None) => Bound::Unbounded,
+        };
+        let index = self.index.lock();
+        let text = prefix.map_or("", |prefix| prefix.as_ref());
+        let below = index
+            .range((from, Bound::Unbounded))
+            .take_while(|(location, _)| location.as_ref().starts_with(text))
+            .filter(|(location, _)| prefix.is_none_or(|prefix| is_below(location, prefix)));
+        below.take(most).map(|(_, meta)| meta.clone()).collect()
+    }
+}
+
+fn is_below(location: &Path, prefix: &Path) -> bool {
+    let rest = location.prefix_match(prefix);
+    rest.is_some_and(|mut parts| parts.next().is_some())
 }
 
 /// The fate of a request.
@@ -90,7 +146,7 @@ impl Bucket {
     /// An empty bucket with a process of its own.
     pub fn new(env: Env) -> Bucket {
         Bucket {
-            objects: Arc::new(InMemory::new()),
+            objects: Arc::default(),
             page: PAGES[env.random_below(PAGES.len() as u64) as usize],
             env,
             network: Arc::default(),
@@ -162,12 +218,8 @@ impl Bucket {
         let (bucket, page) = (self.clone(), self.page);
         let objects = Arc::clone(&self.objects);
         let effect = async move {
-            let mut all: Vec<ObjectMeta> = objects.list(prefix.as_ref()).try_collect().await?;
-            all.sort_unstable_by(|a, b| a.location.cmp(&b.location));
-            let rest = all
-                .into_iter()
-                .filter(|object| after.as_ref().is_none_or(|after| object.location > *after));
-            Ok(rest.take(page).collect())
+            let listed = objects.list(prefix.as_ref(), after.as_ref(), page);
+            Ok(listed)
         };
         async move { bucket.request(effect).await }.boxed()
     }
@@ -196,7 +248,7 @@ impl std::fmt::Display for Bucket {
 impl ObjectStore for Bucket {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let (objects, location) = (Arc::clone(&self.objects), location.clone());
-        self.request(async move { objects.put_opts(&location, payload, options).await })
+        self.request(async move { objects.put(&location, payload, options).await })
             .await
     }
 
@@ -209,7 +261,7 @@ impl ObjectStore for Bucket {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let (objects, location) = (Arc::clone(&self.objects), location.clone());
-        self.request(async move { objects.get_opts(&location, options).await })
+        self.request(async move { objects.store.get_opts(&location, options).await })
             .await
     }
 
@@ -263,12 +315,13 @@ impl ObjectStore for Bucket {
 impl MultipartStore for Bucket {
     async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
         let (objects, path) = (Arc::clone(&self.objects), path.clone());
-        self.request(async move { objects.create_multipart(&path).await }).await
+        self.request(async move { objects.store.create_multipart(&path).await })
+            .await
     }
 
     async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
         let (objects, path, id) = (Arc::clone(&self.objects), path.clone(), id.clone());
-        self.request(async move { objects.put_part(&path, &id, index, data).await })
+        self.request(async move { objects.store.put_part(&path, &id, index, data).await })
             .await
     }
 
@@ -280,7 +333,7 @@ impl MultipartStore for Bucket {
 
     async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
         let (objects, path, id) = (Arc::clone(&self.objects), path.clone(), id.clone());
-        self.request(async move { objects.abort_multipart(&path, &id).await })
+        self.request(async move { objects.store.abort_multipart(&path, &id).await })
             .await
     }
 }

@@ -13,6 +13,9 @@ use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 /// Deterministic simulation of a Stele server.
 #[derive(Parser)]
 struct Arguments {
+    /// Print the log of the simulated servers: a level, or a filter such as `stele_cluster=debug`
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -153,7 +156,13 @@ fn fleet_bug(name: &str) -> Result<FleetBug, String> {
 }
 
 fn main() -> Result<()> {
-    match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    if let Some(filter) = &arguments.log {
+        // Their times are simulated, so the time of this machine would say nothing.
+        let log = tracing_subscriber::fmt().without_time().with_ansi(false);
+        log.with_env_filter(filter).init();
+    }
+    match arguments.command {
         Command::Fleet {
             seeds,
             seed,

@@ -102,7 +102,7 @@ impl Parts {
     }
 
     /// Whether the listing shows part 0 alone.
-    pub(super) fn is_only_begun(&self) -> bool {
+    pub(crate) fn is_only_begun(&self) -> bool {
         self.joined.is_empty() && matches!(self.parts.as_slice(), [(0, _)])
     }
 
@@ -113,7 +113,7 @@ impl Parts {
     }
 
     /// The number of the seal, if there is one.
-    pub(super) fn seal(&self) -> Option<u32> {
+    pub(crate) fn seal(&self) -> Option<u32> {
         let (number, len) = *self.parts.last()?;
         (number > 0 && len == 0 && self.last() == Some(number)).then_some(number)
     }

@@ -58,7 +58,7 @@ impl SealedLogs for RootsOfPlace {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
         let root = log_root(server);
         let sealed: Arc<dyn Storage> = match &self.place {
-            Place::Objects(address) => ObjectStorage::look(&address.below(&root), self.env.clone()).await?,
+            Place::Objects(address) => ObjectStorage::look_sealed(&address.below(&root), self.env.clone()).await?,
             Place::Hdfs(address) => HdfsStorage::look(&address.below(&root), self.env.clone()).await?,
             Place::Folder(_) => return Err(self.no_folder()),
         };

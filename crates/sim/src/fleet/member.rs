@@ -122,7 +122,7 @@ struct Sealed {
 #[async_trait]
 impl SealedLogs for Sealed {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::checked_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
+        let log = ObjectStorage::sealed_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
         Ok(log)
     }
 }

@@ -313,7 +313,7 @@ fn root_of(server: ServerId) -> String {
 #[async_trait]
 impl SealedLogs for Roots {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::checked_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
+        let log = ObjectStorage::sealed_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
         Ok(log)
     }
 }

@@ -79,6 +79,11 @@ async fn owners(device: &dyn Records) -> Result<Vec<u64>> {
     Ok(owners)
 }
 
+/// The number of the newest owner; 0 where there has been none.
+pub async fn newest(device: &dyn Records) -> Result<u64> {
+    Ok(owners(device).await?.last().copied().unwrap_or(0))
+}
+
 /// Makes this process the owner. Returns its number.
 pub async fn claim(device: &dyn Records, env: &Env) -> Result<u64> {
     for _ in 0..RACES_MAX {
