@@ -348,6 +348,11 @@ async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, 
             Err(EncryptionError::Storage(error)) if !matches!(error, StorageError::NotFound { .. }) => {
                 return Err(error.into());
             }
+            // The same of the key service.
+            Err(EncryptionError::Key {
+                path,
+                error: error @ KeyError::Failed(_),
+            }) => return Err(EncryptionError::Key { path, error }),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! * [`KeyRing`] reads, makes and rotates the data keys of a root.
 //! * [`EncryptedStorage`] encrypts all files of a root but those that a start reads first.
-//! * [`KeyFile`] is the key service that a file of the operator makes. Another service implements [`KeyService`].
+//! * [`KeyFile`] is the key service that a file of the operator makes; [`KeyServices`] are several. Others implement [`KeyService`].
 //!
 //! The bytes are in `docs/formats/encryption.md`. A reader of the storage learns names, lengths and times of files, and no content. A
 //! program that can write to the storage is not kept from changing contents: only damage is found.
@@ -22,6 +22,7 @@ mod keyring;
 mod read;
 mod record;
 mod service;
+mod services;
 mod storage;
 
 pub use cipher::{RandomBytes, SystemRandom};
@@ -31,4 +32,5 @@ pub use key_file::{KeyFile, KeyFileError};
 pub use keyring::{KeyRing, has_keys};
 pub use record::{DIRECTORY, KeyName, KeyRecord, MAGIC as KEY_MAGIC, is_plain};
 pub use service::{DataKey, KEY_BYTES, KeyContext, KeyError, KeyService, Wrapped};
+pub use services::KeyServices;
 pub use storage::EncryptedStorage;

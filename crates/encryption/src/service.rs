@@ -1,6 +1,6 @@
 //! The seam to the keeper of the key-encryption keys.
 //!
-//! A key file of the operator is one implementation; a key management service would be another.
+//! A key file of the operator is one implementation; key management services are others.
 
 use async_trait::async_trait;
 use std::fmt;

@@ -69,13 +69,15 @@ impl DataPlace {
         if self.take_over {
             self.take(env).await
         } else {
-            data_dir::look(&self.place()?, env, &self.keys.read()?).await
+            let keys = self.keys.open(&env).await?;
+            data_dir::look(&self.place()?, env, &keys).await
         }
     }
 
     /// Opens the data as their owner.
     pub async fn take(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
-        data_dir::take(&self.place()?, env, &self.keys.read()?).await
+        let keys = self.keys.open(&env).await?;
+        data_dir::take(&self.place()?, env, &keys).await
     }
 
     /// The parsed place.

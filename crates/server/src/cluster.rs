@@ -79,7 +79,7 @@ pub async fn join(
     let coord = connect(cluster, &env, metrics).await?;
     let place = cluster.commit_log.as_ref().unwrap_or(&config.data);
     let agreed = stele_cluster::agree(&*coord, &env, &place.to_string()).await?;
-    let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
+    let keys = Keys::open(&config.security.encryption, &env).await?;
     let data = share(&config.data, &agreed, config.cache.clone(), (&env, metrics)).await?;
     let (data, data_keys) = keys.over_shared(data, &config.data.to_string()).await?;
     if let Some(place) = &cluster.commit_log {

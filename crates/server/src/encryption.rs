@@ -6,11 +6,11 @@
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use stele_encryption::{EncryptedStorage, KeyFile, KeyRing, KeyService, SystemRandom, has_keys};
+use stele_encryption::{EncryptedStorage, KeyFile, KeyRing, KeyService, KeyServices, SystemRandom, has_keys};
 use stele_env::Env;
 use stele_hdfs::{HdfsMetrics, HdfsStorage};
 use stele_objects::ObjectStorage;
-use stele_settings::Place;
+use stele_settings::{KeySources, Place};
 use stele_storage::Storage;
 use zeroize::Zeroizing;
 
@@ -20,12 +20,16 @@ pub struct KeyArgs {
     /// The file with the key of encrypted data, as of `stele start`
     #[arg(long, env = "STELE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
     encryption_key_file: Option<PathBuf>,
+    /// The keys of encrypted data in a key management service, as of `stele start`
+    #[arg(long, env = "STELE_ENCRYPTION_KMS", value_name = "ADDRESS,...")]
+    encryption_kms: Option<String>,
 }
 
 impl KeyArgs {
-    /// The keys of the file.
-    pub fn read(&self) -> anyhow::Result<Keys> {
-        Keys::read(self.encryption_key_file.as_deref())
+    /// The keys.
+    pub async fn open(&self, env: &Env) -> anyhow::Result<Keys> {
+        let kms = self.encryption_kms.as_deref().unwrap_or_default();
+        Keys::open(&KeySources::parse(self.encryption_key_file.clone(), kms)?, env).await
     }
 }
 
@@ -34,17 +38,16 @@ impl KeyArgs {
 pub struct Keys(Option<Arc<dyn KeyService>>);
 
 impl Keys {
-    /// The keys of a file; none without one.
-    pub fn read(file: Option<&Path>) -> anyhow::Result<Keys> {
-        let Some(file) = file else {
-            return Ok(Keys::default());
-        };
-        let shown = || format!("encryption_key_file: {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(shown)?;
-        let text = Zeroizing::new(text);
-        let keys = KeyFile::parse(&text, Arc::new(SystemRandom)).with_context(shown)?;
-        warn_of_readers(file);
-        Ok(Keys(Some(Arc::new(keys))))
+    /// The keys of these places; none without one.
+    pub async fn open(sources: &KeySources, env: &Env) -> anyhow::Result<Keys> {
+        let mut services = Vec::new();
+        for address in &sources.kms {
+            services.push(stele_kms::connect(address, env).await.context("encryption_kms")?);
+        }
+        if let Some(file) = &sources.file {
+            services.push(Arc::new(key_file(file)?));
+        }
+        Ok(Keys(KeyServices::of(services)))
     }
 
     /// Whether there are none.
@@ -108,11 +111,19 @@ pub fn beside(root: Arc<dyn Storage>, keys: Option<&Arc<KeyRing>>) -> Arc<dyn St
     }
 }
 
+fn key_file(file: &Path) -> anyhow::Result<KeyFile> {
+    let shown = || format!("encryption_key_file: {}", file.display());
+    let text = Zeroizing::new(std::fs::read_to_string(file).with_context(shown)?);
+    let keys = KeyFile::parse(&text, Arc::new(SystemRandom)).with_context(shown)?;
+    warn_of_readers(file);
+    Ok(keys)
+}
+
 async fn refuse_encrypted(root: &dyn Storage, shown: &str) -> anyhow::Result<()> {
     if has_keys(root).await? {
         bail!(
-            "{shown} is encrypted: give the file with its key, --encryption-key-file (for a server also the setting \
-             encryption_key_file)"
+            "{shown} is encrypted: give the file with its key, --encryption-key-file, or the address of its key, \
+             --encryption-kms (for a server also the settings encryption_key_file and encryption_kms)"
         );
     }
     Ok(())
@@ -144,12 +155,14 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let right = Keys::read(Some(&file("right", format!("k1 {}\n", "11".repeat(32))))).unwrap();
-        let wrong = Keys::read(Some(&file("wrong", format!("k1 {}\n", "22".repeat(32))))).unwrap();
-        let damaged = Keys::read(Some(&file("damaged", "k1 1111\n".to_owned())));
+        let env = TokioRuntime::current();
+        let open = async |path: PathBuf| Keys::open(&KeySources::parse(Some(path), "").unwrap(), &env).await;
+        let right = open(file("right", format!("k1 {}\n", "11".repeat(32)))).await.unwrap();
+        let wrong = open(file("wrong", format!("k1 {}\n", "22".repeat(32)))).await.unwrap();
+        let damaged = open(file("damaged", "k1 1111\n".to_owned())).await;
         let error = format!("{:#}", damaged.err().unwrap());
         assert!(error.contains("damaged: line 1") && !error.contains("1111"), "{error}");
-        let absent = Keys::read(Some(&folder.path().join("absent"))).err().unwrap();
+        let absent = open(folder.path().join("absent")).await.err().unwrap();
         assert!(format!("{absent:#}").contains("encryption_key_file"), "{absent:#}");
 
         let root = LocalStorage::open(&folder.path().join("data"), TokioRuntime::current()).unwrap();

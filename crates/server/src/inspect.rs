@@ -184,6 +184,7 @@ async fn in_memory(content: Bytes) -> anyhow::Result<Arc<dyn ReadFile>> {
 mod tests {
     use super::*;
     use stele_env::tokio_env::TokioRuntime;
+    use stele_settings::KeySources;
     use stele_storage::local::LocalStorage;
     use stele_storage::remote::cache::chunk::{Chunk, ChunkId};
 
@@ -238,7 +239,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let key_file = folder.path().join("keys");
         std::fs::write(&key_file, format!("2026 {}\n", "5a".repeat(32))).unwrap();
-        let keys = Keys::read(Some(&key_file)).unwrap();
+        let sources = KeySources::parse(Some(key_file), "").unwrap();
+        let keys = Keys::open(&sources, &TokioRuntime::current()).await.unwrap();
         let data = folder.path().join("data");
         let root = LocalStorage::open(&data, TokioRuntime::current()).unwrap();
         let root = keys.over(root, "data").await.unwrap();

@@ -135,10 +135,11 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
             start::run(&config).map(|()| ExitCode::SUCCESS)
         }
         Top::Config(_) => print(&stele_settings::describe()),
-        Top::Inspect(args) => {
-            let keys = args.keys.read()?;
-            print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose, &keys))?)
-        }
+        Top::Inspect(args) => offline(async |env| {
+            let keys = args.keys.open(&env).await?;
+            let text = inspect::inspect(&args.file, args.verbose, &keys).await?;
+            Ok((ExitCode::SUCCESS, text))
+        }),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
         Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
         Top::Token(args) => print(&token::run(&args, seconds_since_1970()?)?),

@@ -163,7 +163,7 @@ impl Node {
         master.start_splitting();
         let times = clock.clone();
         master.take_times_from(Arc::new(move || times.now()));
-        let keys = Keys::read(config.security.encryption_key_file.as_deref())?;
+        let keys = Keys::open(&config.security.encryption, &env).await?;
         let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone()).with_clock(clock);
         let archives = Places::new(backup_destination::opener_of_archives(env.clone(), keys.clone()));
         let archiver = archive(&env, &catalog, &server, (&archives, config), metrics).await?;

@@ -113,7 +113,7 @@ pub async fn run(args: &PromoteArgs, env: Env) -> anyhow::Result<(ExitCode, Stri
         cluster: coordinator.to_string(),
     };
     let parts = Parts {
-        keys: args.keys.read()?,
+        keys: args.keys.open(&env).await?,
         env,
         coord,
         names,

@@ -20,7 +20,7 @@ pub use archive::ArchiveConfig;
 pub use arguments::StartArgs;
 pub use cluster::{Connections, EtcdArgs, EtcdFiles, PeerTlsFiles};
 pub use places::{Place, parse_options, parse_place};
-pub use security::{AccessConfig, OidcConfig, SecurityConfig, check_key_address};
+pub use security::{AccessConfig, KeySources, OidcConfig, SecurityConfig, check_key_address};
 pub use times::parse_seconds;
 pub use tls_files::TlsFiles;
 pub use traces::TraceConfig;

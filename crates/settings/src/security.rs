@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use stele_access::oidc::OidcOptions;
+use stele_kms::KmsAddress;
 
 /// The flags of security.
 #[derive(clap::Args, Default)]
@@ -62,11 +63,14 @@ pub struct SecurityArgs {
     /// File with the key that encrypts the data at rest [default: none, plain text]
     #[arg(long, env = "STELE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
     encryption_key_file: Option<String>,
+    /// Keys in a key management service that encrypt the data at rest: aws-kms://REGION/KEY or vault://HOST/MOUNT/KEY [default: none]
+    #[arg(long, env = "STELE_ENCRYPTION_KMS", value_name = "ADDRESS,...")]
+    encryption_kms: Option<String>,
 }
 
 const YES: &str = "yes";
 
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 18] = [
     Setting {
         key: "tls_cert",
         meaning: "Certificate of the server, as PEM, followed by those that lead to an authority. With it all ports are \
@@ -192,7 +196,16 @@ pub(super) const SETTINGS: [Setting; 17] = [
                   are encrypted can never be read without it.",
         unit: "path",
         default: "",
-        range: "a file; empty for plain text",
+        range: "a file; empty for plain text, or for keys of encryption_kms",
+    },
+    Setting {
+        key: "encryption_kms",
+        meaning: "Keys in a key management service that encrypt the data at rest, instead of a key file. The first one encrypts, and the \
+                  others are former keys, and so are those of encryption_key_file. Credentials come from the variables that the \
+                  tools of the service read.",
+        unit: "addresses, separated by commas",
+        default: "",
+        range: "aws-kms://REGION/KEY, aws-kms://ARN, vault://HOST[:PORT]/MOUNT/KEY",
     },
 ];
 
@@ -205,8 +218,33 @@ pub struct SecurityConfig {
     pub insecure: bool,
     /// Callers and their rights; `None` where everybody may do everything.
     pub access: Option<AccessConfig>,
-    /// The key file of encryption at rest; `None` for plain text.
-    pub encryption_key_file: Option<PathBuf>,
+    /// The keys of encryption at rest.
+    pub encryption: KeySources,
+}
+
+/// The places of the keys of encryption at rest. Data are plain text if there is none.
+#[derive(Clone, Debug, Default)]
+pub struct KeySources {
+    /// A key file.
+    pub file: Option<PathBuf>,
+    /// Keys in key management services. The first one encrypts, also where there is a key file.
+    pub kms: Vec<KmsAddress>,
+}
+
+impl KeySources {
+    /// Of the settings of a key file and of key management services; empty texts for none.
+    pub fn parse(file: Option<PathBuf>, kms: &str) -> anyhow::Result<KeySources> {
+        let addresses = kms.split(',').map(str::trim).filter(|address| !address.is_empty());
+        let kms = addresses.map(|text| {
+            let address = KmsAddress::parse(text, |variable| std::env::var(variable).ok())?;
+            check_key_address(address.url())?;
+            anyhow::Ok(address)
+        });
+        Ok(KeySources {
+            file,
+            kms: kms.collect::<Result<_, _>>().context("encryption_kms")?,
+        })
+    }
 }
 
 /// Parsed settings of callers and their rights.
@@ -281,7 +319,10 @@ impl SecurityArgs {
             tls,
             insecure: yes("insecure", &self.insecure)?,
             access,
-            encryption_key_file: file("encryption_key_file", &self.encryption_key_file).map(PathBuf::from),
+            encryption: KeySources::parse(
+                file("encryption_key_file", &self.encryption_key_file).map(PathBuf::from),
+                &text("encryption_kms", &self.encryption_kms),
+            )?,
         })
     }
 }
@@ -454,6 +495,14 @@ mod tests {
             ("tls_key = \"k\"", "both are needed"),
             ("tls_client_ca = \"a\"", "needs tls_cert"),
             ("tls_client_auth = \"maybe\"", "maybe"),
+            (
+                "encryption_kms = \"aws-kms://key\"",
+                "encryption_kms: \"aws-kms://key\"",
+            ),
+            (
+                "encryption_kms = \"vault://h/transit/k, vault+http://192.0.2.1/transit/k\"",
+                "encryption_kms: http://192.0.2.1: only https",
+            ),
             ("insecure = \"true\"", "none of yes, no"),
             ("access = \"on\"", "none of off, rules"),
             ("access = \"rules\"", "cannot show who they are"),

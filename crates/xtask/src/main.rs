@@ -35,6 +35,7 @@ mod hbase;
 mod hdfs;
 mod hosts;
 mod jobs;
+mod kms;
 mod launch;
 mod measure;
 mod miri;
@@ -148,6 +149,8 @@ enum Task {
     },
     /// Runs the coordinator's suite and its failure tests on a real etcd of three members.
     Etcd,
+    /// Encrypts data with keys of AWS KMS and of Vault, as moto and Vault's own packages serve them, and moves from one to the other.
+    Kms,
     /// Runs a cluster on this machine, or kills nodes of one under load.
     Cluster(cluster::Arguments),
     /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
@@ -261,6 +264,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Etcd => etcd::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::Kms => kms::check().map(|tally| tally.failed == 0),
         Task::Cluster(arguments) => cluster::run(&arguments),
         Task::Zombie { rounds } => stores::zombie(Service::S3, rounds),
         Task::Soak {

@@ -20,7 +20,7 @@ use crate::jobs::{self, Done, Job};
 use crate::shell::{Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{backups, bench, bench_engine, clients, console, crash, etcd, fuzz, google, hdfs, server, soak, tidy};
+use crate::{backups, bench, bench_engine, clients, console, crash, etcd, fuzz, google, hdfs, kms, server, soak, tidy};
 use anyhow::Result;
 use report::Report;
 pub use step::Step;
@@ -140,6 +140,7 @@ fn real_processes(report: &mut Report) {
         Ok(Tally::one(stores::zombie(Service::S3, ZOMBIE_SMOKE_ROUNDS)?))
     });
     report.step("snapshots", || Ok(Tally::one(backups::smoke()?)));
+    report.step("key management services", kms::check);
     report.step("soak", soak::smoke);
     report.step("Go client", clients::go_suite);
     report.step("Python client", clients::python_suite);

@@ -126,6 +126,11 @@ pub struct Start<'a> {
 impl Server {
     /// Starts a server and waits until it is ready.
     pub fn start(start: &Start<'_>) -> Result<Server> {
+        Server::start_with(start, &[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_with(start: &Start<'_>, environment: &[(&str, &str)]) -> Result<Server> {
         let bigtable = free_address()?;
         let http = free_address()?;
         let log = File::options().create(true).append(true).open(start.log)?;
@@ -134,6 +139,7 @@ impl Server {
             .args([start.data])
             .args(start.arguments)
             .into_command()
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

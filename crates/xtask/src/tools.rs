@@ -35,7 +35,7 @@ pub fn tools_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds one of our Go programs (`crashload`, `load`, `measure`, `emulator`, `gcs`).
+/// Builds one of our Go programs (`collector`, `crashload`, `emulator`, `gcs`, `load`, `measure`, …).
 pub fn go_program(name: &str) -> Result<PathBuf> {
     let program = tools_dir()?.join(name);
     Run::new("go")
@@ -283,6 +283,22 @@ pub fn python() -> Result<PathBuf> {
 /// A Python with the clients of gateways.
 pub fn gateway_python() -> Result<PathBuf> {
     python_with("hbase-gateways-venv", "tests/clients/hbase-gateways/requirements.txt")
+}
+
+/// A Python with the server of AWS KMS.
+pub fn kms_python() -> Result<PathBuf> {
+    python_with("kms-venv", "tests/kms/requirements.txt")
+}
+
+/// The transit engine of Vault as a program. Building it takes some minutes, once.
+pub fn transit() -> Result<PathBuf> {
+    let program = tools_dir()?.join("transit");
+    Run::new("go")
+        .args(["build", "-trimpath", "-o"])
+        .args([&program])
+        .dir(root().join("tests/kms/vault"))
+        .check()?;
+    Ok(program)
 }
 
 fn python_with(name: &str, requirements: &str) -> Result<PathBuf> {

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "objects",
     "hdfs",
     "encryption",
+    "kms",
     "hfile",
     "coord",
     "etcd",
