@@ -5,6 +5,7 @@
 // * the keyboard and the zoom of the heat map work.
 //
 // node check.mjs CHROMIUM ADDRESS FOLDER: the screenshots go to FOLDER. The last line is `N passed, N failed`.
+// node check.mjs CHROMIUM ADDRESS FOLDER SECONDS: only keeps the overview open for that long.
 
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -63,6 +64,35 @@ function clusterAnswers() {
   };
 }
 
+/** Answers of a server whose works on backups run, have found damage, and have failed. */
+function backupAnswers() {
+  const work = (number, task, state, rest = {}) => ({
+    number,
+    task,
+    backup: "daily-28",
+    destination: "s3://elsewhere/stele",
+    begun: 1_790_000_000 + number * 100,
+    ended: state === "running" ? null : 1_790_000_042 + number * 100,
+    state,
+    step: "copying files",
+    files: 1200,
+    files_done: 700,
+    bytes: 5_400_000_000,
+    bytes_done: state === "running" ? 2_000_000_000 : 5_400_000_000,
+    bytes_copied: 106_000_000,
+    tables: [],
+    problems: [],
+    ...rest,
+  });
+  const works = [
+    work(4, "create", "running"),
+    work(3, "verify", "damaged", { problems: ["sst/000017.sst: a checksum is wrong", "and 4 more"] }),
+    work(2, "restore", "failed", { problems: ["table shop/orders exists"] }),
+    work(1, "create", "done"),
+  ];
+  return { "/api/backups": { works, archive: { place: "s3://elsewhere/log", lag_seconds: 7.4, lag_bytes: 3_000_000, failures: 0, ranges: 1 } } };
+}
+
 /** Answers some calls of a page itself. */
 async function intercept(page, answers) {
   await page.setRequestInterception(true);
@@ -87,6 +117,8 @@ async function pages() {
     ["heat", `#/heat?table=${encodeURIComponent(busiest.table)}`, ".keys:not(:empty)"],
     ["slow", "#/slow", "#content table"],
     ["snapshots", "#/snapshots", "#content table"],
+    ["backups", "#/backups", "#content table"],
+    ["backups-busy", "#/backups", "#content .alert", backupAnswers()],
     ["rows", `#/rows?table=${encodeURIComponent(busiest.table)}`, "#content tbody td"],
     ["rules", "#/rules", "#content table"],
   ];
@@ -145,7 +177,7 @@ async function keyboard(browser) {
   await page.goto(`${origin}/`, { waitUntil: "load" });
   await page.waitForSelector(".tiles .tile");
   const problems = [];
-  for (const [key, hash] of [["t", "#/tables"], ["h", "#/heat"], ["s", "#/slow"], ["b", "#/tablets"], ["n", "#/snapshots"], ["r", "#/rows"], ["a", "#/rules"], ["o", "#/"]]) {
+  for (const [key, hash] of [["t", "#/tables"], ["h", "#/heat"], ["s", "#/slow"], ["b", "#/tablets"], ["n", "#/snapshots"], ["u", "#/backups"], ["r", "#/rows"], ["a", "#/rules"], ["o", "#/"]]) {
     await page.keyboard.press("g");
     await page.keyboard.press(key);
     await page.waitForFunction((hash) => location.hash === hash, { timeout: 2_000 }, hash).catch(() => problems.push(`g ${key} does not lead to ${hash}`));
@@ -265,12 +297,31 @@ async function changing(browser, [, hash]) {
   await page.close();
 }
 
+/** The overview stays open, so that the server's own CPU time can be read meanwhile. */
+async function stay(browser, seconds) {
+  const { page, faults } = await open(browser, "desktop", "light");
+  await page.goto(`${origin}/`, { waitUntil: "load" });
+  await page.waitForSelector(".tiles .tile");
+  await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+  check("an open overview", faults);
+  await page.close();
+}
+
 mkdirSync(folder, { recursive: true });
 const browser = await puppeteer.launch({
   executablePath: chromium,
   args: ["--no-sandbox", "--disable-gpu", "--lang=en-US", "--force-color-profile=srgb"],
 });
 try {
+  if (process.argv[5] !== undefined) await stay(browser, Number(process.argv[5]));
+  else await checkAll(browser);
+} finally {
+  await browser.close();
+}
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+async function checkAll(browser) {
   const all = await pages();
   // The first page is loaded once before, so that no time of the browser's own start counts.
   await visit(browser, all[0], "desktop", "light");
@@ -288,8 +339,4 @@ try {
   await zoom(browser, all.find(([name]) => name === "heat"));
   await paging(browser);
   await changing(browser, all.find(([name]) => name === "rows"));
-} finally {
-  await browser.close();
 }
-console.log(`${passed} passed, ${failed} failed`);
-process.exitCode = failed === 0 ? 0 : 1;

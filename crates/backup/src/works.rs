@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use stele_client::{
-    BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupTask, BackupWork, ServiceError,
-    ServiceResult,
+    BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
+    OrderedWork, ServiceError, ServiceResult,
 };
 use stele_types::{ErrorKind, TableName};
 
@@ -53,10 +53,25 @@ pub struct Backups {
 #[derive(Default)]
 struct Works {
     last: u64,
-    running: Option<(u64, Arc<Work>)>,
-    ended: BTreeMap<u64, BackupWork>,
+    running: Option<Running>,
+    ended: BTreeMap<u64, OrderedWork>,
     /// The term of the leader is over.
     is_over: bool,
+}
+
+struct Running {
+    number: u64,
+    work: Arc<Work>,
+    /// As it was when the work began.
+    ordered: OrderedWork,
+}
+
+impl Running {
+    fn now(&self) -> OrderedWork {
+        let mut ordered = self.ordered.clone();
+        ordered.work.progress = self.work.progress();
+        ordered
+    }
 }
 
 impl Backups {
@@ -94,8 +109,8 @@ impl Backups {
     pub fn end_term(&self) {
         let mut works = self.works.lock();
         works.is_over = true;
-        if let Some((_, work)) = &works.running {
-            work.cancel();
+        if let Some(running) = &works.running {
+            running.work.cancel();
         }
     }
 
@@ -176,22 +191,19 @@ impl Backups {
         }
     }
 
-    fn end(&self, number: u64, work: &Work, outcome: ServiceResult<BackupOutcome>) {
+    fn end(&self, number: u64, outcome: ServiceResult<BackupOutcome>) {
         match &outcome {
             Ok(_) => tracing::info!(number, "a work on backups is done"),
             Err(error) => tracing::warn!(number, %error, "a work on backups ended"),
         }
         let mut works = self.works.lock();
-        assert!(
-            works.running.take().is_some_and(|(running, _)| running == number),
-            "one work runs at a time"
-        );
-        let ended = BackupWork {
-            number,
-            progress: work.progress(),
-            outcome: Some(outcome),
-        };
-        works.ended.insert(number, ended);
+        let running = works.running.take().filter(|running| running.number == number);
+        assert!(running.is_some(), "one work runs at a time");
+        if let Some(mut ended) = running.map(|running| running.now()) {
+            ended.work.outcome = Some(outcome);
+            ended.ended_micros = Some(self.root.env().wall_micros());
+            works.ended.insert(number, ended);
+        }
         while works.ended.len() > ENDED_KEPT {
             works.ended.pop_first();
         }
@@ -208,45 +220,49 @@ impl BackupAdmin for Backups {
                 let message = "this server does not lead the cluster any more";
                 return Err(ServiceError::new(ErrorKind::Unavailable, message));
             }
-            if let Some((running, _)) = &works.running {
-                let message = format!("work {running} on backups runs; the server does one at a time");
+            if let Some(Running { number, .. }) = &works.running {
+                let message = format!("work {number} on backups runs; the server does one at a time");
                 return Err(ServiceError::new(ErrorKind::Unavailable, message));
             }
             works.last += 1;
-            works.running = Some((works.last, work.clone()));
+            works.running = Some(Running {
+                number: works.last,
+                work: work.clone(),
+                ordered: ordered(works.last, &order, self.root.env().wall_micros()),
+            });
             works.last
         };
         let this = self.this.upgrade().ok_or_else(|| BackupError::Cancelled)?;
         tracing::info!(number, destination = ?order.destination, backup = order.backup, "a work on backups begins");
         self.root.env().spawn_background("backup", async move {
             let outcome = this.run(order, &work).await;
-            this.end(number, &work, outcome.map_err(ServiceError::from));
+            this.end(number, outcome.map_err(ServiceError::from));
         });
         Ok(number)
     }
 
     fn work(&self, number: u64) -> ServiceResult<BackupWork> {
         let works = self.works.lock();
-        if let Some((running, work)) = &works.running
-            && *running == number
-        {
-            return Ok(BackupWork {
-                number,
-                progress: work.progress(),
-                outcome: None,
-            });
+        if let Some(running) = works.running.as_ref().filter(|running| running.number == number) {
+            return Ok(running.now().work);
         }
-        let ended = works.ended.get(&number).cloned();
+        let ended = works.ended.get(&number).map(|ended| ended.work.clone());
         let message =
             "on backups: since then the server was started, or another leads the cluster. The same order continues it";
         ended.ok_or_else(|| ServiceError::not_found(format!("there is no work {number} {message}")))
     }
 
+    fn works(&self) -> Vec<OrderedWork> {
+        let works = self.works.lock();
+        let running = works.running.iter().map(Running::now);
+        running.chain(works.ended.values().rev().cloned()).collect()
+    }
+
     fn cancel(&self, number: u64) -> ServiceResult<()> {
-        if let Some((running, work)) = &self.works.lock().running
-            && *running == number
+        if let Some(running) = &self.works.lock().running
+            && running.number == number
         {
-            work.cancel();
+            running.work.cancel();
             return Ok(());
         }
         self.work(number).map(drop)
@@ -278,6 +294,22 @@ impl BackupAdmin for Backups {
             backups.push(info(entry, tables));
         }
         Ok(backups)
+    }
+}
+
+/// A work that begins.
+fn ordered(number: u64, order: &BackupOrder, begun_micros: i64) -> OrderedWork {
+    OrderedWork {
+        work: BackupWork {
+            number,
+            progress: BackupProgress::default(),
+            outcome: None,
+        },
+        task: order.task.name().to_owned(),
+        backup: order.backup.clone(),
+        destination: order.destination.address.clone(),
+        begun_micros,
+        ended_micros: None,
     }
 }
 

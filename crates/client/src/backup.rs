@@ -45,6 +45,19 @@ pub enum BackupTask {
     Prune,
 }
 
+impl BackupTask {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BackupTask::Create { .. } => "create",
+            BackupTask::Restore { .. } => "restore",
+            BackupTask::Verify => "verify",
+            BackupTask::Delete => "delete",
+            BackupTask::Prune => "prune",
+        }
+    }
+}
+
 /// An order of work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOrder {
@@ -100,6 +113,23 @@ pub struct BackupWork {
     pub outcome: Option<ServiceResult<BackupOutcome>>,
 }
 
+/// A work together with its order, without the options of the destination, which may be secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderedWork {
+    /// The work.
+    pub work: BackupWork,
+    /// [`BackupTask::name`].
+    pub task: String,
+    /// The name of the backup; empty where the order has none.
+    pub backup: String,
+    /// The address of the destination.
+    pub destination: String,
+    /// Wall-clock microseconds at which it began.
+    pub begun_micros: i64,
+    /// Wall-clock microseconds at which it ended; `None` while it runs.
+    pub ended_micros: Option<i64>,
+}
+
 /// The result of a work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOutcome {
@@ -138,6 +168,9 @@ pub trait BackupAdmin: Send + Sync + 'static {
 
     /// A work; `NotFound` for one that ended long ago, or before the server was started.
     fn work(&self, number: u64) -> ServiceResult<BackupWork>;
+
+    /// The work that runs and the last ones that ended, newest first.
+    fn works(&self) -> Vec<OrderedWork>;
 
     /// Calls a work off; returns immediately. The same order continues it.
     fn cancel(&self, number: u64) -> ServiceResult<()>;

@@ -1,6 +1,6 @@
 //! The traits of the service interface.
 
-use crate::backup::{BackupDestination, BackupInfo, BackupOrder, BackupWork, no_backups};
+use crate::backup::{BackupDestination, BackupInfo, BackupOrder, BackupWork, OrderedWork, no_backups};
 use crate::bulk_load::{BulkLoad, Loaded};
 use crate::cluster::ClusterStatus;
 use crate::error::{ServiceError, ServiceResult};
@@ -244,7 +244,7 @@ pub trait TableAdmin: Send + Sync + 'static {
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>>;
 
     /// Begins a work on backups at a destination, and returns its number: [`crate::BackupAdmin::begin`]. `Unimplemented` where
-    /// the server makes none, also of the three calls below.
+    /// the server makes none, also of the calls on backups below.
     async fn begin_backup_work(&self, order: BackupOrder) -> ServiceResult<u64> {
         let _ = order;
         Err(no_backups())
@@ -253,6 +253,11 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// A work on backups: [`crate::BackupAdmin::work`].
     async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
         let _ = number;
+        Err(no_backups())
+    }
+
+    /// The last works on backups: [`crate::BackupAdmin::works`].
+    async fn backup_works(&self) -> ServiceResult<Vec<OrderedWork>> {
         Err(no_backups())
     }
 

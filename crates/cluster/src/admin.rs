@@ -1,7 +1,7 @@
 //! Administration from any server: calls go to the leader.
 
 use crate::admin_calls::AdminCall;
-use crate::backup_calls::{BackupCall, Begun, SentWork};
+use crate::backup_calls::{BackupCall, Begun, SentOrdered, SentWork};
 use crate::codec;
 use crate::election;
 use crate::local::Local;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{
     BackupDestination, BackupInfo, BackupOrder, BackupWork, ClusterStatus, CompactionState, FamilyChange, GroupChange,
-    NewSnapshot, NewTable, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate,
-    TableAdmin, TableGroups, TableUpdate,
+    NewSnapshot, NewTable, OrderedWork, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName,
+    SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
 use stele_types::{ErrorKind, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
@@ -257,6 +257,11 @@ impl TableAdmin for ClusterAdmin {
     async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
         let work: SentWork = self.ask(&Request::Backups(BackupCall::Work(number))).await?;
         Ok(work.into())
+    }
+
+    async fn backup_works(&self) -> ServiceResult<Vec<OrderedWork>> {
+        let works: Vec<SentOrdered> = self.ask(&Request::Backups(BackupCall::Works)).await?;
+        Ok(works.into_iter().map(OrderedWork::from).collect())
     }
 
     async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {

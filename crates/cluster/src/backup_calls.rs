@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_backup::Backups;
 use stele_client::{
-    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, ServiceResult,
+    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, OrderedWork, ServiceResult,
 };
 use stele_types::Resource;
 
@@ -21,6 +21,7 @@ pub(crate) enum BackupCall {
     Cancel(u64),
     List(BackupDestination),
     Restorable(BackupDestination, Option<BackupDestination>),
+    Works,
 }
 
 impl BackupCall {
@@ -30,7 +31,7 @@ impl BackupCall {
         match self {
             BackupCall::Begin(_) => Some(("begin_backup_work", Resource::Cluster)),
             BackupCall::Cancel(_) => Some(("cancel_backup_work", Resource::Cluster)),
-            BackupCall::Work(_) | BackupCall::List(_) | BackupCall::Restorable(..) => None,
+            BackupCall::Work(_) | BackupCall::Works | BackupCall::List(_) | BackupCall::Restorable(..) => None,
         }
     }
 }
@@ -67,6 +68,43 @@ impl From<SentWork> for BackupWork {
     }
 }
 
+/// A work with its order, as it is sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SentOrdered {
+    work: SentWork,
+    task: String,
+    backup: String,
+    destination: String,
+    begun_micros: i64,
+    ended_micros: Option<i64>,
+}
+
+impl From<OrderedWork> for SentOrdered {
+    fn from(ordered: OrderedWork) -> Self {
+        SentOrdered {
+            work: ordered.work.into(),
+            task: ordered.task,
+            backup: ordered.backup,
+            destination: ordered.destination,
+            begun_micros: ordered.begun_micros,
+            ended_micros: ordered.ended_micros,
+        }
+    }
+}
+
+impl From<SentOrdered> for OrderedWork {
+    fn from(sent: SentOrdered) -> Self {
+        OrderedWork {
+            work: sent.work.into(),
+            task: sent.task,
+            backup: sent.backup,
+            destination: sent.destination,
+            begun_micros: sent.begun_micros,
+            ended_micros: sent.ended_micros,
+        }
+    }
+}
+
 /// Carries a call out, and encodes its answer.
 pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult<Bytes> {
     match call {
@@ -75,6 +113,10 @@ pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult
             codec::encode(&begun)
         }
         BackupCall::Work(number) => codec::encode(&SentWork::from(backups.work(number)?)),
+        BackupCall::Works => {
+            let works: Vec<SentOrdered> = backups.works().into_iter().map(SentOrdered::from).collect();
+            codec::encode(&works)
+        }
         BackupCall::Cancel(number) => {
             let outcome: Outcome = codec::outcome(backups.cancel(number));
             codec::encode(&outcome)
@@ -122,6 +164,17 @@ mod tests {
             let bytes = codec::encode(&SentWork::from(work.clone())).expect("encoded");
             let sent: SentWork = codec::decode(&bytes).expect("decoded");
             assert_eq!(BackupWork::from(sent), work);
+            let ordered = OrderedWork {
+                work,
+                task: "create".to_owned(),
+                backup: "b".to_owned(),
+                destination: "s3://bucket/b".to_owned(),
+                begun_micros: 1,
+                ended_micros: Some(2),
+            };
+            let bytes = codec::encode(&SentOrdered::from(ordered.clone())).expect("encoded");
+            let sent: SentOrdered = codec::decode(&bytes).expect("decoded");
+            assert_eq!(OrderedWork::from(sent), ordered);
         }
     }
 }

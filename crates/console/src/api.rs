@@ -4,6 +4,7 @@
 //! megabyte. Numbers are in base units, times in seconds since 1970. Row keys are spelled as the command line spells them
 //! ([`crate::text`]).
 
+mod backups;
 mod browse;
 mod cluster;
 mod edit;
@@ -45,6 +46,7 @@ pub fn router(console: Console) -> Router {
         .route("/api/heat", get(heat::get))
         .route("/api/snapshots", get(snapshots::get))
         .route("/api/kept", get(snapshots::kept))
+        .route("/api/backups", get(backups::get))
         .route("/api/me", get(me::get))
         .route("/api/rows", get(browse::get))
         .route("/api/cell", get(browse::cell).post(edit::put))

@@ -48,6 +48,7 @@ assets! {
     "/console/heatmap.js", "heatmap.js", "text/javascript; charset=utf-8";
     "/console/slow.js", "slow.js", "text/javascript; charset=utf-8";
     "/console/snapshots.js", "snapshots.js", "text/javascript; charset=utf-8";
+    "/console/backups.js", "backups.js", "text/javascript; charset=utf-8";
     "/console/dialogs.js", "dialogs.js", "text/javascript; charset=utf-8";
     "/console/values.js", "values.js", "text/javascript; charset=utf-8";
     "/console/rows.js", "rows.js", "text/javascript; charset=utf-8";

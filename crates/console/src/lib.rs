@@ -69,6 +69,8 @@ pub struct About {
     pub version: &'static str,
     /// Place of the data.
     pub data: String,
+    /// Place of the archive of the log; `None` without one.
+    pub archive: Option<String>,
     /// Memory budget in bytes.
     pub memory: u64,
     /// Callers must show a token.

@@ -1,6 +1,7 @@
 // Chooses the page by the address, refreshes it, and listens to the keyboard.
 
 import { get, NotKnown, tryGet } from "./api.js";
+import { backupsPage } from "./backups.js";
 import { clusterPage } from "./cluster.js";
 import { h, replace } from "./dom.js";
 import { duration } from "./format.js";
@@ -25,11 +26,12 @@ const PAGES = {
   heat: heatPage,
   slow: slowPage,
   snapshots: snapshotsPage,
+  backups: backupsPage,
   rows: rowsPage,
   rules: rulesPage,
 };
 const MENU = { "": "overview", table: "tables", tablet: "tablets" };
-const GO = { o: "#/", c: "#/cluster", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots", r: "#/rows", a: "#/rules" };
+const GO = { o: "#/", c: "#/cluster", t: "#/tables", b: "#/tablets", h: "#/heat", s: "#/slow", n: "#/snapshots", u: "#/backups", r: "#/rows", a: "#/rules" };
 /** Pages of a caller that may not see the whole cluster. */
 const OF_EVERYBODY = ["tables", "snapshots", "rows", "rules"];
 const STATUS_EVERY_MS = 5_000;

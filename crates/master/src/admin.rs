@@ -13,8 +13,8 @@ use std::sync::Arc;
 use stele_catalog::{CatalogError, TableEntry};
 use stele_client::{
     BackupDestination, BackupInfo, BackupOrder, BackupWork, CompactionState, FamilyChange, GroupChange, NewSnapshot,
-    NewTable, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
-    TableGroups, TableUpdate,
+    NewTable, OrderedWork, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate,
+    TableAdmin, TableGroups, TableUpdate,
 };
 use stele_types::{
     AccessRule, ErrorKind, FamilyId, Kept, RowRange, RowSet, Switches, SwitchesChange, TableId, TableName, TableSchema,
@@ -369,6 +369,10 @@ impl TableAdmin for Master {
 
     async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
         self.backups()?.work(number)
+    }
+
+    async fn backup_works(&self) -> ServiceResult<Vec<OrderedWork>> {
+        Ok(self.backups()?.works())
     }
 
     async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {

@@ -232,6 +232,7 @@ fn console(config: &Config, env: &Env, metrics: &Metrics, pages: Pages, [bigtabl
     let about = About {
         version: env!("CARGO_PKG_VERSION"),
         data: config.data.to_string(),
+        archive: config.archive_log.as_ref().map(|archive| archive.address.clone()),
         memory: config.memory,
         is_guarded: config.security.access.is_some(),
         is_cluster: config.cluster.is_some(),

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tablets of a check among others: a few pages of them.
 pub const TABLETS: u32 = 300;
@@ -21,6 +21,12 @@ pub const TABLETS: u32 = 300;
 const ROWS: u32 = 20_000;
 /// Time with a load before the first page is opened: some points of the history.
 const WARMING: Duration = Duration::from_secs(25);
+/// Time without a load before CPU time is compared.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Time for which the overview is open.
+const OPEN: Duration = Duration::from_secs(30);
+/// CPU seconds of a second that an open overview may cost.
+const OPEN_CPU_MAX: f64 = 0.01;
 
 /// Whether every page is as it should be, on a server with about `count` tablets.
 pub fn run(count: u32) -> Result<bool> {
@@ -35,7 +41,7 @@ pub fn check(count: u32) -> Result<Tally> {
     let (chromium, modules) = (tools::chromium()?, tools::console_modules()?);
     let scratch = Scratch::new("console")?;
     let (data, log) = (scratch.join("data"), scratch.join("server.log"));
-    let server = Server::start(&Start {
+    let mut server = Server::start(&Start {
         data: &data,
         log: &log,
         arguments: &["--memory", "512MiB", "--slow-call", "5ms", "--hbase", "off"],
@@ -53,27 +59,56 @@ pub fn check(count: u32) -> Result<Tally> {
         outcome
     });
     tally.add(outcome?);
+    tally.add(Tally::one(is_cheap(&mut server, &chromium, &modules)?));
     if tally.failed == 0 {
         scratch.passed();
     }
     Ok(tally)
 }
 
-/// Runs the script, and counts by its last line.
-fn look(server: &Server, (chromium, libraries): &(PathBuf, String), modules: &Path) -> Result<Tally> {
-    let folder = target_dir().join("console");
-    let mut last = String::new();
-    let run = Run::new("node")
+/// The script, with its first arguments.
+fn script(server: &Server, (chromium, libraries): &(PathBuf, String), modules: &Path) -> Run {
+    Run::new("node")
         .args([root().join("tests/console/check.mjs").as_path(), chromium])
         .args([server.http()])
-        .args([&folder])
+        .args([target_dir().join("console")])
         .env("CONSOLE_MODULES", modules)
-        .env("LD_LIBRARY_PATH", libraries);
+        .env("LD_LIBRARY_PATH", libraries)
+}
+
+/// Whether the server spends little CPU time on an open overview.
+fn is_cheap(server: &mut Server, chromium: &(PathBuf, String), modules: &Path) -> Result<bool> {
+    // Flushes and compactions of the load.
+    thread::sleep(SETTLING);
+    let closed = cpu_while(server, |_| {
+        thread::sleep(OPEN);
+        Ok(())
+    })?;
+    let open = cpu_while(server, |server| {
+        script(server, chromium, modules)
+            .args([OPEN.as_secs().to_string()])
+            .check()
+    })?;
+    println!("CPU time of the server: {closed:.4} s a second, with an open overview {open:.4} s");
+    Ok(open - closed <= OPEN_CPU_MAX)
+}
+
+/// CPU seconds of the server for each second of some work.
+fn cpu_while(server: &mut Server, work: impl FnOnce(&Server) -> Result<()>) -> Result<f64> {
+    let (before, begun) = (server.process().cpu_seconds()?, Instant::now());
+    work(server)?;
+    Ok((server.process().cpu_seconds()? - before) / begun.elapsed().as_secs_f64())
+}
+
+/// Runs the script, and counts by its last line.
+fn look(server: &Server, chromium: &(PathBuf, String), modules: &Path) -> Result<Tally> {
+    let mut last = String::new();
+    let run = script(server, chromium, modules);
     let success = run.lines(|line| {
         println!("{line}");
         last = line.to_owned();
     })?;
-    println!("screenshots: {}", folder.display());
+    println!("screenshots: {}", target_dir().join("console").display());
     let number = |ending: &str| {
         last.split(", ")
             .find_map(|part| part.strip_suffix(ending)?.parse().ok())

@@ -114,13 +114,12 @@ impl Phase {
 
 /// Runs everything, prints a table and writes `target/measure/clients.json`.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let needs_build = |kind: &Kind| *kind == Kind::Stele || kind.is_secured();
     let is_secured = arguments.servers.iter().any(|kind| kind.is_secured());
     ensure!(
         !is_secured || (arguments.clients == [Client::Go] && arguments.connections.is_some()),
         "credentials are measured with the Go client and --connections, so that all servers are called in the same way"
     );
-    let builds = if arguments.stele.is_empty() && arguments.servers.iter().any(needs_build) {
+    let builds = if arguments.stele.is_empty() && arguments.servers.iter().any(|kind| kind.is_built()) {
         server::build()?;
         vec![NamedBuild::own()]
     } else {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
     BackupDestination, BackupInfo, BackupOrder, BackupWork, ClusterStatus, CompactionState, FamilyChange, GroupChange,
-    NewSnapshot, NewTable, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin,
-    TableGroups, TableUpdate,
+    NewSnapshot, NewTable, OrderedWork, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate,
+    TableAdmin, TableGroups, TableUpdate,
 };
 use stele_types::{Resource, Rights, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
 
@@ -255,6 +255,11 @@ impl TableAdmin for Guard {
     async fn backup_work(&self, number: u64) -> ServiceResult<BackupWork> {
         self.check("backup_work", &Resource::Cluster, Rights::ADMIN)?;
         self.tables.backup_work(number).await
+    }
+
+    async fn backup_works(&self) -> ServiceResult<Vec<OrderedWork>> {
+        self.check("backup_works", &Resource::Cluster, Rights::ADMIN)?;
+        self.tables.backup_works().await
     }
 
     async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {

@@ -376,6 +376,7 @@ fn admin_calls() -> Vec<(&'static str, Needs, Call)> {
             .begin_backup_work(backup_order())
             .await),
         call!("backup_work", OnCluster(R::ADMIN), |guard| guard.backup_work(1).await),
+        call!("backup_works", OnCluster(R::ADMIN), |guard| guard.backup_works().await),
         call!("cancel_backup_work", OnCluster(R::ADMIN), |guard| guard
             .cancel_backup_work(1)
             .await),

@@ -27,6 +27,8 @@ pub enum Kind {
     SteleTls,
     /// The first build of Stele with access rules: each call shows a token.
     SteleRights,
+    /// The first build of Stele with traces of one request in a hundred, which a collector takes.
+    SteleTraces,
     /// Google's in-memory emulator.
     Emulator,
     /// Answers without storing, by tonic as usual.
@@ -47,6 +49,7 @@ impl Kind {
             Kind::SteleCluster => "stele-cluster",
             Kind::SteleTls => "stele-tls",
             Kind::SteleRights => "stele-rights",
+            Kind::SteleTraces => "stele-traces",
             Kind::Emulator => "emulator",
             Kind::EchoPlain => "echo-plain",
             Kind::EchoCoalesced => "echo-coalesced",
@@ -57,6 +60,11 @@ impl Kind {
     /// Whether clients need credentials.
     pub fn is_secured(self) -> bool {
         matches!(self, Kind::SteleTls | Kind::SteleRights)
+    }
+
+    /// Whether it is a build of Stele.
+    pub fn is_built(self) -> bool {
+        self == Kind::Stele || self == Kind::SteleTraces || self.is_secured()
     }
 
     fn echo_form(self) -> Option<&'static str> {
@@ -134,6 +142,8 @@ pub struct Party {
     stores: bool,
     /// Arguments by which a client shows and demands credentials.
     credentials: Vec<OsString>,
+    /// The collector of its traces.
+    _collector: Option<Process>,
 }
 
 /// The processes whose CPU seconds count.
@@ -156,6 +166,7 @@ impl Party {
                 let secured = secured::make(kind, &build.program, scratch)?;
                 Party::stele(build, kind.name(), secured, scratch)?
             }
+            _ if kind == Kind::SteleTraces => Party::traced(builds, scratch)?,
             _ if kind == Kind::SteleCluster => return Party::cluster(),
             Some(form) => {
                 let program = bench::example("bigtable_echo");
@@ -181,8 +192,25 @@ impl Party {
             // One of them fills the tables for both.
             stores: way == "direct",
             credentials: Vec::new(),
+            _collector: None,
         });
         Ok(parties.collect())
+    }
+
+    fn traced(builds: &[NamedBuild], scratch: &Scratch) -> Result<Party> {
+        let address = free_address()?;
+        let run = Run::new(tools::go_program("collector")?).args(["-address", &address]);
+        let collector = launch::listening("collector", run, &address, &scratch.join("collector.log"))?;
+        let traces = Secured::serving(vec![
+            "--otlp".into(),
+            format!("http://{address}").into(),
+            "--trace-sample".into(),
+            "0.01".into(),
+        ]);
+        let build = builds.first().context("no build of Stele")?;
+        let mut party = Party::stele(build, Kind::SteleTraces.name(), traces, scratch)?;
+        party._collector = Some(collector);
+        Ok(party)
     }
 
     fn stele(build: &NamedBuild, name: &str, secured: Secured, scratch: &Scratch) -> Result<Party> {
@@ -210,6 +238,7 @@ impl Party {
             address,
             stores,
             credentials: Vec::new(),
+            _collector: None,
         })
     }
 

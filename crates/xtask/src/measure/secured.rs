@@ -36,6 +36,14 @@ pub fn make(kind: Kind, program: &Path, scratch: &Scratch) -> Result<Secured> {
 }
 
 impl Secured {
+    /// A server with these arguments that demands nothing.
+    pub fn serving(server: Vec<OsString>) -> Secured {
+        Secured {
+            server,
+            ..Secured::default()
+        }
+    }
+
     /// Whether the server answers that it is ready.
     pub fn is_ready(&self, program: &Path, http: &str) -> bool {
         match &self.certificates {
