@@ -6,7 +6,7 @@
 //!   owner that slept when the file was sealed may wake up after it was deleted, and must find its next number taken.
 //! * A put that was lost on its way, and repeated, may arrive at any later time. While the part exists, the put finds
 //!   the number taken. After the file was deleted it does not: such a part 0 is a file again. The next owner recognizes
-//!   it by its missing parts ([`Parts::is_void`]). If it arrives after a takeover, it has no seal ([`Shared::is_file`]).
+//!   it by its missing parts ([`Parts::is_void`]). If it arrives after a takeover, it has no seal ([`is_file`]).
 //!
 //! An append is buffered in memory until the `sync`, which is one put. A put that failed may have happened or may yet
 //! happen; nothing follows it in this file, as the trait demands.
@@ -27,6 +27,7 @@ use crate::shared::Shared;
 use crate::store::Store;
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_storage::remote::{Access, owner};
 use stele_storage::{Result, StorageError};
 
 /// Directories of growing files: the prefixes of [`stele_storage::grows`].
@@ -69,6 +70,26 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
     }
 }
 
+/// Whether the objects of a listing are a file, and not the remains of a deletion. A takeover seals all files, so one of an earlier
+/// owner that has no seal came back after its deletion: its first part was put twice, and one put was late.
+pub(crate) async fn is_file(shared: &Shared, path: &str, parts: &Parts) -> Result<bool> {
+    if !parts.is_file() || parts.seal().is_some() {
+        return Ok(parts.is_file());
+    }
+    let sealer = match shared.access {
+        // Its own files grow. Those that came back whole are left to the next takeover.
+        Access::Owner if parts.is_only_begun() => shared.epoch,
+        Access::Reader if shared.is_sealed => owner::newest(&shared.store).await?,
+        _ => return Ok(true),
+    };
+    let maker = maker(&shared.store, path).await?;
+    assert!(
+        shared.access != Access::Owner || sealer > 0,
+        "an owner has a number that its files name"
+    );
+    Ok(maker.is_none_or(|maker| maker >= sealer))
+}
+
 /// The number of the owner that made a file, as part 0 has it. `None` if there is no part 0, or it does not say.
 pub(crate) async fn maker(store: &Store, path: &str) -> Result<Option<u64>> {
     let text = match store.get(&part_key(path, 0)).await {
@@ -76,6 +97,7 @@ pub(crate) async fn maker(store: &Store, path: &str) -> Result<Option<u64>> {
         Err(StorageError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
+    debug_assert!(!text.is_empty(), "an empty part is a seal, and part 0 is none");
     let text = str::from_utf8(&text).unwrap_or_default();
     let owner = text.lines().find_map(|line| line.strip_prefix("owner "));
     Ok(owner.and_then(|owner| owner.parse().ok()))

@@ -258,7 +258,7 @@ impl Storage for ObjectStorage {
         }
         for (path, objects) in growing {
             let parts = Parts::new(objects);
-            if path.starts_with(prefix) && self.shared.is_file(&path, &parts).await? {
+            if path.starts_with(prefix) && growing::is_file(&self.shared, &path, &parts).await? {
                 files.push(FileInfo { path, len: parts.len() });
             }
         }
@@ -285,7 +285,7 @@ impl Storage for ObjectStorage {
         let mut opened: Vec<Arc<dyn ReadFile>> = Vec::with_capacity(files.len());
         for (path, objects) in files {
             let parts = Parts::new(objects);
-            if !self.shared.is_file(&path, &parts).await? {
+            if !growing::is_file(&self.shared, &path, &parts).await? {
                 continue;
             }
             // Parts were joined meanwhile, or the file is being deleted.

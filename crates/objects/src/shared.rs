@@ -1,6 +1,5 @@
 //! State that all open files and tasks of one owner share.
 
-use crate::growing::{self, Parts};
 use crate::store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,22 +29,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn part_cost(&self) -> u64 {
         self.part_cost.load(Ordering::Relaxed)
-    }
-
-    /// Whether the objects of a listing are a file, and not the remains of a deletion. A takeover seals all files, so one of an
-    /// earlier owner that has no seal came back after its deletion: its first part was put twice, and one put was late.
-    pub(crate) async fn is_file(&self, path: &str, parts: &Parts) -> Result<bool> {
-        if !parts.is_file() || parts.seal().is_some() {
-            return Ok(parts.is_file());
-        }
-        let sealer = match self.access {
-            // Its own files grow. Those that came back whole are left to the next takeover.
-            Access::Owner if parts.is_only_begun() => self.epoch,
-            Access::Reader if self.is_sealed => owner::newest(&self.store).await?,
-            _ => return Ok(true),
-        };
-        let maker = growing::maker(&self.store, path).await?;
-        Ok(maker.is_none_or(|maker| maker >= sealer))
     }
 
     /// Refuses a change to which this process has no right, or of a prefix that another process owns.

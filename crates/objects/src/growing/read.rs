@@ -47,7 +47,7 @@ async fn list(shared: &Shared, path: &str) -> Result<Extents> {
     let mut missing = 0;
     for _ in 0..LISTINGS_MAX {
         let parts = Parts::list(&shared.store, path).await?;
-        if !shared.is_file(path, &parts).await? {
+        if !super::is_file(shared, path, &parts).await? {
             return Err(StorageError::NotFound { path: path.to_owned() });
         }
         let hole = parts.hole();
