@@ -57,6 +57,7 @@ function clusterAnswers() {
       tablets: 10_000,
       unsettled: 120,
       waiting: Array.from({ length: 100 }, (_, at) => waiting(at)),
+      check: { ago: 12, files: 81_000, findings: ["two servers serve tablet 1007"], more: 2 },
       total: 40,
       offset: 0,
       tables: Array.from({ length: 30 }, (_, at) => table(at)),

@@ -44,8 +44,8 @@ function archive(archive) {
     : [];
   const body = archive
     ? h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))
-    : h("p", { class: "soft pad" }, "This server archives its log nowhere, so tables can be restored to the moments of backups only.");
-  return h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Archive of the log")), body);
+    : h("p", { class: "soft" }, "This server archives its log nowhere, so tables can be restored to the moments of backups only.");
+  return h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Archive of the log")), h("div", { class: "body" }, body));
 }
 
 function works(works) {
