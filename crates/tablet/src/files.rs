@@ -749,7 +749,8 @@ impl FileRegistry {
     }
 
     /// After a start: deletes every sstable and value file of an earlier process that no manifest named when this one took
-    /// over, while it makes files of its own; how many. Files whose names we would not give stay.
+    /// over, while it makes files of its own; how many. Files whose names we would not give stay. So do files that a tablet has
+    /// taken up since: a clone refers to files that only a snapshot named before, and the snapshot may be gone by now.
     pub async fn sweep(&self, referenced: &BTreeSet<StoredFile>) -> Result<usize> {
         assert_eq!(
             self.ownership,
@@ -758,18 +759,30 @@ impl FileRegistry {
         );
         let files = self.storage.list("sst/").await?;
         self.storage.confirm_owner().await?;
-        let is_orphan = |file: StoredFile| {
-            let is_unnamed = self.is_former(file.id()) && !referenced.contains(&file);
-            is_unnamed && self.holder(file).is_none()
-        };
-        let orphans = files
-            .into_iter()
-            .filter(|info| StoredFile::parse_path(&info.path).is_some_and(is_orphan));
-        let orphans: Vec<String> = orphans.map(|info| info.path).collect();
+        let former = files.into_iter().filter(|info| {
+            let file = StoredFile::parse_path(&info.path);
+            file.is_some_and(|file| self.is_former(file.id()) && !referenced.contains(&file))
+        });
+        let orphans = self.unneeded(former.map(|info| info.path).collect());
         for some in orphans.chunks(SWEPT_CONCURRENTLY) {
             self.storage.delete_all(some).await.map_err(TabletError::from)?;
         }
         Ok(orphans.len())
+    }
+
+    /// The files that neither a tablet nor a snapshot refers to, at one moment. Nobody can come to refer to one of them: tablets are
+    /// made of the files of other tablets and of snapshots. Obsolete files are left to their own deletion, which waits for readers.
+    fn unneeded(&self, paths: Vec<String>) -> Vec<String> {
+        let inner = self.inner.lock();
+        let obsolete: BTreeSet<FileId> = inner.obsolete.iter().map(|it| it.file.id()).collect();
+        let is_unneeded = |file: StoredFile| {
+            let is_known = inner.files.contains_key(&file.id()) || obsolete.contains(&file.id());
+            !is_known && inner.holders.holder(file).is_none()
+        };
+        let unneeded = paths
+            .into_iter()
+            .filter(|path| StoredFile::parse_path(path).is_some_and(is_unneeded));
+        unneeded.collect()
     }
 
     /// Number of open files, and the bytes their indexes and filters pin.
@@ -786,6 +799,7 @@ impl FileRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_storage::StorageError;
     use stele_storage::memory::MemoryStorage;
 
     #[tokio::test]
@@ -818,5 +832,34 @@ mod tests {
         let mut left: Vec<String> = left.into_iter().map(|info| info.path).collect();
         left.sort_by_key(|path| kept.iter().position(|k| k == path));
         assert_eq!(left, kept);
+    }
+
+    /// A clone is made of a snapshot after a start has listed the files of all manifests, and the snapshot is deleted before the sweep.
+    #[tokio::test]
+    async fn the_sweep_leaves_files_that_a_clone_has_taken_up() {
+        let storage = MemoryStorage::new();
+        let registry = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
+        let [taken, held, orphan] = [1, 2, 3].map(|id| StoredFile::Values(FileId(id)));
+        for file in [taken, held, orphan] {
+            let path = file.path();
+            storage
+                .put_if_absent(&path, bytes::Bytes::new())
+                .await
+                .expect("a new medium");
+        }
+        registry.hold([taken, held]);
+        let missing = StorageError::NotFound { path: taken.path() };
+        let file = ValueFile::open_or_damaged(Err(missing), &taken.path(), taken.id()).await;
+        let open = OpenFile::Values(Arc::new(file.expect("noted as damaged")));
+        registry
+            .acquire_new(taken.id(), open, |_| Some(()))
+            .expect("one kind of file");
+        registry.let_go([(taken, 0)]);
+        assert!(registry.holder(taken).is_none(), "no snapshot names it any more");
+        let swept = registry.sweep(&BTreeSet::new()).await.expect("memory does not fail");
+        assert_eq!(swept, 1);
+        let left = storage.list("sst/").await.expect("memory does not fail");
+        let left: Vec<String> = left.into_iter().map(|info| info.path).collect();
+        assert_eq!(left, [taken.path(), held.path()]);
     }
 }
