@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use stele_client::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
-    OrderedWork, ServiceError, ServiceResult,
+    OrderedWork, ServiceError, ServiceResult, WorkOrder,
 };
 use stele_types::{ErrorKind, TableName};
 
@@ -201,7 +201,7 @@ impl Backups {
         assert!(running.is_some(), "one work runs at a time");
         if let Some(mut ended) = running.map(|running| running.now()) {
             ended.work.outcome = Some(outcome);
-            ended.ended_micros = Some(self.root.env().wall_micros());
+            ended.order.ended_micros = Some(self.root.env().wall_micros());
             works.ended.insert(number, ended);
         }
         while works.ended.len() > ENDED_KEPT {
@@ -305,11 +305,13 @@ fn ordered(number: u64, order: &BackupOrder, begun_micros: i64) -> OrderedWork {
             progress: BackupProgress::default(),
             outcome: None,
         },
-        task: order.task.name().to_owned(),
-        backup: order.backup.clone(),
-        destination: order.destination.address.clone(),
-        begun_micros,
-        ended_micros: None,
+        order: WorkOrder {
+            task: order.task.name().to_owned(),
+            backup: order.backup.clone(),
+            destination: order.destination.address.clone(),
+            begun_micros,
+            ended_micros: None,
+        },
     }
 }
 

@@ -118,6 +118,13 @@ pub struct BackupWork {
 pub struct OrderedWork {
     /// The work.
     pub work: BackupWork,
+    /// Its order.
+    pub order: WorkOrder,
+}
+
+/// The order of a work, and its times.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkOrder {
     /// [`BackupTask::name`].
     pub task: String,
     /// The name of the backup; empty where the order has none.

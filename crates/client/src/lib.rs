@@ -25,7 +25,7 @@ pub use access::AccessAdmin;
 pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
 pub use backup::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
-    OrderedWork,
+    OrderedWork, WorkOrder,
 };
 pub use bulk_load::{BulkLoad, LoadSource, Loaded, SortedCells};
 pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};

@@ -261,7 +261,11 @@ impl TableAdmin for ClusterAdmin {
 
     async fn backup_works(&self) -> ServiceResult<Vec<OrderedWork>> {
         let works: Vec<SentOrdered> = self.ask(&Request::Backups(BackupCall::Works)).await?;
-        Ok(works.into_iter().map(OrderedWork::from).collect())
+        let works = works.into_iter().map(|(work, order)| OrderedWork {
+            work: work.into(),
+            order,
+        });
+        Ok(works.collect())
     }
 
     async fn cancel_backup_work(&self, number: u64) -> ServiceResult<()> {

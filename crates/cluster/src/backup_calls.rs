@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_backup::Backups;
 use stele_client::{
-    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, OrderedWork, ServiceResult,
+    BackupAdmin, BackupDestination, BackupOrder, BackupOutcome, BackupProgress, BackupWork, ServiceResult, WorkOrder,
 };
 use stele_types::Resource;
 
@@ -68,42 +68,8 @@ impl From<SentWork> for BackupWork {
     }
 }
 
-/// A work with its order, as it is sent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SentOrdered {
-    work: SentWork,
-    task: String,
-    backup: String,
-    destination: String,
-    begun_micros: i64,
-    ended_micros: Option<i64>,
-}
-
-impl From<OrderedWork> for SentOrdered {
-    fn from(ordered: OrderedWork) -> Self {
-        SentOrdered {
-            work: ordered.work.into(),
-            task: ordered.task,
-            backup: ordered.backup,
-            destination: ordered.destination,
-            begun_micros: ordered.begun_micros,
-            ended_micros: ordered.ended_micros,
-        }
-    }
-}
-
-impl From<SentOrdered> for OrderedWork {
-    fn from(sent: SentOrdered) -> Self {
-        OrderedWork {
-            work: sent.work.into(),
-            task: sent.task,
-            backup: sent.backup,
-            destination: sent.destination,
-            begun_micros: sent.begun_micros,
-            ended_micros: sent.ended_micros,
-        }
-    }
-}
+/// A work with its order, as they are sent.
+pub(crate) type SentOrdered = (SentWork, WorkOrder);
 
 /// Carries a call out, and encodes its answer.
 pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult<Bytes> {
@@ -114,7 +80,8 @@ pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult
         }
         BackupCall::Work(number) => codec::encode(&SentWork::from(backups.work(number)?)),
         BackupCall::Works => {
-            let works: Vec<SentOrdered> = backups.works().into_iter().map(SentOrdered::from).collect();
+            let works = backups.works().into_iter();
+            let works: Vec<SentOrdered> = works.map(|ordered| (ordered.work.into(), ordered.order)).collect();
             codec::encode(&works)
         }
         BackupCall::Cancel(number) => {
@@ -129,7 +96,7 @@ pub(crate) async fn answer(backups: &Backups, call: BackupCall) -> ServiceResult
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_client::{BackupTask, ServiceError};
+    use stele_client::{BackupTask, OrderedWork, ServiceError};
 
     #[test]
     fn calls_and_works_are_sent_and_read() {
@@ -166,15 +133,21 @@ mod tests {
             assert_eq!(BackupWork::from(sent), work);
             let ordered = OrderedWork {
                 work,
-                task: "create".to_owned(),
-                backup: "b".to_owned(),
-                destination: "s3://bucket/b".to_owned(),
-                begun_micros: 1,
-                ended_micros: Some(2),
+                order: WorkOrder {
+                    task: "create".to_owned(),
+                    backup: "b".to_owned(),
+                    destination: "s3://bucket/b".to_owned(),
+                    begun_micros: 1,
+                    ended_micros: Some(2),
+                },
             };
-            let bytes = codec::encode(&SentOrdered::from(ordered.clone())).expect("encoded");
-            let sent: SentOrdered = codec::decode(&bytes).expect("decoded");
-            assert_eq!(OrderedWork::from(sent), ordered);
+            let sent: SentOrdered = (ordered.work.clone().into(), ordered.order.clone());
+            let (work, order) = codec::decode::<SentOrdered>(&codec::encode(&sent).expect("encoded")).expect("decoded");
+            let sent = OrderedWork {
+                work: work.into(),
+                order,
+            };
+            assert_eq!(sent, ordered);
         }
     }
 }

@@ -79,7 +79,7 @@ impl ObjectStorage {
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store, epoch).await?;
-        Ok(Self::with(store, env, cache, (Access::Owner, epoch)))
+        Ok(Self::with(store, env, cache, (Access::Owner, epoch, false)))
     }
 
     /// Opens the prefix next to other processes: each creates and deletes files that do not grow. Growing files are
@@ -101,7 +101,7 @@ impl ObjectStorage {
 
     async fn share_over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
         let cache = ChunkCache::open(cache, env.clone()).await?;
-        Ok(Self::with(store, env, cache, (Access::Member, 0)))
+        Ok(Self::with(store, env, cache, (Access::Member, 0, false)))
     }
 
     /// Opens the prefix read-only, without becoming its owner: nothing is changed, and a server that runs on it
@@ -116,35 +116,34 @@ impl ObjectStorage {
     }
 
     async fn check_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
-        let cache = ChunkCache::open(None, env.clone()).await?;
-        Ok(Self::with(store, env, cache, (Access::Reader, 0)))
+        Self::read_over(store, env, false).await
     }
 
     /// The same for a prefix that an owner has taken over, which is known: all files have a seal. One without a seal was deleted
     /// before, and is not shown.
     pub async fn look_sealed(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
-        Self::sealed_over(address.store(env.clone(), ObjectMetrics::default()), env).await
+        Self::read_over(address.store(env.clone(), ObjectMetrics::default()), env, true).await
     }
 
     /// The same with the caller's client.
     pub async fn sealed_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
-        Self::sealed_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
+        let store = Store::new(client, root, env.clone(), ObjectMetrics::default());
+        Self::read_over(store, env, true).await
     }
 
-    async fn sealed_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
+    async fn read_over(store: Store, env: Env, is_sealed: bool) -> Result<Arc<ObjectStorage>> {
         let cache = ChunkCache::open(None, env.clone()).await?;
-        let mut shared = Self::state(store, env, cache, (Access::Reader, 0));
-        shared.is_sealed = true;
-        Ok(Self::of(shared))
+        Ok(Self::with(store, env, cache, (Access::Reader, 0, is_sealed)))
     }
 
-    fn with(store: Store, env: Env, cache: ChunkCache, access: (Access, u64)) -> Arc<ObjectStorage> {
-        Self::of(Self::state(store, env, cache, access))
-    }
-
-    fn state(store: Store, env: Env, cache: ChunkCache, (access, epoch): (Access, u64)) -> Shared {
+    fn with(
+        store: Store,
+        env: Env,
+        cache: ChunkCache,
+        (access, epoch, is_sealed): (Access, u64, bool),
+    ) -> Arc<ObjectStorage> {
         assert_eq!(access == Access::Owner, epoch > 0, "owners are numbered from 1");
-        Shared {
+        let shared = Shared {
             store,
             env,
             fence: Fence::default(),
@@ -152,12 +151,9 @@ impl ObjectStorage {
             cache,
             pieces: Arc::new(Semaphore::new(whole::PIECES_IN_ALL)),
             access,
-            is_sealed: false,
+            is_sealed,
             part_cost: AtomicU64::new(growing::PART_COST_BYTES),
-        }
-    }
-
-    fn of(shared: Shared) -> Arc<ObjectStorage> {
+        };
         Arc::new(ObjectStorage {
             shared: Arc::new(shared),
         })

@@ -119,9 +119,8 @@ impl Data {
 }
 
 /// Opens the data and makes its place when needed. Data that were promoted to a cluster are refused.
-pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
-    let keys = Keys::open(&config.security.encryption, &env).await?;
-    let data = own(&config.data, config.cache.clone(), env, metrics, &keys).await?;
+pub async fn open(config: &Config, keys: &Keys, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
+    let data = own(&config.data, config.cache.clone(), env, metrics, keys).await?;
     marks::check_stays(&*data.storage, &config.data.to_string()).await?;
     Ok(data)
 }

@@ -103,10 +103,11 @@ pub fn server_parts(config: &Config) -> (Arc<Cache>, ServerOptions) {
 const CLOCK_BEHIND_MAX: i64 = 60_000_000;
 
 impl Node {
-    /// Recovers the data in the storage, with the coordinator that is stored there, and starts serving it.
+    /// Recovers the data in the storage, with the coordinator that is stored there, and starts serving it. The keys are those of
+    /// backups that the server makes.
     pub async fn start(
         env: Env,
-        storage: Arc<dyn Storage>,
+        (storage, keys): (Arc<dyn Storage>, Keys),
         config: &Config,
         metrics: &Metrics,
     ) -> anyhow::Result<Node> {
@@ -126,13 +127,13 @@ impl Node {
             epoch,
             catalog_in_doubt: in_doubt,
         };
-        Node::start_with(env, storage, coordination, config, metrics).await
+        Node::start_with(env, (storage, keys), coordination, config, metrics).await
     }
 
     /// The same with any coordinator.
     pub async fn start_with(
         env: Env,
-        storage: Arc<dyn Storage>,
+        (storage, keys): (Arc<dyn Storage>, Keys),
         coordination: Coordination,
         config: &Config,
         metrics: &Metrics,
@@ -163,7 +164,6 @@ impl Node {
         master.start_splitting();
         let times = clock.clone();
         master.take_times_from(Arc::new(move || times.now()));
-        let keys = Keys::open(&config.security.encryption, &env).await?;
         let root = DataRoot::new(env.clone(), catalog.clone(), master.clone(), server.clone()).with_clock(clock);
         let archives = Places::new(backup_destination::opener_of_archives(env.clone(), keys.clone()));
         let archiver = archive(&env, &catalog, &server, (&archives, config), metrics).await?;

@@ -12,6 +12,7 @@
 
 use crate::cluster::{self, Bound, Joined};
 use crate::data_dir::Data;
+use crate::encryption::Keys;
 use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::notify::Notifier;
@@ -214,9 +215,10 @@ async fn open(
             stop_peers: Some(stop_peers),
         });
     }
-    let data = data_dir::open(config, env.clone(), metrics).await?;
+    let keys = Keys::open(&config.security.encryption, &env).await?;
+    let data = data_dir::open(config, &keys, env.clone(), metrics).await?;
     let node = tokio::select! {
-        node = Node::start(env, data.storage.clone(), config, metrics) => node?,
+        node = Node::start(env, (data.storage.clone(), keys), config, metrics) => node?,
         by = data.replaced() => return Err(replaced(config, &by)),
     };
     Ok(Started {

@@ -37,12 +37,16 @@ pub fn tools_dir() -> Result<PathBuf> {
 
 /// Builds one of our Go programs (`collector`, `crashload`, `emulator`, `gcs`, `load`, `measure`, …).
 pub fn go_program(name: &str) -> Result<PathBuf> {
+    go_build(name, "tests/clients/go", &format!("./cmd/{name}"))
+}
+
+fn go_build(name: &str, module: &str, package: &str) -> Result<PathBuf> {
     let program = tools_dir()?.join(name);
     Run::new("go")
         .args(["build", "-trimpath", "-o"])
         .args([&program])
-        .args([format!("./cmd/{name}")])
-        .dir(root().join("tests/clients/go"))
+        .args([package])
+        .dir(root().join(module))
         .check()?;
     Ok(program)
 }
@@ -292,13 +296,7 @@ pub fn kms_python() -> Result<PathBuf> {
 
 /// The transit engine of Vault as a program. Building it takes some minutes, once.
 pub fn transit() -> Result<PathBuf> {
-    let program = tools_dir()?.join("transit");
-    Run::new("go")
-        .args(["build", "-trimpath", "-o"])
-        .args([&program])
-        .dir(root().join("tests/kms/vault"))
-        .check()?;
-    Ok(program)
+    go_build("transit", "tests/kms/vault", ".")
 }
 
 fn python_with(name: &str, requirements: &str) -> Result<PathBuf> {

@@ -80,7 +80,8 @@ pub(super) async fn get(served: Served, Parameters(_): Parameters<Nothing>) -> A
 
 fn show(ordered: &OrderedWork) -> Work {
     let seconds = |micros: i64| micros.div_euclid(1_000_000);
-    let (progress, outcome) = (&ordered.work.progress, &ordered.work.outcome);
+    let OrderedWork { work, order } = ordered;
+    let (progress, outcome) = (&work.progress, &work.outcome);
     let (state, tables, problems) = match outcome {
         None => ("running", Vec::new(), Vec::new()),
         Some(Err(error)) => ("failed", Vec::new(), vec![error.to_string()]),
@@ -95,12 +96,12 @@ fn show(ordered: &OrderedWork) -> Work {
         }
     };
     Work {
-        number: ordered.work.number,
-        task: ordered.task.clone(),
-        backup: ordered.backup.clone(),
-        destination: ordered.destination.clone(),
-        begun: seconds(ordered.begun_micros),
-        ended: ordered.ended_micros.map(seconds),
+        number: work.number,
+        task: order.task.clone(),
+        backup: order.backup.clone(),
+        destination: order.destination.clone(),
+        begun: seconds(order.begun_micros),
+        ended: order.ended_micros.map(seconds),
         state,
         step: progress.step.clone(),
         files: progress.files,
@@ -116,20 +117,22 @@ fn show(ordered: &OrderedWork) -> Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_client::{BackupOutcome, BackupProgress, BackupWork, ServiceError, ServiceResult};
+    use stele_client::{BackupOutcome, BackupProgress, BackupWork, ServiceError, ServiceResult, WorkOrder};
 
     fn shown(outcome: Option<ServiceResult<BackupOutcome>>) -> Work {
         show(&OrderedWork {
-            ended_micros: outcome.is_some().then_some(8_999_999),
+            order: WorkOrder {
+                task: "verify".to_owned(),
+                backup: "daily".to_owned(),
+                destination: "s3://bucket/b".to_owned(),
+                begun_micros: 7_000_000,
+                ended_micros: outcome.is_some().then_some(8_999_999),
+            },
             work: BackupWork {
                 number: 3,
                 progress: BackupProgress::default(),
                 outcome,
             },
-            task: "verify".to_owned(),
-            backup: "daily".to_owned(),
-            destination: "s3://bucket/b".to_owned(),
-            begun_micros: 7_000_000,
         })
     }
 

@@ -3,6 +3,7 @@
 //! A check finds any change in it and names it.
 
 use super::report::{Progress, Report, Severity};
+use crate::encryption::Keys;
 use crate::node::Node;
 use crate::repair::Mode;
 use async_trait::async_trait;
@@ -60,7 +61,7 @@ async fn write_large(node: &Node, row: String, repeats: usize) {
 pub async fn start(storage: Arc<dyn Storage>) -> Node {
     let config = stele_settings::load(&StartArgs::default()).unwrap();
     let metrics = Metrics::new();
-    Node::start(TokioRuntime::current(), storage, &config, &metrics)
+    Node::start(TokioRuntime::current(), (storage, Keys::default()), &config, &metrics)
         .await
         .unwrap()
 }

@@ -10,6 +10,7 @@ mod world;
 use crate::check::tests::start;
 use crate::data_dir::marks::{self, INCOMING, PROMOTED, Source};
 use crate::data_dir::{self, FORMAT};
+use crate::encryption::Keys;
 use crate::promote::PromoteArgs;
 use bytes::Bytes;
 use clap::Parser;
@@ -277,7 +278,7 @@ async fn a_folder_that_was_promoted_does_not_start_until_the_data_are_taken_back
     let mut config = stele_settings::load(&StartArgs::default()).unwrap();
     config.data = Place::Folder(folder.path().to_owned());
     let open = async || {
-        let opened = data_dir::open(&config, TokioRuntime::current(), &Metrics::new()).await;
+        let opened = data_dir::open(&config, &Keys::default(), TokioRuntime::current(), &Metrics::new()).await;
         opened.map(drop).map_err(|error| format!("{error:#}"))
     };
     let refused = open().await.unwrap_err();
