@@ -12,7 +12,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_sim::runtime::Sim;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage};
+use stele_storage::{FileInfo, ReadFile, Result, Storage};
 use stele_tablet::TabletError;
 use stele_tablet::manifest::{FileRef, Manifest, ManifestLog};
 use stele_types::{Epoch, GroupId, TabletId};
@@ -38,10 +38,11 @@ impl Drowsy {
 }
 
 #[async_trait]
-impl Storage for Drowsy {
-    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.inner.create(path).await
+impl stele_storage::Layer for Drowsy {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
+
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
         self.nod().await;
         self.inner.open(path).await
@@ -57,12 +58,6 @@ impl Storage for Drowsy {
     async fn delete(&self, path: &str) -> Result<()> {
         self.nod().await;
         self.inner.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.inner.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

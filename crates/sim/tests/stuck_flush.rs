@@ -15,7 +15,7 @@ use stele_client::{MutateRows, ReadRows, ServiceError, TableAdmin, TableService}
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::{Process, Sim};
 use stele_storage::faulty::FaultyStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};
+use stele_storage::{Result, Storage, StorageError};
 use stele_tabletserver::{MemtableLimits, ServerOptions};
 use stele_types::{
     Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, TabletId, Timestamp,
@@ -56,31 +56,17 @@ fn enospc(path: &str) -> StorageError {
 }
 
 #[async_trait]
-impl Storage for Ill {
-    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.inner.create(path).await
+impl stele_storage::Layer for Ill {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
-    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
-        self.inner.open(path).await
-    }
+
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         let tablet = stele_tablet::manifest::parse_path(path).map(|(tablet, _)| tablet);
         if self.is_ill.load(Ordering::Relaxed) && tablet == Some(self.tablet) {
             return Err((self.error)(path));
         }
         self.inner.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.inner.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.inner.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.inner.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

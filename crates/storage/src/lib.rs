@@ -27,12 +27,15 @@
 pub mod conformance;
 pub mod faulty;
 pub mod foreign;
+mod layer;
 pub mod local;
 pub mod memory;
 pub mod past_unreadable;
 pub mod remote;
 pub mod servers;
 mod writer;
+
+pub use layer::Layer;
 
 use async_trait::async_trait;
 use bytes::Bytes;

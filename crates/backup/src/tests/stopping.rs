@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};
+use stele_storage::{AppendFile, ReadFile, Result, Storage, StorageError};
 use tokio::sync::watch;
 
 /// When the changes of a storage happen, and which files open.
@@ -131,7 +131,11 @@ impl<T: Turns> Mortal<T> {
 }
 
 #[async_trait]
-impl<T: Turns> Storage for Mortal<T> {
+impl<T: Turns> stele_storage::Layer for Mortal<T> {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
         self.life.change(path).await?;
         let file = self.inner.create(path).await?;
@@ -153,21 +157,9 @@ impl<T: Turns> Storage for Mortal<T> {
         self.life.changed(path).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.inner.list(prefix).await
-    }
-
     async fn delete(&self, path: &str) -> Result<()> {
         self.life.change(path).await?;
         self.inner.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.inner.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

@@ -5,7 +5,6 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use std::sync::atomic::AtomicBool;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile};
 
 /// A storage that never answers a deletion once it has answered some.
 struct Unanswering {
@@ -17,19 +16,11 @@ struct Unanswering {
 }
 
 #[async_trait]
-impl Storage for Unanswering {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.device.create(path).await
+impl stele_storage::Layer for Unanswering {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.device.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.device.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
-    }
+
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
         let answers = self.answers.load(Ordering::Relaxed);
         if answers > 0 {
@@ -40,12 +31,6 @@ impl Storage for Unanswering {
             self.device.delete(path).await?;
         }
         futures::future::pending().await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.device.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 }
 

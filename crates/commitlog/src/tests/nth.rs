@@ -5,8 +5,8 @@
 
 use super::*;
 use async_trait::async_trait;
+use stele_storage::AppendFile;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_storage::{AppendFile, FileInfo, ReadFile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -116,7 +116,11 @@ impl AppendFile for FailingFile {
 }
 
 #[async_trait]
-impl Storage for FailsOnce {
+impl stele_storage::Layer for FailsOnce {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         self.arm(Operation::Create, path);
         let file = self.device.create(path).await;
@@ -127,26 +131,11 @@ impl Storage for FailsOnce {
             file: file?,
         }))
     }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.device.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.device.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.device.delete(path).await
-    }
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         self.arm(Operation::Sync, path);
         let outcome = self.device.sync_file(path).await;
         self.disarm();
         outcome
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 }
 

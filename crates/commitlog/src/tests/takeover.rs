@@ -4,7 +4,7 @@ use super::*;
 use async_trait::async_trait;
 use std::sync::atomic::AtomicBool;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
+use stele_storage::{FileInfo, ReadFile, StorageError};
 
 /// A storage on which one file is gone after a number of accesses to it, the listing not counted.
 struct Vanishing {
@@ -38,10 +38,11 @@ impl Looks {
 }
 
 #[async_trait]
-impl Storage for Vanishing {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.inner.create(path).await
+impl stele_storage::Layer for Vanishing {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
+
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
         let inner = self.inner.open(path).await?;
         if path != self.path {
@@ -51,24 +52,12 @@ impl Storage for Vanishing {
         let looks = self.looks.clone();
         Ok(Arc::new(VanishingFile { inner, looks }))
     }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.inner.put_if_absent(path, content).await
-    }
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
         let mut files = self.inner.list(prefix).await?;
         if self.looks.gone.load(Ordering::Relaxed) && !self.stays_listed {
             files.retain(|file| file.path != self.path);
         }
         Ok(files)
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

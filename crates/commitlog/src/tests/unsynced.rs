@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile};
+use stele_storage::{AppendFile, FileInfo};
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
@@ -140,7 +140,11 @@ impl AppendFile for SlowFile {
 }
 
 #[async_trait]
-impl Storage for Slow {
+impl stele_storage::Layer for Slow {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         let nth = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(SlowFile {
@@ -148,24 +152,6 @@ impl Storage for Slow {
             sync_steps: self.sync_steps,
             make_steps: if nth < QUICKLY_MADE { 0 } else { self.make_steps },
         }))
-    }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.device.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.device.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.device.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.device.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 }
 

@@ -306,28 +306,14 @@ impl AppendFile for Objects {
 struct Remote(Arc<MemoryStorage>, u64);
 
 #[async_trait]
-impl Storage for Remote {
+impl stele_storage::Layer for Remote {
+    fn below(&self) -> &dyn Storage {
+        &*self.0
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         let file = self.0.create(path).await?;
         Ok(Box::new(Objects { file, syncs: 0 }))
-    }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
-        self.0.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.0.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
-        self.0.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.0.free_bytes().await
     }
     fn owner_epoch(&self) -> Option<u64> {
         Some(self.1)

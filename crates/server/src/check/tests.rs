@@ -16,7 +16,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_settings::StartArgs;
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
+use stele_storage::{ReadFile, Storage, StorageError};
 use stele_tablet::Manifest;
 use stele_tablet::manifest::ValueLink;
 use stele_types::{
@@ -410,9 +410,9 @@ impl FarAway {
 }
 
 #[async_trait]
-impl Storage for FarAway {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.below.create(path).await
+impl stele_storage::Layer for FarAway {
+    fn below(&self) -> &dyn Storage {
+        &*self.below
     }
 
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
@@ -425,26 +425,6 @@ impl Storage for FarAway {
         } else {
             Ok(file)
         }
-    }
-
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.below.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.below.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.below.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.below.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.below.free_bytes().await
     }
 }
 

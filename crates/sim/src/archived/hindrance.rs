@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage};
+use stele_storage::{Result, Storage};
 
 /// How long each new file takes, in addition; zero at first.
 #[derive(Clone, Default)]
@@ -34,13 +34,9 @@ struct Hindered {
 }
 
 #[async_trait]
-impl Storage for Hindered {
-    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.storage.create(path).await
-    }
-
-    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
-        self.storage.open(path).await
+impl stele_storage::Layer for Hindered {
+    fn below(&self) -> &dyn Storage {
+        &*self.storage
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
@@ -49,21 +45,5 @@ impl Storage for Hindered {
             self.env.sleep(takes).await;
         }
         self.storage.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.storage.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.storage.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.storage.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.storage.free_bytes().await
     }
 }

@@ -15,7 +15,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
+use stele_storage::{AppendFile, Storage, StorageError};
 use stele_types::{
     Compression, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TableId, TableName,
     TableSchema, Timestamp, ValueType,
@@ -56,7 +56,11 @@ struct NoPuts {
 }
 
 #[async_trait]
-impl Storage for NoPuts {
+impl stele_storage::Layer for NoPuts {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         let left = self.files_left.lock().map(|left| left.checked_sub(1));
         match left {
@@ -64,10 +68,6 @@ impl Storage for NoPuts {
             left => *self.files_left.lock() = left.flatten(),
         }
         self.device.create(path).await
-    }
-
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.device.open(path).await
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
@@ -86,24 +86,12 @@ impl Storage for NoPuts {
         }
     }
 
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.device.delete(path).await
-    }
-
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         let failure = self.sync_failure.lock().clone();
         match failure {
             Some(failure) => Err(failure),
             None => self.device.sync_file(path).await,
         }
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 }
 

@@ -284,16 +284,11 @@ impl Changing {
 }
 
 #[async_trait::async_trait]
-impl Storage for Changing {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn stele_storage::AppendFile>> {
-        self.inner.create(path).await
+impl stele_storage::Layer for Changing {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
     }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
-        self.inner.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.inner.put_if_absent(path, content).await
-    }
+
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
         if prefix == "tablets/" {
             let number = 10 + self.listings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -305,15 +300,6 @@ impl Storage for Changing {
             self.inner.put_if_absent(&path, first.encode_file()).await?;
         }
         self.inner.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::values::load::ValueMemory;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::{FutureExt, poll};
-use stele_storage::{AppendFile, FileInfo, ReadFile};
+use stele_storage::AppendFile;
 
 /// A storage on which every operation that makes a file takes a while: its caller goes on after the given number of
 /// polls.
@@ -24,35 +24,19 @@ impl Slow {
 }
 
 #[async_trait]
-impl Storage for Slow {
+impl stele_storage::Layer for Slow {
+    fn below(&self) -> &dyn Storage {
+        &*self.0
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         self.wait().await;
         self.0.create(path).await
     }
 
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.0.open(path).await
-    }
-
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
         self.wait().await;
         self.0.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.0.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.0.free_bytes().await
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use async_trait::async_trait;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
+use stele_storage::{ReadFile, Result};
 
 /// Memory that notes the largest read of an sstable.
 struct Measured {
@@ -18,35 +18,15 @@ struct MeasuredFile {
 }
 
 #[async_trait]
-impl Storage for Measured {
-    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.device.create(path).await
+impl stele_storage::Layer for Measured {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
 
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
         let file = self.device.open(path).await?;
         let largest = self.largest.clone();
         Ok(Arc::new(MeasuredFile { file, largest }))
-    }
-
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
-        self.device.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.device.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.device.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 }
 

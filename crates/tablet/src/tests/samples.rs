@@ -4,7 +4,7 @@ use super::*;
 use async_trait::async_trait;
 use futures::{FutureExt, poll};
 use std::task::Poll;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
+use stele_storage::{ReadFile, Result};
 
 /// Memory of which every read takes a turn of its own, as of a remote storage.
 struct Far(Arc<MemoryStorage>);
@@ -12,33 +12,13 @@ struct Far(Arc<MemoryStorage>);
 struct FarFile(Arc<dyn ReadFile>);
 
 #[async_trait]
-impl Storage for Far {
-    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.0.create(path).await
+impl stele_storage::Layer for Far {
+    fn below(&self) -> &dyn Storage {
+        &*self.0
     }
 
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
         Ok(Arc::new(FarFile(self.0.open(path).await?)))
-    }
-
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
-        self.0.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.0.list(prefix).await
-    }
-
-    async fn delete(&self, path: &str) -> Result<()> {
-        self.0.delete(path).await
-    }
-
-    async fn sync_file(&self, path: &str) -> Result<()> {
-        self.0.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.0.free_bytes().await
     }
 }
 

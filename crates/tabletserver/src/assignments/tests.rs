@@ -17,7 +17,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
+use stele_storage::{AppendFile, StorageError};
 use stele_types::{Durability, TableSchema};
 
 /// Streams of their logs.
@@ -44,30 +44,16 @@ struct Unflushable {
 }
 
 #[async_trait]
-impl Storage for Unflushable {
+impl stele_storage::Layer for Unflushable {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         if path.starts_with("sst/") && self.refuses.load(Ordering::Relaxed) {
             return Err(StorageError::NoSpace { path: path.to_owned() });
         }
         self.inner.create(path).await
-    }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.inner.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.inner.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.inner.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 }
 

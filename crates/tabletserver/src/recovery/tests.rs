@@ -24,7 +24,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile};
+
 use stele_tablet::{BatchBuilder, FileRef, StoredFile, manifest::ManifestLog};
 use stele_types::{
     Durability, Family, FamilyId, FileId, GroupId, Mutation, RowRange, RowWrites, SeqNo, TableId, TableName, Timestamp,
@@ -72,13 +72,9 @@ impl Watched {
 }
 
 #[async_trait]
-impl Storage for Watched {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.device.create(path).await
-    }
-
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.device.open(path).await
+impl stele_storage::Layer for Watched {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
@@ -91,10 +87,6 @@ impl Storage for Watched {
             });
         }
         self.device.put_if_absent(path, content).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.device.list(prefix).await
     }
 
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
@@ -117,10 +109,6 @@ impl Storage for Watched {
     async fn inherit(&self) -> stele_storage::Result<bool> {
         self.synced.lock().push("everything".to_owned());
         Ok(self.inherits.load(Ordering::Relaxed))
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.device.free_bytes().await
     }
 
     async fn confirm_owner(&self) -> stele_storage::Result<()> {

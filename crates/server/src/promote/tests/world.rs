@@ -30,7 +30,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_settings::StartArgs;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
+use stele_storage::{AppendFile, Storage, StorageError};
 use stele_tabletserver::SealedLogs;
 use stele_types::{
     AccessRule, ErrorKind, FamilyId, Member, Mutation, Resource, Rights, RowMutation, RowSet, ServerId, TableName,
@@ -274,35 +274,23 @@ impl AppendFile for EndingFile {
 }
 
 #[async_trait]
-impl Storage for Ending {
+impl stele_storage::Layer for Ending {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         let inner = self.fuse.change(path, self.inner.create(path)).await?;
         let fuse = self.fuse.clone();
         Ok(Box::new(EndingFile { inner, fuse }))
     }
 
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.inner.open(path).await
-    }
-
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
         self.fuse.change(path, self.inner.put_if_absent(path, content)).await
     }
 
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.inner.list(prefix).await
-    }
-
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
         self.fuse.change(path, self.inner.delete(path)).await
-    }
-
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.inner.sync_file(path).await
-    }
-
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.inner.free_bytes().await
     }
 
     async fn confirm_owner(&self) -> stele_storage::Result<()> {
