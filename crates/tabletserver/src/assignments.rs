@@ -16,7 +16,7 @@ use crate::admission::Admission;
 use crate::error::from_tablet;
 use crate::log::CommitLog;
 use crate::maintenance::UnreadFiles;
-use crate::options::MemtableLimits;
+use crate::options::{MemtableLimits, OPENED_CONCURRENTLY};
 use crate::parts::Parts;
 use crate::recovery::{Claimed, ReplayLimit};
 use crate::roots::SealedLogs;
@@ -37,9 +37,6 @@ use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
 /// Tablets that left this server and may come back with other rows, as far as they are remembered.
 const LEFT_MAX: usize = 1 << 16;
-
-/// Tablets whose claims are checked concurrently before they are served.
-const SERVED_CONCURRENTLY: usize = 32;
 
 /// How long flushes wait after a replay. Servers that divide the tablets of a failed one end within about as long.
 const HELD_FOR_OTHERS: Duration = Duration::from_secs(1);
@@ -190,7 +187,7 @@ impl Assignments {
                     (place, served)
                 });
                 let serving: Vec<_> = serving.collect();
-                let mut serving = futures::stream::iter(serving).buffered(SERVED_CONCURRENTLY);
+                let mut serving = futures::stream::iter(serving).buffered(OPENED_CONCURRENTLY);
                 while let Some((place, served)) = serving.next().await {
                     outcomes[place] = served;
                 }

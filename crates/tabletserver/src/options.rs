@@ -9,6 +9,10 @@ use stele_memory::bounds::{JOB_READAHEAD, LOG_QUEUES};
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
+/// Tablets opened concurrently. Each costs a few reads and a durable write, and waits most of the time: storage does
+/// many syncs in the time of one.
+pub(crate) const OPENED_CONCURRENTLY: usize = 128;
+
 /// Limits of memtables. Clones share the same limits: the governor moves them, and admission and flushes read them
 /// every time. The two numbers may be read a moment apart.
 #[derive(Clone, Debug)]

@@ -38,7 +38,7 @@ pub(crate) use source::Source;
 
 use crate::error::ServerError;
 use crate::log::{epoch_of_segment, last_segment_before};
-use crate::options::ServerOptions;
+use crate::options::{OPENED_CONCURRENTLY, ServerOptions};
 use crate::tablets::{DamagedTablet, Tablets};
 use futures::{StreamExt, TryStreamExt};
 use leftovers::find_leftovers;
@@ -82,10 +82,6 @@ impl RecoveryReport {
         }
     }
 }
-
-/// Tablets opened concurrently. Each costs a few reads and a durable write, and waits most of the time: storage does
-/// many syncs in the time of one.
-const OPEN_CONCURRENTLY: usize = 128;
 
 /// Eighths of a budget that replayed memtables may take: as many as memtables may have had under the same budget;
 /// caches are empty.
@@ -165,7 +161,7 @@ impl Opened {
                 set_damaged_aside(id, schema, opened)
             }
         });
-        let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_CONCURRENTLY);
+        let mut opening = futures::stream::iter(opening).buffer_unordered(OPENED_CONCURRENTLY);
         while let Some((id, opened)) = opening.try_next().await? {
             match opened {
                 Ok(tablet) => drop(tablets.insert(id, tablet)),

@@ -11,6 +11,7 @@
 use super::parts::{replay_in_parts, replay_within};
 use super::source::Source;
 use crate::error::{ServerError, from_tablet};
+use crate::options::OPENED_CONCURRENTLY;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,9 +23,6 @@ use stele_types::{ServerId, TabletId, stream_of};
 
 /// A log, how many streams it has if that is known, and the tablets that need it.
 type LogOfTablets = (Arc<dyn Storage>, Option<u32>, BTreeMap<TabletId, Arc<Tablet>>);
-
-/// Tablets claimed concurrently.
-const CLAIMED_CONCURRENTLY: usize = 32;
 
 /// How much memory replayed records may take.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +69,7 @@ impl Claimed {
         });
         let claiming: Vec<_> = claiming.collect();
         futures::stream::iter(claiming)
-            .buffered(CLAIMED_CONCURRENTLY)
+            .buffered(OPENED_CONCURRENTLY)
             .collect()
             .await
     }
