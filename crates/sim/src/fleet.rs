@@ -14,6 +14,8 @@ mod clients;
 pub mod cluster;
 mod coordinator;
 mod driver;
+mod host;
+mod large;
 pub mod leaders;
 mod member;
 mod node;
@@ -22,6 +24,7 @@ pub mod rules;
 pub mod scale;
 mod service;
 mod snapshots;
+pub mod throughput;
 
 use crate::bucket::Bucket;
 use crate::runtime::Sim;

@@ -3,12 +3,21 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
+use std::time::Duration;
 use stele_env::PlantedBug;
 use stele_sim::archived::{self, ArchivePlan};
 use stele_sim::fleet::cluster::ClusterPlan;
 use stele_sim::fleet::scale::ScalePlan;
+use stele_sim::fleet::throughput::{self, Load, ThroughputPlan};
 use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
+use stele_sim::runtime::time_of_thread;
 use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+/// The allocator of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Deterministic simulation of a Stele server.
 #[derive(Parser)]
@@ -126,12 +135,37 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Measures the throughput of clusters of several sizes, where each server has a processor in virtual time.
+    Throughput {
+        /// Numbers of servers.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
+        servers: Vec<usize>,
+        /// Concurrent callers for each server. Writes wait for the bucket, so few do not occupy it.
+        #[arg(long, default_value_t = 1_024)]
+        callers: usize,
+        /// Virtual milliseconds of a measurement.
+        #[arg(long, default_value_t = 1_000)]
+        milliseconds: u64,
+        /// Repetitions, in turns.
+        #[arg(long, default_value_t = 3)]
+        repeats: u64,
+    },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds to try per bug, among those of runs on a bucket for a bug that only these have.
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
     },
+}
+
+/// Log lines have the time of the simulated machine.
+struct VirtualTime;
+
+impl FormatTime for VirtualTime {
+    fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
+        let now = time_of_thread().unwrap_or_default();
+        write!(line, "{:>12.6}", now.as_secs_f64())
+    }
 }
 
 fn planted_bug(name: &str) -> Result<PlantedBug, String> {
@@ -158,8 +192,7 @@ fn fleet_bug(name: &str) -> Result<FleetBug, String> {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if let Some(filter) = &arguments.log {
-        // Their times are simulated, so the time of this machine would say nothing.
-        let log = tracing_subscriber::fmt().without_time().with_ansi(false);
+        let log = tracing_subscriber::fmt().with_timer(VirtualTime).with_ansi(false);
         log.with_env_filter(filter).init();
     }
     match arguments.command {
@@ -239,20 +272,59 @@ fn main() -> Result<()> {
                 tables,
                 tablets,
             };
-            let scale = fleet::scale::run(plan).map_err(anyhow::Error::msg)?;
-            println!(
-                "{servers} servers, {} tablets: another leader after {:?}; {} tablets of a dead server served after {:?}, {} requests \
-                 to the coordinator meanwhile",
-                tables * tablets,
-                scale.leader_change,
-                scale.tablets,
-                scale.failover,
-                scale.coordinator_requests
-            );
-            Ok(())
+            measure_scale(plan)
         }
+        Command::Throughput {
+            servers,
+            callers,
+            milliseconds,
+            repeats,
+        } => measure_throughput(&servers, callers, Duration::from_millis(milliseconds), repeats),
         Command::Planted { seeds } => find_planted(seeds),
     }
+}
+
+fn measure_scale(plan: ScalePlan) -> Result<()> {
+    let scale = fleet::scale::run(plan).map_err(anyhow::Error::msg)?;
+    println!(
+        "{} servers, {} tablets: another leader after {:?}; {} tablets of a dead server served after {:?}, {} requests to the \
+         coordinator meanwhile",
+        plan.servers,
+        plan.tables * plan.tablets,
+        scale.leader_change,
+        scale.tablets,
+        scale.failover,
+        scale.coordinator_requests
+    );
+    Ok(())
+}
+
+fn measure_throughput(servers: &[usize], callers: usize, time: Duration, repeats: u64) -> Result<()> {
+    for load in [Load::Reads, Load::Writes] {
+        for seed in 0..repeats {
+            for servers in servers.iter().copied() {
+                let plan = ThroughputPlan {
+                    seed,
+                    servers,
+                    callers,
+                    load,
+                    time,
+                };
+                let measured = throughput::run(plan).map_err(anyhow::Error::msg)?;
+                println!(
+                    "{load:?}, {servers} servers, repeat {seed}: {:.0} a second and server, {:.0} a second of work, processors {:.2} to {:.2} \
+                     occupied, {} to {} tablets",
+                    measured.per_second / servers as f64,
+                    measured.per_work_second,
+                    measured.occupied.0,
+                    measured.occupied.1,
+                    measured.tablets.0,
+                    measured.tablets.1
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug>) -> Result<()> {

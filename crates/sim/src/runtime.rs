@@ -9,6 +9,9 @@
 //! * Blocking work runs immediately on the caller's stack.
 //! * A run has a limit of steps. At the limit, or when nothing is left to run, it fails with the names of the remaining
 //!   tasks.
+//! * A process can be given a processor ([`Process::give_processor`]): its steps then take as long as they really do, one after the
+//!   other, while other processes run ([`processors`]). So the throughput of several servers can be measured on one core. Such runs
+//!   cannot be repeated.
 //! * A machine runs once, and all its processes end with the run. Otherwise a server that was not killed would stay in
 //!   memory with its storage, because tasks hold the machine and the machine holds its tasks.
 //! * Every decision goes into a rolling hash. A difference between two runs from one seed is a bug, in the simulator or
@@ -16,11 +19,15 @@
 //!
 //! The runtime never holds the scheduler's lock while it runs foreign code: a poll, a drop or a blocking closure.
 
+mod processors;
+
 use crate::network::Network;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use processors::{Processors, Turn, real_time};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -36,6 +43,21 @@ pub const WALL_ORIGIN_MICROS: i64 = 1_600_000_000_000_000;
 
 /// Virtual time of one step. It is small against any timer, but not zero: a spinning task must see time pass.
 const STEP: Duration = Duration::from_nanos(200);
+
+/// The same where processes have processors, which take their own time.
+const STEP_WITH_PROCESSORS: Duration = Duration::from_nanos(1);
+
+thread_local! {
+    /// The machine that runs on this thread.
+    static RUNNING: RefCell<Weak<Scheduler>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The virtual time of the machine that runs on this thread, for the log of its servers.
+pub fn time_of_thread() -> Option<Duration> {
+    let machine = RUNNING.with_borrow(Weak::upgrade)?;
+    let now = machine.inner.lock().now;
+    Some(now)
+}
 
 /// The reason why a run ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +108,7 @@ impl Sim {
             next_process: 0,
             dead: Vec::new(),
             asleep: BTreeMap::new(),
+            processors: Processors::default(),
             ended: false,
             ready: Vec::new(),
             timers: BTreeMap::new(),
@@ -121,6 +144,7 @@ impl Sim {
             let output = future.await;
             *slot.lock() = Some(output);
         };
+        RUNNING.set(Arc::downgrade(&self.scheduler));
         self.process().spawn("main", Box::pin(main));
         let outcome = loop {
             if let Some(output) = result.lock().take() {
@@ -212,17 +236,17 @@ impl Process {
         let mut inner = self.scheduler.inner.lock();
         inner.trace.add(&[b's', self.id as u8]);
         let until = inner.now.saturating_add(time);
-        let of_it = |inner: &Inner, id: &u64| inner.tasks.get(id).is_some_and(|task| task.process == self.id);
-        let (stopped, ready) = std::mem::take(&mut inner.ready)
-            .into_iter()
-            .partition(|id| of_it(&inner, id));
-        inner.ready = ready;
-        let asleep = inner.asleep.entry(self.id).or_insert(Asleep {
-            until,
-            ready: Vec::new(),
-        });
-        asleep.until = until;
-        asleep.ready.extend::<Vec<u64>>(stopped);
+        inner.pause(self.id, until);
+    }
+
+    /// Gives the process a processor of its own: from now on each of its steps takes the real time of its work.
+    pub fn give_processor(&self) {
+        self.scheduler.inner.lock().processors.add(self.id);
+    }
+
+    /// The time for which its processor has worked; zero without one.
+    pub fn worked(&self) -> Duration {
+        self.scheduler.inner.lock().processors.worked(self.id)
     }
 
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
@@ -317,6 +341,7 @@ struct Inner {
     dead: Vec<u64>,
     /// Processes that are paused.
     asleep: BTreeMap<u64, Asleep>,
+    processors: Processors,
     /// All tasks.
     ended: bool,
     /// Runnable tasks, without order.
@@ -327,6 +352,15 @@ struct Inner {
     steps: u64,
     steps_max: u64,
     trace: Trace,
+}
+
+/// A task that is polled next.
+struct Picked {
+    id: u64,
+    future: BoxFuture<'static, ()>,
+    waker: Waker,
+    /// Whether its process has a processor.
+    is_measured: bool,
 }
 
 /// A paused process.
@@ -360,11 +394,21 @@ impl Scheduler {
 
     /// Polls one task.
     fn step(&self) -> Result<(), Stalled> {
-        let Some((id, mut future, waker)) = self.pick()? else {
+        let Some(Picked {
+            id,
+            mut future,
+            waker,
+            is_measured,
+        }) = self.pick()?
+        else {
             return Ok(());
         };
+        let began = is_measured.then(real_time);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inner = self.inner.lock();
+        if let Some(began) = began {
+            inner.processors.work(began.elapsed());
+        }
         // The process may have ended while its task ran.
         if done {
             inner.tasks.remove(&id);
@@ -378,11 +422,18 @@ impl Scheduler {
     }
 
     /// The task to poll next; `None` when the picked one has ended.
-    fn pick(&self) -> Result<Option<(u64, BoxFuture<'static, ()>, Waker)>, Stalled> {
-        self.fire_timers()?;
+    fn pick(&self) -> Result<Option<Picked>, Stalled> {
+        let turn = self.inner.lock().next_of_turn();
+        if turn.is_none() {
+            self.fire_timers()?;
+        }
         let mut inner = self.inner.lock();
         inner.steps += 1;
-        inner.now += STEP;
+        let step = match inner.processors.are_none() {
+            true => STEP,
+            false => STEP_WITH_PROCESSORS,
+        };
+        inner.now += step;
         if inner.steps > inner.steps_max {
             return Err(Stalled::Endless {
                 steps: inner.steps,
@@ -390,18 +441,34 @@ impl Scheduler {
                 tasks: inner.names(),
             });
         }
-        let Some(count) = Some(inner.ready.len() as u64).filter(|count| *count > 0) else {
-            return Ok(None);
+        let id = match turn {
+            Some(id) => id,
+            None => {
+                let Some(count) = Some(inner.ready.len() as u64).filter(|count| *count > 0) else {
+                    return Ok(None);
+                };
+                let at = ((u128::from(inner.rng.next_u64()) * u128::from(count)) >> 64) as usize;
+                inner.ready.swap_remove(at)
+            }
         };
-        let at = ((u128::from(inner.rng.next_u64()) * u128::from(count)) >> 64) as usize;
-        let id = inner.ready.swap_remove(at);
         inner.trace.add(&id.to_le_bytes());
         let Some(task) = inner.tasks.get_mut(&id) else {
             return Ok(None);
         };
         task.queued = false;
-        let waker = task.waker.clone();
-        Ok(task.future.take().map(|future| (id, future, waker)))
+        let (process, waker) = (task.process, task.waker.clone());
+        let Some(future) = task.future.take() else {
+            return Ok(None);
+        };
+        if turn.is_none() {
+            inner.begin_turn(process);
+        }
+        Ok(Some(Picked {
+            id,
+            future,
+            waker,
+            is_measured: inner.processors.have_turn(),
+        }))
     }
 
     /// Wakes the timers that are due; moves to the next timer when no task can run.
@@ -452,6 +519,46 @@ impl Inner {
             Some(asleep) => asleep.ready.push(task),
             None => self.ready.push(task),
         }
+    }
+
+    /// Lets no task of a process run until then.
+    fn pause(&mut self, process: u64, until: Duration) {
+        let stopped = self.take_ready(process);
+        let asleep = self.asleep.entry(process).or_insert(Asleep {
+            until,
+            ready: Vec::new(),
+        });
+        asleep.until = until;
+        asleep.ready.extend(stopped);
+    }
+
+    /// Takes the runnable tasks of a process away.
+    fn take_ready(&mut self, process: u64) -> Vec<u64> {
+        let of_it = |id: &u64| self.tasks.get(id).is_some_and(|task| task.process == process);
+        let (own, others) = std::mem::take(&mut self.ready).into_iter().partition(of_it);
+        self.ready = others;
+        own
+    }
+
+    /// The next task of the turn of a process with a processor. At the end of the turn its process is paused for the time of its work.
+    fn next_of_turn(&mut self) -> Option<u64> {
+        match self.processors.next()? {
+            Turn::Goes(task) => Some(task),
+            Turn::Ends(process, worked) => {
+                let until = self.now.saturating_add(worked);
+                self.pause(process, until);
+                None
+            }
+        }
+    }
+
+    /// Begins the turn of a process, if it has a processor: all its tasks that are runnable now run one after the other.
+    fn begin_turn(&mut self, process: u64) {
+        if !self.processors.has(process) {
+            return;
+        }
+        let own = self.take_ready(process);
+        self.processors.begin_turn(process, own);
     }
 
     /// The time of the next timer or the end of the next pause, whichever is first.

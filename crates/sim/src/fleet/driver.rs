@@ -3,7 +3,8 @@
 //! One thing at a time: a move, the failure of a server with all that follows, or a round of cleaning. While a server's
 //! tablets are assigned to others the network may have faults and other servers may fail, too.
 
-use super::member::{Member, root_of};
+use super::host::root_of;
+use super::member::Member;
 use super::{Fleet, FleetBug, LETTERS, Place, ROOT, STREAMS, ranges};
 use crate::backend::network_faults;
 use crate::bucket::Network;

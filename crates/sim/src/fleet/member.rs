@@ -1,24 +1,16 @@
 //! One life of a server of the fleet.
 
+use super::host::{self, NoAnswer, PACE, Sealed, root_of};
 use super::{Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
-use async_trait::async_trait;
 use std::sync::Arc;
-use std::time::Duration;
+use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_env::{Env, Priority};
 use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
-use stele_storage::Storage;
-use stele_storage::servers::log_root;
-use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
+use stele_tabletserver::{ServerOptions, SharedRoots, TabletServer};
 use stele_types::ServerId;
-
-/// Longest virtual time of a call.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A bucket is slower than a disk by this factor.
-const PACE: u32 = 30;
 
 /// A server, in a process of its own.
 pub(super) struct Member {
@@ -27,10 +19,6 @@ pub(super) struct Member {
     env: Env,
     pub(super) server: Arc<TabletServer>,
 }
-
-/// The process ended before it responded, or took too long.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NoAnswer;
 
 impl Member {
     /// Starts a server under a new number. Faults of the network may make it fail.
@@ -41,22 +29,13 @@ impl Member {
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let ends_when_replaced = fleet.below(2) == 0;
         let opening = open(client, process.clone(), id, ends_when_replaced);
-        let starting = env.spawn_join(Priority::Foreground, "start", opening);
-        match fleet.env.timeout(PATIENCE, starting).await {
-            Ok(Ok(Ok(server))) => Ok(Arc::new(Member {
-                id,
-                process,
-                env,
-                server,
-            })),
-            outcome => {
-                process.kill();
-                Err(format!(
-                    "server {id} did not start: {:?}",
-                    outcome.map(|o| o.map(|s| s.err()).ok())
-                ))
-            }
-        }
+        let server = host::start(fleet, (&process, &env), opening).await?;
+        Ok(Arc::new(Member {
+            id,
+            process,
+            env,
+            server,
+        }))
     }
 
     /// Runs a request in the process of the member.
@@ -65,17 +44,8 @@ impl Member {
         caller: &Env,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        let answer = self.env.spawn_join(Priority::Foreground, "request", request);
-        match caller.timeout(PATIENCE, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(NoAnswer),
-        }
+        host::call(&self.env, caller, request).await
     }
-}
-
-/// The root of a server's log in the bucket.
-pub(super) fn root_of(server: ServerId) -> String {
-    format!("{ROOT}/{}", log_root(server))
 }
 
 async fn open(
@@ -111,18 +81,4 @@ async fn open(
     };
     let joined = TabletServer::join(env, roots, id, cache, options, &Metrics::new()).await;
     joined.map_err(|e| e.to_string())
-}
-
-/// The logs of other servers, as one process reads them.
-struct Sealed {
-    client: Arc<dyn Client>,
-    env: Env,
-}
-
-#[async_trait]
-impl SealedLogs for Sealed {
-    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::sealed_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
-        Ok(log)
-    }
 }

@@ -1,6 +1,7 @@
 //! One server of a cluster: a process that joins by itself.
 
 use super::coordinator::{Coordinator, Link};
+use super::host::{self, NoAnswer, PACE, Sealed, root_of};
 use super::{ARCHIVE, BACKUPS, Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
@@ -15,19 +16,14 @@ use stele_client::{
 };
 use stele_cluster::{Addresses, Archiving, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
 use stele_coord::Coord;
+use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_env::{Env, Priority};
 use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_storage::servers::log_root;
 use stele_tabletserver::{SealedLogs, ServerOptions};
 use stele_types::{ErrorKind, ServerId, TableSchema};
 
-/// Longest virtual time of a start, and of a call.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A bucket is slower than a disk by this factor.
-const PACE: u32 = 30;
 /// Often enough for many rounds in a run. Servers that were given up run on for less than the grace period.
 pub(super) const SWEEP: SweepPace = SweepPace {
     interval: Duration::from_secs(5),
@@ -38,6 +34,10 @@ pub(super) const MERGE: MergePace = MergePace {
     interval: Duration::from_secs(5),
     quiet: Duration::from_secs(8),
     tablet_bytes_max: 12 << 10,
+};
+const NO_MERGES: MergePace = MergePace {
+    tablet_bytes_max: 0,
+    ..MERGE
 };
 /// How long deleted tables are kept: they expire within a run.
 pub(super) const KEEP_DELETED: Duration = Duration::from_secs(40);
@@ -54,6 +54,10 @@ const ARCHIVED_EVERY: Duration = Duration::from_secs(3);
 struct Choices {
     checks_rights: bool,
     merge: MergePace,
+    /// It has this much memory and a processor; if absent, everything is tiny and work takes no time.
+    memory: Option<u64>,
+    /// The coordinator answers quickly, as a healthy one does.
+    coordinator_is_quick: bool,
     /// It archives its log, and its wall clock is ahead by this many microseconds.
     archives: Option<i64>,
 }
@@ -63,6 +67,8 @@ impl Default for Choices {
         Choices {
             checks_rights: false,
             merge: MERGE,
+            memory: None,
+            coordinator_is_quick: false,
             archives: None,
         }
     }
@@ -81,10 +87,6 @@ pub(super) struct Node {
     /// Archives the log as long as the server is there.
     _archiver: Option<Arc<Archiver>>,
 }
-
-/// The process ended before it responded, or took too long.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NoAnswer;
 
 impl Node {
     /// Starts a server. Faults of the network may make it fail.
@@ -111,14 +113,22 @@ impl Node {
         Node::start_with(fleet, coord, choices).await
     }
 
-    /// The same for a server that merges no tablets while it leads.
-    pub(super) async fn start_without_merges(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
-        let merge = MergePace {
-            tablet_bytes_max: 0,
-            ..MERGE
-        };
+    /// The same for a server of a large cluster: the coordinator is quick, and the leader merges no tablets.
+    pub(super) async fn start_of_many(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
         let choices = Choices {
-            merge,
+            merge: NO_MERGES,
+            coordinator_is_quick: true,
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
+    }
+
+    /// The same for one of real size, with this many bytes of memory and a processor of its own.
+    pub(super) async fn start_sized(fleet: &Fleet, coord: Arc<dyn Coord>, memory: u64) -> Result<Arc<Node>, String> {
+        let choices = Choices {
+            merge: NO_MERGES,
+            memory: Some(memory),
+            coordinator_is_quick: true,
             ..Choices::default()
         };
         Node::start_with(fleet, coord, choices).await
@@ -127,23 +137,21 @@ impl Node {
     async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, choices: Choices) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
         process.skew_wall_clock(choices.archives.unwrap_or(0));
+        if choices.memory.is_some() {
+            process.give_processor();
+        }
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
             None => process.env(),
         };
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
-        let link = Link::default();
+        let link = match choices.coordinator_is_quick {
+            true => Link::quick(),
+            false => Link::default(),
+        };
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
         let joining = join(client, (process.clone(), env.clone()), (coord, link), choices);
-        let starting = env.spawn_join(Priority::Foreground, "start", joining);
-        match fleet.env.timeout(PATIENCE, starting).await {
-            Ok(Ok(Ok(node))) => Ok(Arc::new(node)),
-            outcome => {
-                process.kill();
-                let why = outcome.map(|outcome| outcome.map(Result::err).ok());
-                Err(format!("a server did not start: {why:?}"))
-            }
-        }
+        host::start(fleet, (&process, &env), joining).await.map(Arc::new)
     }
 
     /// Runs a request in the process of the server.
@@ -152,19 +160,20 @@ impl Node {
         caller: &Env,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        let answer = self.env.spawn_join(Priority::Foreground, "request", request);
-        match caller.timeout(PATIENCE, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(NoAnswer),
-        }
+        host::call(&self.env, caller, request).await
     }
 }
 
-fn server_options() -> ServerOptions {
-    ServerOptions {
-        log_streams: STREAMS,
-        ..options_at(PACE)
-    }
+fn server_parts(memory: Option<u64>) -> (Arc<Cache>, ServerOptions) {
+    let Some(memory) = memory else {
+        let options = ServerOptions {
+            log_streams: STREAMS,
+            ..options_at(PACE)
+        };
+        return (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), options);
+    };
+    let cache = Cache::with_shards(ServerOptions::block_cache_bytes(memory), 1);
+    (Arc::new(cache), ServerOptions::for_memory(memory))
 }
 
 async fn join(
@@ -178,8 +187,10 @@ async fn join(
     let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;
     let data = ObjectStorage::shared_client(client.clone(), ROOT, env.clone()).await;
     let roots = Arc::new(Roots {
-        client: client.clone(),
-        env: env.clone(),
+        sealed: Sealed {
+            client: client.clone(),
+            env: env.clone(),
+        },
         own: parking_lot::Mutex::new(None),
     });
     let storage = ClusterStorage {
@@ -207,7 +218,7 @@ async fn join(
         destinations: destinations(client.clone(), env.clone()),
         archiving: archiving(client, env.clone(), choices.archives.is_some()),
     };
-    let parts = (Arc::new(Cache::with_shards(CACHE_BYTES, 1)), server_options());
+    let parts = server_parts(choices.memory);
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
     let joined = joined.map_err(|error| text(&error))?;
     let (peers, accepting) = (joined.peers, env.clone());
@@ -300,28 +311,23 @@ impl TestDecoder for NoTests {
 
 /// The log roots in the bucket.
 struct Roots {
-    client: Arc<dyn Client>,
-    env: Env,
+    sealed: Sealed,
     /// That of this server: the first that was taken over.
     own: parking_lot::Mutex<Option<Arc<ObjectStorage>>>,
-}
-
-fn root_of(server: ServerId) -> String {
-    format!("{ROOT}/{}", log_root(server))
 }
 
 #[async_trait]
 impl SealedLogs for Roots {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::sealed_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
-        Ok(log)
+        self.sealed.open(server).await
     }
 }
 
 #[async_trait]
 impl LogRoots for Roots {
     async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::open_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
+        let Sealed { client, env } = &self.sealed;
+        let log = ObjectStorage::open_client(client.clone(), &root_of(server), env.clone()).await?;
         self.own.lock().get_or_insert_with(|| log.clone());
         Ok(log)
     }

@@ -1,7 +1,7 @@
 //! All servers of a cluster as one service: each request goes to any of them.
 
 use super::Fleet;
-use super::node::{NoAnswer, Node};
+use super::node::Node;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -59,10 +59,7 @@ impl Nodes {
     {
         let node = self.any();
         let node = node.ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "no server runs"))?;
-        match node.call(&self.fleet.env, request(node.clone())).await {
-            Ok(answer) => answer,
-            Err(NoAnswer) => Err(ServiceError::new(ErrorKind::Aborted, "the server did not answer")),
-        }
+        node.call(&self.fleet.env, request(node.clone())).await?
     }
 
     /// An administrative call through one of them.

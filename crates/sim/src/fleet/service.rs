@@ -1,7 +1,6 @@
 //! The way from the router to the server of a tablet.
 
 use super::Fleet;
-use super::member::NoAnswer;
 use async_trait::async_trait;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,11 +35,7 @@ impl Dispatch {
             let message = format!("tablet {tablet} has no server");
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         };
-        match member.call(&self.fleet.env, call(member.server.clone())).await {
-            Ok(answer) => answer,
-            // It may have happened, so it is no `Unavailable`.
-            Err(NoAnswer) => Err(ServiceError::new(ErrorKind::Aborted, "the server did not answer")),
-        }
+        member.call(&self.fleet.env, call(member.server.clone())).await?
     }
 }
 

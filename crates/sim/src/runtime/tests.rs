@@ -273,3 +273,40 @@ fn a_process_that_stands_still_is_no_deadlock_and_can_be_ended() {
     });
     assert_eq!(outcome, Ok((Ok(7), Err(stele_env::Gone), true)));
 }
+
+#[test]
+fn processors_work_side_by_side_and_do_one_thing_at_a_time() {
+    let sim = Sim::new(1, 10_000);
+    let env = sim.process().env();
+    let processes = [sim.process(), sim.process()];
+    processes.iter().for_each(Process::give_processor);
+    let working = processes.clone();
+    let took = sim
+        .run(async move {
+            let began = env.now();
+            let tasks = working.iter().flat_map(|process| [process, process]).map(|process| {
+                let (env, sleeping) = (process.env(), process.env());
+                let work = async move {
+                    let until = real_time() + Duration::from_millis(10);
+                    while real_time() < until {
+                        std::hint::spin_loop();
+                    }
+                    sleeping.sleep(Duration::from_nanos(1)).await;
+                };
+                async move { env.spawn_join(Priority::Foreground, "work", work).await }
+            });
+            futures::future::join_all(tasks).await;
+            env.now() - began
+        })
+        .unwrap();
+    let worked = processes.map(|process| process.worked());
+    assert!(
+        worked.iter().all(|worked| *worked >= Duration::from_millis(20)),
+        "{worked:?}"
+    );
+    assert!(
+        took >= worked[0].max(worked[1]) && took < worked[0] + worked[1],
+        "{took:?} for {worked:?}"
+    );
+    assert_eq!(sim.process().worked(), Duration::ZERO);
+}
