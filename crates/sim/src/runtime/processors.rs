@@ -2,7 +2,7 @@
 //!
 //! A process with a processor runs in *turns*: all its tasks that are runnable run one after the other, as on an event loop. Then it is
 //! paused for the time that this really took, while other processes run. Turns keep the processor's caches warm, as if each process had
-//! a processor alone. Within a turn the process sees the time of its beginning.
+//! a processor alone. Within a turn the process sees the time of its beginning, and others see its effects from then on.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -71,7 +71,10 @@ impl<'a> Source<'a> {
                 Ok(report) => return Ok(report),
                 Err(Ended::Failed(error)) => return Err(error),
                 Err(Ended::OtherStreams) => {
-                    tracing::info!(streams = count, "a log has no segments of some streams; it is read whole")
+                    tracing::info!(
+                        streams = count,
+                        "a log has no segments of some streams; it is read whole"
+                    )
                 }
                 Err(Ended::Misplaced(tablet)) => tracing::error!(
                     %tablet,
