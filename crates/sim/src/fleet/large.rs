@@ -1,38 +1,61 @@
 //! A cluster of many servers and tables, without faults but those that a measurement makes.
 
+use super::node::Node;
 use super::nodes::Nodes;
 use super::{Fleet, table_name};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ClusterStatus, NewFamily, NewTable, ServiceResult, TableAdmin};
-use stele_coord::{Coord, EmbeddedCoord};
+use stele_coord::EmbeddedCoord;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{Compression, DeleteRule, Deletes, ErrorKind, ServerId, TableName, TimeUnit, ValueType};
 
 /// Steps of a run: more than any cluster needs that fits into memory.
-pub(super) const STEPS_MAX: u64 = 100_000_000_000;
+const STEPS_MAX: u64 = 100_000_000_000;
 /// Attempts at something that succeeds some time later.
 const ATTEMPTS_MAX: u32 = 3_000;
 /// Pause between two checks of the cluster: the error of the measured times.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The servers, and the coordinator that they join.
+/// Runs a measurement; its result.
+pub(super) fn measure<T, F>(seed: u64, live: impl FnOnce(Arc<Fleet>) -> F) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    let measured = Arc::new(Mutex::new(None));
+    let slot = measured.clone();
+    let verdict = super::simulate_up_to(STEPS_MAX, (seed, false), (None, None), |fleet| {
+        let live = live(fleet);
+        async move {
+            *slot.lock() = Some(live.await?);
+            Ok(())
+        }
+    });
+    match verdict.violations.into_iter().next() {
+        None => measured.lock().take().ok_or_else(|| "there is no result".to_owned()),
+        Some(violation) => Err(violation),
+    }
+}
+
+/// The servers.
 pub(super) struct LargeCluster {
     pub(super) fleet: Arc<Fleet>,
     pub(super) nodes: Arc<Nodes>,
-    pub(super) coord: Arc<dyn Coord>,
 }
 
 impl LargeCluster {
-    /// A cluster without servers.
-    pub(super) async fn new(fleet: Arc<Fleet>) -> Result<LargeCluster, String> {
+    /// Starts this many servers, with this much memory each: see [`Node::start_of_many`].
+    pub(super) async fn start(fleet: Arc<Fleet>, servers: usize, memory: Option<u64>) -> Result<LargeCluster, String> {
         let coord = EmbeddedCoord::open(MemoryStorage::new(), fleet.env.clone()).await;
-        Ok(LargeCluster {
-            nodes: Nodes::new(fleet.clone()),
-            coord: coord.map_err(|error| error.to_string())?,
-            fleet,
-        })
+        let coord = coord.map_err(|error| error.to_string())?;
+        let nodes = Nodes::new(fleet.clone());
+        while nodes.running().len() < servers {
+            nodes.add(Node::start_of_many(&fleet, coord.clone(), memory).await?);
+        }
+        Ok(LargeCluster { fleet, nodes })
     }
 
     /// Creates a table with one family, cut at equal distances.

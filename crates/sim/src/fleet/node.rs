@@ -50,28 +50,15 @@ pub(super) const SKEW_MICROS_MAX: i64 = 1_000_000;
 const ARCHIVED_EVERY: Duration = Duration::from_secs(3);
 
 /// The choices of a server.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Choices {
     checks_rights: bool,
-    merge: MergePace,
+    /// It is one of a large cluster: the coordinator is quick, as a healthy one is, and the leader merges no tablets.
+    is_of_many: bool,
     /// It has this much memory and a processor; if absent, everything is tiny and work takes no time.
     memory: Option<u64>,
-    /// The coordinator answers quickly, as a healthy one does.
-    coordinator_is_quick: bool,
     /// It archives its log, and its wall clock is ahead by this many microseconds.
     archives: Option<i64>,
-}
-
-impl Default for Choices {
-    fn default() -> Self {
-        Choices {
-            checks_rights: false,
-            merge: MERGE,
-            memory: None,
-            coordinator_is_quick: false,
-            archives: None,
-        }
-    }
 }
 
 /// A server, in a process of its own.
@@ -113,22 +100,16 @@ impl Node {
         Node::start_with(fleet, coord, choices).await
     }
 
-    /// The same for a server of a large cluster: the coordinator is quick, and the leader merges no tablets.
-    pub(super) async fn start_of_many(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+    /// The same for a server of a large cluster, with this many bytes of memory and a processor of its own; or with tiny limits, and
+    /// work that takes no time.
+    pub(super) async fn start_of_many(
+        fleet: &Fleet,
+        coord: Arc<dyn Coord>,
+        memory: Option<u64>,
+    ) -> Result<Arc<Node>, String> {
         let choices = Choices {
-            merge: NO_MERGES,
-            coordinator_is_quick: true,
-            ..Choices::default()
-        };
-        Node::start_with(fleet, coord, choices).await
-    }
-
-    /// The same for one of real size, with this many bytes of memory and a processor of its own.
-    pub(super) async fn start_sized(fleet: &Fleet, coord: Arc<dyn Coord>, memory: u64) -> Result<Arc<Node>, String> {
-        let choices = Choices {
-            merge: NO_MERGES,
-            memory: Some(memory),
-            coordinator_is_quick: true,
+            is_of_many: true,
+            memory,
             ..Choices::default()
         };
         Node::start_with(fleet, coord, choices).await
@@ -145,7 +126,7 @@ impl Node {
             None => process.env(),
         };
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
-        let link = match choices.coordinator_is_quick {
+        let link = match choices.is_of_many {
             true => Link::quick(),
             false => Link::default(),
         };
@@ -211,7 +192,7 @@ async fn join(
         tests: Arc::new(NoTests),
         agreed,
         sweep: SWEEP,
-        merge: choices.merge,
+        merge: if choices.is_of_many { NO_MERGES } else { MERGE },
         keep_deleted: KEEP_DELETED,
         checks_rights: choices.checks_rights,
         forwarded: None,

@@ -6,9 +6,7 @@
 //! servers together, but not the work within a step. The coordinator answers within 20 ms, the bucket within 2 to 40.
 
 use super::Fleet;
-use super::large::{LargeCluster, STEPS_MAX, is_served};
-use super::node::Node;
-use parking_lot::Mutex;
+use super::large::{self, LargeCluster, is_served};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,24 +41,11 @@ pub struct Scale {
 
 /// Builds a cluster, and kills its leader and then another server.
 pub fn run(plan: ScalePlan) -> Result<Scale, String> {
-    let scale = Arc::new(Mutex::new(Scale::default()));
-    let measured = scale.clone();
-    let verdict = super::simulate_up_to(STEPS_MAX, (plan.seed, false), (None, None), |fleet| async move {
-        *measured.lock() = live(fleet, plan).await?;
-        Ok(())
-    });
-    match verdict.violations.into_iter().next() {
-        None => Ok(*scale.lock()),
-        Some(violation) => Err(violation),
-    }
+    large::measure(plan.seed, |fleet| live(fleet, plan))
 }
 
 async fn live(fleet: Arc<Fleet>, plan: ScalePlan) -> Result<Scale, String> {
-    let cluster = LargeCluster::new(fleet).await?;
-    while cluster.nodes.running().len() < plan.servers {
-        let node = Node::start_of_many(&cluster.fleet, cluster.coord.clone()).await?;
-        cluster.nodes.add(node);
-    }
+    let cluster = LargeCluster::start(fleet, plan.servers, None).await?;
     for table in 0..plan.tables {
         cluster.create_table(table, plan.tablets).await?;
     }

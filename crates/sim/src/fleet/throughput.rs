@@ -5,13 +5,12 @@
 //! finds work that grows with the number of servers, and servers that wait for each other; it cannot find the limits of a network.
 //! Servers share the caches of one core, to the disadvantage of large clusters.
 
-use super::large::{LargeCluster, STEPS_MAX, table_of};
+use super::large::{self, LargeCluster, table_of};
 use super::node::Node;
 use super::{Fleet, VALUES};
 use crate::bucket::Network;
 use crate::network::NetworkFaults;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,13 +27,11 @@ const TABLETS: usize = 16;
 const ROWS: u64 = 50;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1_000;
-/// Rows of a request while rows are loaded.
-const LOADED_TOGETHER: u64 = 50;
 /// The bucket and the network are as fast as in one data centre.
 const WAY: (Duration, Duration) = (Duration::from_micros(200), Duration::from_micros(300));
 /// Longest delay of a part between two servers.
 const DELAY_MAX: Duration = Duration::from_micros(100);
-/// Virtual time before the measurement, and of it.
+/// Virtual time with requests before the measurement.
 const WARM_UP: Duration = Duration::from_millis(200);
 /// Time without requests, after which tablets are balanced and flushed.
 const CALM: Duration = Duration::from_secs(30);
@@ -64,7 +61,7 @@ pub struct ThroughputPlan {
 }
 
 /// Its result.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throughput {
     /// Requests in a virtual second, of all callers.
     pub per_second: f64,
@@ -78,16 +75,7 @@ pub struct Throughput {
 
 /// Loads a cluster, and measures it.
 pub fn run(plan: ThroughputPlan) -> Result<Throughput, String> {
-    let throughput = Arc::new(Mutex::new(Throughput::default()));
-    let measured = throughput.clone();
-    let verdict = super::simulate_up_to(STEPS_MAX, (plan.seed, false), (None, None), |fleet| async move {
-        *measured.lock() = live(fleet, plan).await?;
-        Ok(())
-    });
-    match verdict.violations.into_iter().next() {
-        None => Ok(*throughput.lock()),
-        Some(violation) => Err(violation),
-    }
+    large::measure(plan.seed, |fleet| live(fleet, plan))
 }
 
 async fn live(fleet: Arc<Fleet>, plan: ThroughputPlan) -> Result<Throughput, String> {
@@ -99,11 +87,7 @@ async fn live(fleet: Arc<Fleet>, plan: ThroughputPlan) -> Result<Throughput, Str
         delay_max: DELAY_MAX,
         ..NetworkFaults::default()
     });
-    let cluster = LargeCluster::new(fleet).await?;
-    while cluster.nodes.running().len() < plan.servers {
-        let node = Node::start_sized(&cluster.fleet, cluster.coord.clone(), MEMORY).await?;
-        cluster.nodes.add(node);
-    }
+    let cluster = LargeCluster::start(fleet, plan.servers, Some(MEMORY)).await?;
     let tablets = plan.servers * TABLETS;
     cluster.create_table(0, tablets).await?;
     cluster.served_without(&[], tablets).await?;
@@ -150,12 +134,9 @@ impl Callers {
     /// Writes every row once.
     async fn load(&self) -> Result<(), String> {
         for (tablet, owner) in self.owners.iter().enumerate() {
-            for first in (0..ROWS).step_by(LOADED_TOGETHER as usize) {
-                let rows = (first..first + LOADED_TOGETHER).map(|row| put(&row_of(tablet, row)));
-                self.write(*owner, rows.collect())
-                    .await
-                    .map_err(|error| error.to_string())?;
-            }
+            let rows = (0..ROWS).map(|row| put(&row_of(tablet, row))).collect();
+            let written = self.write(*owner, rows).await;
+            written.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -29,8 +29,10 @@ enum Ended {
     Failed(LogError),
     /// A record is in another stream than that of its tablet.
     Misplaced(TabletId),
-    /// The log has other streams than those that were stated.
-    OtherStreams,
+    /// Some of the streams that were stated have no segments: nothing was written to them, or the number is too large.
+    FewerStreams,
+    /// The log has streams beyond those that were stated.
+    MoreStreams,
 }
 
 impl From<LogError> for Ended {
@@ -70,11 +72,12 @@ impl<'a> Source<'a> {
             match self.replay_part(count, &wants, &mut visit).await {
                 Ok(report) => return Ok(report),
                 Err(Ended::Failed(error)) => return Err(error),
-                Err(Ended::OtherStreams) => {
-                    tracing::info!(
-                        streams = count,
-                        "a log has no segments of some streams; it is read whole"
-                    )
+                Err(Ended::FewerStreams) => tracing::info!(
+                    streams = count,
+                    "a log has no segments of some streams; it is read whole"
+                ),
+                Err(Ended::MoreStreams) => {
+                    tracing::warn!(streams = count, "a log has more streams than these; it is read whole")
                 }
                 Err(Ended::Misplaced(tablet)) => tracing::error!(
                     %tablet,
@@ -103,14 +106,21 @@ impl<'a> Source<'a> {
             found.lock().insert(stream);
             streams.contains(&stream)
         };
-        let is_as_stated = || found.lock().iter().copied().eq(0..count);
+        let as_stated = || {
+            let found = found.lock();
+            match found.last().is_none_or(|last| *last < count) {
+                true if found.len() == count as usize => Ok(()),
+                true => Err(Ended::FewerStreams),
+                false => Err(Ended::MoreStreams),
+            }
+        };
         let mut is_checked = false;
         let report = replay_streams(self.storage, is_wanted, |stream, record| {
             // The listing is complete before the first record. So nothing is read in vain.
-            if !is_checked && !is_as_stated() {
-                return Err(Ended::OtherStreams);
+            if !is_checked {
+                as_stated()?;
+                is_checked = true;
             }
-            is_checked = true;
             if stream_of(record.tablet, count) != stream {
                 return Err(Ended::Misplaced(record.tablet));
             }
@@ -118,10 +128,10 @@ impl<'a> Source<'a> {
         })
         .await?;
         // A wrong number may name a stream that does not exist, in which no record would be found.
-        match is_checked || is_as_stated() {
-            true => Ok(report),
-            false => Err(Ended::OtherStreams),
+        if !is_checked {
+            as_stated()?;
         }
+        Ok(report)
     }
 
     fn show(
