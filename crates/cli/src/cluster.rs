@@ -282,7 +282,11 @@ fn servers(status: &ClusterStatus) -> String {
             server.http
         );
     }
-    let _ = writeln!(out, "{} tablets are not served or move", status.unsettled);
+    let _ = match status.unsettled {
+        0 => writeln!(out, "All tablets are served, and none moves."),
+        1 => writeln!(out, "1 tablet is not served, or moves."),
+        count => writeln!(out, "{count} tablets are not served, or move."),
+    };
     out
 }
 
@@ -315,7 +319,7 @@ mod tests {
             log_bytes: 3 << 20,
             ..Server::default()
         };
-        let status = ClusterStatus {
+        let mut status = ClusterStatus {
             leader: 4,
             servers: vec![
                 server(4, true, false),
@@ -333,9 +337,13 @@ mod tests {
             "server 5  serves",
             "server 2  given up, its log is needed",
             "server 3  silent",
-            "1 tablets are not served or move",
+            "1 tablet is not served, or moves.",
         ] {
             assert!(shown.contains(line), "{line}: {shown}");
+        }
+        for (unsettled, line) in [(0, "All tablets are served"), (3, "3 tablets are not served, or move.")] {
+            status.unsettled = unsettled;
+            assert!(servers(&status).contains(line), "{unsettled}");
         }
     }
 

@@ -120,9 +120,12 @@ impl Members {
         if state.current == member {
             state.current = (member + 1) % self.members.len();
             assert!(state.current < self.members.len(), "the current member is one of them");
-            let (left, next) = (self.name(member), self.name(state.current));
+            let (failed, next) = (self.name(member), self.name(state.current));
             if std::mem::replace(&mut state.has_answered, false) {
-                tracing::warn!(left, next, reason, "a member of etcd failed, others are asked");
+                match self.members.len() {
+                    1 => tracing::warn!(failed, reason, "etcd does not respond, it is asked again"),
+                    _ => tracing::warn!(failed, next, reason, "a member of etcd failed, others are asked"),
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod allocator;
 mod backup_destination;
+mod banner;
 mod certificates;
 mod check;
 mod cluster;

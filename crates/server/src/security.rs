@@ -52,11 +52,6 @@ impl Security {
         })
     }
 
-    /// Whether the ports are under TLS.
-    pub fn is_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// The protection of a port.
     pub fn port(&self, application: Application) -> PortSecurity {
         match &self.tls {

@@ -10,6 +10,7 @@
     reason = "the binary owns the sockets, the signals and the runtimes"
 )]
 
+use crate::banner::{Addresses, banner};
 use crate::cluster::{self, Bound, Joined};
 use crate::data_dir::Data;
 use crate::encryption::Keys;
@@ -30,7 +31,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_serving::{Acceptor, Application, EventLoops, PortSecurity, connections_max};
-use stele_settings::{Config, sizes};
+use stele_settings::Config;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -98,7 +99,6 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         hbase: hbase_at,
         facade: facade_at,
         http: http_at,
-        scheme: if security.is_tls() { "https" } else { "http" },
     };
 
     let front_end = bigtable_front_end(config, &node, env.clone(), &metrics);
@@ -311,38 +311,14 @@ impl Signals {
     }
 }
 
-/// Addresses that the server listens on.
-struct Addresses {
-    bigtable: SocketAddr,
-    hbase: Option<SocketAddr>,
-    facade: Option<SocketAddr>,
-    http: SocketAddr,
-    /// Of pages: `https` if the ports are under TLS.
-    scheme: &'static str,
-}
-
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
 fn announce(config: &Config, node: &Node, addresses: &Addresses) {
     let report = &node.recovery;
-    let (bigtable, http, scheme) = (addresses.bigtable, addresses.http, addresses.scheme);
-    let hbase = addresses.hbase.map_or_else(|| "off".to_owned(), |at| at.to_string());
-    let facade = addresses
-        .facade
-        .map(|at| format!(", ZooKeeper facade {at}"))
-        .unwrap_or_default();
-    let banner = format!(
-        "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
-         {bigtable}\n  HBase      {hbase}{facade}\n  health     {scheme}://{http}/readyz   metrics {scheme}://{http}/metrics\n  console    {scheme}://{http}/\nConnect with any Bigtable \
-         client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
-         families=g\n",
-        env!("CARGO_PKG_VERSION"),
-        config.data,
-        report.tablets,
-        report.duration,
-        sizes::show_bytes(config.memory),
-        config.durability,
+    let data = format!(
+        "{} ({} tablets, recovered in {:?})",
+        config.data, report.tablets, report.duration
     );
-    let _ = std::io::stdout().write_all(banner.as_bytes());
+    let _ = std::io::stdout().write_all(banner(config, addresses, &data).as_bytes());
     tracing::info!(
         tablets = report.tablets,
         log_bytes = report.log_bytes,

@@ -77,18 +77,24 @@ impl PortSecurity {
         let Some(secured) = &self.0 else {
             return Some(ClientStream(Inner::Plain(socket)));
         };
-        match secured.accept(socket).await {
-            Ok(stream) => Some(ClientStream(Inner::Tls(Box::new(stream)))),
-            Err(error) => {
-                match &secured.certificates {
-                    Certificates::Clients(..) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Certificates::Peers(tls) => {
-                        tls.warn("a TLS handshake on the port for other servers failed", &error)
-                    }
-                }
-                None
+        let caller = socket.peer_addr();
+        let error = match secured.accept(socket).await {
+            Ok(stream) => return Some(ClientStream(Inner::Tls(Box::new(stream)))),
+            Err(error) => error,
+        };
+        let caller = caller.map_or_else(|_| "a caller that is gone".to_owned(), |address| address.to_string());
+        match &secured.certificates {
+            Certificates::Clients(..) => tracing::debug!(%error, caller, "a TLS handshake failed"),
+            // The caller gave up, or only looked whether the port is open. It refused nothing: that takes an alert.
+            Certificates::Peers(_) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                tracing::debug!(%error, caller, "a caller ended its connection to the port for other servers");
+            }
+            Certificates::Peers(tls) => {
+                let event = format!("a TLS handshake with {caller} on the port for other servers failed");
+                tls.warn(&event, &error);
             }
         }
+        None
     }
 
     /// The same, for a caller that must not wait: the handshake is part of the first read or write.

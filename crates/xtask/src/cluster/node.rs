@@ -140,7 +140,8 @@ impl Status {
             servers: Vec::new(),
         };
         for line in text.lines() {
-            if let Some((unsettled, _)) = line.split_once(" tablets are not served") {
+            let unsettled = line.split_once(" tablet is not served");
+            if let Some((unsettled, _)) = unsettled.or_else(|| line.split_once(" tablets are not served")) {
                 status.unsettled = unsettled.parse()?;
             } else if ["serves", "leads", "drains"].iter().any(|state| line.contains(state)) {
                 let tablets = line.split("  ").nth(2).context("no tablets")?;
@@ -179,11 +180,17 @@ mod tests {
     fn the_state_of_a_cluster_is_read_from_its_text() {
         let text = "server 3  leads  8 tablets  log 0 MiB  memtables 1 MiB  Bigtable 127.0.0.1:1  HBase h  http i\n\
             server 2  given up, its log is needed  4 tablets  log 0 MiB  memtables 1 MiB  Bigtable b  HBase h  http i\n\
-            5 tablets are not served or move\n";
+            5 tablets are not served, or move.\n";
         let status = Status::parse(text).unwrap();
         assert_eq!((status.unsettled, status.servers.len()), (5, 1));
         let server = &status.servers[0];
         assert_eq!((server.number, server.tablets, server.leads), (3, 8, true));
         assert_eq!(server.bigtable, "127.0.0.1:1");
+        for (text, unsettled) in [
+            ("1 tablet is not served, or moves.\n", 1),
+            ("All tablets are served, and none moves.\n", 0),
+        ] {
+            assert_eq!(Status::parse(text).unwrap().unsettled, unsettled);
+        }
     }
 }
