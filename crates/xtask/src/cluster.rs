@@ -16,7 +16,7 @@ mod chaos;
 mod failover;
 mod failures;
 mod fault;
-mod members;
+pub mod members;
 mod moments;
 mod moves;
 mod node;
@@ -157,7 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn build() -> Result<()> {
     server::build()?;
     let programs: [fn() -> Result<PathBuf>; 4] = [
-        tools::etcd,
+        tools::debian::etcd,
         tools::versitygw,
         || tools::go_program("crashload"),
         || tools::go_program("registers"),

@@ -38,7 +38,7 @@ pub fn run(count: u32) -> Result<bool> {
 
 /// The same with a server that is built already.
 pub fn check(count: u32) -> Result<Tally> {
-    let (chromium, modules) = (tools::chromium()?, tools::console_modules()?);
+    let (chromium, modules) = (tools::debian::chromium()?, tools::console_modules()?);
     let scratch = Scratch::new("console")?;
     let (data, log) = (scratch.join("data"), scratch.join("server.log"));
     let mut server = Server::start(&Start {

@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Whether the machine has etcd or can install Debian's.
 pub fn available() -> bool {
-    tools::etcd_on_path().is_some()
+    tools::debian::on_path("etcd").is_some()
         || ["apt-get", "dpkg-deb"].iter().all(|program| {
             let version = Run::new(program).args(["--version"]).into_command().output();
             version.is_ok_and(|output| output.status.success())
@@ -22,7 +22,7 @@ pub fn available() -> bool {
 
 /// The suite and the failure tests.
 pub fn conformance() -> Result<Tally> {
-    let program = tools::etcd()?;
+    let program = tools::debian::etcd()?;
     let scratch = Scratch::new("etcd")?;
     let folder = scratch.join("members");
     fs::create_dir_all(&folder)?;

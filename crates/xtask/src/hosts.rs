@@ -6,6 +6,7 @@
 use crate::server::{Process, free_address};
 use crate::shell::Run;
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,10 @@ use std::time::{Duration, Instant};
 const ENTERED: &str = "STELE_XTASK_IN_NAMESPACE";
 /// The host of this program, and of clients, on the network.
 const GATEWAY: &str = "10.77.0.1";
+/// The bridge that joins the hosts.
+pub const BRIDGE: &str = "br0";
+/// The length of the prefix that all addresses share.
+pub const PREFIX_BITS: u32 = 16;
 /// A hardware address that nobody has: packets for it vanish, as in a cable that is cut.
 const NOBODY: &str = "02:00:00:00:00:ff";
 /// A namespace is there in milliseconds.
@@ -27,14 +32,25 @@ pub fn entered() -> bool {
 
 /// Runs this program again with the same arguments, in a network namespace of its own; whether it succeeded.
 pub fn enter() -> Result<bool> {
+    run_again(&["--user", "--map-root-user", "--net"], std::env::args_os().skip(1))
+}
+
+/// Runs this program with these arguments in namespaces of networks and mounts of their own; whether it succeeded. For root.
+pub fn enter_as_root(arguments: &[&str]) -> Result<bool> {
+    let namespaces = ["--net", "--mount", "--propagation", "private"];
+    run_again(&namespaces, arguments.iter().map(OsString::from))
+}
+
+fn run_again(namespaces: &[&str], arguments: impl Iterator<Item = OsString>) -> Result<bool> {
     let program = std::env::current_exe().context("finding this program")?;
     Run::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--"])
+        .args(namespaces)
+        .args(["--"])
         .args([program])
-        .args(std::env::args_os().skip(1))
+        .args(arguments)
         .env(ENTERED, "1")
         .succeeds()
-        .context("faults of a network need `unshare` and `nsenter` (util-linux) and `ip` (iproute2)")
+        .context("networks need `unshare` and `nsenter` (util-linux) and `ip` (iproute2)")
 }
 
 /// A network of hosts that are namespaces. This program and its clients are on it, too.
@@ -47,9 +63,9 @@ impl Network {
     pub fn new() -> Result<Network> {
         ensure!(entered(), "a network is made in a namespace of its own");
         ip("link set lo up")?;
-        ip("link add br0 type bridge")?;
-        ip("link set br0 up")?;
-        ip(&format!("addr add {GATEWAY}/16 dev br0"))?;
+        ip(&format!("link add {BRIDGE} type bridge"))?;
+        ip(&format!("link set {BRIDGE} up"))?;
+        ip(&format!("addr add {GATEWAY}/{PREFIX_BITS} dev {BRIDGE}"))?;
         Ok(Network { hosts: 0 })
     }
 
@@ -82,9 +98,9 @@ impl Network {
             address,
         };
         ip(&format!("link add v{number} type veth peer name eth0 netns {pid}"))?;
-        ip(&format!("link set v{number} master br0 up"))?;
+        ip(&format!("link set v{number} master {BRIDGE} up"))?;
         namespace.ip("link set lo up")?;
-        namespace.ip(&format!("addr add {}/16 dev eth0", namespace.address))?;
+        namespace.ip(&format!("addr add {}/{PREFIX_BITS} dev eth0", namespace.address))?;
         namespace.ip("link set eth0 up")?;
         Ok(Host {
             namespace: Some(namespace),

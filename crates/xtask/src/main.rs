@@ -37,6 +37,7 @@ mod hosts;
 mod jobs;
 mod kms;
 mod launch;
+mod machines;
 mod measure;
 mod miri;
 mod package;

@@ -6,7 +6,9 @@
 
 mod debian;
 mod licences;
+mod trial;
 
+use crate::hosts;
 use crate::server::{self, Scratch, free_address, http_get};
 use crate::shell::{Run, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +23,22 @@ pub struct Arguments {
     /// This program instead of a release build, to try the packaging.
     #[arg(long)]
     program: Option<PathBuf>,
+    /// Then makes a cluster under TLS with it, on three machines that boot in containers; needs root.
+    #[arg(long)]
+    machines: bool,
+}
+
+/// Whether this machine can try the package on others.
+pub fn has_machines() -> bool {
+    trial::is_possible()
+}
+
+/// Builds the package, and tries it on machines.
+pub fn try_on_machines() -> Result<bool> {
+    run(&Arguments {
+        program: None,
+        machines: true,
+    })
 }
 
 /// A server without data is ready in a moment.
@@ -28,6 +46,13 @@ const READY_WAIT: Duration = Duration::from_secs(60);
 
 /// Builds and checks the package; whether it works.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    let out = target_dir().join("package");
+    if hosts::entered() {
+        return trial::run(&debian::package(&out)?);
+    }
+    if arguments.machines {
+        trial::fetch()?;
+    }
     let program = match &arguments.program {
         Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
         None => {
@@ -36,7 +61,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     };
     let scratch = Scratch::new("package")?;
-    let out = target_dir().join("package");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let materials = licences::of_program()?;
     let sbom = out.join("stele.cdx.json");
@@ -47,7 +71,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     println!("{}", sbom.display());
     println!("{} crates, {} licence texts", materials.crates, materials.texts);
     scratch.passed();
-    Ok(true)
+    match arguments.machines {
+        true => hosts::enter_as_root(&["package", "--machines"]),
+        false => Ok(true),
+    }
 }
 
 /// Takes the package apart, and starts its server with its settings.

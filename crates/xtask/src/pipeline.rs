@@ -20,7 +20,9 @@ use crate::jobs::{self, Done, Job};
 use crate::shell::{Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{backups, bench, bench_engine, clients, console, crash, etcd, fuzz, google, hdfs, kms, server, soak, tidy};
+use crate::{
+    backups, bench, bench_engine, clients, console, crash, etcd, fuzz, google, hdfs, kms, package, server, soak, tidy,
+};
 use anyhow::Result;
 use report::Report;
 pub use step::Step;
@@ -145,6 +147,11 @@ fn real_processes(report: &mut Report) {
     report.step("Go client", clients::go_suite);
     report.step("Python client", clients::python_suite);
     report.step("Google's integration tests", google::check);
+    if package::has_machines() {
+        report.step("package on machines", || Ok(Tally::one(package::try_on_machines()?)));
+    } else {
+        report.leave_out("package on machines", "not root, or no Debian");
+    }
     if console::available() {
         report.step("console", || console::check(console::TABLETS));
     } else {

@@ -2,8 +2,10 @@
 //!
 //! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs the tool again.
 
+pub mod debian;
+
 use crate::shell::{Run, root, target_dir};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +26,6 @@ const AZURITE: &str = "azurite@3.35.0";
 
 /// Drives a browser, and finds faults that keep people from using a page.
 const CONSOLE_MODULES: [&str; 2] = ["puppeteer-core@24.43.1", "axe-core@4.14.1"];
-
-/// A browser without a screen, as Debian packages it.
-const CHROMIUM: &str = "chromium-headless-shell";
 
 /// Where tools go.
 pub fn tools_dir() -> Result<PathBuf> {
@@ -89,78 +88,9 @@ fn npm_modules(name: &str, packages: &[&str]) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The program of etcd: the machine's own, or Debian's, which apt-get fetches. Nothing is installed into the system, and
-/// no service starts.
-pub fn etcd() -> Result<PathBuf> {
-    if let Some(program) = etcd_on_path() {
-        return Ok(program);
-    }
-    let dir = tools_dir()?.join("etcd");
-    let program = dir.join("usr/bin/etcd");
-    if !program.exists() {
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
-        }
-        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        Run::new("apt-get")
-            // Else apt's own user would have to be able to write here.
-            .args(["-qq", "download", "-o", "APT::Sandbox::User=root", "etcd-server"])
-            .dir(&dir)
-            .check()
-            .context("this task needs etcd, or a Debian with package lists (apt-get update)")?;
-        let package = fs::read_dir(&dir)?.next().context("apt-get fetched no package")??;
-        Run::new("dpkg-deb")
-            .args(["--extract".as_ref(), package.path().as_os_str(), dir.as_os_str()])
-            .check()?;
-    }
-    Ok(program)
-}
-
-/// A Chromium without a screen, and the folders of libraries that it needs besides the machine's. apt-get fetches it with its
-/// dependencies; nothing is installed into the system.
-pub fn chromium() -> Result<(PathBuf, String)> {
-    let dir = tools_dir()?.join("chromium");
-    let program = dir.join("usr/lib/chromium/chromium-headless-shell");
-    if !program.exists() {
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
-        }
-        let archives = dir.join("archives");
-        fs::create_dir_all(archives.join("partial")).with_context(|| format!("making {}", dir.display()))?;
-        Run::new("apt-get")
-            .args(["-qq", "--yes", "--download-only", "--no-install-recommends"])
-            // Else apt's own user would have to be able to write here.
-            .args(["-o", "APT::Sandbox::User=root", "-o"])
-            .args([format!("Dir::Cache::archives={}", archives.display())])
-            .args(["install", CHROMIUM])
-            .check()
-            .context("this task needs a Debian with package lists (apt-get update)")?;
-        for package in fs::read_dir(&archives)? {
-            let package = package?.path();
-            if package.extension().is_some_and(|extension| extension == "deb") {
-                Run::new("dpkg-deb")
-                    .args(["--extract".as_ref(), package.as_os_str(), dir.as_os_str()])
-                    .check()?;
-            }
-        }
-        fs::remove_dir_all(&archives)?;
-    }
-    ensure!(program.exists(), "Debian's {CHROMIUM} has no {}", program.display());
-    let libraries = dir.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
-    let of_sound = libraries.join("pulseaudio");
-    Ok((program, format!("{}:{}", libraries.display(), of_sound.display())))
-}
-
 /// The folder with the modules that the checks of the console use, by npm.
 pub fn console_modules() -> Result<PathBuf> {
     npm_modules("console", &CONSOLE_MODULES)
-}
-
-/// The etcd that the machine has.
-pub fn etcd_on_path() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let programs = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
-    programs.into_iter().find(|program| program.is_file())
 }
 
 fn go_install(name: &str, package: &str) -> Result<PathBuf> {

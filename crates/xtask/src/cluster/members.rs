@@ -110,7 +110,7 @@ impl Member {
         let (client_url, peer_url) = (format!("http://{}", self.client), format!("http://{}", self.peer));
         let command = self
             .host
-            .program(tools::etcd()?)
+            .program(tools::debian::etcd()?)
             .args(["--name", &self.name, "--data-dir"])
             .args([&self.data])
             .args([

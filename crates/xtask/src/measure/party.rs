@@ -124,7 +124,7 @@ pub fn build_others(kinds: &[Kind]) -> Result<()> {
         bench::build_example("bigtable_echo")?;
     }
     if kinds.contains(&Kind::SteleCluster) {
-        [tools::etcd, tools::versitygw]
+        [tools::debian::etcd, tools::versitygw]
             .into_iter()
             .try_for_each(|tool| tool().map(drop))?;
     }

@@ -50,14 +50,19 @@ pub fn build(program: &Path, materials: &Materials, tree: &Path, out: &Path) -> 
     put(&control.join("conffiles"), CONFFILES, 0o644)?;
     put(&control.join("control"), &control_file(tree, &stele)?, 0o644)?;
     put(&control.join("md5sums"), &checksums(tree)?, 0o644)?;
-    let package = out.join(format!("stele_{}_{}.deb", version()?, architecture()?));
+    let package = package(out)?;
     Run::new("dpkg-deb")
         .args(["--root-owner-group", "-Zxz", "--build"])
-        .args([tree, &package])
+        .args([tree, package.as_path()])
         .env("SOURCE_DATE_EPOCH", time_of_commit()?)
         .check()
         .context("this task needs a Debian")?;
     Ok(package)
+}
+
+/// The package that [`build`] makes in a folder.
+pub fn package(out: &Path) -> Result<PathBuf> {
+    Ok(out.join(format!("stele_{}_{}.deb", version()?, architecture()?)))
 }
 
 /// The unit and the settings.
