@@ -37,7 +37,7 @@ function check(name, problems) {
 function clusterAnswers() {
   const server = (number) => ({
     server: number,
-    state: { 1: "leads", 7: "drains", 29: "silent", 30: "given up" }[number] ?? "serves",
+    state: { 1: "leads", 7: "drains", 29: "silent", 30: "ended" }[number] ?? "serves",
     version: "0.1.0",
     bigtable: `10.0.0.${number}:8086`,
     hbase: `10.0.0.${number}:16020`,

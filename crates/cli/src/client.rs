@@ -165,8 +165,9 @@ impl Client {
         ensure!(
             is_answered(&mut data).await,
             "{bare} closes the connection: it is not a gRPC server{}",
-            match scheme {
-                "https" => ", or it requires another certificate of the client (--tls-cert, --tls-key)",
+            match (scheme, &security.tls.tls_cert) {
+                ("https", None) => ", or it requires a certificate of the client (--tls-cert, --tls-key)",
+                ("https", Some(_)) => ", or it requires another certificate of the client (--tls-cert, --tls-key)",
                 _ => ", or it is under TLS (https://)",
             }
         );

@@ -4,7 +4,7 @@ use crate::client::TableRef;
 use crate::connection::Connection;
 use crate::query::parse_bytes;
 use crate::show::print;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
@@ -48,8 +48,8 @@ pub struct StatusArgs {
 pub struct MoveArgs {
     /// The number of the tablet
     tablet: u64,
-    /// The number of the server
-    server: u32,
+    /// The number of the server, or its host and port for Bigtable; the host alone if no other server has it
+    server: String,
     #[command(flatten)]
     connection: Connection,
 }
@@ -57,8 +57,8 @@ pub struct MoveArgs {
 /// Arguments of `cluster drain`.
 #[derive(Args, Clone, Debug)]
 pub struct DrainArgs {
-    /// The number of the server
-    server: u32,
+    /// The number of the server, or its host and port for Bigtable; the host alone if no other server has it
+    server: String,
     /// Let the server have tablets again
     #[arg(long)]
     undo: bool,
@@ -146,8 +146,9 @@ pub async fn run(command: ClusterCommand) -> Result<ExitCode> {
         }
         ClusterCommand::Move(args) => {
             let client = args.connection.connect().await?;
-            client.move_tablet(args.tablet, args.server).await?;
-            print(&format!("tablet {} moves to server {}\n", args.tablet, args.server))?;
+            let server = number_of(&client.cluster_status(false).await?, &args.server)?;
+            client.move_tablet(args.tablet, server).await?;
+            print(&format!("tablet {} moves to server {server}\n", args.tablet))?;
         }
         ClusterCommand::Drain(args) => drain(args).await?,
         ClusterCommand::Split(args) => {
@@ -236,20 +237,39 @@ fn comparison(check: &ClusterCheck) -> String {
 
 async fn drain(args: DrainArgs) -> Result<()> {
     let client = args.connection.connect().await?;
-    client.drain_server(args.server, args.undo).await?;
+    let number = number_of(&client.cluster_status(false).await?, &args.server)?;
+    client.drain_server(number, args.undo).await?;
     if args.undo {
-        print(&format!("server {} may have tablets again\n", args.server))?;
+        print(&format!("server {number} may have tablets again\n"))?;
         return Ok(());
     }
     loop {
         let status = client.cluster_status(false).await?;
-        let left = status.servers.iter().find(|server| server.server == args.server);
+        let left = status.servers.iter().find(|server| server.server == number);
         let left = left.map_or(0, |server| server.tablets);
-        print(&format!("server {} has {left} tablets\n", args.server))?;
+        print(&format!("server {number} has {left} tablets\n"))?;
         if left == 0 {
             return Ok(());
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The number of the server that a user names.
+fn number_of(status: &ClusterStatus, name: &str) -> Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let living = status.servers.iter().filter(|server| server.lives);
+    let is_named = |server: &&Server| {
+        let host = server.bigtable.rsplit_once(':').map(|(host, _)| host);
+        server.bigtable == name || host == Some(name)
+    };
+    let found: Vec<&Server> = living.filter(is_named).collect();
+    match found[..] {
+        [server] => Ok(server.server),
+        [] => bail!("no server is at {name}: `stele cluster status` lists them"),
+        _ => bail!("{} servers are at {name}: give the port for Bigtable, too", found.len()),
     }
 }
 
@@ -266,21 +286,25 @@ fn servers(status: &ClusterStatus) -> String {
                 lives: false,
                 sealed: true,
                 ..
-            } => "given up, its log is needed",
+            } => "ended, its log is still needed",
             Server { lives: false, .. } => "silent",
             Server { drains: true, .. } => "drains",
             _ if *number == status.leader => "leads",
             _ => "serves",
         };
-        let _ = writeln!(
-            out,
-            "server {number}  {state}  {tablets} tablets  log {} MiB  memtables {} MiB  Bigtable {}  HBase {}  http {}",
-            server.log_bytes >> 20,
-            server.memtable_bytes >> 20,
-            server.bigtable,
-            server.hbase,
-            server.http
-        );
+        let _ = write!(out, "server {number}  {state}  {tablets} tablets");
+        if server.lives {
+            let _ = write!(
+                out,
+                "  log {} MiB  memtables {} MiB  Bigtable {}  HBase {}  http {}",
+                server.log_bytes >> 20,
+                server.memtable_bytes >> 20,
+                server.bigtable,
+                server.hbase,
+                server.http
+            );
+        }
+        out.push('\n');
     }
     let _ = match status.unsettled {
         0 => writeln!(out, "All tablets are served, and none moves."),
@@ -335,7 +359,7 @@ mod tests {
         for line in [
             "server 4  leads  2 tablets  log 3 MiB",
             "server 5  serves",
-            "server 2  given up, its log is needed",
+            "server 2  ended, its log is still needed  2 tablets\n",
             "server 3  silent",
             "1 tablet is not served, or moves.",
         ] {
@@ -344,6 +368,32 @@ mod tests {
         for (unsettled, line) in [(0, "All tablets are served"), (3, "3 tablets are not served, or move.")] {
             status.unsettled = unsettled;
             assert!(servers(&status).contains(line), "{unsettled}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_by_its_number_or_its_host() {
+        let server = |number, lives, bigtable: &str| Server {
+            server: number,
+            lives,
+            bigtable: bigtable.to_owned(),
+            ..Server::default()
+        };
+        let status = ClusterStatus {
+            servers: vec![
+                server(1, false, "node-1:8086"),
+                server(4, true, "node-1:8086"),
+                server(5, true, "node-2:8086"),
+                server(6, true, "node-2:8087"),
+            ],
+            ..ClusterStatus::default()
+        };
+        for (name, number) in [("7", 7), ("node-1", 4), ("node-2:8087", 6)] {
+            assert_eq!(number_of(&status, name).unwrap(), number);
+        }
+        for (name, why) in [("node-2", "2 servers"), ("node", "no server"), ("", "no server")] {
+            let error = number_of(&status, name).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 

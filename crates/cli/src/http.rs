@@ -45,7 +45,9 @@ impl HttpConnection {
     pub async fn ask(&self, path: &str) -> Result<(u16, Vec<u8>)> {
         let answer = timeout(WAIT_MAX, self.exchange(path)).await;
         let answer = answer.with_context(|| format!("{} does not answer", self.http))??;
-        let (status, body) = parse(&answer).with_context(|| format!("{} does not speak HTTP", self.http))?;
+        let (_, is_tls) = self.security.tls.is_tls(&self.http)?;
+        let hint = if is_tls { "" } else { ", or it is under TLS (https://)" };
+        let (status, body) = parse(&answer).with_context(|| format!("{} does not speak HTTP{hint}", self.http))?;
         Ok((status, body.to_vec()))
     }
 

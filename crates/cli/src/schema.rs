@@ -74,7 +74,11 @@ pub async fn tables(args: TablesArgs) -> Result<ExitCode> {
         print(&show_kept(&client.list_kept_tables(args.instance.as_deref()).await?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (instance, table) in list(&client, args.instance).await? {
+    let tables = list(&client, args.instance).await?;
+    if tables.is_empty() {
+        eprintln!("no tables");
+    }
+    for (instance, table) in tables {
         print(&show_table(&instance, &table))?;
     }
     Ok(ExitCode::SUCCESS)

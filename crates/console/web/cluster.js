@@ -7,7 +7,7 @@ import { number, pager, table } from "./table.js";
 
 const LIMIT = 30;
 const COLOURS = 6;
-const KINDS = { "silent": "bad", "given up": "bad", "drains": "warn" };
+const KINDS = { "silent": "bad", "ended": "warn", "drains": "warn" };
 
 export const clusterPage = {
   title: "Cluster",

@@ -111,6 +111,17 @@ impl Address {
                     let known = known.map_err(|_| AddressError(format!("unknown option {key:?} of {scheme}://")))?;
                     Ok(builder.with_config(known, value))
                 })?;
+                let set = |key: Result<$key, _>| key.ok().and_then(|key| builder.get_config_value(&key));
+                let may_be_plain =
+                    set(<$key>::from_str("allow_http")).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+                match set(<$key>::from_str("endpoint")) {
+                    Some(endpoint) if endpoint.starts_with("http://") && !may_be_plain => {
+                        return Err(wrong(&format!(
+                            "the endpoint {endpoint} is without TLS: give the option allow_http=true as well"
+                        )));
+                    }
+                    _ => {}
+                }
                 Arc::new(builder.build().map_err(failed)?)
             }};
         }
@@ -172,7 +183,10 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         let option = |key: &str| [(key.to_owned(), "http://127.0.0.1:1".to_owned())];
-        Address::parse("s3://bucket", &option("endpoint")).unwrap();
+        let error = Address::parse("s3://bucket", &option("endpoint")).unwrap_err();
+        assert!(error.to_string().contains("allow_http=true"), "{error}");
+        let allowed = [&option("endpoint")[..], &[("allow_http".to_owned(), "true".to_owned())]].concat();
+        Address::parse("s3://bucket", &allowed).unwrap();
         let error = Address::parse("s3://bucket", &option("endpint")).unwrap_err();
         assert!(error.to_string().contains("endpint"), "{error}");
         assert!(Address::is_one("s3://x") && !Address::is_one("./data"));

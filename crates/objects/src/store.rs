@@ -70,6 +70,9 @@ impl From<Error> for Fault {
     }
 }
 
+/// Characters of the text of an error. Responses with a signature that is wrong repeat the whole request.
+const TEXT_MAX: usize = 600;
+
 /// The text of an error with its causes: the library's own text often omits the one that matters.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -81,6 +84,11 @@ fn describe(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
+    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    assert!(text.chars().count() <= TEXT_MAX + 1, "the text of an error is short");
     text
 }
 

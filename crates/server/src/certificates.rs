@@ -1,16 +1,20 @@
 //! `stele certificates`: an authority, and certificates of servers and clients for a first cluster.
 //!
 //! The files are PEM, `NAME.pem` with the certificate and `NAME.key` with its key, which only its owner may read. The
-//! authority is `ca`. A second run makes the missing files with the same authority, and keeps everything that exists.
+//! authority is `ca`. A second run makes the missing files with the same authority, and keeps everything that exists. Without
+//! names it is for the certificates of the folder.
 //!
-//! Nothing here renews or revokes certificates. An organisation that has an authority of its own uses that.
+//! Nothing renews certificates by itself, or revokes them. An organisation that has an authority of its own uses that.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "the operator's files, which are no part of the database"
 )]
 
-use anyhow::{Context, bail, ensure};
+mod existing;
+
+use anyhow::{Context, ensure};
+use existing::Existing;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -22,7 +26,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stele_cli::timestamp;
-use x509_parser::pem::parse_x509_pem;
 
 /// Arguments of `certificates`.
 #[derive(clap::Args)]
@@ -31,7 +34,8 @@ pub struct CertificatesArgs {
     #[arg(long, value_name = "DIR", default_value = "certificates")]
     dir: PathBuf,
     /// Names and addresses of one server, separated by commas; the first one names its files. May be repeated. Each
-    /// certificate is for localhost as well, and for servers.stele, by which servers know each other [default: localhost]
+    /// certificate is for localhost as well, and for servers.stele, by which servers know each other [default: those of the
+    /// folder, or else localhost]
     #[arg(long = "server", value_name = "HOST,...")]
     servers: Vec<String>,
     /// Name of a client, by which access rules know it; may be repeated
@@ -40,7 +44,7 @@ pub struct CertificatesArgs {
     /// Days after which the certificates of servers and clients end
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3_650))]
     days: u64,
-    /// Replaces certificates of these servers and clients that exist
+    /// Replaces certificates of these servers and clients that exist; without names, all of the folder
     #[arg(long)]
     renew: bool,
 }
@@ -80,14 +84,21 @@ pub fn run(args: &CertificatesArgs, now: u64) -> anyhow::Result<String> {
     };
     line(CA, "the authority", ca_ends);
     for holder in &holders {
-        let about = match holder.hosts.is_empty() {
+        let mut about = match holder.hosts.is_empty() {
             true => format!("client {}", holder.name),
             false => format!("server {}", holder.hosts.join(" ")),
         };
-        let path = args.dir.join(format!("{}.pem", holder.file));
-        if path.exists() && !args.renew {
-            line(&holder.file, &format!("{about} (exists)"), end_of(&path)?);
-            continue;
+        if args.dir.join(format!("{}.pem", holder.file)).exists() {
+            let existing = Existing::read(&args.dir, &holder.file)?;
+            if !args.renew {
+                line(&holder.file, &format!("{about} (exists)"), existing.ends);
+                continue;
+            }
+            let before = existing.holder.hosts.into_iter();
+            let lost: Vec<String> = before.filter(|host| !holder.hosts.contains(host)).collect();
+            if !lost.is_empty() {
+                let _ = write!(about, ", no longer {}", lost.join(" "));
+            }
         }
         let ends = now + DAY * u32::try_from(args.days).unwrap_or(u32::MAX);
         let ends_at = i64::try_from(ends.as_secs()).unwrap_or(i64::MAX);
@@ -103,17 +114,24 @@ pub fn run(args: &CertificatesArgs, now: u64) -> anyhow::Result<String> {
     let ca_key = args.dir.join(format!("{CA}.key"));
     let _ = write!(
         out,
-        "They are meant for a start: nothing renews or revokes them. Run this again with --renew before they end.\n\
-         {} can sign for every server and client. Keep it secret; servers do not need it.\n",
+        "They are meant for a start: nothing renews or revokes them. Before they end, run `stele certificates --renew` with \
+         this folder.\n{} can sign for every server and client. Keep it secret; servers do not need it.\n",
         ca_key.display()
     );
     Ok(out)
 }
 
-/// The servers and clients of the arguments.
+/// The servers and clients of the arguments, or those that the folder has certificates of.
 fn holders(args: &CertificatesArgs) -> anyhow::Result<Vec<Holder>> {
+    let found = match args.dir.exists() && args.servers.is_empty() {
+        true => existing::all(&args.dir)?,
+        false => Vec::new(),
+    };
+    if args.clients.is_empty() && !found.is_empty() {
+        return Ok(found);
+    }
     let default = ["localhost".to_owned()];
-    let servers = match args.servers.is_empty() {
+    let servers = match args.servers.is_empty() && found.is_empty() {
         true => &default[..],
         false => &args.servers[..],
     };
@@ -156,7 +174,7 @@ fn authority(dir: &Path, now: Duration) -> anyhow::Result<(Issuer<'static, KeyPa
         let key = KeyPair::from_pem(&read(&key_path)?).with_context(|| format!("{}: not a key", key_path.display()))?;
         let issuer = Issuer::from_ca_cert_pem(&read(&path)?, key);
         let issuer = issuer.with_context(|| format!("{}: not the certificate of an authority", path.display()))?;
-        return Ok((issuer, end_of(&path)?));
+        return Ok((issuer, Existing::read(dir, CA)?.ends));
     }
     let ends = now + DAY * u32::try_from(CA_DAYS).unwrap_or(u32::MAX);
     let mut params = params(&[], now, ends)?;
@@ -226,18 +244,6 @@ fn write(dir: &Path, name: &str, certificate: &str, key: &str) -> anyhow::Result
         written.with_context(|| path.display().to_string())?;
     }
     Ok(())
-}
-
-/// When a certificate ends, in seconds since 1970.
-fn end_of(path: &Path) -> anyhow::Result<i64> {
-    let shown = || path.display().to_string();
-    let bytes = std::fs::read(path).with_context(shown)?;
-    let parsed = parse_x509_pem(&bytes).ok();
-    let end = parsed.and_then(|(_, pem)| Some(pem.parse_x509().ok()?.validity().not_after.timestamp()));
-    match end {
-        Some(end) => Ok(end),
-        None => bail!("{}: not a certificate", shown()),
-    }
 }
 
 /// The day of a time, in UTC.

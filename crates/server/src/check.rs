@@ -52,7 +52,7 @@ pub struct DataPlace {
         hide_default_value = true
     )]
     data: String,
-    /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
+    /// Setting of the object store, such as endpoint=https://store:9000; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
     /// Becomes the owner of a prefix of an object store or a directory of HDFS before reading it, which ends a server

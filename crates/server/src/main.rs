@@ -80,6 +80,9 @@ enum ClusterCommand {
     Promote(Box<promote::PromoteArgs>),
 }
 
+/// The exit status of wrong settings, as of wrong flags. A service manager need not start it again.
+const WRONG_SETTINGS: u8 = 2;
+
 /// The exit status of a server whose data another server has taken over. A service manager must not start it again: it would
 /// take the data back.
 const TAKEN_OVER: u8 = 4;
@@ -131,7 +134,13 @@ fn one_line(error: &anyhow::Error) -> String {
 fn run(command: Top) -> anyhow::Result<ExitCode> {
     match command {
         Top::Start(args) => {
-            let config = stele_settings::load(&args)?;
+            let config = match stele_settings::load(&args) {
+                Ok(config) => config,
+                Err(error) => {
+                    eprintln!("error: {}", one_line(&error));
+                    return Ok(ExitCode::from(WRONG_SETTINGS));
+                }
+            };
             allocator::configure(config.memory);
             start::run(&config).map(|()| ExitCode::SUCCESS)
         }

@@ -50,7 +50,7 @@ pub struct PromoteArgs {
     /// Coordinator of the new cluster, etcd:// or etcds://HOST:PORT,…/NAME
     #[arg(long, env = "STELE_CLUSTER", value_name = "URL")]
     cluster: String,
-    /// Setting of the store of SOURCE, such as endpoint=http://127.0.0.1:7070; may be repeated
+    /// Setting of the store of SOURCE, such as endpoint=https://store:9000; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
     /// Setting of the store of TARGET; may be repeated

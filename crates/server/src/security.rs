@@ -8,6 +8,7 @@ mod keys;
 
 use anyhow::Context;
 use files::{Files, Watched};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
@@ -38,13 +39,14 @@ impl Security {
         };
         let mut watched = Watched::new(files.clone());
         let material = watched.read().context("TLS")?;
-        let tls = Arc::new(Tls::new(&material).context("TLS")?);
+        let pair = pair(&files.certificate, &files.key);
+        let tls = Arc::new(Tls::new(&material).with_context(|| format!("TLS: {pair}"))?);
         let failing = metrics.gauge(
             "stele_tls_reload_failing",
             "1 while the files of TLS cannot be used: the server goes on with those that it read before.",
         );
         let replaced = Arc::clone(&tls);
-        let replace = move |material| replaced.replace(&material).map_err(anyhow::Error::from);
+        let replace = move |material| replaced.replace(&material).context(pair.clone());
         reload(("TLS", failing), watched, replace, env)?;
         Ok(Security {
             tls: Some(tls),
@@ -66,13 +68,15 @@ pub fn of_peers(files: Option<&PeerTlsFiles>, env: &Env, metrics: &Metrics) -> a
     let Some(files) = files else { return Ok(None) };
     let mut watched = Watched::new(files.clone());
     let material = watched.read().context("TLS between servers")?;
-    let tls = Arc::new(PeerTls::new(&material, env.clone()).context("TLS between servers")?);
+    let pair = pair(&files.certificate, &files.key);
+    let tls = PeerTls::new(&material, env.clone()).with_context(|| format!("TLS between servers: {pair}"))?;
+    let tls = Arc::new(tls);
     let failing = metrics.gauge(
         "stele_peer_tls_reload_failing",
         "1 while the files of TLS between servers cannot be used: the server goes on with those that it read before.",
     );
     let replaced = Arc::clone(&tls);
-    let replace = move |material| replaced.replace(&material).map_err(anyhow::Error::from);
+    let replace = move |material| replaced.replace(&material).context(pair.clone());
     reload(("TLS between servers", failing), watched, replace, env)?;
     Ok(Some(tls))
 }
@@ -90,6 +94,9 @@ impl EtcdCredentials {
 
     /// Has the coordinator use them as they change.
     pub fn follow(self, coord: Arc<EtcdCoord>, env: &Env, metrics: &Metrics) -> anyhow::Result<()> {
+        if self.0.is_plain() {
+            return Ok(());
+        }
         let failing = metrics.gauge(
             "stele_etcd_credentials_reload_failing",
             "1 while the credentials for etcd cannot be used: the server goes on with those that it read before.",
@@ -97,6 +104,11 @@ impl EtcdCredentials {
         let replace = move |security| coord.set_security(security).map_err(anyhow::Error::from);
         reload(("the connection to etcd", failing), self.0, replace, env)
     }
+}
+
+/// The files of a certificate and its key, for errors.
+fn pair(certificate: &Path, key: &Path) -> String {
+    format!("{} and {}", certificate.display(), key.display())
 }
 
 /// Starts the task that replaces certificates.
@@ -123,7 +135,7 @@ fn reload<F: Files>(
             let outcome = match changed {
                 Ok(None) => {
                     if asked {
-                        tracing::info!("the files of {what} have not changed");
+                        tracing::info!("the files of {what} have not changed; other settings are read at a start only");
                     }
                     Ok(())
                 }

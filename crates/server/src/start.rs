@@ -314,17 +314,24 @@ impl Signals {
 /// Prints the addresses. The process that started the server may no longer read them; that is no failure.
 fn announce(config: &Config, node: &Node, addresses: &Addresses) {
     let report = &node.recovery;
-    let data = format!(
-        "{} ({} tablets, recovered in {:?})",
-        config.data, report.tablets, report.duration
-    );
+    let is_alone = config.cluster.is_none();
+    let data = match is_alone {
+        true => format!(
+            "{} ({} tablets, recovered in {:?})",
+            config.data, report.tablets, report.duration
+        ),
+        // Tablets are recovered as they are assigned.
+        false => config.data.to_string(),
+    };
     let _ = std::io::stdout().write_all(banner(config, addresses, &data).as_bytes());
-    tracing::info!(
-        tablets = report.tablets,
-        log_bytes = report.log_bytes,
-        log_records = report.log_records,
-        torn_bytes = report.torn_bytes,
-        "recovered in {:?}",
-        report.duration
-    );
+    if is_alone {
+        tracing::info!(
+            tablets = report.tablets,
+            log_bytes = report.log_bytes,
+            log_records = report.log_records,
+            torn_bytes = report.torn_bytes,
+            "recovered in {:?}",
+            report.duration
+        );
+    }
 }

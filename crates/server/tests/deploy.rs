@@ -163,7 +163,7 @@ fn the_unit_stops_no_server_too_early() {
         line.expect(key)
     };
     assert_eq!(value("Type"), "notify");
-    assert_eq!(value("RestartPreventExitStatus"), "4");
+    assert_eq!(value("RestartPreventExitStatus"), "2 4");
     let reference = output(&["config", "--defaults"]);
     let drain = reference
         .lines()

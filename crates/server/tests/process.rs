@@ -17,8 +17,17 @@ fn start(data: &Path) -> Server {
 
 /// Runs a start that must fail, and returns the one line of its output.
 fn refusal(arguments: &[&str]) -> String {
+    ends_with(1, arguments)
+}
+
+/// The same of one whose settings are wrong. A service manager does not try it again.
+fn wrong_settings(arguments: &[&str]) -> String {
+    ends_with(2, arguments)
+}
+
+fn ends_with(status: i32, arguments: &[&str]) -> String {
     let output = stele(&["start"]).args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     said
@@ -159,12 +168,12 @@ fn bad_settings_and_taken_ports_are_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     assert!(refusal(&["--data", data, "--bigtable", &address]).contains("in use"));
-    assert!(refusal(&["--bigtable", &address, "--http", &address]).contains("another port"));
-    assert!(refusal(&["--memory", "lots"]).contains("memory"));
+    assert!(wrong_settings(&["--bigtable", &address, "--http", &address]).contains("another port"));
+    assert!(wrong_settings(&["--memory", "lots"]).contains("memory"));
     assert!(refusal(&[&["--data", "/proc/none"], &FREE_PORTS[..]].concat()).contains("/proc/none"));
     let config = scratch.path().join("stele.toml");
     std::fs::write(&config, "memroy = 1\n").unwrap();
-    assert!(refusal(&["--config", config.to_str().unwrap()]).contains("memroy"));
+    assert!(wrong_settings(&["--config", config.to_str().unwrap()]).contains("memroy"));
     assert!(!Path::new(data).exists(), "a start that fails leaves nothing behind");
 }
 

@@ -77,24 +77,8 @@ impl PortSecurity {
         let Some(secured) = &self.0 else {
             return Some(ClientStream(Inner::Plain(socket)));
         };
-        let caller = socket.peer_addr();
-        let error = match secured.accept(socket).await {
-            Ok(stream) => return Some(ClientStream(Inner::Tls(Box::new(stream)))),
-            Err(error) => error,
-        };
-        let caller = caller.map_or_else(|_| "a caller that is gone".to_owned(), |address| address.to_string());
-        match &secured.certificates {
-            Certificates::Clients(..) => tracing::debug!(%error, caller, "a TLS handshake failed"),
-            // The caller gave up, or only looked whether the port is open. It refused nothing: that takes an alert.
-            Certificates::Peers(_) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                tracing::debug!(%error, caller, "a caller ended its connection to the port for other servers");
-            }
-            Certificates::Peers(tls) => {
-                let event = format!("a TLS handshake with {caller} on the port for other servers failed");
-                tls.warn(&event, &error);
-            }
-        }
-        None
+        let stream = secured.accept(socket).await.ok()?;
+        Some(ClientStream(Inner::Tls(Box::new(stream))))
     }
 
     /// The same, for a caller that must not wait: the handshake is part of the first read or write.
@@ -107,8 +91,23 @@ impl PortSecurity {
 }
 
 impl Secured {
-    /// Performs the handshake.
+    /// Performs the handshake. A failure is logged.
     async fn accept(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let caller = socket.peer_addr();
+        let outcome = self.handshake(socket).await;
+        if let Err(error) = &outcome {
+            let caller = caller.map_or_else(|_| "a caller that is gone".to_owned(), |address| address.to_string());
+            let port = match self.certificates {
+                Certificates::Clients(..) => "a port for clients",
+                Certificates::Peers(_) => "the port for other servers",
+            };
+            let event = format!("a TLS handshake with {caller} on {port} failed");
+            self.handshakes.tell(&event, error);
+        }
+        outcome
+    }
+
+    async fn handshake(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         match &self.certificates {
             Certificates::Clients(tls, application) => self.handshakes.accept(socket, tls.config(*application)).await,
             Certificates::Peers(tls) => {

@@ -4,6 +4,7 @@
 //! time. One more ends the oldest: a client that works needs some milliseconds, so the oldest is one that stays silent on
 //! purpose. Connections that stay silent thus cannot keep others out.
 
+use crate::warnings::Warnings;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub struct Handshakes {
     max: usize,
     running: Mutex<Running>,
     failures: IntCounterVec,
+    warnings: Warnings,
 }
 
 #[derive(Default)]
@@ -68,6 +70,7 @@ impl Handshakes {
 
     fn counting(env: Env, failures: IntCounterVec, max: usize, wait: Duration) -> Self {
         Handshakes {
+            warnings: Warnings::new(env.clone()),
             env,
             wait,
             max: max.max(1),
@@ -94,6 +97,11 @@ impl Handshakes {
             self.failures.with_label_values(&[cause]).inc();
             error
         })
+    }
+
+    /// Tells the operator of a handshake that failed, in a log that nobody can fill.
+    pub(crate) fn tell(&self, event: &str, error: &io::Error) {
+        self.warnings.tell(event, error);
     }
 
     /// Takes part, and ends the oldest if there are too many.

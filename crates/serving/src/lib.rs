@@ -21,6 +21,7 @@ pub mod http2;
 #[allow(missing_docs, clippy::unwrap_used, reason = "certificates for tests")]
 pub mod testing;
 mod tls;
+mod warnings;
 
 pub use acceptor::{Acceptor, connections_max};
 pub use client_stream::{ClientStream, PortSecurity};

@@ -14,7 +14,7 @@ pub struct StartArgs {
     /// [default: ./stele-data]
     #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
     pub(crate) data: Option<String>,
-    /// Setting of the object store or of HDFS, such as endpoint=http://127.0.0.1:7070; may be repeated
+    /// Setting of the object store or of HDFS, such as endpoint=https://store:9000; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     pub(crate) data_option: Vec<String>,
     /// Folder that caches data read from the object store or HDFS [default: none]

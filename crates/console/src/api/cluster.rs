@@ -42,7 +42,7 @@ pub(super) struct Cluster {
 #[derive(Serialize)]
 struct Server {
     server: u32,
-    /// `leads`, `serves`, `drains`, `silent` or `given up`.
+    /// `leads`, `serves`, `drains`, `silent` or `ended`.
     state: &'static str,
     version: String,
     bigtable: String,
@@ -147,7 +147,7 @@ fn show_server(server: &ServerStatus, leader: ServerId) -> Server {
             lives: false,
             sealed: true,
             ..
-        } => "given up",
+        } => "ended",
         ServerStatus { lives: false, .. } => "silent",
         ServerStatus { drains: true, .. } => "drains",
         _ if server.server == leader => "leads",
@@ -286,6 +286,6 @@ mod tests {
             server(3, false, true, true),
         ];
         let shown = states.map(|server| show_server(&server, ServerId(1)).state);
-        assert_eq!(shown, ["leads", "serves", "drains", "silent", "given up"]);
+        assert_eq!(shown, ["leads", "serves", "drains", "silent", "ended"]);
     }
 }

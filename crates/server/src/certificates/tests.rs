@@ -1,5 +1,6 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
+use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer;
 
 /// 2026-01-01.
@@ -59,9 +60,11 @@ fn a_second_run_adds_and_keeps() {
     let (ca, first) = (read(dir, "ca.pem"), read(dir, "localhost.pem"));
     let said = run(&args(dir, &[], &["bob"]), NOW + 86_400).unwrap();
     assert!(
-        said.contains("(exists), until 2027-01-01") && said.contains("bob, until 2027-01-02"),
+        said.contains("bob, until 2027-01-02") && !said.contains("localhost"),
         "{said}"
     );
+    let said = run(&args(dir, &["localhost"], &[]), NOW + 86_400).unwrap();
+    assert!(said.contains("(exists), until 2027-01-01"), "{said}");
     assert_eq!(
         (read(dir, "ca.pem"), read(dir, "localhost.pem")),
         (ca.clone(), first.clone())
@@ -74,6 +77,36 @@ fn a_second_run_adds_and_keeps() {
     run(&renew, NOW + 172_800).unwrap();
     assert!(read(dir, "ca.pem") == ca && read(dir, "localhost.pem") != first);
     verified(dir, "localhost.pem");
+}
+
+#[test]
+fn all_certificates_of_a_folder_are_listed_and_renewed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    run(&args(dir, &["node-1,192.0.2.1", "node-2,2001:db8::2"], &["admin"]), NOW).unwrap();
+    let said = run(&args(dir, &[], &[]), NOW).unwrap();
+    assert_eq!(said.matches("(exists), until 2027-01-01").count(), 3, "{said}");
+    let files = ["node-1.pem", "node-2.pem", "admin.pem"];
+    let before = files.map(|file| (read(dir, file), verified(dir, file)));
+    let renew = |servers: &[&str]| {
+        let args = CertificatesArgs {
+            renew: true,
+            ..args(dir, servers, &[])
+        };
+        run(&args, NOW + 86_400).unwrap()
+    };
+    let said = renew(&[]);
+    assert_eq!(said.matches(", until 2027-01-02").count(), 3, "{said}");
+    assert!(
+        !said.contains("no longer") && !dir.join("localhost.pem").exists(),
+        "{said}"
+    );
+    for (file, (text, holder)) in files.iter().zip(before) {
+        assert_ne!(read(dir, file), text);
+        assert_eq!(verified(dir, file), holder);
+    }
+    let said = renew(&["node-1"]);
+    assert!(said.contains("no longer 192.0.2.1"), "{said}");
 }
 
 #[test]
@@ -98,4 +131,6 @@ fn mistakes_are_named() {
     assert!(error(&args(dir, &[], &[]), NOW).contains("ca.pem"));
     std::fs::remove_file(dir.join("ca.key")).unwrap();
     assert!(error(&args(dir, &[], &[]), NOW).contains("ca.key"));
+    std::fs::write(dir.join("localhost.pem"), "x").unwrap();
+    assert!(error(&args(dir, &[], &[]), NOW).contains("localhost.pem: not a certificate"));
 }

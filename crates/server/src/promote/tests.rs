@@ -106,7 +106,7 @@ fn one_place_is_promoted_where_it_is_unless_it_is_a_folder() {
     assert_eq!(places("s3://b/p s3://b/p/"), Ok((source(), None)));
     assert_eq!(places("s3://b/p s3://b/q"), Ok((source(), Some("s3://b/q".to_owned()))));
     // The same name in another store is another place.
-    let other = "s3://b/p s3://b/p --target-option endpoint=http://127.0.0.1:1";
+    let other = "s3://b/p s3://b/p --target-option endpoint=https://127.0.0.1:1";
     assert_eq!(places(other), Ok((source(), Some(source()))));
     for folder in ["folder", "s3://b/p folder"] {
         assert!(

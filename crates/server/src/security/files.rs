@@ -92,6 +92,14 @@ pub struct Watched<F: Files> {
     last: Option<F::Content>,
 }
 
+impl Watched<EtcdFiles> {
+    /// Whether there is no file, and thus nothing to follow.
+    pub fn is_plain(&self) -> bool {
+        let EtcdFiles { authorities, own, user } = &self.files;
+        authorities.is_none() && own.is_none() && user.is_none()
+    }
+}
+
 impl<F: Files> Watched<F> {
     /// Not read yet.
     pub fn new(files: F) -> Self {

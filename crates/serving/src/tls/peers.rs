@@ -15,8 +15,8 @@ mod verifier;
 pub use connector::PeerConnector;
 
 use super::{TlsError, certificates, private_key};
+use crate::warnings::Warnings;
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
@@ -25,16 +25,12 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use stele_env::Env;
 use tokio::sync::watch;
 use verifier::ServersOnly;
 
 /// The application protocol that both ends name. A certificate that was made for another use cannot be talked into this one.
 const PROTOCOL: &[u8] = b"stele-peer";
-
-/// A refused handshake is logged this often at most: a stranger can cause any number of them.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Certificates and keys as PEM text, as they were read from their files.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,8 +58,7 @@ pub struct PeerTls {
     configs: ArcSwap<Configs>,
     /// Changes when other servers are trusted than before.
     trust: watch::Sender<u64>,
-    env: Env,
-    warned: Mutex<Option<Duration>>,
+    warnings: Warnings,
 }
 
 struct Configs {
@@ -80,8 +75,7 @@ impl PeerTls {
         Ok(PeerTls {
             configs: ArcSwap::from_pointee(Configs::new(material)?),
             trust: watch::Sender::new(0),
-            env,
-            warned: Mutex::new(None),
+            warnings: Warnings::new(env),
         })
     }
 
@@ -120,19 +114,6 @@ impl PeerTls {
             None => host_of(address)?,
         };
         Ok((Arc::clone(&configs.client), name))
-    }
-
-    /// Tells the operator that a handshake failed, unless that was told a moment ago.
-    pub(crate) fn warn(&self, what: &str, error: &io::Error) {
-        let now = self.env.now();
-        let mut warned = self.warned.lock();
-        let is_due = warned.is_none_or(|last| now.saturating_sub(last) >= WARNING_INTERVAL);
-        if is_due {
-            *warned = Some(now);
-            tracing::warn!(%error, "{what}");
-        } else {
-            tracing::debug!(%error, "{what}");
-        }
     }
 }
 

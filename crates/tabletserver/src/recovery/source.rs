@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
             match self.replay_part(count, &wants, &mut visit).await {
                 Ok(report) => return Ok(report),
                 Err(Ended::Failed(error)) => return Err(error),
-                Err(Ended::FewerStreams) => tracing::info!(
+                Err(Ended::FewerStreams) => tracing::debug!(
                     streams = count,
                     "a log has no segments of some streams; it is read whole"
                 ),

@@ -72,6 +72,7 @@ pub fn run(package: &Path) -> Result<bool> {
     trial.first_table()?;
     trial.refuse_plain_text()?;
     trial.kill()?;
+    trial.ask_clients()?;
     trial.renew()?;
     trial.remove()?;
     drop(machines);
@@ -120,9 +121,7 @@ impl Trial<'_> {
                 let from = first.path("root/certificates").join(&file);
                 fs::copy(&from, machine.path("root").join(&file)).with_context(|| from.display().to_string())?;
             }
-            machine.shell(&format!(
-                "install --owner stele --mode 400 ca.pem {name}.pem {name}.key /etc/stele"
-            ))?;
+            machine.shell(&installing(name))?;
             let settings = settings(&source(PAGE)?)?
                 .replace("etcd://e1:2379,e2:2379,e3:2379/prod", coordinator)
                 .replace("s3://bucket", store.url())
@@ -199,16 +198,37 @@ impl Trial<'_> {
         Ok(())
     }
 
+    /// With `tls_client_ca`, a client needs a certificate.
+    fn ask_clients(&self) -> Result<()> {
+        let first = self.first()?;
+        for machine in self.machines {
+            machine.shell("echo 'tls_client_ca = \"/etc/stele/ca.pem\"' >> /etc/stele/stele.toml")?;
+            machine.shell("systemctl restart stele")?;
+            let get = format!("stele get shop/orders 1 --address https://{}:8086", machine.name());
+            let get = format!("cd certificates && {get} --tls-ca ca.pem");
+            let stranger = first.shell(&format!("{get} 2>&1"));
+            ensure!(
+                stranger.is_err(),
+                "{} serves a client without a certificate",
+                machine.name()
+            );
+            let row = first.shell(&format!("{get} --tls-cert admin.pem --tls-key admin.key"))?;
+            ensure!(row.contains("new"), "the row is gone: {row}");
+        }
+        self.done("each server was restarted, and serves clients with a certificate alone");
+        Ok(())
+    }
+
     /// New certificates are read without a restart.
     fn renew(&self) -> Result<()> {
         let first = self.first()?;
         let before = fs::read(first.path("root/certificates/node-1.pem"))?;
-        first.shell("stele certificates --renew --server node-1,10.77.9.1")?;
+        first.shell("stele certificates --renew")?;
         ensure!(
             before != fs::read(first.path("root/certificates/node-1.pem"))?,
             "the certificate is the same"
         );
-        first.shell("cd certificates && install --owner stele --mode 400 node-1.pem node-1.key /etc/stele")?;
+        first.shell(&format!("cd certificates && {}", installing("node-1")))?;
         first.shell("systemctl reload stele")?;
         let deadline = Instant::now() + RELOADED_WAIT;
         let read = "journalctl --unit stele --boot --no-pager | grep 'TLS goes on with the new files'";
@@ -216,7 +236,9 @@ impl Trial<'_> {
             ensure!(Instant::now() < deadline, "the new certificate is not read");
             std::thread::sleep(Duration::from_millis(100));
         }
-        first.shell("stele health --http https://node-1:8088 --tls-ca certificates/ca.pem")?;
+        first.shell(
+            "cd certificates && stele health --http https://node-1:8088 --tls-ca ca.pem --tls-cert admin.pem --tls-key admin.key",
+        )?;
         self.done("a renewed certificate is in use after a reload");
         Ok(())
     }
@@ -241,6 +263,11 @@ impl Trial<'_> {
     fn first(&self) -> Result<&Machine> {
         self.machines.first().context("a machine")
     }
+}
+
+/// The commands that install the certificates of a server, from the folder with them.
+fn installing(name: &str) -> String {
+    format!("install --mode 444 ca.pem {name}.pem /etc/stele && install --owner stele --mode 400 {name}.key /etc/stele")
 }
 
 /// The first bytes that a port answers; none if it closes the connection, or is silent for a moment.
@@ -272,10 +299,10 @@ fn credentials(options: &str) -> (String, String) {
     (variables, rest.join(","))
 }
 
-/// The part of the page about three servers by hand.
+/// The part of the page about three servers by hand, up to the first table.
 fn by_hand(page: &str) -> Result<&str> {
     let part = page.split_once("\nBy hand, on machines").context("no part by hand")?.1;
-    Ok(part.split("\n## ").next().unwrap_or(part))
+    Ok(part.split("\n### ").next().unwrap_or(part))
 }
 
 /// The settings of the first server.

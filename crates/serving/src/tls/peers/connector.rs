@@ -35,10 +35,8 @@ impl Connector for PeerConnector {
                     Ok(Box::new(stream) as Connection)
                 }
                 Err(error) => {
-                    tls.warn(
-                        &format!("the TLS handshake with the server at {address} failed"),
-                        &error,
-                    );
+                    let event = format!("the TLS handshake with the server at {address} failed");
+                    tls.warnings.tell(&event, &error);
                     Err(error)
                 }
             }
