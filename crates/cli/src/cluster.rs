@@ -1,6 +1,6 @@
 //! `cluster status` and its neighbours: tablets, moves, splits, switches, checks.
 
-use crate::client::TableRef;
+use crate::client::{Client, TableRef};
 use crate::connection::Connection;
 use crate::query::parse_bytes;
 use crate::show::print;
@@ -146,7 +146,7 @@ pub async fn run(command: ClusterCommand) -> Result<ExitCode> {
         }
         ClusterCommand::Move(args) => {
             let client = args.connection.connect().await?;
-            let server = number_of(&client.cluster_status(false).await?, &args.server)?;
+            let server = number_of(&client, &args.server).await?;
             client.move_tablet(args.tablet, server).await?;
             print(&format!("tablet {} moves to server {server}\n", args.tablet))?;
         }
@@ -237,7 +237,7 @@ fn comparison(check: &ClusterCheck) -> String {
 
 async fn drain(args: DrainArgs) -> Result<()> {
     let client = args.connection.connect().await?;
-    let number = number_of(&client.cluster_status(false).await?, &args.server)?;
+    let number = number_of(&client, &args.server).await?;
     client.drain_server(number, args.undo).await?;
     if args.undo {
         print(&format!("server {number} may have tablets again\n"))?;
@@ -255,11 +255,16 @@ async fn drain(args: DrainArgs) -> Result<()> {
     }
 }
 
-/// The number of the server that a user names.
-fn number_of(status: &ClusterStatus, name: &str) -> Result<u32> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
+/// The number of the server that a user names, by it or by its host.
+async fn number_of(client: &Client, name: &str) -> Result<u32> {
+    match name.parse() {
+        Ok(number) => Ok(number),
+        Err(_) => number_at(&client.cluster_status(false).await?, name),
     }
+}
+
+/// The number of the living server at a host.
+fn number_at(status: &ClusterStatus, name: &str) -> Result<u32> {
     let living = status.servers.iter().filter(|server| server.lives);
     let is_named = |server: &&Server| {
         let host = server.bigtable.rsplit_once(':').map(|(host, _)| host);
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_named_by_its_number_or_its_host() {
+    fn a_server_is_named_by_its_host() {
         let server = |number, lives, bigtable: &str| Server {
             server: number,
             lives,
@@ -388,11 +393,11 @@ mod tests {
             ],
             ..ClusterStatus::default()
         };
-        for (name, number) in [("7", 7), ("node-1", 4), ("node-2:8087", 6)] {
-            assert_eq!(number_of(&status, name).unwrap(), number);
+        for (name, number) in [("node-1", 4), ("node-2:8087", 6)] {
+            assert_eq!(number_at(&status, name).unwrap(), number);
         }
         for (name, why) in [("node-2", "2 servers"), ("node", "no server"), ("", "no server")] {
-            let error = number_of(&status, name).unwrap_err().to_string();
+            let error = number_at(&status, name).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }

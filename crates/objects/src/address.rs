@@ -75,7 +75,7 @@ impl Address {
             .any(|scheme| text.starts_with(scheme))
     }
 
-    /// An address with options such as `("endpoint", "http://127.0.0.1:7070")`. The keys are those of the `object_store`
+    /// An address with options such as `("endpoint", "https://127.0.0.1:7070")`. The keys are those of the `object_store`
     /// library, with or without the provider's prefix.
     pub fn parse(text: &str, options: &[(String, String)]) -> Result<Address, AddressError> {
         let wrong = |what: &str| AddressError(format!("{text:?}: {what}"));
@@ -111,17 +111,8 @@ impl Address {
                     let known = known.map_err(|_| AddressError(format!("unknown option {key:?} of {scheme}://")))?;
                     Ok(builder.with_config(known, value))
                 })?;
-                let set = |key: Result<$key, _>| key.ok().and_then(|key| builder.get_config_value(&key));
-                let may_be_plain =
-                    set(<$key>::from_str("allow_http")).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-                match set(<$key>::from_str("endpoint")) {
-                    Some(endpoint) if endpoint.starts_with("http://") && !may_be_plain => {
-                        return Err(wrong(&format!(
-                            "the endpoint {endpoint} is without TLS: give the option allow_http=true as well"
-                        )));
-                    }
-                    _ => {}
-                }
+                let set = |key: &str| builder.get_config_value(&<$key>::from_str(key).ok()?);
+                check_endpoint(set).map_err(|why| wrong(&why))?;
                 Arc::new(builder.build().map_err(failed)?)
             }};
         }
@@ -157,6 +148,27 @@ impl Address {
     }
 }
 
+/// Refuses an endpoint without TLS where the settings do not allow one. The library does so with each request, and does not name
+/// the option. `set` gives the value of an option; stores that have none of this name allow it.
+fn check_endpoint(set: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    let is_on = |key: &str| set(key).is_some_and(|value| is_yes(&value));
+    let endpoint = set("aws_endpoint_url_s3")
+        .or_else(|| set("endpoint"))
+        .unwrap_or_default();
+    let is_plain = endpoint.to_ascii_lowercase().starts_with("http://");
+    match is_plain && !is_on("allow_http") && !is_on("use_emulator") {
+        true => Err(format!(
+            "the endpoint {endpoint} is without TLS: give the option allow_http=true as well"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Whether the library takes a value as true.
+fn is_yes(value: &str) -> bool {
+    ["1", "true", "on", "yes", "y"].contains(&value.to_ascii_lowercase().as_str())
+}
+
 /// Selects the TLS library's implementation of its algorithms, which must be done once.
 fn install_tls() {
     // It fails if another caller has already installed one.
@@ -183,12 +195,35 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         let option = |key: &str| [(key.to_owned(), "http://127.0.0.1:1".to_owned())];
-        let error = Address::parse("s3://bucket", &option("endpoint")).unwrap_err();
-        assert!(error.to_string().contains("allow_http=true"), "{error}");
-        let allowed = [&option("endpoint")[..], &[("allow_http".to_owned(), "true".to_owned())]].concat();
-        Address::parse("s3://bucket", &allowed).unwrap();
         let error = Address::parse("s3://bucket", &option("endpint")).unwrap_err();
         assert!(error.to_string().contains("endpint"), "{error}");
         assert!(Address::is_one("s3://x") && !Address::is_one("./data"));
+    }
+
+    #[test]
+    fn an_endpoint_without_tls_is_to_be_allowed() {
+        let parse = |address: &str, options: &[(&str, &str)]| {
+            let owned = options
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let parsed = Address::parse(address, &owned.collect::<Vec<_>>());
+            parsed.map(|_| ()).map_err(|error| error.to_string())
+        };
+        let account = [("account_name", "a"), ("access_key", "YQ==")];
+        for (address, more) in [("s3://bucket", &[][..]), ("az://container", &account)] {
+            let with = |options: &[(&str, &str)]| parse(address, &[more, options].concat());
+            for plain in ["http://127.0.0.1:1", "HTTP://h:1"] {
+                let error = with(&[("endpoint", plain)]).unwrap_err();
+                assert!(error.contains("allow_http=true"), "{error}");
+                assert!(with(&[("endpoint", plain), ("allow_http", "false")]).is_err());
+                for yes in ["true", "yes", "1"] {
+                    assert_eq!(with(&[("endpoint", plain), ("allow_http", yes)]), Ok(()));
+                }
+            }
+            assert_eq!(with(&[("endpoint", "https://127.0.0.1:1")]), Ok(()));
+        }
+        assert_eq!(parse("az://container", &[("use_emulator", "true")]), Ok(()));
+        let first = [("aws_endpoint_url_s3", "https://h:1"), ("endpoint", "http://h:1")];
+        assert_eq!(parse("s3://bucket", &first), Ok(()));
     }
 }

@@ -70,25 +70,32 @@ impl From<Error> for Fault {
     }
 }
 
-/// Characters of the text of an error. Responses with a signature that is wrong repeat the whole request.
-const TEXT_MAX: usize = 600;
+/// Characters of each text of an error. A response to a signature that is wrong repeats the whole request.
+const TEXT_MAX: usize = 400;
 
 /// The text of an error with its causes: the library's own text often omits the one that matters.
 fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let mut text = shortened(error.to_string());
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = shortened(error.to_string());
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
         cause = error.source();
     }
+    text
+}
+
+fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
         text.truncate(end);
         text.push('…');
     }
-    assert!(text.chars().count() <= TEXT_MAX + 1, "the text of an error is short");
+    assert!(
+        text.chars().count() <= TEXT_MAX + 1,
+        "a part of the text of an error is short"
+    );
     text
 }
 
@@ -572,5 +579,32 @@ impl Store {
         {
             tracing::warn!(key, ?fault, "an unfinished upload was left over");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Caused {
+        text: String,
+        source: Option<Box<Caused>>,
+    }
+
+    #[test]
+    fn a_long_text_leaves_room_for_its_causes() {
+        let cause = Caused {
+            text: "the cause".to_owned(),
+            source: None,
+        };
+        let error = Caused {
+            text: "ü".repeat(3_000),
+            source: Some(Box::new(cause)),
+        };
+        let text = describe(&error);
+        assert!(text.starts_with("üü") && text.ends_with("ü…: the cause"), "{text}");
+        assert!(text.chars().count() < TEXT_MAX + 20, "{text}");
     }
 }

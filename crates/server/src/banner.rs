@@ -43,7 +43,9 @@ fn first_steps(config: &Config, bigtable: &str) -> String {
              createtable greetings families=g\n"
         );
     };
-    let authority = config.cluster.as_ref().and_then(|of| of.connections.peers.as_ref());
+    let peers = config.cluster.as_ref().and_then(|of| of.connections.peers.as_ref());
+    // With a certificate of their own for each other, their authority may be another one.
+    let authority = peers.filter(|peers| peers.certificate == tls.certificate);
     let authority = authority.map_or(Path::new("CA.pem"), |peers| &peers.authorities);
     let mut command = format!(
         "stele tables --address https://{bigtable} --tls-ca {}",
@@ -61,13 +63,13 @@ fn first_steps(config: &Config, bigtable: &str) -> String {
 
 /// The host and port by which clients reach an address.
 fn reached(config: &Config, address: SocketAddr) -> String {
-    let advertised = config.cluster.as_ref().map(|of| of.advertise.as_str());
-    match advertised.filter(|host| !host.is_empty()) {
-        Some(host) => format!("{host}:{}", address.port()),
+    let port = address.port();
+    match &config.cluster {
+        Some(of) if !address.ip().is_loopback() => of.told(address),
         // The certificate has a name, which is not known here.
-        None if config.security.tls.is_some() && address.ip().is_unspecified() => format!("HOST:{}", address.port()),
-        None if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
-        None => address.to_string(),
+        _ if config.security.tls.is_some() && address.ip().is_unspecified() => format!("HOST:{port}"),
+        _ if address.ip().is_unspecified() => format!("127.0.0.1:{port}"),
+        _ => address.to_string(),
     }
 }
 
@@ -135,5 +137,14 @@ mod tests {
         let text = banner_of(&[&tls[..], &cluster].concat());
         let line = "stele tables --address https://node-1:8086 --tls-ca /etc/stele/ca.pem\n";
         assert!(text.contains(line), "{text}");
+        let others = ["--peer-tls-cert=p", "--peer-tls-key=q"];
+        let text = banner_of(&[&tls[..], &cluster, &others].concat());
+        assert!(text.contains("--tls-ca CA.pem"), "{text}");
+    }
+
+    #[test]
+    fn a_port_of_this_machine_alone_has_no_other_name() {
+        let text = banner_of(&["--cluster=etcd://e/c", "--data=s3://b/p", "--advertise=node-1"]);
+        assert!(text.contains("BIGTABLE_EMULATOR_HOST=127.0.0.1:8086"), "{text}");
     }
 }

@@ -14,7 +14,7 @@
 mod existing;
 
 use anyhow::{Context, ensure};
-use existing::Existing;
+use existing::{Existing, Found};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -73,35 +73,35 @@ struct Holder {
 
 /// Makes the missing files. `now` is in seconds since 1970. Returns the text for the operator.
 pub fn run(args: &CertificatesArgs, now: u64) -> anyhow::Result<String> {
-    let holders = holders(args)?;
+    if args.renew {
+        existing::require_authority(&args.dir)?;
+    }
+    let Found { holders, left } = holders(args)?;
     std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     let now = Duration::from_secs(now);
     let (ca, ca_ends) = authority(&args.dir, now)?;
+    let ends = now + DAY * u32::try_from(args.days).unwrap_or(u32::MAX);
+    let ends_at = i64::try_from(ends.as_secs()).unwrap_or(i64::MAX);
     let mut out = String::new();
-    let mut line = |file: &str, about: &str, ends: i64| {
+    let mut line = |file: &str, about: &str| {
         let path = args.dir.join(format!("{file}.pem"));
-        let _ = writeln!(out, "{:<40} {about}, until {}", path.display().to_string(), day(ends));
+        let _ = writeln!(out, "{:<40} {about}", path.display().to_string());
     };
-    line(CA, "the authority", ca_ends);
+    line(CA, &format!("the authority, until {}", day(ca_ends)));
     for holder in &holders {
-        let mut about = match holder.hosts.is_empty() {
-            true => format!("client {}", holder.name),
-            false => format!("server {}", holder.hosts.join(" ")),
-        };
-        if args.dir.join(format!("{}.pem", holder.file)).exists() {
-            let existing = Existing::read(&args.dir, &holder.file)?;
-            if !args.renew {
-                line(&holder.file, &format!("{about} (exists)"), existing.ends);
-                continue;
-            }
-            let before = existing.holder.hosts.into_iter();
-            let lost: Vec<String> = before.filter(|host| !holder.hosts.contains(host)).collect();
-            if !lost.is_empty() {
-                let _ = write!(about, ", no longer {}", lost.join(" "));
-            }
+        if let Some(existing) = kept(args, holder)? {
+            let lacks = existing.lacks(&holder.hosts);
+            let hint = match lacks.is_empty() {
+                true => String::new(),
+                false => format!("; it lacks {}: --renew", lacks.join(" ")),
+            };
+            let until = day(existing.ends);
+            line(
+                &holder.file,
+                &format!("{} (exists), until {until}{hint}", existing.holder.about()),
+            );
+            continue;
         }
-        let ends = now + DAY * u32::try_from(args.days).unwrap_or(u32::MAX);
-        let ends_at = i64::try_from(ends.as_secs()).unwrap_or(i64::MAX);
         ensure!(
             ends_at <= ca_ends,
             "--days: a certificate cannot outlive its authority, which ends on {}",
@@ -109,7 +109,10 @@ pub fn run(args: &CertificatesArgs, now: u64) -> anyhow::Result<String> {
         );
         let (certificate, key) = sign(&ca, holder, now, ends)?;
         write(&args.dir, &holder.file, &certificate, &key)?;
-        line(&holder.file, &about, ends_at);
+        line(&holder.file, &format!("{}, until {}", holder.about(), day(ends_at)));
+    }
+    for (file, why) in left {
+        line(&file, &format!("{why}: it stays as it is"));
     }
     let ca_key = args.dir.join(format!("{CA}.key"));
     let _ = write!(
@@ -121,17 +124,40 @@ pub fn run(args: &CertificatesArgs, now: u64) -> anyhow::Result<String> {
     Ok(out)
 }
 
+impl Holder {
+    fn about(&self) -> String {
+        match self.hosts.is_empty() {
+            true => format!("client {}", self.name),
+            false => format!("server {}", self.hosts.join(" ")),
+        }
+    }
+}
+
+/// The certificate of a holder that stays. A renewal must not lose names.
+fn kept(args: &CertificatesArgs, holder: &Holder) -> anyhow::Result<Option<Existing>> {
+    let path = args.dir.join(format!("{}.pem", holder.file));
+    if !path.exists() {
+        return Ok(None);
+    }
+    let existing = Existing::read(&args.dir, &holder.file)?;
+    let lost = existing.would_lose(&holder.hosts);
+    ensure!(
+        !args.renew || lost.is_empty(),
+        "--renew: {} is also for {}: name these, or remove the file first",
+        path.display(),
+        lost.join(" ")
+    );
+    Ok((!args.renew).then_some(existing))
+}
+
 /// The servers and clients of the arguments, or those that the folder has certificates of.
-fn holders(args: &CertificatesArgs) -> anyhow::Result<Vec<Holder>> {
-    let found = match args.dir.exists() && args.servers.is_empty() {
-        true => existing::all(&args.dir)?,
-        false => Vec::new(),
-    };
-    if args.clients.is_empty() && !found.is_empty() {
-        return Ok(found);
+fn holders(args: &CertificatesArgs) -> anyhow::Result<Found> {
+    let has_any = args.servers.is_empty() && existing::has_any(&args.dir)?;
+    if has_any && args.clients.is_empty() {
+        return existing::all(&args.dir);
     }
     let default = ["localhost".to_owned()];
-    let servers = match args.servers.is_empty() && found.is_empty() {
+    let servers = match args.servers.is_empty() && !has_any {
         true => &default[..],
         false => &args.servers[..],
     };
@@ -163,7 +189,10 @@ fn holders(args: &CertificatesArgs) -> anyhow::Result<Vec<Holder>> {
         ensure!(is_file, "{file:?} cannot name a file");
         ensure!(files.insert(file), "{file:?} names two certificates: give others");
     }
-    Ok(holders)
+    Ok(Found {
+        holders,
+        ..Found::default()
+    })
 }
 
 /// The authority of the folder, and the end of its certificate; made when missing.

@@ -185,10 +185,7 @@ async fn connect(cluster: &Cluster, env: &Env, metrics: &Metrics) -> anyhow::Res
 
 /// The addresses that others are told.
 fn addresses(cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
-    let told = |address: SocketAddr| match cluster.advertise.as_str() {
-        "" => address.to_string(),
-        host => format!("{host}:{}", address.port()),
-    };
+    let told = |address: SocketAddr| cluster.told(address);
     Addresses {
         peer: told(peer),
         bigtable: told(bound.bigtable),

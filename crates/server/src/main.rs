@@ -136,6 +136,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Start(args) => {
             let config = match stele_settings::load(&args) {
                 Ok(config) => config,
+                Err(error) if error.is::<stele_settings::UnknownHost>() => return Err(error),
                 Err(error) => {
                     eprintln!("error: {}", one_line(&error));
                     return Ok(ExitCode::from(WRONG_SETTINGS));

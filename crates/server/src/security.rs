@@ -8,7 +8,7 @@ mod keys;
 
 use anyhow::Context;
 use files::{Files, Watched};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
@@ -39,14 +39,14 @@ impl Security {
         };
         let mut watched = Watched::new(files.clone());
         let material = watched.read().context("TLS")?;
-        let pair = pair(&files.certificate, &files.key);
-        let tls = Arc::new(Tls::new(&material).with_context(|| format!("TLS: {pair}"))?);
+        let named = named([Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()]);
+        let tls = Arc::new(Tls::new(&material).with_context(|| format!("TLS: {named}"))?);
         let failing = metrics.gauge(
             "stele_tls_reload_failing",
             "1 while the files of TLS cannot be used: the server goes on with those that it read before.",
         );
         let replaced = Arc::clone(&tls);
-        let replace = move |material| replaced.replace(&material).context(pair.clone());
+        let replace = move |material| replaced.replace(&material).context(named.clone());
         reload(("TLS", failing), watched, replace, env)?;
         Ok(Security {
             tls: Some(tls),
@@ -68,15 +68,15 @@ pub fn of_peers(files: Option<&PeerTlsFiles>, env: &Env, metrics: &Metrics) -> a
     let Some(files) = files else { return Ok(None) };
     let mut watched = Watched::new(files.clone());
     let material = watched.read().context("TLS between servers")?;
-    let pair = pair(&files.certificate, &files.key);
-    let tls = PeerTls::new(&material, env.clone()).with_context(|| format!("TLS between servers: {pair}"))?;
+    let named = named([Some(&files.certificate), Some(&files.key), Some(&files.authorities)]);
+    let tls = PeerTls::new(&material, env.clone()).with_context(|| format!("TLS between servers: {named}"))?;
     let tls = Arc::new(tls);
     let failing = metrics.gauge(
         "stele_peer_tls_reload_failing",
         "1 while the files of TLS between servers cannot be used: the server goes on with those that it read before.",
     );
     let replaced = Arc::clone(&tls);
-    let replace = move |material| replaced.replace(&material).context(pair.clone());
+    let replace = move |material| replaced.replace(&material).context(named.clone());
     reload(("TLS between servers", failing), watched, replace, env)?;
     Ok(Some(tls))
 }
@@ -106,9 +106,10 @@ impl EtcdCredentials {
     }
 }
 
-/// The files of a certificate and its key, for errors.
-fn pair(certificate: &Path, key: &Path) -> String {
-    format!("{} and {}", certificate.display(), key.display())
+/// The names of files that are used together, for errors.
+fn named(files: [Option<&PathBuf>; 3]) -> String {
+    let names = files.into_iter().flatten().map(|path| path.display().to_string());
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Starts the task that replaces certificates.

@@ -71,6 +71,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let metrics = Metrics::new();
     let (env, exporter) = otlp::start(config.traces.as_ref(), env, &bigtable_at.to_string(), &metrics)?;
     let security = Security::start(&config.security, &env, &metrics)?;
+    callers::check(config.security.access.as_ref())?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
     let router = pages.clone().router(&console);

@@ -101,7 +101,7 @@ impl Handshakes {
 
     /// Tells the operator of a handshake that failed, in a log that nobody can fill.
     pub(crate) fn tell(&self, event: &str, error: &io::Error) {
-        self.warnings.tell(event, error);
+        self.warnings.tell_of_caller(event, error);
     }
 
     /// Takes part, and ends the oldest if there are too many.

@@ -39,6 +39,11 @@ use times::{parse_grace, parse_slow_call};
 /// The smallest budget that covers the fixed costs and leaves memory for requests.
 const MEMORY_MIN: u64 = 64 << 20;
 
+/// A host that is not known at the moment: no setting is wrong for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownHost(String);
+
 /// The settings of a server of a cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -54,6 +59,17 @@ pub struct Cluster {
     pub commit_log: Option<Place>,
     /// Protection of the connections to other servers and to the coordinator.
     pub connections: Connections,
+}
+
+impl Cluster {
+    /// The text by which others are told an address of this server.
+    pub fn told(&self, address: SocketAddr) -> String {
+        match self.advertise.as_str() {
+            "" => address.to_string(),
+            host if host.contains(':') => format!("[{}]:{}", host.trim_matches(['[', ']']), address.port()),
+            host => format!("{host}:{}", address.port()),
+        }
+    }
 }
 
 /// Parsed settings.
@@ -172,10 +188,12 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     };
     let address = |key: &str, flag: &Option<String>| -> anyhow::Result<SocketAddr> {
         let text = text(key, flag);
-        let resolved = std::net::ToSocketAddrs::to_socket_addrs(&text)
-            .ok()
-            .and_then(|mut found| found.next());
-        resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
+        let wrong = || format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086");
+        match std::net::ToSocketAddrs::to_socket_addrs(&text) {
+            Ok(mut found) => found.next().with_context(wrong),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => bail!(wrong()),
+            Err(error) => Err(UnknownHost(format!("{key}: {text}: {error}")).into()),
+        }
     };
     let address_or_off = |key: &str, flag: &Option<String>| match text(key, flag).as_str() {
         OFF => Ok(None),

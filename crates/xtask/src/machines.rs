@@ -80,10 +80,11 @@ impl Machine {
 
     fn wait(&mut self) -> Result<()> {
         let deadline = Instant::now() + BOOT_WAIT;
+        let mut state = String::new();
         loop {
             ensure!(
                 self.container.ended()?.is_none() && Instant::now() < deadline,
-                "{} does not boot; see its boot.log",
+                "{} does not boot, its state is {state:?}; see its boot.log",
                 self.name
             );
             std::thread::sleep(Duration::from_millis(200));
@@ -95,7 +96,10 @@ impl Machine {
             self.init = init.parse()?;
             // Earlier it is in some of its namespaces only.
             let is_inside = fs::read_to_string(format!("/proc/{init}/comm")).is_ok_and(|name| name.trim() == "systemd");
-            if is_inside && self.state().is_ok_and(|state| state == "running") {
+            if is_inside {
+                state = self.state()?;
+            }
+            if state == "running" {
                 return Ok(());
             }
         }

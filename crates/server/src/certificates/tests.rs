@@ -88,14 +88,11 @@ fn all_certificates_of_a_folder_are_listed_and_renewed() {
     assert_eq!(said.matches("(exists), until 2027-01-01").count(), 3, "{said}");
     let files = ["node-1.pem", "node-2.pem", "admin.pem"];
     let before = files.map(|file| (read(dir, file), verified(dir, file)));
-    let renew = |servers: &[&str]| {
-        let args = CertificatesArgs {
-            renew: true,
-            ..args(dir, servers, &[])
-        };
-        run(&args, NOW + 86_400).unwrap()
+    let renew = CertificatesArgs {
+        renew: true,
+        ..args(dir, &[], &[])
     };
-    let said = renew(&[]);
+    let said = run(&renew, NOW + 86_400).unwrap();
     assert_eq!(said.matches(", until 2027-01-02").count(), 3, "{said}");
     assert!(
         !said.contains("no longer") && !dir.join("localhost.pem").exists(),
@@ -105,8 +102,52 @@ fn all_certificates_of_a_folder_are_listed_and_renewed() {
         assert_ne!(read(dir, file), text);
         assert_eq!(verified(dir, file), holder);
     }
-    let said = renew(&["node-1"]);
-    assert!(said.contains("no longer 192.0.2.1"), "{said}");
+}
+
+#[test]
+fn a_renewal_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, other) = (&folder.path().join("own"), &folder.path().join("other"));
+    let made = ["node-1,192.0.2.1,2001:db8::2"];
+    run(&args(dir, &made, &["admin"]), NOW).unwrap();
+    let renew = |servers: &[&str]| {
+        let args = CertificatesArgs {
+            renew: true,
+            ..args(dir, servers, &[])
+        };
+        run(&args, NOW + 86_400).map_err(|error| error.to_string())
+    };
+    let before = read(dir, "node-1.pem");
+    let error = renew(&["node-1"]).unwrap_err();
+    assert!(error.contains("192.0.2.1 2001:db8::2"), "{error}");
+    assert_eq!(read(dir, "node-1.pem"), before);
+    renew(&["node-1,192.0.2.1,2001:DB8::2,more"]).unwrap();
+    assert_ne!(read(dir, "node-1.pem"), before);
+    // A certificate that exists is shown as it is.
+    let said = run(&args(dir, &["node-1,192.0.2.9"], &[]), NOW).unwrap();
+    assert!(
+        said.contains("it lacks 192.0.2.9: --renew") && said.contains("192.0.2.1"),
+        "{said}"
+    );
+    // Those of others, and those without a key, stay.
+    run(&args(other, &["node-9"], &[]), NOW).unwrap();
+    for file in ["node-9.pem", "node-9.key"] {
+        std::fs::copy(other.join(file), dir.join(file)).unwrap();
+    }
+    std::fs::remove_file(dir.join("admin.key")).unwrap();
+    let left = ["node-9.pem", "node-9.key", "admin.pem"].map(|file| read(dir, file));
+    let said = renew(&[]).unwrap();
+    assert!(
+        said.contains("of another authority") && said.contains("without its key"),
+        "{said}"
+    );
+    assert_eq!(
+        ["node-9.pem", "node-9.key", "admin.pem"].map(|file| read(dir, file)),
+        left
+    );
+    // A renewal makes no authority.
+    std::fs::remove_file(dir.join("ca.key")).unwrap();
+    assert!(renew(&[]).unwrap_err().contains("no authority"));
 }
 
 #[test]
@@ -127,8 +168,10 @@ fn mistakes_are_named() {
     run(&args(dir, &[], &[]), NOW).unwrap();
     let late = NOW + 86_400 * (CA_DAYS - 10);
     assert!(error(&args(dir, &["late"], &[]), late).contains("outlive its authority"));
+    let ca = read(dir, "ca.pem");
     std::fs::write(dir.join("ca.pem"), "x").unwrap();
     assert!(error(&args(dir, &[], &[]), NOW).contains("ca.pem"));
+    std::fs::write(dir.join("ca.pem"), ca).unwrap();
     std::fs::remove_file(dir.join("ca.key")).unwrap();
     assert!(error(&args(dir, &[], &[]), NOW).contains("ca.key"));
     std::fs::write(dir.join("localhost.pem"), "x").unwrap();

@@ -58,6 +58,16 @@ pub async fn open_audit(
     Ok((Some(audit), Some(forwarded)))
 }
 
+/// Fails if the file of tokens cannot be used. A server whose start fails for it must not have joined its cluster.
+pub fn check(config: Option<&AccessConfig>) -> anyhow::Result<()> {
+    let bytes = config.map(read_tokens).transpose()?.flatten();
+    parse(bytes.as_deref().unwrap_or_default()).context("tokens").map(drop)
+}
+
+fn read_tokens(config: &AccessConfig) -> anyhow::Result<Option<Vec<u8>>> {
+    config.tokens.as_deref().map(files::read).transpose().context("tokens")
+}
+
 /// Reads the files of the settings, and reads the tokens again as they change.
 pub async fn start(
     config: Option<&AccessConfig>,
@@ -68,12 +78,7 @@ pub async fn start(
     let Some(config) = config else {
         return Ok(Callers { access: None, audit });
     };
-    let bytes = config
-        .tokens
-        .as_deref()
-        .map(files::read)
-        .transpose()
-        .context("tokens")?;
+    let bytes = read_tokens(config)?;
     let options = AccessOptions {
         superusers: config.superusers.clone(),
         tokens: parse(bytes.as_deref().unwrap_or_default()).context("tokens")?,

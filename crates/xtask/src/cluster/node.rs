@@ -135,17 +135,16 @@ impl Node {
 
 impl Status {
     fn parse(text: &str) -> Result<Status> {
-        let mut status = Status {
-            unsettled: 0,
-            servers: Vec::new(),
-        };
+        let (mut unsettled, mut servers) = (None, Vec::new());
         for line in text.lines() {
-            let unsettled = line.split_once(" tablet is not served");
-            if let Some((unsettled, _)) = unsettled.or_else(|| line.split_once(" tablets are not served")) {
-                status.unsettled = unsettled.parse()?;
+            let count = line.split_once(" tablet is not served");
+            if let Some((count, _)) = count.or_else(|| line.split_once(" tablets are not served")) {
+                unsettled = Some(count.parse()?);
+            } else if line.starts_with("All tablets are served") {
+                unsettled = Some(0);
             } else if ["serves", "leads", "drains"].iter().any(|state| line.contains(state)) {
                 let tablets = line.split("  ").nth(2).context("no tablets")?;
-                status.servers.push(ServerLine {
+                servers.push(ServerLine {
                     number: after(line, "server ")?.parse()?,
                     leads: line.contains("  leads  "),
                     tablets: tablets.trim_end_matches(" tablets").parse()?,
@@ -153,7 +152,10 @@ impl Status {
                 });
             }
         }
-        Ok(status)
+        Ok(Status {
+            unsettled: unsettled.context("no line about tablets that are not served")?,
+            servers,
+        })
     }
 
     /// The server that this node is.
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn the_state_of_a_cluster_is_read_from_its_text() {
         let text = "server 3  leads  8 tablets  log 0 MiB  memtables 1 MiB  Bigtable 127.0.0.1:1  HBase h  http i\n\
-            server 2  given up, its log is needed  4 tablets  log 0 MiB  memtables 1 MiB  Bigtable b  HBase h  http i\n\
+            server 2  ended, its log is still needed  4 tablets\n\
             5 tablets are not served, or move.\n";
         let status = Status::parse(text).unwrap();
         assert_eq!((status.unsettled, status.servers.len()), (5, 1));
@@ -192,5 +194,6 @@ mod tests {
         ] {
             assert_eq!(Status::parse(text).unwrap().unsettled, unsettled);
         }
+        assert!(Status::parse("in other words\n").is_err());
     }
 }

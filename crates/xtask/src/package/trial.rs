@@ -8,6 +8,7 @@ use crate::cluster::members::Members;
 use crate::hosts::{self, Network};
 use crate::machines::{self, Machine};
 use crate::server::Scratch;
+use crate::shell::Run;
 use crate::stores::{self, Store};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
@@ -33,9 +34,15 @@ const SERVED_WAIT: Duration = Duration::from_secs(60);
 /// Less than the time after which a server reads its files without being told to.
 const RELOADED_WAIT: Duration = Duration::from_secs(10);
 
-/// Whether this process can boot machines: it is root's, on a Debian.
+/// Whether this process can boot machines: it is root's, may make namespaces, and runs on a Debian.
 pub fn is_possible() -> bool {
-    rustix::process::geteuid().is_root() && tools::debian::on_path("dpkg-deb").is_some()
+    let namespaces = Run::new("unshare")
+        .args(["--net", "--mount", "true"])
+        .into_command()
+        .output();
+    rustix::process::geteuid().is_root()
+        && tools::debian::on_path("dpkg-deb").is_some()
+        && namespaces.is_ok_and(|output| output.status.success())
 }
 
 /// Fetches the tools of the trial. Inside, there is no network to fetch anything from.
@@ -159,8 +166,11 @@ impl Trial<'_> {
         for machine in self.machines {
             for (port, bytes) in PORTS {
                 let answer = answer((machine.address(), port), bytes)?;
-                let is_refused = answer.first().is_none_or(|kind| *kind == ALERT);
-                ensure!(is_refused, "{}:{port} speaks plain text: {answer:?}", machine.name());
+                ensure!(
+                    answer.first() == Some(&ALERT),
+                    "{}:{port} does not refuse plain text by an alert: {answer:?}",
+                    machine.name()
+                );
             }
         }
         let first = self.first()?;

@@ -22,14 +22,14 @@ const MACHINE: &str = "ca-certificates,dbus,iproute2,systemd,systemd-sysv";
 pub fn etcd() -> Result<PathBuf> {
     match on_path("etcd") {
         Some(program) => Ok(program),
-        None => Ok(extracted("etcd", "etcd-server", "usr/bin/etcd")?.join("usr/bin/etcd")),
+        None => Ok(extracted("etcd", Wanted::Alone("etcd-server"), "usr/bin/etcd")?.join("usr/bin/etcd")),
     }
 }
 
 /// A Chromium without a screen, and the folders of libraries that it needs besides the machine's.
 pub fn chromium() -> Result<(PathBuf, String)> {
     let program = "usr/lib/chromium/chromium-headless-shell";
-    let dir = extracted("chromium", CHROMIUM, program)?;
+    let dir = extracted("chromium", Wanted::WithDependencies(CHROMIUM), program)?;
     let libraries = libraries(&dir);
     let of_sound = libraries.join("pulseaudio");
     Ok((
@@ -44,7 +44,7 @@ pub fn nspawn() -> Result<Run> {
     if let Some(program) = on_path("systemd-nspawn") {
         return Ok(Run::new(program));
     }
-    let dir = extracted("nspawn", NSPAWN, program)?;
+    let dir = extracted("nspawn", Wanted::WithDependencies(NSPAWN), program)?;
     let own = libraries(&dir).join("systemd");
     Ok(Run::new(dir.join(program)).env("LD_LIBRARY_PATH", own))
 }
@@ -64,7 +64,7 @@ pub fn tree() -> Result<PathBuf> {
         Some(program) => Run::new(program),
         None => {
             let program = "usr/sbin/debootstrap";
-            let from = extracted(DEBOOTSTRAP, DEBOOTSTRAP, program)?;
+            let from = extracted(DEBOOTSTRAP, Wanted::WithDependencies(DEBOOTSTRAP), program)?;
             let mut path = from.join("usr/bin").into_os_string();
             path.push(":");
             path.push(std::env::var_os("PATH").unwrap_or_default());
@@ -98,8 +98,16 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
     programs.into_iter().find(|program| program.is_file())
 }
 
-/// The folder of a tool into which a package was extracted that has the program, with the dependencies that the machine lacks.
-fn extracted(tool: &str, package: &str, program: &str) -> Result<PathBuf> {
+/// A package to fetch.
+enum Wanted {
+    /// Anybody can fetch it.
+    Alone(&'static str),
+    /// With the packages that it needs and the machine lacks. Only root can fetch these: apt-get takes its lock.
+    WithDependencies(&'static str),
+}
+
+/// The folder of a tool into which a package was extracted that has the program.
+fn extracted(tool: &str, wanted: Wanted, program: &str) -> Result<PathBuf> {
     let dir = tools_dir()?.join(tool);
     if dir.join(program).exists() {
         return Ok(dir);
@@ -109,12 +117,17 @@ fn extracted(tool: &str, package: &str, program: &str) -> Result<PathBuf> {
     }
     let archives = dir.join("archives");
     fs::create_dir_all(archives.join("partial")).with_context(|| format!("making {}", dir.display()))?;
-    Run::new("apt-get")
-        .args(["-qq", "--yes", "--download-only", "--no-install-recommends"])
-        // Else apt's own user would have to be able to write here.
-        .args(["-o", "APT::Sandbox::User=root", "-o"])
-        .args([format!("Dir::Cache::archives={}", archives.display())])
-        .args(["install", package])
+    // Else apt's own user would have to be able to write here.
+    let fetch = Run::new("apt-get").args(["-qq", "-o", "APT::Sandbox::User=root"]);
+    let (package, fetch) = match wanted {
+        Wanted::Alone(package) => (package, fetch.args(["download", package]).dir(&archives)),
+        Wanted::WithDependencies(package) => {
+            let into = format!("Dir::Cache::archives={}", archives.display());
+            let fetch = fetch.args(["-o", &into, "--yes", "--download-only", "--no-install-recommends"]);
+            (package, fetch.args(["install", package]))
+        }
+    };
+    fetch
         .check()
         .context("this task needs a Debian with package lists (apt-get update)")?;
     for file in fs::read_dir(&archives)? {
