@@ -5,7 +5,7 @@
 use super::{files, keys};
 use crate::node::Node;
 use anyhow::Context;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::audit::Audit;
@@ -58,30 +58,40 @@ pub async fn open_audit(
     Ok((Some(audit), Some(forwarded)))
 }
 
-/// Fails if the file of tokens cannot be used. A server whose start fails for it must not have joined its cluster.
-pub fn check(config: Option<&AccessConfig>) -> anyhow::Result<()> {
-    let bytes = config.map(read_tokens).transpose()?.flatten();
-    parse(bytes.as_deref().unwrap_or_default()).context("tokens").map(drop)
+/// The file of tokens, and its content.
+pub struct TokenFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    tokens: Tokens,
 }
 
-fn read_tokens(config: &AccessConfig) -> anyhow::Result<Option<Vec<u8>>> {
-    config.tokens.as_deref().map(files::read).transpose().context("tokens")
+/// Reads the file of tokens, if there is one. A server whose start fails for it must not have joined its cluster.
+pub fn read_tokens(config: Option<&AccessConfig>) -> anyhow::Result<Option<TokenFile>> {
+    let Some(path) = config.and_then(|config| config.tokens.clone()) else {
+        return Ok(None);
+    };
+    let bytes = files::read(&path).context("tokens")?;
+    let tokens = parse(&bytes).context("tokens")?;
+    Ok(Some(TokenFile { path, bytes, tokens }))
 }
 
-/// Reads the files of the settings, and reads the tokens again as they change.
+/// Knows callers by the tokens and by the settings, and reads the tokens again as they change.
 pub async fn start(
     config: Option<&AccessConfig>,
-    audit: Option<Audit>,
+    (token_file, audit): (Option<TokenFile>, Option<Audit>),
     node: &Node,
     (env, metrics): (&Env, &Metrics),
 ) -> anyhow::Result<Callers> {
     let Some(config) = config else {
         return Ok(Callers { access: None, audit });
     };
-    let bytes = read_tokens(config)?;
+    let (tokens, followed) = match token_file {
+        Some(TokenFile { path, bytes, tokens }) => (tokens, Some((path, bytes))),
+        None => (Tokens::default(), None),
+    };
     let options = AccessOptions {
         superusers: config.superusers.clone(),
-        tokens: parse(bytes.as_deref().unwrap_or_default()).context("tokens")?,
+        tokens,
         oidc: match &config.oidc {
             Some(oidc) => Some(keys::follow(oidc, env, metrics).await?),
             None => None,
@@ -90,7 +100,7 @@ pub async fn start(
         audits_rows: config.audits_rows,
     };
     let access = Access::new(Arc::clone(&node.rules), options, audit.clone(), env.clone());
-    if let (Some(path), Some(bytes)) = (&config.tokens, bytes) {
+    if let Some((path, bytes)) = followed {
         let failing = metrics.gauge(
             "stele_tokens_reload_failing",
             "1 while the file of tokens cannot be used: the server goes on with the tokens that it read before.",
@@ -128,8 +138,8 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Tokens> {
 }
 
 /// Starts the task that replaces tokens.
-fn reload(path: &Path, mut last: Vec<u8>, access: &Arc<Access>, env: &Env, failing: IntGauge) {
-    let (path, access, clock) = (path.to_owned(), Arc::clone(access), env.clone());
+fn reload(path: PathBuf, mut last: Vec<u8>, access: &Arc<Access>, env: &Env, failing: IntGauge) {
+    let (access, clock) = (Arc::clone(access), env.clone());
     env.spawn_background("tokens", async move {
         loop {
             clock.sleep(RELOAD_INTERVAL).await;

@@ -73,13 +73,11 @@ pub fn tree() -> Result<PathBuf> {
                 .env("PATH", path)
         }
     };
-    let log = tools_dir()?.join("debootstrap.log");
     let made = command
         .args(["--variant=minbase", &format!("--include={MACHINE}"), &release])
         .args([&dir])
         .output();
-    let output = made.with_context(|| format!("making a Debian; see {}", dir.join("debootstrap").display()))?;
-    fs::write(log, output)?;
+    made.with_context(|| format!("making a Debian; see {}", dir.join("debootstrap").display()))?;
     stamp("debian", &wanted)?;
     Ok(dir)
 }
