@@ -9,6 +9,7 @@
 //! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
 //! * `--moments N`: archives the logs, and restores a table to three moments of each of N rounds of faults. Each row must be as it was.
 //! * `--snapshots N`: takes snapshots while tablets move under load. Each must have the rows of a moment between its beginning and end.
+//! * `--sizes 1,2,4`: measures clusters of these sizes with HBase's own client.
 //! * `--bench SUITE`: runs a suite of `stele-bench` against the nodes, and kills nodes when the suite says so.
 //! * `--chaos TIME`: injects random faults, those of the network included, while every row must behave like one register.
 
@@ -20,6 +21,7 @@ pub mod members;
 mod moments;
 mod moves;
 mod node;
+mod sizes;
 mod snapshots;
 mod suites;
 
@@ -62,9 +64,15 @@ pub struct Arguments {
     /// Rounds of a fault and of restores to moments, by archived logs.
     #[arg(long, value_name = "ROUNDS", group = "task")]
     moments: Option<u32>,
+    /// Bytes of each value of `--moments`, in MiB, in three rows that are written slowly; numbers in many rows when absent.
+    #[arg(long, value_name = "MIB", requires = "moments")]
+    value_mib: Option<u32>,
     /// Snapshots that are taken while tablets move, and restored.
     #[arg(long, value_name = "SNAPSHOTS", group = "task")]
     snapshots: Option<u32>,
+    /// Numbers of nodes of clusters that are measured in one run.
+    #[arg(long, value_name = "NODES", value_delimiter = ',', group = "task")]
+    sizes: Vec<usize>,
     /// Minutes of random faults.
     #[arg(long, value_name = "MINUTES", group = "task")]
     chaos: Option<u64>,
@@ -127,7 +135,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if !hosts::entered() {
         build()?;
     }
-    let mut cluster = Cluster::start(arguments)?;
+    if !arguments.sizes.is_empty() {
+        return sizes::measure(arguments);
+    }
+    let mut cluster = Cluster::start(arguments, arguments.nodes)?;
     let passed = if let Some(rounds) = arguments.kills {
         failures::kills(&mut cluster, rounds)?
     } else if let Some(rounds) = arguments.failovers {
@@ -166,9 +177,9 @@ fn build() -> Result<()> {
 }
 
 impl Cluster {
-    /// Starts etcd, the S3 server and the nodes.
-    fn start(arguments: &Arguments) -> Result<Cluster> {
-        let scratch = Scratch::new("cluster")?;
+    /// Starts etcd, the S3 server and as many nodes.
+    fn start(arguments: &Arguments, nodes: usize) -> Result<Cluster> {
+        let scratch = Scratch::new(&format!("cluster-of-{nodes}"))?;
         let mut network = hosts::entered().then(Network::new).transpose()?;
         let mut host = || network.as_mut().map_or_else(|| Ok(Host::local()), Network::host);
         let etcd = Members::start(&scratch, &mut host)?;
@@ -194,7 +205,7 @@ impl Cluster {
             let archiving = moments::archiving(&cluster);
             cluster.arguments.extend(archiving);
         }
-        for _ in 0..arguments.nodes {
+        for _ in 0..nodes {
             cluster.add_node()?;
         }
         Ok(cluster)
@@ -210,7 +221,9 @@ impl Cluster {
             moves: None,
             splits: 0,
             moments: None,
+            value_mib: None,
             snapshots: None,
+            sizes: Vec::new(),
             chaos: None,
             suite: suites::Suite::default(),
             medium: Medium::S3,
@@ -218,7 +231,7 @@ impl Cluster {
             planted_stale_reads: false,
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         };
-        let mut cluster = Cluster::start(&arguments)?;
+        let mut cluster = Cluster::start(&arguments, nodes)?;
         cluster.scratch.discard();
         let status = cluster.status()?;
         for node in cluster.nodes.iter().skip(1) {

@@ -19,12 +19,13 @@
 mod bulk_load;
 mod conformance;
 mod differences;
+pub mod evaluation;
 mod gateways;
 mod halves;
 mod measure;
 mod migration;
 mod reasons;
-mod tools;
+pub mod tools;
 mod transcript;
 
 use crate::rival::{self, Request, Rival};

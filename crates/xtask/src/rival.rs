@@ -28,7 +28,7 @@ mod settings;
 pub mod site;
 mod stele;
 
-pub use hbase::finished_rows;
+pub use hbase::{EVALUATION, finished_rows};
 pub use party::{Member, Party};
 pub use place::Place;
 pub use process::Identity;

@@ -1,12 +1,12 @@
 //! Faults of a cluster, each injected, held for a while, and mended.
 
-use super::Cluster;
 use super::moves;
+use super::{Cluster, Node};
 use crate::registers::Registers;
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Longer than a session, so that the others give a silent node up.
+/// Longer than a session.
 const SILENCE: Duration = Duration::from_secs(14);
 /// For as long, reads and writes go on without etcd.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
@@ -102,10 +102,28 @@ impl Fault {
     }
 }
 
+/// Waits until others serve the tablets of a silent node. On a busy machine the leader notices its silence late, and a node that nobody
+/// has given up yet may begin a new session.
+fn wait_for_replacement(cluster: &Cluster, node: &Node) -> Result<()> {
+    let deadline = Instant::now() + END_WAIT;
+    loop {
+        let status = cluster.status()?;
+        if status.unsettled == 0 && status.server_of(node).is_err() {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{} was silent for {END_WAIT:?} and has tablets",
+            node.name
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// The place of the node that leads.
 fn leader(cluster: &Cluster) -> Result<usize> {
     let status = cluster.status()?;
-    let leads = |node: &super::Node| status.server_of(node).is_ok_and(|server| server.leads);
+    let leads = |node: &Node| status.server_of(node).is_ok_and(|server| server.leads);
     cluster.nodes.iter().position(leads).context("nobody leads")
 }
 
@@ -118,13 +136,14 @@ fn kill(cluster: &mut Cluster, registers: &mut Registers, at: usize) -> Result<S
     Ok(node.name)
 }
 
-/// A node that was silent for longer than its session must end by itself.
+/// A node that was silent until others had its tablets must end by itself.
 fn pause(cluster: &mut Cluster, registers: &mut Registers, at: usize) -> Result<String> {
     let mut node = cluster.nodes.remove(at);
     node.process.pause()?;
     registers.use_only(&cluster.addresses())?;
     registers.give_up(&node.bigtable)?;
     std::thread::sleep(SILENCE);
+    wait_for_replacement(cluster, &node)?;
     // Clients that do not know of its failure ask it immediately.
     let mut addresses = cluster.addresses();
     addresses.push(&node.bigtable);

@@ -46,11 +46,24 @@ pub fn archiving(cluster: &Cluster) -> Vec<String> {
     text.map(str::to_owned).to_vec()
 }
 
+/// Options of the program of the registers. Large values would fill the disk at the usual pace.
+fn options(value_mib: Option<u32>) -> Vec<String> {
+    let mut options = vec!["-history".to_owned()];
+    if let Some(mebibytes) = value_mib {
+        let bytes = (mebibytes << 20).to_string();
+        let slow = ["-rows", "3", "-readers", "1", "-pace", "5s", "-value-bytes", &bytes];
+        options.extend(slow.map(str::to_owned));
+    }
+    options
+}
+
 /// Whether all moments could be restored, and each row was as at its moment.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<bool> {
     let seed = choices::seed(arguments.seed)?;
     println!("{rounds} rounds of faults and restores to moments, seed {seed}");
-    let mut registers = Registers::start(&cluster.addresses(), &["-history"])?;
+    let options = options(arguments.value_mib);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let mut registers = Registers::start(&cluster.addresses(), &options)?;
     cluster.settle()?;
     let mut choices = Choices(seed);
     first_backup(cluster)?;

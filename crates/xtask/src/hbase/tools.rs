@@ -16,7 +16,6 @@ use regex::Regex;
 use std::fs;
 use std::time::Instant;
 
-const EVALUATION: &str = "org.apache.hadoop.hbase.PerformanceEvaluation";
 const LOAD_TEST: &str = "org.apache.hadoop.hbase.util.LoadTestTool";
 
 /// Enough for several flushes of the client's buffers and scans of several requests.
@@ -153,7 +152,7 @@ fn drop_table(address: &str, table: &str) -> Result<()> {
 }
 
 /// A directory with the configuration of clients of this server.
-pub(super) fn configure(address: &str, name: &str) -> Result<Place> {
+pub fn configure(address: &str, name: &str) -> Result<Place> {
     let place = Place::of(name);
     place.prepare(true)?;
     let mut site = Site::new();
@@ -187,7 +186,7 @@ pub(super) fn timed(name: &str, step: impl FnOnce() -> Result<Option<String>>) -
 /// Its fault, if it had one; its output is shown then.
 fn evaluate(place: &Place, evaluation: &Evaluation) -> Result<Option<String>> {
     let mut output = Vec::new();
-    let succeeded = rival::hbase_tool(place, "1g", EVALUATION)?
+    let succeeded = rival::hbase_tool(place, "1g", rival::EVALUATION)?
         .args(["--nomapred".to_owned(), format!("--table={EVALUATION_TABLE}")])
         .args([format!("--rows={}", evaluation.rows)])
         .args(evaluation.options)

@@ -5,9 +5,11 @@ use super::load::{LARGE_BYTES, LARGE_ROWS};
 use super::secured::{self, Secured};
 use crate::bench;
 use crate::cluster::Cluster;
+use crate::hosts::Host;
 use crate::launch;
 use crate::server::{self, Process, Scratch, free_address};
 use crate::shell::{Run, json_line};
+use crate::stores::{self, Store};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -20,6 +22,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Stele,
+    /// The first build of Stele as a single server with its data on an S3 server, as the nodes of the cluster have them.
+    SteleS3,
     /// A cluster of three nodes, of which one serves all tablets: called directly, and through another node. CPU seconds are
     /// those of all nodes.
     SteleCluster,
@@ -46,6 +50,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Stele => "stele",
+            Kind::SteleS3 => "stele-s3",
             Kind::SteleCluster => "stele-cluster",
             Kind::SteleTls => "stele-tls",
             Kind::SteleRights => "stele-rights",
@@ -64,7 +69,7 @@ impl Kind {
 
     /// Whether it is a build of Stele.
     pub fn is_built(self) -> bool {
-        self == Kind::Stele || self == Kind::SteleTraces || self.is_secured()
+        matches!(self, Kind::Stele | Kind::SteleS3 | Kind::SteleTraces) || self.is_secured()
     }
 
     fn echo_form(self) -> Option<&'static str> {
@@ -124,9 +129,10 @@ pub fn build_others(kinds: &[Kind]) -> Result<()> {
         bench::build_example("bigtable_echo")?;
     }
     if kinds.contains(&Kind::SteleCluster) {
-        [tools::debian::etcd, tools::versitygw]
-            .into_iter()
-            .try_for_each(|tool| tool().map(drop))?;
+        tools::debian::etcd()?;
+    }
+    if kinds.contains(&Kind::SteleCluster) || kinds.contains(&Kind::SteleS3) {
+        tools::versitygw()?;
     }
     if kinds.contains(&Kind::Emulator) {
         tools::go_program("emulator")?;
@@ -144,6 +150,8 @@ pub struct Party {
     credentials: Vec<OsString>,
     /// The collector of its traces.
     _collector: Option<Process>,
+    /// The S3 server of its data.
+    _store: Option<Store>,
 }
 
 /// The processes whose CPU seconds count.
@@ -166,6 +174,7 @@ impl Party {
                 let secured = secured::make(kind, &build.program, scratch)?;
                 Party::stele(build, kind.name(), secured, scratch)?
             }
+            _ if kind == Kind::SteleS3 => Party::on_s3(builds, scratch)?,
             _ if kind == Kind::SteleTraces => Party::traced(builds, scratch)?,
             _ if kind == Kind::SteleCluster => return Party::cluster(),
             Some(form) => {
@@ -182,6 +191,20 @@ impl Party {
         Ok(vec![party])
     }
 
+    fn on_s3(builds: &[NamedBuild], scratch: &Scratch) -> Result<Party> {
+        let store = stores::start_s3(scratch, &Host::local())?;
+        let data = Secured::serving(vec![
+            "--data".into(),
+            format!("{}/single", store.url()).into(),
+            "--data-option".into(),
+            store.options().into(),
+        ]);
+        let build = builds.first().context("no build of Stele")?;
+        let mut party = Party::stele(build, Kind::SteleS3.name(), data, scratch)?;
+        party._store = Some(store);
+        Ok(party)
+    }
+
     fn cluster() -> Result<Vec<Party>> {
         let cluster = Rc::new(Cluster::of_one_owner(3, &["--durability", "flush", "--log", "warn"])?);
         let parties = ["direct", "hop"].into_iter().zip(cluster.addresses());
@@ -193,6 +216,7 @@ impl Party {
             stores: way == "direct",
             credentials: Vec::new(),
             _collector: None,
+            _store: None,
         });
         Ok(parties.collect())
     }
@@ -217,11 +241,14 @@ impl Party {
         let (address, http) = (free_address()?, free_address()?);
         // Acknowledged when the operating system has it: the emulator keeps everything in memory, and syncs would measure
         // the disk.
-        let run = Run::new(&build.program)
+        let mut run = Run::new(&build.program)
             .args(["start", "--durability", "flush", "--log", "warn"])
-            .args(["--bigtable", &address, "--http", &http, "--data"])
-            .args([scratch.join(&format!("{name}-data"))])
+            .args(["--bigtable", &address, "--http", &http])
             .args(&secured.server);
+        if !secured.server.iter().any(|argument| argument == "--data") {
+            let folder = scratch.join(&format!("{name}-data"));
+            run = run.args(["--data".as_ref(), folder.as_os_str()]);
+        }
         let mut party = Party::spawn(name, run, address, scratch, true)?;
         if let Processes::One(process) = &mut party.processes {
             launch::wait(name, process, || secured.is_ready(&build.program, &http))?;
@@ -239,6 +266,7 @@ impl Party {
             stores,
             credentials: Vec::new(),
             _collector: None,
+            _store: None,
         })
     }
 

@@ -9,7 +9,7 @@ mod configuration;
 mod java;
 mod options;
 
-pub use benchmark::{digest, evaluate, finished_rows, tool};
+pub use benchmark::{EVALUATION, digest, evaluate, finished_rows, tool};
 
 use super::party::{Member, Party};
 use super::process::{self, Identity, Launch};

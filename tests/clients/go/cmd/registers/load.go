@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	random "math/rand/v2"
 	"sync"
@@ -16,8 +15,6 @@ import (
 const (
 	// The client repeats a request until then. A request that takes longer counts as an error.
 	requestWait = 30 * time.Second
-	// Keeps the writers from filling the machine: pauses are measured, not throughput.
-	pace = 10 * time.Millisecond
 	// Rows that fill a log.
 	fillBytes = 10 << 10
 	fillBatch = 50
@@ -30,14 +27,18 @@ type test struct {
 	registers []*register
 	tablets   int
 	planted   bool
-	window    atomic.Pointer[window]
+	// Keeps the writers from filling the machine: pauses are measured, not throughput.
+	pace time.Duration
+	// Bytes of each value.
+	valueBytes int
+	window     atomic.Pointer[window]
 
 	lock       sync.Mutex
 	violations []string
 }
 
-func newTest(servers *servers, rows, tablets int, planted bool) *test {
-	t := &test{servers: servers, tablets: tablets, planted: planted, violations: []string{}}
+func newTest(servers *servers, rows, tablets int) *test {
+	t := &test{servers: servers, tablets: tablets, violations: []string{}}
 	for row := range rows {
 		key := fmt.Sprintf("%s-r%05d", prefixOf(row%tablets), row)
 		t.registers = append(t.registers, &register{key: key})
@@ -67,7 +68,7 @@ func (t *test) start(ctx context.Context, readers int) {
 		go func() {
 			for {
 				t.read(ctx, t.registers[random.IntN(len(t.registers))])
-				time.Sleep(pace)
+				time.Sleep(t.pace)
 			}
 		}()
 	}
@@ -80,7 +81,7 @@ func (t *test) writer(ctx context.Context, row int) {
 		if t.write(ctx, register, number) && t.read(ctx, register) {
 			t.window.Load().completed(row)
 		}
-		time.Sleep(pace)
+		time.Sleep(t.pace)
 	}
 }
 
@@ -89,7 +90,7 @@ func (t *test) write(ctx context.Context, register *register, number uint64) boo
 	ctx, cancel := context.WithTimeout(ctx, requestWait)
 	defer cancel()
 	mutation := bigtable.NewMutation()
-	mutation.Set(family, column, bigtable.Timestamp(number*1000), binary.BigEndian.AppendUint64(nil, number))
+	mutation.Set(family, column, bigtable.Timestamp(number*1000), valueOf(number, t.valueBytes))
 	register.sent.Store(number)
 	start := time.Now()
 	register.history.sent(start)
@@ -121,14 +122,14 @@ func (t *test) read(ctx context.Context, register *register) bool {
 		return false
 	}
 	t.window.Load().took(time.Since(start))
-	var answer uint64
-	for _, cell := range row[family] {
-		answer = binary.BigEndian.Uint64(cell.Value)
-	}
+	answer, err := t.answer(row)
 	if t.planted && answer > 2 {
 		answer -= 2
 	}
-	if err := register.judge(answer, before); err != nil {
+	if err == nil {
+		err = register.judge(answer, before)
+	}
+	if err != nil {
 		t.lock.Lock()
 		defer t.lock.Unlock()
 		if len(t.violations) < violationsMax {
@@ -136,6 +137,16 @@ func (t *test) read(ctx context.Context, register *register) bool {
 		}
 	}
 	return true
+}
+
+// answer is the number of a row, zero if it has none.
+func (t *test) answer(row bigtable.Row) (number uint64, err error) {
+	for _, cell := range row[family] {
+		if number, err = numberOf(cell.Value, t.valueBytes); err != nil {
+			return 0, fmt.Errorf("row %s: %w", row.Key(), err)
+		}
+	}
+	return number, nil
 }
 
 // fill writes rows that do not compress, in turn to each tablet.

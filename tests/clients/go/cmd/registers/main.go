@@ -1,6 +1,6 @@
 // Command registers writes and reads rows through several servers, and proves that each row behaves like one register.
 //
-//	registers -addresses A,B,C [-rows N] [-tablets N] [-history]
+//	registers -addresses A,B,C [-rows N] [-tablets N] [-history] [-value-bytes N] [-pace TIME]
 //
 // Commands are lines of standard input; each is answered by one line of JSON:
 //
@@ -50,6 +50,8 @@ func main() {
 	tablets := flag.Int("tablets", 24, "tablets of the table")
 	readers := flag.Int("readers", 8, "readers of all rows, besides the writers")
 	planted := flag.Bool("planted-stale-reads", false, "hands the checker values from before: every run must fail")
+	valueBytes := flag.Int("value-bytes", numberBytes, "bytes of each value")
+	pace := flag.Duration("pace", 10*time.Millisecond, "pause of a writer or reader after each request")
 	remembers := flag.Bool("history", false, "remembers all writes with their times")
 	flag.Parse()
 	if *addresses == "" {
@@ -64,7 +66,8 @@ func main() {
 	if err := makeTable(ctx, strings.Split(*addresses, ",")[0], *tablets); err != nil {
 		log.Fatal(err)
 	}
-	test := newTest(servers, *rows, *tablets, *planted)
+	test := newTest(servers, *rows, *tablets)
+	test.planted, test.valueBytes, test.pace = *planted, *valueBytes, *pace
 	if *remembers {
 		test.remember()
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -121,6 +120,9 @@ func (t *test) between(ctx context.Context, argument string) (any, error) {
 
 func (t *test) compare(ctx context.Context, name string, from, to time.Time, whole bool) (any, error) {
 	found := map[string]uint64{}
+	for _, register := range t.registers {
+		found[register.key] = 0
+	}
 	if err := t.readAll(ctx, name, found); err != nil {
 		return nil, err
 	}
@@ -151,7 +153,7 @@ func (t *test) compare(ctx context.Context, name string, from, to time.Time, who
 	return map[string]any{"rows": rows, "violations": violations}, nil
 }
 
-// readAll reads the numbers of all rows of a table.
+// readAll reads the numbers of these rows of a table. It may have others, which fill it.
 func (t *test) readAll(ctx context.Context, name string, found map[string]uint64) error {
 	if t.registers[0].history == nil {
 		return errors.New("the program remembers no history: start it with -history")
@@ -159,11 +161,14 @@ func (t *test) readAll(ctx context.Context, name string, found map[string]uint64
 	ctx, cancel := context.WithTimeout(ctx, setupWait)
 	defer cancel()
 	server := t.servers.any()
+	var wrong error
 	add := func(row bigtable.Row) bool {
-		for _, cell := range row[family] {
-			found[row.Key()] = binary.BigEndian.Uint64(cell.Value)
+		if _, wanted := found[row.Key()]; !wanted {
+			return true
 		}
-		return true
+		found[row.Key()], wrong = t.answer(row)
+		return wrong == nil
 	}
-	return server.client.Open(name).ReadRows(ctx, bigtable.InfiniteRange(""), add, bigtable.RowFilter(bigtable.LatestNFilter(1)))
+	err := server.client.Open(name).ReadRows(ctx, bigtable.InfiniteRange(""), add, bigtable.RowFilter(bigtable.LatestNFilter(1)))
+	return errors.Join(err, wrong)
 }

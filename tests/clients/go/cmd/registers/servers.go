@@ -7,7 +7,13 @@ import (
 	"sync"
 
 	"cloud.google.com/go/bigtable"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
+
+// The client's own limit where it is no emulator.
+const messageBytesMax = 256 << 20
 
 // server is an address with its client.
 type server struct {
@@ -35,8 +41,14 @@ func (s *servers) use(ctx context.Context, addresses []string) error {
 		if known == nil {
 			// The client has no other option for a server without TLS. It reads the variable here, once.
 			os.Setenv("BIGTABLE_EMULATOR_HOST", address)
+			// By itself the client gives its connections the gRPC default of 4 MiB there, and a large row is more.
+			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax)))
+			if err != nil {
+				return err
+			}
 			config := bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}
-			client, err := bigtable.NewClientWithConfig(ctx, project, instance, config)
+			client, err := bigtable.NewClientWithConfig(ctx, project, instance, config, option.WithGRPCConn(conn))
 			if err != nil {
 				return err
 			}
