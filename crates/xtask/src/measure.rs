@@ -62,6 +62,35 @@ pub struct Arguments {
     /// Operations due each second, as an open loop; a closed loop when absent. Of Go only.
     #[arg(long)]
     rate: Option<f64>,
+    /// Other requests through the same client meanwhile. Of Go only; `mixed` needs `--connections`.
+    #[arg(long, value_enum)]
+    beside: Option<Beside>,
+}
+
+/// Requests that run besides those of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Beside {
+    /// Scans of another table of a million rows.
+    Scan,
+    /// A slow reader, reads of a cell of 100 MiB, and scans of a million rows by a regular expression.
+    Mixed,
+}
+
+impl Beside {
+    fn name(self) -> &'static str {
+        match self {
+            Beside::Scan => "scan",
+            Beside::Mixed => "mixed",
+        }
+    }
+
+    /// Tables that these requests read, with rows and bytes of a value.
+    fn tables(self) -> &'static [(&'static str, u32, u32)] {
+        match self {
+            Beside::Scan => &[("many", 1_000_000, 100)],
+            Beside::Mixed => &[("many", 1_000_000, 100), ("cell", 1, 100 << 20)],
+        }
+    }
 }
 
 /// One kind of load.
@@ -118,6 +147,14 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     ensure!(
         !is_secured || (arguments.clients == [Client::Go] && arguments.connections.is_some()),
         "credentials are measured with the Go client and --connections, so that all servers are called in the same way"
+    );
+    ensure!(
+        arguments.beside.is_none() || arguments.clients == [Client::Go],
+        "other requests are made by the Go client"
+    );
+    ensure!(
+        arguments.beside != Some(Beside::Mixed) || arguments.connections.is_some(),
+        "give --connections: by itself the client takes no cell of 100 MiB from a server without TLS"
     );
     let builds = if arguments.stele.is_empty() && arguments.servers.iter().any(|kind| kind.is_built()) {
         server::build()?;

@@ -94,6 +94,9 @@ impl Load {
             if let Some(rate) = arguments.rate {
                 options.extend(["-rate".to_owned(), rate.to_string()]);
             }
+            if let Some(beside) = arguments.beside {
+                options.extend(["-beside".to_owned(), beside.name().to_owned()]);
+            }
         }
         Ok(Load {
             client,

@@ -1,8 +1,8 @@
 //! The servers that are measured: builds of Stele, Google's emulator, forms of the echo.
 
-use super::Arguments;
 use super::load::{LARGE_BYTES, LARGE_ROWS};
 use super::secured::{self, Secured};
+use super::{Arguments, Beside};
 use crate::bench;
 use crate::cluster::Cluster;
 use crate::hosts::Host;
@@ -275,12 +275,14 @@ impl Party {
         if !self.stores {
             return Ok(());
         }
-        for (table, rows, bytes) in [
+        let own = [
             ("measure", arguments.rows, 1000),
             ("large", LARGE_ROWS, LARGE_BYTES),
             // Increments make the others.
             ("counters", 1, 1000),
-        ] {
+        ];
+        let besides = arguments.beside.map_or(&[][..], Beside::tables);
+        for (table, rows, bytes) in own.iter().chain(besides) {
             let fill = Run::new(program)
                 .args(["fill", "-address", &self.address, "-table", table])
                 .args(["-rows", &rows.to_string(), "-value-bytes", &bytes.to_string()])

@@ -31,6 +31,8 @@ type result struct {
 	P99Micros  int64   `json:"p99_us"`
 	P999Micros int64   `json:"p999_us"`
 	MaxMicros  int64   `json:"max_us"`
+	// What other requests did meanwhile.
+	Neighbours map[string]int64 `json:"neighbours,omitempty"`
 }
 
 // loop runs an operation from concurrent callers for the given time, and waits for the last one.

@@ -15,6 +15,9 @@
 //
 // Without -rate the loop is closed: each caller waits for its response. With -rate operations are due at fixed times,
 // and latency counts from the due time, even if all callers were busy then.
+//
+// With -beside other requests use the same client meanwhile: scan reads all of another table time and again; mixed has a slow
+// reader, a reader of a cell of 100 MiB, and scans of a million rows by a regular expression.
 package main
 
 import (
@@ -49,6 +52,7 @@ type settings struct {
 	seconds     float64
 	warmUp      float64
 	rate        float64
+	beside      string
 	seed        uint64
 	ca          string
 	token       string
@@ -89,7 +93,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	return measured(ctx, s, operation)
+	neighbours, err := neighboursOf(s.beside, client)
+	if err != nil {
+		return err
+	}
+	return measured(ctx, s, operation, neighbours)
 }
 
 func parse(phase string, arguments []string) settings {
@@ -104,6 +112,7 @@ func parse(phase string, arguments []string) settings {
 	flags.Float64Var(&s.seconds, "seconds", 10, "length of the measurement")
 	flags.Float64Var(&s.warmUp, "warm-up", 1, "seconds before it")
 	flags.Float64Var(&s.rate, "rate", 0, "operations due each second; 0 for a closed loop")
+	flags.StringVar(&s.beside, "beside", "", "other requests meanwhile: scan, or mixed")
 	flags.StringVar(&s.ca, "ca", "", "authority of the server's certificate, as PEM; plain text without it")
 	flags.StringVar(&s.token, "token", "", "file with a bearer token")
 	flags.Uint64Var(&s.seed, "seed", 1, "makes keys and values repeatable")
@@ -164,7 +173,7 @@ func createTable(ctx context.Context, s settings) error {
 	return err
 }
 
-func measured(ctx context.Context, s settings, operation operation) error {
+func measured(ctx context.Context, s settings, operation operation, neighbours []*neighbour) error {
 	// Warm-ups are closed loops: they shall find out the server's pace, not keep one.
 	warmUp := s
 	warmUp.rate = 0
@@ -176,9 +185,14 @@ func measured(ctx context.Context, s settings, operation operation) error {
 	// At the end of input it measures, too: then nobody watches the server.
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 	s.seed++
-	outcome := loop(ctx, s, operation)
+	var outcome *outcome
+	rounds, err := beside(ctx, neighbours, func() { outcome = loop(ctx, s, operation) })
+	if err != nil {
+		return err
+	}
 	fmt.Println("done")
 	result := outcome.result()
+	result.Neighbours = rounds
 	if outcome.firstError != nil {
 		log.Printf("%d errors, the first: %v", result.Errors, outcome.firstError)
 	}

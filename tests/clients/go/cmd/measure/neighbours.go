@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+)
+
+const (
+	// Tables of the neighbours: many small rows, and one row with a large cell.
+	manyTable = "many"
+	cellTable = "cell"
+	// Neighbours are at work before the first operation counts.
+	neighboursAhead = 500 * time.Millisecond
+	// A slow reader takes a hundred rows a second.
+	slowPause = 10 * time.Millisecond
+)
+
+// neighbour makes requests of another kind through the same client while operations are measured.
+type neighbour struct {
+	name string
+	// One round; it reports what it has done.
+	round func(ctx context.Context, did func()) error
+	done  atomic.Int64
+}
+
+// neighboursOf are those of the flag -beside.
+func neighboursOf(kind string, client *bigtable.Client) ([]*neighbour, error) {
+	many, cell := client.Open(manyTable), client.Open(cellTable)
+	switch kind {
+	case "":
+		return nil, nil
+	case "scan":
+		return []*neighbour{{name: "scans", round: scanOf(many)}}, nil
+	case "mixed":
+		// No value has it, and every value must be searched.
+		absent := bigtable.RowFilter(bigtable.ValueFilter(`\C*absent value\C*`))
+		return []*neighbour{
+			{name: "slow rows", round: slowReadOf(many)},
+			{name: "large cells", round: largeReadOf(cell)},
+			{name: "scans by regex", round: scanOf(many, absent)},
+		}, nil
+	default:
+		return nil, fmt.Errorf("-beside scan or mixed, not %q", kind)
+	}
+}
+
+func scanOf(table *bigtable.Table, options ...bigtable.ReadOption) func(context.Context, func()) error {
+	return func(ctx context.Context, did func()) error {
+		err := table.ReadRows(ctx, bigtable.InfiniteRange(""), func(bigtable.Row) bool { return true }, options...)
+		if err == nil {
+			did()
+		}
+		return err
+	}
+}
+
+func slowReadOf(table *bigtable.Table) func(context.Context, func()) error {
+	return func(ctx context.Context, did func()) error {
+		return table.ReadRows(ctx, bigtable.InfiniteRange(""), func(bigtable.Row) bool {
+			did()
+			time.Sleep(slowPause)
+			return ctx.Err() == nil
+		})
+	}
+}
+
+func largeReadOf(table *bigtable.Table) func(context.Context, func()) error {
+	return func(ctx context.Context, did func()) error {
+		row, err := table.ReadRow(ctx, rowKey(0))
+		if err == nil && len(row[family]) != 1 {
+			err = errors.New("the large cell is not there")
+		}
+		if err == nil {
+			did()
+		}
+		return err
+	}
+}
+
+// beside runs something while the neighbours make requests. It returns the rounds of each, and an error if one failed or ended none.
+func beside(ctx context.Context, neighbours []*neighbour, run func()) (map[string]int64, error) {
+	if len(neighbours) == 0 {
+		run()
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	failures := make([]error, len(neighbours))
+	for at, neighbour := range neighbours {
+		group.Go(func() {
+			for ctx.Err() == nil && failures[at] == nil {
+				if err := neighbour.round(ctx, func() { neighbour.done.Add(1) }); err != nil && ctx.Err() == nil {
+					failures[at] = fmt.Errorf("%s: %w", neighbour.name, err)
+				}
+			}
+		})
+	}
+	time.Sleep(neighboursAhead)
+	run()
+	rounds := map[string]int64{}
+	for _, neighbour := range neighbours {
+		rounds[neighbour.name] = neighbour.done.Load()
+	}
+	cancel()
+	group.Wait()
+	for name, count := range rounds {
+		if count == 0 {
+			failures = append(failures, fmt.Errorf("%s: none ended", name))
+		}
+	}
+	return rounds, errors.Join(failures...)
+}
