@@ -404,10 +404,14 @@ impl Governor {
         }
     }
 
-    /// The division to be in next: towards the best one, or the present one when that is not worth it.
+    /// The division to be in next: towards the best one, or the present one when that is not worth it. Costs are never negative.
     fn best(&self, costs: &Costs, present: [u64; 3]) -> [u64; 3] {
         let cost = |division: [u64; 3]| costs.of(division).unwrap_or(f64::MAX);
         let now = cost(present);
+        if now < GAIN_NANOS_MIN {
+            // No move saves more than the present cost. An idle server does not search.
+            return present;
+        }
         let unit = self.unit_of_floor();
         let least = self.memtables_floor(unit);
         let (rows_least, rows_most) = if self.plan.has_rows {
