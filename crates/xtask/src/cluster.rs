@@ -177,7 +177,7 @@ fn build() -> Result<()> {
 }
 
 impl Cluster {
-    /// Starts etcd, the S3 server and as many nodes.
+    /// Starts etcd, the S3 server and this many nodes.
     fn start(arguments: &Arguments, nodes: usize) -> Result<Cluster> {
         let scratch = Scratch::new(&format!("cluster-of-{nodes}"))?;
         let mut network = hosts::entered().then(Network::new).transpose()?;
@@ -324,17 +324,28 @@ impl Cluster {
 
     /// Waits until every tablet is served and none moves.
     fn settle(&self) -> Result<()> {
-        let deadline = Instant::now() + SETTLE_WAIT;
+        self.settle_within(SETTLE_WAIT, |_| true)
+    }
+
+    /// The same, until other nodes serve the tablets of this one.
+    fn settle_without(&self, silent: &Node, wait: Duration) -> Result<()> {
+        self.settle_within(wait, |status| status.server_of(silent).is_err())
+            .with_context(|| format!("{} is silent", silent.name))
+    }
+
+    fn settle_within(&self, wait: Duration, holds: impl Fn(&Status) -> bool) -> Result<()> {
+        let deadline = Instant::now() + wait;
         loop {
             let status = self.status();
-            if matches!(&status, Ok(status) if status.unsettled == 0) {
+            if matches!(&status, Ok(status) if status.unsettled == 0 && holds(status)) {
                 return Ok(());
             }
             if Instant::now() > deadline {
                 let status = status.context("no node tells the state of the cluster")?;
                 bail!(
-                    "{} tablets are not served or move after {SETTLE_WAIT:?}",
-                    status.unsettled
+                    "{} tablets of {} servers are not served or move after {wait:?}",
+                    status.unsettled,
+                    status.servers.len()
                 );
             }
             std::thread::sleep(Duration::from_millis(100));

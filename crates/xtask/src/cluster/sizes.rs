@@ -7,7 +7,7 @@ use super::{Arguments, Cluster, moves};
 use crate::hbase::evaluation::{Command, Evaluated, Spread, evaluate};
 use crate::hbase::tools::configure;
 use crate::rival::Place;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Rounds that count.
 const REPEATS: u32 = 3;
@@ -43,8 +43,13 @@ struct Party {
 
 /// Measures all sizes in turns, after a round that warms up, and prints a table.
 pub fn measure(arguments: &Arguments) -> Result<bool> {
-    let mut parties = Vec::new();
+    let mut parties: Vec<Party> = Vec::new();
     for size in &arguments.sizes {
+        let is_new = parties.iter().all(|party| party.cluster.nodes.len() != *size);
+        ensure!(
+            *size > 0 && is_new,
+            "--sizes: each is a number of nodes above zero, given once"
+        );
         let cluster = Cluster::start(arguments, *size)?;
         let node = cluster.nodes.first().context("no node")?;
         let place = configure(&node.hbase, &format!("cluster-{size}"))?;
