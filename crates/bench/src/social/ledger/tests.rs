@@ -1,6 +1,7 @@
 use super::*;
 use crate::plan::SocialSpec;
 use proptest::prelude::*;
+use std::sync::LazyLock;
 
 fn network(users: u64, friends: u32) -> Arc<Network> {
     let spec = SocialSpec {
@@ -191,10 +192,13 @@ impl History {
     }
 }
 
+/// Made once: it has pools of a megabyte from which contents are cut.
+static TEN_USERS: LazyLock<Arc<Network>> = LazyLock::new(|| network(10, 2));
+
 proptest! {
     #[test]
     fn judgements_are_those_of_the_whole_history(is_friend: bool, events in prop::collection::vec(event(), 1..60)) {
-        let ledger = Ledger::new(network(10, 2), 0, 1);
+        let ledger = Ledger::new(Arc::clone(&TEN_USERS), 0, 1);
         drop(ledger.reserve(0));
         let other = if is_friend { 1 } else { 5 };
         let mut history = History::default();
