@@ -9,6 +9,8 @@
 //! * `--tools`: HBase's own load programs ([`tools`]) instead of the cases.
 //! * `--gateways`: HBase's shell and gateways, and clients of other versions ([`gateways`]), instead of the cases.
 //! * `--measure`: PerformanceEvaluation against Stele and a real HBase, with their CPU time ([`measure`]).
+//! * `--first-get`: the time from the start of Stele and of a real HBase to the first get ([`first_get`]).
+//! * `--latency`: gets through one connection, alone and while the same connection scans a table ([`latency`]).
 //! * `--semantics`: HBase's and Google's client on the same tables, by pytest.
 //! * `--halves`: a table that both official clients write, and split, reads the same through both ([`halves`]).
 //! * `--replication`: a real HBase ships the log of a table to Stele, and both must have the same cells.
@@ -20,8 +22,10 @@ mod bulk_load;
 mod conformance;
 mod differences;
 pub mod evaluation;
+mod first_get;
 mod gateways;
 mod halves;
+mod latency;
 mod measure;
 mod migration;
 mod reasons;
@@ -81,7 +85,13 @@ pub struct Arguments {
     /// Writes a table through both APIs while it is split, and compares the digests of each client; the server is started here.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
     halves: bool,
-    /// Rows of the table that is migrated, or written by halves.
+    /// Times the start of Stele and of the HBase of `cargo xtask rival` until a client's first get; both are started afresh.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "against", "migration"])]
+    first_get: bool,
+    /// Times gets through one connection instead, alone and while the same connection scans a table.
+    #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "migration", "halves"])]
+    latency: bool,
+    /// Rows of the table that is migrated, written by halves, or scanned for `--latency`.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u32,
     /// A setting of the HBase of `cargo xtask rival`, such as `port=21000`; may be repeated.
@@ -187,6 +197,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.measure {
         return measure::run();
     }
+    if arguments.first_get {
+        return first_get::run();
+    }
     if arguments.conformance {
         return conformance(arguments);
     }
@@ -203,6 +216,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         semantics(&target)?
     } else if arguments.halves {
         halves::run(&target, arguments.rows)?
+    } else if arguments.latency {
+        latency::run(&target.address, arguments.rows)?
     } else if arguments.replication {
         replication(&Target::hbase(&arguments.settings)?, &target)?
     } else if arguments.migration {

@@ -14,6 +14,7 @@
 //! * All servers are quiet before CPU time is read, so no phase pays for the one before.
 
 mod load;
+mod neighbours;
 mod party;
 mod secured;
 mod summary;
@@ -62,9 +63,12 @@ pub struct Arguments {
     /// Operations due each second, as an open loop; a closed loop when absent. Of Go only.
     #[arg(long)]
     rate: Option<f64>,
-    /// Other requests through the same client meanwhile. Of Go only; `mixed` needs `--connections`.
+    /// Other requests meanwhile, through the same client. Of Go only; `mixed` needs `--connections`.
     #[arg(long, value_enum)]
     beside: Option<Beside>,
+    /// Those requests come from another process, of a lower priority.
+    #[arg(long, requires = "beside")]
+    apart: bool,
 }
 
 /// Requests that run besides those of a phase.

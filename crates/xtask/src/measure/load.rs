@@ -3,8 +3,9 @@
 //! The program prints `ready` after its warm-up and waits for a line. Then it measures, and prints `done` as soon
 //! as the last operation has ended, and a line of JSON.
 
+use super::neighbours::Neighbours;
 use super::party::Party;
-use super::{Arguments, Phase};
+use super::{Arguments, Beside, Phase};
 use crate::server::Process;
 use crate::shell::{Run, root};
 use crate::tools;
@@ -70,6 +71,8 @@ pub struct Load {
     callers: u32,
     rows: u32,
     options: Vec<String>,
+    /// Requests of another process, and its connections.
+    apart: Option<(Beside, Option<u32>)>,
 }
 
 impl Load {
@@ -94,7 +97,7 @@ impl Load {
             if let Some(rate) = arguments.rate {
                 options.extend(["-rate".to_owned(), rate.to_string()]);
             }
-            if let Some(beside) = arguments.beside {
+            if let Some(beside) = arguments.beside.filter(|_| !arguments.apart) {
                 options.extend(["-beside".to_owned(), beside.name().to_owned()]);
             }
         }
@@ -104,6 +107,10 @@ impl Load {
             callers: arguments.callers.unwrap_or(client.callers()),
             rows: arguments.rows,
             options,
+            apart: arguments
+                .beside
+                .filter(|_| arguments.apart)
+                .map(|beside| (beside, arguments.connections)),
         })
     }
 
@@ -116,6 +123,10 @@ impl Load {
         let mut lines = BufReader::new(output);
         expect_line(&mut lines, "ready")?;
         let settled = settle(|| all.iter().map(Party::cpu_seconds).sum())?;
+        let neighbours = self
+            .apart
+            .map(|(beside, connections)| Neighbours::start(beside, connections, party));
+        let neighbours = neighbours.transpose()?;
         let (server_before, client_before) = (party.cpu_seconds()?, client.cpu_seconds()?);
         let mut input = client.child().stdin.take().context("no standard input")?;
         writeln!(input, "go")?;
@@ -127,6 +138,7 @@ impl Load {
         );
         let mut line = String::new();
         lines.read_line(&mut line)?;
+        let rounds = neighbours.map(Neighbours::stop).transpose()?;
         let mut report: Value = serde_json::from_str(&line).with_context(|| format!("not JSON: {line:?}"))?;
         let number = |name: &str| report.get(name).and_then(Value::as_f64);
         let operations = number("operations").context("no operations")?;
@@ -137,6 +149,9 @@ impl Load {
         fields.insert("client_cpus".into(), json!(own / seconds));
         fields.insert("per_server_cpu_second".into(), json!(operations / server));
         fields.insert("settled".into(), json!(settled));
+        if let Some(rounds) = rounds {
+            fields.insert("neighbours".into(), rounds);
+        }
         Ok(report)
     }
 
@@ -169,7 +184,8 @@ impl Load {
     }
 }
 
-fn expect_line(lines: &mut BufReader<ChildStdout>, wanted: &str) -> Result<()> {
+/// Reads a line, which must be this one.
+pub fn expect_line(lines: &mut BufReader<ChildStdout>, wanted: &str) -> Result<()> {
     let mut line = String::new();
     lines.read_line(&mut line)?;
     if line.trim_end() != wanted {

@@ -8,6 +8,7 @@
 //	measure increment                           ReadModifyWriteRow of a counter
 //	measure batch                               MutateRows of 100 random rows
 //	measure scan                                ReadRows of 1,000 rows from a random row
+//	measure neighbours -beside scan             the requests of -beside, until a line comes
 //
 // After a warm-up it prints "ready" and waits for a line. Then it measures, prints "done" at once when the last
 // operation has ended, and a line of JSON. So its caller can read CPU times of the server around the counted
@@ -67,7 +68,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) < 2 {
-		return errors.New("usage: measure fill|read|zipf|write|mix|increment|batch|scan -address A [flags]")
+		return errors.New("usage: measure fill|read|zipf|write|mix|increment|batch|scan|neighbours -address A [flags]")
 	}
 	phase := os.Args[1]
 	s := parse(phase, os.Args[2:])
@@ -89,11 +90,14 @@ func run() error {
 	if phase == "fill" {
 		return fill(ctx, table, s)
 	}
-	operation, err := phaseOf(phase, table, s)
+	neighbours, err := neighboursOf(s.beside, client)
 	if err != nil {
 		return err
 	}
-	neighbours, err := neighboursOf(s.beside, client)
+	if phase == "neighbours" {
+		return alone(ctx, neighbours)
+	}
+	operation, err := phaseOf(phase, table, s)
 	if err != nil {
 		return err
 	}
@@ -183,7 +187,7 @@ func measured(ctx context.Context, s settings, operation operation, neighbours [
 	}
 	fmt.Println("ready")
 	// At the end of input it measures, too: then nobody watches the server.
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	awaitLine()
 	s.seed++
 	var outcome *outcome
 	rounds, err := beside(ctx, neighbours, func() { outcome = loop(ctx, s, operation) })
@@ -197,6 +201,11 @@ func measured(ctx context.Context, s settings, operation operation, neighbours [
 		log.Printf("%d errors, the first: %v", result.Errors, outcome.firstError)
 	}
 	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// awaitLine returns when a line comes, or at the end of input.
+func awaitLine() {
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
 // callWait is the limit of a call; longer is a failure of the server.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,4 +117,19 @@ func beside(ctx context.Context, neighbours []*neighbour, run func()) (map[strin
 		}
 	}
 	return rounds, errors.Join(failures...)
+}
+
+// alone makes the requests of neighbours between two lines: it prints "ready" when they are at work, and their rounds after the end.
+func alone(ctx context.Context, neighbours []*neighbour) error {
+	if len(neighbours) == 0 {
+		return errors.New("neighbours need -beside")
+	}
+	rounds, err := beside(ctx, neighbours, func() {
+		fmt.Println("ready")
+		awaitLine()
+	})
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(rounds)
 }

@@ -1,0 +1,33 @@
+//! Times gets through one connection, alone and while the same connection scans a table.
+//!
+//! The client is HBase's own.
+
+use crate::shell::Run;
+use crate::tools;
+use anyhow::Result;
+
+/// Gets that are due each second.
+const GETS_PER_SECOND: u32 = 500;
+const SECONDS: u32 = 10;
+
+/// Prints the latencies; whether every get and every scan found its rows.
+pub fn run(address: &str, rows: u32) -> Result<bool> {
+    let class_path = format!("{}/*", tools::hbase_cases()?.display());
+    let passed = Run::new("java")
+        .args([
+            "-Xmx1g",
+            "-XX:+UseParallelGC",
+            "-cp",
+            &class_path,
+            "stele.clients.hbase.Latency",
+        ])
+        .args([
+            address,
+            &rows.to_string(),
+            &GETS_PER_SECOND.to_string(),
+            &SECONDS.to_string(),
+        ])
+        .succeeds()?;
+    println!("{} passed, {} failed", u8::from(passed), u8::from(!passed));
+    Ok(passed)
+}
