@@ -19,7 +19,7 @@ use stele_wire::exception;
 use stele_wire::messages::{
     CheckPermissionsRequest, CoprocessorServiceRequest, Empty, GetUserPermissionsRequest, GetUserPermissionsResponse,
     GrantRequest, HasPermissionRequest, HasPermissionResponse, HasUserPermissionsRequest, HasUserPermissionsResponse,
-    Permission, PermissionType, RevokeRequest, UserPermission, decode,
+    Permission, PermissionType, RevokeRequest, UserPermission,
 };
 
 /// The service of regions.
@@ -33,46 +33,46 @@ const QUESTIONS_MAX: usize = 1_000;
 
 /// Serves a call of the master.
 pub(crate) async fn of_master(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
-    let argument = call.request.message.clone();
     match method {
         b"Grant" => {
-            grant(shared, decode("GrantRequest", argument)?).await?;
+            grant(shared, call.message("GrantRequest")?).await?;
             call.reply(&Empty {})
         }
         b"Revoke" => {
-            revoke(shared, decode("RevokeRequest", argument)?).await?;
+            revoke(shared, call.message("RevokeRequest")?).await?;
             call.reply(&Empty {})
         }
-        b"GetUserPermissions" => call.reply(&list(shared, &decode("GetUserPermissionsRequest", argument)?)?),
-        _ => call.reply(&ask(shared, &decode("HasUserPermissionsRequest", argument)?)?),
+        b"GetUserPermissions" => call.reply(&list(shared, &call.message("GetUserPermissionsRequest")?)?),
+        _ => call.reply(&ask(shared, &call.message("HasUserPermissionsRequest")?)?),
     }
 }
 
 /// Serves a call of the service: the name of the response's class, and its bytes. `None` for an unknown method.
 pub(crate) async fn of_region(
     shared: &Shared,
+    call: &Call,
     request: &CoprocessorServiceRequest,
 ) -> Outcome<Option<(&'static str, Vec<u8>)>> {
     let argument = request.call.request.clone();
     Ok(Some(match &request.call.method_name[..] {
         "Grant" => {
-            grant(shared, decode("GrantRequest", argument)?).await?;
+            grant(shared, call.decode("GrantRequest", argument)?).await?;
             ("AccessControlProtos$GrantResponse", Vec::new())
         }
         "Revoke" => {
-            revoke(shared, decode("RevokeRequest", argument)?).await?;
+            revoke(shared, call.decode("RevokeRequest", argument)?).await?;
             ("AccessControlProtos$RevokeResponse", Vec::new())
         }
         "GetUserPermissions" => {
-            let found = list(shared, &decode("GetUserPermissionsRequest", argument)?)?;
+            let found = list(shared, &call.decode("GetUserPermissionsRequest", argument)?)?;
             ("AccessControlProtos$GetUserPermissionsResponse", found.encode_to_vec())
         }
         "CheckPermissions" => {
-            check(shared, &decode("CheckPermissionsRequest", argument)?)?;
+            check(shared, &call.decode("CheckPermissionsRequest", argument)?)?;
             ("AccessControlProtos$CheckPermissionsResponse", Vec::new())
         }
         "HasPermission" => {
-            let found = has(shared, decode("HasPermissionRequest", argument)?)?;
+            let found = has(shared, call.decode("HasPermissionRequest", argument)?)?;
             ("AccessControlProtos$HasPermissionResponse", found.encode_to_vec())
         }
         _ => return Ok(None),

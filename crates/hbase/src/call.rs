@@ -6,6 +6,7 @@ use crate::region_cache::RegionCache;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_memory::Reservation;
+use stele_wire::decoded_size;
 use stele_wire::frame::{self, CellBlock, Request};
 use stele_wire::messages::{self, Empty, ResponseHeader};
 
@@ -44,10 +45,32 @@ pub(crate) struct Unpacked {
     pub cells: BytesMut,
 }
 
+impl Reply {
+    /// Its bytes, also before they are packed.
+    pub fn bytes(&self) -> usize {
+        let unpacked = self.unpacked.as_ref();
+        self.frame.len() + unpacked.map_or(0, |unpacked| unpacked.message.len() + unpacked.cells.len())
+    }
+}
+
 impl Call {
-    /// The call's message.
-    pub fn message<M: prost::Message + Default>(&self, what: &'static str) -> Outcome<M> {
-        Ok(messages::decode(what, self.request.message.clone())?)
+    /// The call's message. Memory of its decoded form is reserved first.
+    pub fn message<M: decoded_size::Request>(&self, what: &'static str) -> Outcome<M> {
+        self.decode(what, self.request.message.clone())
+    }
+
+    /// A message within the call's message, as the same.
+    pub fn decode<M: decoded_size::Request>(&self, what: &'static str, message: Bytes) -> Outcome<M> {
+        let bytes = decoded_size::decoded_bytes::<M>(what, &message)?;
+        if bytes > 0 {
+            self.memory.try_grow(bytes).map_err(|_| {
+                let text = format!(
+                    "the parts of the request take {bytes} bytes of memory; send fewer at once, or retry later"
+                );
+                Failure::overloaded(text)
+            })?;
+        }
+        Ok(messages::decode(what, message)?)
     }
 
     /// The cells of the request.

@@ -26,7 +26,7 @@ pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let (service, method) = (&request.call.service_name[..], &request.call.method_name[..]);
     // It reads and changes nothing of the region.
     if service == access_control::SERVICE {
-        let found = access_control::of_region(shared, &request).await?;
+        let found = access_control::of_region(shared, call, &request).await?;
         let (class, value) = found.ok_or_else(|| no_method(service, method))?;
         return reply(call, request.region, class, value);
     }
@@ -43,7 +43,7 @@ pub(crate) async fn exec(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
             ("AggregateProtos$AggregateResponse", response.encode_to_vec())
         }
         (_, "MutateRows") => {
-            let response = multi_row::serve(shared, &region, &schema, request.call.request.clone()).await?;
+            let response = multi_row::serve(shared, call, (&region, &schema), request.call.request.clone()).await?;
             ("MultiRowMutationProtos$MutateRowsResponse", response.encode_to_vec())
         }
         _ => return Err(no_method(service, method)),

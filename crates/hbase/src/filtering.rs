@@ -14,6 +14,10 @@ use stele_memory::{Consumer, Reservation};
 use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
 use stele_wire::messages::Filter;
 
+/// Units of work for one row ([`crate::pace::Pace`]): about a second. A row of a million cells may have twenty filters, and one of 100 MB as
+/// many patterns.
+const ROW_UNITS_MAX: usize = 20_000_000;
+
 impl From<FilterError> for Failure {
     fn from(error: FilterError) -> Self {
         match error {
@@ -73,8 +77,14 @@ impl RowFilter {
         cells.len().saturating_mul(cost.nodes) + (bytes / 64).saturating_mul(cost.patterns)
     }
 
-    /// Filters the cells of a row.
+    /// Filters the cells of a row. The event loop stands still meanwhile, so more work than [`ROW_UNITS_MAX`] is refused.
     pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<()> {
+        if self.units(cells) > ROW_UNITS_MAX {
+            let (nodes, count) = (self.filter.cost().nodes, cells.len());
+            return Err(Failure::do_not_retry(format!(
+                "{nodes} filters for a row of {count} cells are too many: take fewer filters, or fewer columns"
+            )));
+        }
         let mut filtered: Vec<FilterCell> = cells.drain(..).map(|cell| self.to_filter(schema, cell)).collect();
         self.filter.row(row, &mut filtered)?;
         let mut last = None;

@@ -189,7 +189,9 @@ pub(crate) async fn finish(shared: &Context, call: &Call, tried: Tried) -> Outco
     memory.reserve(ROW_BYTES).await?;
     let found = lookup.wait(shared, &mut memory).await?;
     let mut reply = reply(call, &lookup.schema, found)?;
-    reply.memory = memory.into_reserved();
+    reply.memory = memory.into_reserved().inspect(|memory| {
+        memory.shrink_to(reply.bytes());
+    });
     Ok(reply)
 }
 

@@ -17,7 +17,7 @@ use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_client::Step;
 use stele_types::{Durability, FamilyId, RowMutation, TableSchema};
@@ -25,7 +25,8 @@ use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::frame::CellBlock;
 use stele_wire::messages::{
-    Action, MultiRequest, MultiResponse, RegionAction, RegionActionResult, ResultOrException, RowResult,
+    Action, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult, ResultOrException,
+    RowResult,
 };
 
 /// Bytes of the results of a call. A client repeats the actions that have none immediately.
@@ -47,26 +48,31 @@ impl Results {
         self.bytes < RESULT_BYTES_MAX
     }
 
+    /// Counts the cells of a committed change, which are in its message.
+    fn count_written(&mut self, call: &Call, bytes: usize) {
+        if call.memory.grow(bytes).is_err() {
+            tracing::debug!(bytes, "the result of a committed change is not reserved");
+        }
+        self.bytes += bytes;
+    }
+
     /// Adds a row whose cells go to the cell block.
     fn add(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) -> Outcome<()> {
         let bytes = row.encoded_len(schema);
         call.memory.grow(bytes).map_err(|_| too_large())?;
-        self.push(schema, row, bytes);
+        self.bytes += bytes;
+        self.push(schema, row);
         Ok(())
     }
 
     /// Adds the cells that a change wrote. The change is committed, and a client would repeat it after an error. So the cells are
     /// added also if no memory can be reserved for them: they were in the memory of the write.
     fn add_written(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) {
-        let bytes = row.encoded_len(schema);
-        if call.memory.grow(bytes).is_err() {
-            tracing::debug!(bytes, "the result of a committed change is not reserved");
-        }
-        self.push(schema, row, bytes);
+        self.count_written(call, row.encoded_len(schema));
+        self.push(schema, row);
     }
 
-    fn push(&mut self, schema: &Arc<TableSchema>, row: ResultRow, bytes: usize) {
-        self.bytes += bytes;
+    fn push(&mut self, schema: &Arc<TableSchema>, row: ResultRow) {
         match self.blocks.last_mut() {
             Some((of, rows)) if Arc::ptr_eq(of, schema) => rows.push(row),
             _ => self.blocks.push((Arc::clone(schema), vec![row])),
@@ -83,7 +89,7 @@ fn too_large() -> Failure {
 
 /// Serves a call.
 pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
-    let request: MultiRequest = call.message("MultiRequest")?;
+    let request: PackedMultiRequest = call.message("MultiRequest")?;
     let actions: usize = request.region_action.iter().map(|region| region.action.len()).sum();
     if actions > ACTIONS_MAX {
         return Err(Failure::do_not_retry(format!(
@@ -96,14 +102,22 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let (of_request, nonce_group) = (request.condition.is_some(), request.nonce_group);
     for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
-        let result = match open_region(shared, call, &actions) {
+        let opened = match is_atomic && !results.has_space() {
+            true => Err(too_large()),
+            false => open_region(shared, call, &actions),
+        };
+        let result = match opened {
             Err(failure) => {
                 skip_cells(&actions, &mut cells)?;
                 Err(failure)
             }
             Ok((region, schema)) if is_atomic => {
                 let converter = converter(shared, &schema, nonce_group);
-                atomic(shared, (&region, &schema), &converter, actions, &mut cells).await
+                let done = atomic(shared, (&region, &schema), &converter, actions, &mut cells).await;
+                done.map(|(result, bytes)| {
+                    results.count_written(call, bytes);
+                    result
+                })
             }
             Ok((region, schema)) => {
                 let mut part = Part {
@@ -142,7 +156,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
 }
 
 /// The actions by region, with a condition of the request among those of the only region.
-fn with_condition(request: MultiRequest) -> Outcome<Vec<RegionAction>> {
+fn with_condition(request: PackedMultiRequest) -> Outcome<Vec<PackedRegionAction>> {
     let mut actions = request.region_action;
     if let Some(condition) = request.condition {
         let [only] = &mut actions[..] else {
@@ -153,9 +167,11 @@ fn with_condition(request: MultiRequest) -> Outcome<Vec<RegionAction>> {
     Ok(actions)
 }
 
-fn open_region(shared: &Shared, call: &Call, actions: &RegionAction) -> Outcome<Opened> {
+fn open_region(shared: &Shared, call: &Call, actions: &PackedRegionAction) -> Outcome<Opened> {
     if regions::is_meta(&actions.region) {
-        let is_read = actions.action.iter().all(|action| action.get.is_some());
+        let is_read = actions
+            .actions()
+            .all(|action| action.is_ok_and(|action| action.get.is_some()));
         return match is_read && !actions.atomic() && actions.condition.is_none() {
             true => Ok((Arc::new(meta_table::region()), Arc::clone(&meta_table::SCHEMA))),
             false => Err(meta_table::read_only()),
@@ -165,28 +181,29 @@ fn open_region(shared: &Shared, call: &Call, actions: &RegionAction) -> Outcome<
 }
 
 /// Passes over the cells of actions that are not carried out.
-fn skip_cells(actions: &RegionAction, cells: &mut CellReader) -> Outcome<()> {
-    let mutations = actions.action.iter().filter_map(|action| action.mutation.as_ref());
-    for _ in mutations.flat_map(|mutation| 0..mutation.associated_cell_count.unwrap_or(0)) {
-        cells.read()?;
+fn skip_cells(actions: &PackedRegionAction, cells: &mut CellReader) -> Outcome<()> {
+    for action in actions.actions() {
+        let count = action?.mutation.and_then(|mutation| mutation.associated_cell_count);
+        for _ in 0..count.unwrap_or(0) {
+            cells.read()?;
+        }
     }
     Ok(())
 }
 
-/// Carries out actions on one row as one operation.
+/// Carries out actions on one row as one operation. The result, and the bytes of the cells in it.
 async fn atomic(
     shared: &Arc<Shared>,
     (region, schema): (&Region, &Arc<TableSchema>),
     converter: &Converter<'_>,
-    actions: RegionAction,
+    actions: PackedRegionAction,
     cells: &mut CellReader,
-) -> Outcome<RegionActionResult> {
+) -> Outcome<(RegionActionResult, usize)> {
     let count = actions.action.len();
     // All mutations are converted before one may fail, since their cells must leave the block.
     let converted: Vec<Outcome<RowChange>> = actions
-        .action
-        .into_iter()
-        .map(|action| match action.mutation {
+        .actions()
+        .map(|action| match action?.mutation {
             Some(mutation) => converter.convert(mutation, cells),
             None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
         })
@@ -216,12 +233,11 @@ async fn atomic(
     let steps = last_rules(changes.into_iter().flat_map(|change| change.steps).collect());
     let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
     let processed = outcome.matched;
-    let of_column = |(family, qualifier): &(FamilyId, Bytes)| {
-        let mut cells = outcome.written.iter();
-        cells
-            .find(|cell| cell.family == *family && cell.qualifier == *qualifier)
-            .cloned()
-    };
+    let mut by_column = HashMap::new();
+    for cell in &outcome.written {
+        by_column.entry((cell.family, &cell.qualifier)).or_insert(cell);
+    }
+    let of_column = |(family, qualifier): &(FamilyId, Bytes)| by_column.get(&(*family, qualifier)).copied().cloned();
     let written = ResultRow {
         cells: returned.iter().filter_map(of_column).collect(),
         row,
@@ -240,7 +256,7 @@ async fn atomic(
             exception: None,
         });
     }
-    Ok(result)
+    Ok((result, written.encoded_len(schema)))
 }
 
 /// The durability that satisfies all changes. The server's default is not known here, so where it is one of several wishes, the
@@ -277,14 +293,20 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    async fn independent(&mut self, actions: RegionAction, cells: &mut CellReader) -> Outcome<RegionActionResult> {
+    /// Bytes that are no action fail the whole call: the place of later cells in the block is not known.
+    async fn independent(
+        &mut self,
+        actions: PackedRegionAction,
+        cells: &mut CellReader,
+    ) -> Outcome<RegionActionResult> {
         let mut result = RegionActionResult::default();
         let mut writes = Writes::default();
         let mut pace = Pace::new(&self.shared.env);
-        for action in actions.action {
+        for action in actions.actions() {
+            let action = action?;
             let index = action.index;
             pace.spend(ROW_UNITS).await;
-            let outcome = match self.one(action, cells, &mut writes).await {
+            let outcome = match self.one(action, cells, &mut writes, &mut result).await {
                 Ok(None) => continue,
                 Ok(Some(row)) => Ok(row),
                 Err(failure) => Err(failure),
@@ -295,8 +317,15 @@ impl Part<'_> {
         Ok(result)
     }
 
-    /// Carries out one action, or adds it to the writes: then it has no result yet.
-    async fn one(&mut self, action: Action, cells: &mut CellReader, writes: &mut Writes) -> Outcome<Option<RowResult>> {
+    /// Carries out one action, or adds it to the writes: then it has no result yet. The writes before an increment or append are
+    /// carried out first, so that it starts from them.
+    async fn one(
+        &mut self,
+        action: Action,
+        cells: &mut CellReader,
+        writes: &mut Writes,
+        result: &mut RegionActionResult,
+    ) -> Outcome<Option<RowResult>> {
         if let Some(get) = &action.get {
             return self.get(get).await.map(Some);
         }
@@ -312,6 +341,9 @@ impl Part<'_> {
         }
         if !self.results.has_space() {
             return Err(too_large());
+        }
+        if matches!(change.kind, MutationType::Increment | MutationType::Append) {
+            self.write_all(std::mem::take(writes), result).await;
         }
         let (row, returns) = (change.row.clone(), change.returns);
         let outcome = operate(

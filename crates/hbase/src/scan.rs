@@ -66,7 +66,7 @@ fn rows_limit(request: &ScanRequest) -> Option<u64> {
 
 async fn resume(shared: &Shared, call: &Call, request: &ScanRequest, number: u64) -> Outcome<Reply> {
     if request.renew() {
-        shared.scanners.renew(number)?;
+        shared.scanners.renew(number, request.next_call_seq)?;
         return call.reply(&ScanResponse {
             scanner_id: Some(number),
             ttl: Some(LEASE.as_millis() as u32),
@@ -211,6 +211,9 @@ fn reply(
             rows: &batch.rows,
         },
     )?;
-    reply.memory = batch.memory;
+    // The call reserved as much as a response may have.
+    reply.memory = batch.memory.inspect(|memory| {
+        memory.shrink_to(reply.bytes());
+    });
     Ok((reply, stays_open))
 }

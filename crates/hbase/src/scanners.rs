@@ -59,6 +59,20 @@ struct Entry {
     expires: Duration,
 }
 
+impl Entry {
+    /// Refuses a call that is not the next one. Calls without a number are of clients that do not count.
+    fn check_order(&self, number: u64, call: Option<u64>) -> Outcome<()> {
+        let Some(call) = call.filter(|call| *call != self.next_call) else {
+            return Ok(());
+        };
+        let message = format!(
+            "Expected nextCallSeq: {} But the nextCallSeq got from client: {call}; scanner {number}",
+            self.next_call
+        );
+        Err(Failure::new(exception::OUT_OF_ORDER_SCANNER, message))
+    }
+}
+
 impl Scanners {
     /// No scanners. Numbers begin at a random one, so that a scanner from before a restart is unknown. Idle ones keep
     /// `idle_max` bytes at most.
@@ -125,13 +139,7 @@ impl Scanners {
         let mut open = self.open.lock();
         let entry = open.scanners.get_mut(&number).filter(|entry| self.owns(entry));
         let entry = entry.ok_or_else(|| unknown(number))?;
-        if let Some(call) = call.filter(|call| *call != entry.next_call) {
-            let message = format!(
-                "Expected nextCallSeq: {} But the nextCallSeq got from client: {call}; scanner {number}",
-                entry.next_call
-            );
-            return Err(Failure::new(exception::OUT_OF_ORDER_SCANNER, message));
-        }
+        entry.check_order(number, call)?;
         let mut scanner = entry.scanner.take().ok_or_else(|| {
             Failure::new(
                 exception::OUT_OF_ORDER_SCANNER,
@@ -144,12 +152,15 @@ impl Scanners {
         Ok((InUse { scanners: self, number }, scanner))
     }
 
-    /// Extends the lease.
-    pub fn renew(&self, number: u64) -> Outcome<()> {
+    /// Extends the lease. It has a number among the calls of the scanner, as those that read rows.
+    pub fn renew(&self, number: u64, call: Option<u64>) -> Outcome<()> {
         let expires = self.expiry();
         let mut open = self.open.lock();
         let entry = open.scanners.get_mut(&number).filter(|entry| self.owns(entry));
-        entry.ok_or_else(|| unknown(number))?.expires = expires;
+        let entry = entry.ok_or_else(|| unknown(number))?;
+        entry.check_order(number, call)?;
+        entry.expires = expires;
+        entry.next_call += u64::from(call.is_some());
         Ok(())
     }
 
@@ -255,13 +266,15 @@ mod tests {
         let number = in_use.number();
         in_use.put_back(scanner());
         for other in [&bob, &all] {
-            assert!(other.take(number, Some(0)).is_err() && other.renew(number).is_err());
+            assert!(other.take(number, Some(0)).is_err() && other.renew(number, Some(0)).is_err());
             other.close(number);
         }
-        alice.renew(number).expect("her own");
+        alice.renew(number, Some(0)).expect("her own");
+        assert!(alice.renew(number, Some(0)).is_err(), "a renewal has a number, too");
+        assert!(alice.take(number, Some(0)).is_err());
         drop(
             all.of_owner("alice")
-                .take(number, Some(0))
+                .take(number, Some(1))
                 .expect("on another connection"),
         );
         assert_eq!(open_count(&all), 0);

@@ -5,7 +5,7 @@
 //! Modules: [`frame`] splits a stream of bytes into requests and responses. [`messages`] are the protobuf messages in
 //! them. [`cell`] reads and writes the cells that follow a message, [`tags`] reads their tags. [`region`] and [`meta`] hold the names and rows by
 //! which a client finds the server of a row. [`exception`] names the errors in responses. [`zookeeper`] is the protocol of
-//! clients that look the cluster up in ZooKeeper.
+//! clients that look the cluster up in ZooKeeper. [`decoded_size`] estimates the memory of a request before it is decoded.
 //!
 //! Both sides are here: a client encodes requests and decodes responses, a server does the reverse.
 //!
@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cell;
+pub mod decoded_size;
 pub mod exception;
 pub mod frame;
 pub mod messages;

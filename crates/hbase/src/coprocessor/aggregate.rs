@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_types::TableSchema;
-use stele_wire::messages::{self, AggregateRequest, AggregateResponse, Filter};
+use stele_wire::messages::{AggregateRequest, AggregateResponse, Filter};
 
 /// Bytes of the cells of a batch; the memory of an aggregation is a small multiple.
 const BATCH_BYTES: usize = 1 << 20;
@@ -66,7 +66,7 @@ pub(super) async fn serve(
     question: Question,
     argument: Bytes,
 ) -> Outcome<AggregateResponse> {
-    let request: AggregateRequest = messages::decode("AggregateRequest", argument)?;
+    let request: AggregateRequest = call.decode("AggregateRequest", argument)?;
     let mut tally = Tally::new(question, &request)?;
     let mut scan = request.scan.clone();
     if question == Question::RowCount && scan.filter.is_none() && scan.column.iter().all(|c| c.qualifier.is_empty()) {

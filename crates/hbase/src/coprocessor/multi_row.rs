@@ -4,6 +4,7 @@
 //! With a condition, an increment, an append or a delete of a newest version, the call is an operation on the rows, which latches and
 //! reads them.
 
+use crate::call::Call;
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowsOperation, ServiceError, Step};
 use stele_types::{Durability, ErrorKind, RowMutation, TableSchema};
 use stele_wire::cell::CellReader;
-use stele_wire::messages::{self, MutateRowsRequest, MutateRowsResponse};
+use stele_wire::messages::{MutateRowsRequest, MutateRowsResponse};
 
 /// Rows of a call at most. A call is one record of the log, and is not cut.
 const ROWS_MAX: usize = 100_000;
@@ -27,11 +28,11 @@ const READS_MAX: usize = 1_000;
 /// Serves `MutateRows`.
 pub(super) async fn serve(
     shared: &Arc<Shared>,
-    region: &Region,
-    schema: &Arc<TableSchema>,
+    call: &Call,
+    (region, schema): (&Region, &Arc<TableSchema>),
     argument: Bytes,
 ) -> Outcome<MutateRowsResponse> {
-    let request: MutateRowsRequest = messages::decode("MutateRowsRequest", argument)?;
+    let request: MutateRowsRequest = call.decode("MutateRowsRequest", argument)?;
     check_count("mutations", request.mutation_request.len(), ROWS_MAX)?;
     let converter = converter(shared, schema, None);
     let mut cells = CellReader::new(Bytes::new());

@@ -1,7 +1,7 @@
 //! Batches over a table in memory.
 
 use crate::test_service::{Client, Model, count_turns, message};
-use stele_memory::Pool;
+use stele_memory::{Part, Pool};
 use stele_wire::messages::{Action, Get, MultiRequest, MultiResponse, RegionAction};
 
 #[tokio::test]
@@ -32,4 +32,29 @@ async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
     let found: MultiResponse = message(&response);
     assert_eq!(found.region_action_result[0].result_or_exception.len(), 2_000);
     assert!(turns >= 25, "a pause every 67 actions; {turns} turns");
+}
+
+#[tokio::test]
+async fn a_batch_is_charged_before_it_is_decoded() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default().limited(Part::Requests, 1 << 20));
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let request = |actions| MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: vec![Action::default(); actions],
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let response = client.call("Multi", &request(10_000)).await;
+    let refused = response.header.exception.expect("twenty kilobytes that take megabytes");
+    assert!(
+        refused.exception_class_name().contains("CallQueueTooBig"),
+        "{refused:?}"
+    );
+    // All of it came back.
+    let served = client.call("Multi", &request(1_000)).await;
+    let found: MultiResponse = message(&served);
+    assert_eq!(found.region_action_result[0].result_or_exception.len(), 1_000);
 }

@@ -2,6 +2,8 @@
 
 use super::basic::{NameBytesPair, RegionSpecifier};
 use super::client::{Condition, Get, MutationProto, RowResult};
+use crate::WireError;
+use bytes::Bytes;
 
 /// One read or change among many.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -44,6 +46,47 @@ pub struct MultiRequest {
     #[prost(uint64, optional, tag = "2")]
     pub nonce_group: Option<u64>,
     /// Condition of the only region's actions, as clients before 2.4 send it; later ones use [`RegionAction::condition`].
+    #[prost(message, optional, tag = "3")]
+    pub condition: Option<Condition>,
+}
+
+/// A [`RegionAction`] whose actions are still encoded: a decoded one is many times as large, and a server needs one at a time.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PackedRegionAction {
+    /// The region.
+    #[prost(message, required, tag = "1")]
+    pub region: RegionSpecifier,
+    /// Whether all actions or none are carried out.
+    #[prost(bool, optional, tag = "2")]
+    pub atomic: Option<bool>,
+    /// An [`Action`] each.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub action: Vec<Bytes>,
+    /// Condition of the actions.
+    #[prost(message, optional, tag = "4")]
+    pub condition: Option<Condition>,
+}
+
+impl PackedRegionAction {
+    /// Decodes the actions one by one.
+    ///
+    /// # Errors
+    /// Bytes that are no action.
+    pub fn actions(&self) -> impl Iterator<Item = Result<Action, WireError>> + '_ {
+        self.action.iter().map(|action| super::decode("Action", action.clone()))
+    }
+}
+
+/// A [`MultiRequest`] whose actions are still encoded.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PackedMultiRequest {
+    /// Actions by region.
+    #[prost(message, repeated, tag = "1")]
+    pub region_action: Vec<PackedRegionAction>,
+    /// Names the client, for its nonces.
+    #[prost(uint64, optional, tag = "2")]
+    pub nonce_group: Option<u64>,
+    /// Condition of the only region's actions.
     #[prost(message, optional, tag = "3")]
     pub condition: Option<Condition>,
 }

@@ -4,9 +4,10 @@
 
 use crate::rival::{self, Request, Rival};
 use crate::server::Process;
-use crate::shell::Run;
+use crate::shell::{Run, target_dir};
 use crate::tools;
 use anyhow::{Context, Result, ensure};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -61,7 +62,11 @@ fn request(settings: &[String], fresh: bool) -> Request {
 
 fn first_get(task: &str, address: &str) -> Result<Run> {
     let class_path = format!("{}/*", tools::hbase_cases()?.display());
+    // The client prints a trace of each try that fails.
+    let log = target_dir().join("hbase-clients.log");
+    let errors = File::create(&log).with_context(|| format!("opening {}", log.display()))?;
     Ok(Run::new("java")
+        .errors_to(errors)
         .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp", &class_path])
         .args(["stele.clients.hbase.FirstGet", task, address]))
 }

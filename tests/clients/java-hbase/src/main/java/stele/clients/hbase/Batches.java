@@ -26,6 +26,7 @@ final class Batches extends Area {
     add("row-delete-and-put", this::rowDeleteAndPut);
     add("row-errors", this::rowErrors);
     add("mixed", this::mixed);
+    add("in-order", this::inOrder);
     add("regions", this::regions);
     add("failing", this::failing);
     add("failing-widths", this::failingWidths);
@@ -34,6 +35,18 @@ final class Batches extends Area {
     add("callback", this::callback);
     add("large", this::large);
     add("errors", this::errors);
+  }
+
+  /** Increments and appends of a batch start from the puts before them. */
+  private void inOrder(Case c) throws Exception {
+    Table table = c.create("f");
+    Object[] results = new Object[4];
+    table.batch(List.of(put("r", 1, "f:n=AAAAAAAA"), increment("r", 1, "f:n"), put("r", 1, "f:a=x"),
+        append("r", "f:a=y")), results);
+    for (int i = 0; i < results.length; i++) {
+      c.say("result." + i, results[i]);
+    }
+    c.get("row", table, get("r"));
   }
 
   private void row(Case c) throws Exception {

@@ -30,6 +30,7 @@ final class Scans extends Area {
     add("old-settings", this::oldSettings);
     add("read-point", this::readPoint);
     add("renew", this::renew);
+    add("renew-page", this::renewPage);
     add("metrics", this::metrics);
     add("closed-early", this::closedEarly);
     add("many-at-once", this::manyAtOnce);
@@ -233,6 +234,17 @@ final class Scans extends Area {
       c.say("renewed", scanner.renewLease());
       c.rest("rest", scanner);
       c.say("after-end", scanner.renewLease());
+    }
+  }
+
+  /** The filter of a scanner goes on after a renewal: a scanner that is opened again would begin another page. */
+  private void renewPage(Case c) throws Exception {
+    Table table = tenRows(c);
+    try (ResultScanner scanner = table.getScanner(scan("f:q").setCaching(1)
+        .setFilter(new org.apache.hadoop.hbase.filter.PageFilter(2)))) {
+      c.say("first", scanner.next());
+      c.say("renewed", scanner.renewLease());
+      c.rest("rest", scanner);
     }
   }
 
