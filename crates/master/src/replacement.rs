@@ -75,15 +75,22 @@ impl Replacements {
     }
 
     /// Replaces the records of an undecided replacement, if there is one, and has the server go by the outcome; whether the
-    /// tablets are replaced. Asks once: while the outcome is unknown it stays undecided. Within a change, and to its end: asked
-    /// again after it has happened, the catalog would refuse it, and the new tablets would be dropped.
+    /// tablets are replaced. Asks once: while the outcome is unknown it stays undecided. Within a change, and to its end.
     pub(crate) async fn decide(&self) -> ServiceResult<bool> {
         let undecided = self.undecided.lock().clone();
         let Some(replacement) = undecided else {
             return Ok(false);
         };
         let (table, first, new) = (&replacement.table, replacement.first(), replacement.new.clone());
+        let happened = match self.has_happened(&replacement).await {
+            Ok(happened) => happened,
+            Err(error) => {
+                tracing::warn!(%table, tablet = %first, %error, "outcome of a replacement unknown, to be asked again");
+                return Err(from_catalog(error));
+            }
+        };
         let outcome = match replacement.set {
+            _ if happened => Ok(()),
             None => self.catalog.replace_tablets(table, &replacement.old, new).await,
             Some((id, set)) => {
                 let restored = replacement.restored.as_deref();
@@ -131,6 +138,23 @@ impl Replacements {
             true => self.decide_former().await,
             false => Ok(()),
         }
+    }
+
+    /// Whether an earlier try has replaced the tablets, although its answer said nothing. Tried again, it would be refused, and the tablets
+    /// that the catalog names would be dropped. Fails while that cannot be known.
+    async fn has_happened(&self, replacement: &Replacement) -> Result<bool, CatalogError> {
+        // Afterwards the view has whatever was committed before.
+        self.catalog.settle().await?;
+        let Ok(entry) = self.catalog.table(&replacement.table) else {
+            return Ok(false);
+        };
+        Ok(match replacement.set {
+            Some((_, set)) => entry.tablet_set == set,
+            None => {
+                let is_new = |id: TabletId| replacement.new.iter().any(|(new, _)| *new == id);
+                entry.tablets().iter().any(|tablet| is_new(tablet.id))
+            }
+        })
     }
 
     /// Why the outcome of a change is unknown still, after a try that failed. That this one has certainly not happened decides

@@ -6,6 +6,7 @@
 
 mod automated;
 mod kept;
+mod lost_answers;
 mod snapshots;
 
 use super::*;
@@ -254,7 +255,9 @@ impl Coord for Unsure {
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
         // Identifiers, and records of tablets: the writes that precede the table's own record.
         let comes_before = |write: &Write| match write {
-            Write::Put { key, .. } => key.starts_with("epoch/") || key.starts_with("catalog/tablet/"),
+            Write::Put { key, .. } => {
+                key.starts_with("epoch/") || key.starts_with("catalog/tablet/") || key == "catalog/changed"
+            }
             _ => false,
         };
         let comes_before = txn.writes.iter().all(comes_before);

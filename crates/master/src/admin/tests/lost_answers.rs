@@ -1,0 +1,98 @@
+//! Replacements that a coordinator of many processes has carried out, and of which the answers were lost.
+
+use super::*;
+use stele_assignment::Owner;
+use stele_catalog::{Homes, SchemaListener};
+use stele_coord::Condition;
+use stele_types::{Epoch, ServerId};
+
+/// All new tablets are on server 1, which is known until their records exist.
+#[derive(Default)]
+struct First {
+    has_forgotten: AtomicBool,
+}
+
+impl Homes for First {
+    fn home_of(&self, _: TabletId) -> Option<Owner> {
+        (!self.has_forgotten.load(Ordering::Relaxed)).then_some(Owner {
+            server: ServerId(1),
+            epoch: Epoch(1),
+        })
+    }
+}
+
+struct Deaf;
+
+#[async_trait]
+impl SchemaListener for Deaf {
+    async fn changed(&self, _: Arc<TableSchema>) {}
+}
+
+/// The master of a leader, over a coordinator that carries out what it gives no answer to.
+async fn leading() -> (Arc<Unsure>, (Arc<Catalog>, Arc<First>), Arc<Noting>, Arc<Master>) {
+    let env = TokioRuntime::current();
+    let coord = Arc::new(Unsure {
+        coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
+        fails: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
+        carries_out: true,
+    });
+    let elected = coord.txn(Txn {
+        conditions: Vec::new(),
+        writes: vec![Write::Put {
+            key: "election/test".to_owned(),
+            value: Bytes::new(),
+        }],
+    });
+    let TxnOutcome::Committed { revision } = elected.await.unwrap() else {
+        unreachable!("there is no condition")
+    };
+    let (catalog, follower) = Catalog::follow(coord.clone()).await.unwrap();
+    env.spawn("follower", follower.run(env.clone(), Arc::new(Deaf)));
+    let fence = Condition::version("election/test", revision);
+    let homes = Arc::new(First::default());
+    let catalog = catalog.lead(fence, homes.clone()).await.unwrap();
+    let tablets = Arc::new(Noting::default());
+    let master = Master::new(env, catalog.clone(), tablets.clone());
+    (coord, (catalog, homes), tablets, master)
+}
+
+#[tokio::test]
+async fn a_split_that_was_carried_out_without_an_answer_is_not_undone() {
+    let (coord, (catalog, homes), tablets, master) = leading().await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let large = tablets.made.lock()[0];
+    *tablets.large.lock() = Some(large);
+    coord.fails.store(true, Ordering::Relaxed);
+    master.split_due().await.unwrap_err();
+    assert!(tablets.ended.lock().is_empty(), "it is not known yet");
+    coord.fails.store(false, Ordering::Relaxed);
+    homes.has_forgotten.store(true, Ordering::Relaxed);
+    *tablets.large.lock() = None;
+    master.split_due().await.unwrap();
+    assert_eq!(*tablets.ended.lock(), [(large, true)]);
+    assert_eq!(catalog.table(&name).unwrap().tablets().len(), 2);
+}
+
+#[tokio::test]
+async fn a_truncation_that_was_carried_out_without_an_answer_is_not_undone() {
+    let (coord, (catalog, homes), tablets, master) = leading().await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let before = catalog.table(&name).unwrap();
+    coord.fails.store(true, Ordering::Relaxed);
+    master.truncate(&name, true).await.unwrap_err();
+    coord.fails.store(false, Ordering::Relaxed);
+    homes.has_forgotten.store(true, Ordering::Relaxed);
+    master.split_due().await.unwrap();
+    let after = catalog.table(&name).unwrap();
+    assert_ne!(after.tablet_set, before.tablet_set);
+    assert_eq!(*tablets.ended.lock(), [(before.tablets()[0].id, true)]);
+    let named = format!("catalog/tablet/{:016x}/", after.tablet_set.0);
+    assert_eq!(
+        coord.list(&named).await.unwrap().len(),
+        1,
+        "the records that the table names"
+    );
+}
