@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_coord::election::{election_key, leader};
-use stele_coord::{Condition, Coord, Txn, Versioned, Write};
+use stele_coord::{Condition, Coord, CoordError, Txn, Versioned, Write};
 use stele_peer::Probe;
 use stele_types::ServerId;
 
@@ -32,6 +32,21 @@ pub(crate) fn server_of(record: &Versioned) -> Option<ServerId> {
 pub(crate) async fn current(coord: &dyn Coord) -> Option<ServerId> {
     let record = leader(coord, ELECTION).await.ok()??;
     server_of(&record)
+}
+
+/// Removes the record of a term of this server, which does not lead. There is one after a term that did not begin, and after an
+/// election whose outcome was unknown.
+pub(crate) async fn withdraw(coord: &dyn Coord, own: ServerId) -> Result<(), CoordError> {
+    let found = leader(coord, ELECTION).await?;
+    let Some(record) = found.filter(|record| server_of(record) == Some(own)) else {
+        return Ok(());
+    };
+    let key = election_key(ELECTION);
+    let removed = coord.txn(Txn {
+        conditions: vec![Condition::version(&key, record.version)],
+        writes: vec![Write::Delete { key }],
+    });
+    removed.await.map(drop)
 }
 
 /// Probes the leader from time to time, and removes its record when its process is gone.
@@ -75,5 +90,35 @@ async fn depose(local: &Local, coord: &dyn Coord, suspect: ServerId, record: &Ve
     match removed.await {
         Ok(_) => tracing::info!(leader = %suspect, witnesses, "the process of the leader is gone: another is elected"),
         Err(error) => tracing::warn!(%error, "the record of a dead leader is not removed yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_coord::{EmbeddedCoord, campaign};
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::memory::MemoryStorage;
+
+    #[tokio::test]
+    async fn a_server_withdraws_its_own_record_only() {
+        let env = TokioRuntime::current();
+        let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone())
+            .await
+            .expect("opened");
+        let session = coord.session(Duration::from_secs(60)).await.expect("begun");
+        withdraw(&*coord, ServerId(1)).await.expect("there is none");
+        // An election of which the answer was lost: the record is there, and nobody knows.
+        let lost = campaign(&*coord, ELECTION, &session, value(ServerId(1))).await;
+        drop(lost.expect("elected"));
+        withdraw(&*coord, ServerId(2)).await.expect("not its own");
+        assert_eq!(current(&*coord).await, Some(ServerId(1)));
+        withdraw(&*coord, ServerId(1)).await.expect("its own");
+        assert_eq!(current(&*coord).await, None);
+        let again = env.timeout(
+            Duration::from_secs(10),
+            campaign(&*coord, ELECTION, &session, value(ServerId(1))),
+        );
+        again.await.expect("does not wait for itself").expect("elected");
     }
 }

@@ -31,8 +31,10 @@ use stele_storage::Storage;
 use stele_types::ErrorKind;
 use tokio::sync::oneshot;
 
-/// Pause after a failed attempt to lead.
+/// Pause before another election.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Pause of a server whose term did not begin: another may be able to lead, and is elected meanwhile.
+const FAILED_PAUSE: Duration = Duration::from_secs(3);
 /// Pause between two checks that the term goes on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -131,7 +133,8 @@ impl Term {
     }
 }
 
-/// Campaigns, leads, and campaigns again, for as long as the process runs.
+/// Campaigns, leads, and campaigns again, for as long as the process runs. A server that does not lead has no record that says so: others
+/// would wait for its end.
 pub(crate) async fn lead_when_elected(
     local: Arc<Local>,
     coord: Arc<dyn Coord>,
@@ -140,17 +143,30 @@ pub(crate) async fn lead_when_elected(
 ) {
     loop {
         let current = session.get();
-        let value = election::value(local.peers.own());
-        match campaign(&*coord, ELECTION, &current, value).await {
+        let own = local.peers.own();
+        let mut pause = PAUSE;
+        let outcome = match election::withdraw(&*coord, own).await {
+            Ok(()) => campaign(&*coord, ELECTION, &current, election::value(own)).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
             Ok(leadership) => {
-                let outcome = lead(&local, &coord, &places, &leadership).await;
-                tracing::info!(?outcome, "the term of this leader is over");
+                match lead(&local, &coord, &places, &leadership).await {
+                    Ok(()) => tracing::info!("the term of this leader is over"),
+                    Err(error) => {
+                        tracing::warn!(error, "this server was elected and cannot lead");
+                        pause = FAILED_PAUSE;
+                    }
+                }
                 local.set_leader(None);
+                if let Err(error) = leadership.resign(&*coord).await {
+                    tracing::debug!(%error, "not resigned yet");
+                }
             }
             Err(CoordError::Closed) => return,
             Err(error) => tracing::debug!(%error, "no election"),
         }
-        local.env.sleep(PAUSE).await;
+        local.env.sleep(pause).await;
     }
 }
 

@@ -135,6 +135,7 @@ impl Lifecycle {
                 // Its sstables, which nobody can name, are left to the next start.
                 self.delete_manifests(id).await;
             }
+            self.tablets.forget_abandoned(id);
         }
         self.flushes.wake();
     }

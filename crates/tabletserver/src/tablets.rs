@@ -153,6 +153,8 @@ impl Tablets {
         let former = tablets.insert(id, served);
         assert!(former.is_none(), "a tablet is served once: another has its identifier");
         drop(tablets);
+        // From here on its own state says what it needs of the log.
+        self.forget_abandoned(id);
         if tablet.wants_warming() {
             self.compactions.announce(id);
         }
@@ -179,6 +181,11 @@ impl Tablets {
         // First, or the log could drop the records between the two.
         self.abandoned.write().insert(tablet);
         self.unserve(tablet)
+    }
+
+    /// The log need not retain the records of an abandoned tablet any more: it is served here again, or nobody will replay them.
+    pub(crate) fn forget_abandoned(&self, tablet: TabletId) {
+        self.abandoned.write().remove(&tablet);
     }
 
     /// Whether files hold everything of a tablet up to a sequence number, so that the log need not.

@@ -416,3 +416,20 @@ async fn a_tablet_that_is_being_opened_gets_the_newest_schema() {
     open(&server, TABLETS[0], 2, &[]).await.unwrap();
     assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
 }
+
+/// Otherwise the log would grow for as long as the process runs.
+#[tokio::test]
+async fn the_log_retains_nothing_for_an_abandoned_tablet_that_is_back_or_dropped() {
+    let shared = Shared::new();
+    let first = shared.first(1).await;
+    for tablet in [TABLETS[0], TABLETS[1]] {
+        let closed = first.close_tablet(tablet, Epoch(1), Closing::Abandon).await;
+        closed.unwrap();
+        assert!(first.parts.tablets.has_unserved() && !first.parts.tablets.is_served(tablet));
+        match tablet == TABLETS[0] {
+            true => open(&first, tablet, 2, &[]).await.unwrap(),
+            false => first.drop_tablets(vec![tablet]).await,
+        }
+        assert!(!first.parts.tablets.has_unserved());
+    }
+}
