@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
 /// Runs tasks on tokio. Background tasks get a runtime of their own so that a compaction cannot occupy a worker that a
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 pub struct TokioRuntime {
     foreground: Handle,
     background: Handle,
-    origin: Instant,
+    origin: Ticks,
     random_state: RandomState,
     random_counter: AtomicU64,
 }
@@ -31,7 +31,7 @@ impl TokioRuntime {
         Env::new(Arc::new(TokioRuntime {
             foreground,
             background,
-            origin: Instant::now(),
+            origin: Ticks::now(),
             random_state: RandomState::new(),
             random_counter: AtomicU64::new(0),
         }))
@@ -40,6 +40,44 @@ impl TokioRuntime {
     /// An environment over the runtime of the calling task, for tests and tools.
     pub fn current() -> Env {
         Self::env(Handle::current(), Handle::current())
+    }
+}
+
+/// A moment of a clock that no one sets. It goes on while the machine is suspended: a lease ends meanwhile, and must be known to have
+/// ended afterwards. (The standard library's clock stands still on Linux.)
+#[derive(Clone, Copy)]
+struct Ticks {
+    #[cfg(target_os = "linux")]
+    since_boot: Duration,
+    #[cfg(not(target_os = "linux"))]
+    instant: std::time::Instant,
+}
+
+#[cfg(target_os = "linux")]
+impl Ticks {
+    fn now() -> Self {
+        let read = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, nanos) = (read.tv_sec, read.tv_nsec);
+        Ticks {
+            since_boot: Duration::new(seconds.unsigned_abs(), nanos.unsigned_abs() as u32),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        Ticks::now().since_boot.saturating_sub(self.since_boot)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Ticks {
+    fn now() -> Self {
+        Ticks {
+            instant: std::time::Instant::now(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.instant.elapsed()
     }
 }
 

@@ -133,6 +133,9 @@ impl Loads {
             written => written?,
         };
         if runs.is_empty() {
+            // An earlier call has loaded them, perhaps one that ended before its second barrier.
+            let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
+            barred.map_err(from_log)?;
             return Ok(Loaded::All);
         }
         // As for a split: most of the memtables goes before writes are stopped for the rest.

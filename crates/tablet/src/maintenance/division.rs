@@ -9,6 +9,7 @@ use crate::manifest::{self, FileRef, Manifest};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
 use prost::Message as _;
+use std::collections::BTreeSet;
 use stele_types::key;
 use stele_types::{RowRange, SeqNo, TabletId};
 
@@ -82,6 +83,7 @@ impl Tablet {
         let stored = self.manifest().await;
         for group in &self.state().groups {
             let mut files: Vec<FileRef> = Vec::new();
+            let numbers: BTreeSet<u64> = stored.files(group.id).iter().map(|file| file.run).collect();
             for file in placed(&group.files, stored.files(group.id)) {
                 before += file.stored().encoded_len();
                 if !file.may_contain(&lower, upper.as_deref()) {
@@ -95,7 +97,8 @@ impl Tablet {
                 if let Some(upper) = &upper {
                     parts.extend(file.narrowed(Some(upper), None).await?);
                 }
-                if file.stored().run == 0 {
+                // A file that several tablets shared may be one of a run that has its number.
+                if file.stored().run == 0 && !numbers.contains(&file.stored().file) {
                     // Of one age: as two runs they would be read and merged as if one were above the other.
                     number_run(&mut parts, 0);
                 }
