@@ -1,8 +1,8 @@
 //! The Cloud Bigtable gRPC front end.
 //!
 //! It translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows
-//! nothing below them. Two more services serve concepts that the API does not have: locality groups and settings of
-//! tables. `docs/protocols/bigtable.md` lists every call, its behaviour here, and its differences from the managed
+//! nothing below them. Seven more services (`stele.admin.v1`) serve concepts that the API does not have, such as locality groups,
+//! snapshots, access rules and clusters. `docs/protocols/bigtable.md` lists every call, its behaviour here, and its differences from the managed
 //! service.
 //!
 //! Every call takes the same path. `service` finds its handler in `routes` and admits it to `accounting`, within

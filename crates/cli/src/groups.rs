@@ -45,7 +45,7 @@ struct OptionArgs {
     /// [default: 0]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     dictionary: Option<u64>,
-    /// Content of a data block [default: 16KiB]
+    /// Content of a data block [default: 6KiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     block_size: Option<u64>,
     /// Bits per row of the files' row filters, up to 16; 0 for none [default: 10]

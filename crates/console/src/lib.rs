@@ -5,7 +5,7 @@
 //! * [`assets`] are the files of the pages, which are in the binary. They ask no other host for anything.
 //! * [`api`] answers `/api/…`. Every answer is bounded. Cells and access rules can be changed through it, nothing else.
 //! * [`callers`] finds the caller of a request, and keeps other pages of a browser from changes.
-//! * [`history`] keeps the last hour of some sixty series; [`series`] says which, from which metrics, and [`totals`] adds these up.
+//! * [`history`] keeps the last hour of some thirty series; [`series`] says which, from which metrics, and [`totals`] adds these up.
 //! * [`waits`] notes since when tablets wait for something.
 //! * [`text`] spells row keys.
 //!

@@ -153,7 +153,7 @@ impl Tablets {
         let former = tablets.insert(id, served);
         assert!(former.is_none(), "a tablet is served once: another has its identifier");
         drop(tablets);
-        // From here on its own state says what it needs of the log.
+        // From here on its own state tells how far the log may go.
         self.forget_abandoned(id);
         if tablet.wants_warming() {
             self.compactions.announce(id);

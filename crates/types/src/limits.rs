@@ -56,5 +56,6 @@ pub const TABLET_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 /// searches all groups.
 pub const GROUPS_MAX: usize = 64;
 
-/// Families of one table, above the thousands the design asks for; bounded so that a schema stays below 2 MB.
+/// Families of one table, above the thousands the design asks for; bounded so that a schema fits into one transaction of the
+/// coordinator, 1 MiB.
 pub const FAMILIES_MAX: usize = 20_000;

@@ -1,4 +1,6 @@
-//! Replacements that a coordinator of many processes has carried out, and of which the answers were lost.
+//! Replacements that the coordinator has carried out, and of which the answers were lost.
+//!
+//! Only a coordinator of many processes does that.
 
 use super::*;
 use stele_assignment::Owner;
@@ -28,7 +30,7 @@ impl SchemaListener for Deaf {
     async fn changed(&self, _: Arc<TableSchema>) {}
 }
 
-/// The master of a leader, over a coordinator that carries out what it gives no answer to.
+/// The master of a leader, over a coordinator that carries out transactions without an answer.
 async fn leading() -> (Arc<Unsure>, (Arc<Catalog>, Arc<First>), Arc<Noting>, Arc<Master>) {
     let env = TokioRuntime::current();
     let coord = Arc::new(Unsure {
