@@ -1,7 +1,8 @@
 //! A coordinator in a process of its own, for the processes of servers.
 //!
 //! A call that has begun is carried out, also when the caller's process ends. Each server has a link of its own, which can be
-//! cut: calls fail then, and events arrive when it is healed.
+//! cut: calls fail then, and events arrive when it is healed. Now and then the answer to a transaction is lost: then its caller does not
+//! know that it was carried out.
 
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -15,6 +16,10 @@ use stele_env::{Env, Priority};
 /// Longest delay of most calls, and of some.
 const QUICK_MS_MAX: u64 = 20;
 const SLOW_MS_MAX: u64 = 2_000;
+/// One of this many transactions has no answer.
+const ANSWERS_PER_LOSS: u64 = 50;
+/// Longest time after which its caller gives up.
+const LOST_MS_MAX: u64 = 10_000;
 /// Time after which a call over a cut link fails.
 const CUT_WAIT: Duration = Duration::from_secs(2);
 /// Pause between two checks of a cut link.
@@ -118,7 +123,17 @@ impl Coord for Coordinator {
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome> {
-        self.call(|coord| async move { coord.txn(txn).await }).await
+        let answer = self.call(|coord| async move { coord.txn(txn).await }).await;
+        let is_lost = !self.link.0.is_quick && self.env.random_below(ANSWERS_PER_LOSS) == 0;
+        if !is_lost || answer.is_err() {
+            return answer;
+        }
+        self.env
+            .sleep(Duration::from_millis(self.env.random_below(LOST_MS_MAX)))
+            .await;
+        Err(CoordError::OutcomeUnknown {
+            message: "the answer was lost".to_owned(),
+        })
     }
 
     async fn watch(&self, prefix: &str) -> Result<Watch> {

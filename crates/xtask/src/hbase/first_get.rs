@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// Measures both in turns, and prints the times in milliseconds.
 pub fn run() -> Result<bool> {
