@@ -15,7 +15,8 @@ pub fn run(address: &str, rows: u32) -> Result<bool> {
     let class_path = format!("{}/*", tools::hbase_cases()?.display());
     let passed = Run::new("java")
         .args([
-            "-Xmx1g",
+            "-Xmx3g",
+            "-Xmn1500m",
             "-XX:+UseParallelGC",
             "-cp",
             &class_path,

@@ -18,8 +18,8 @@ const (
 	// Tables of the neighbours: many small rows, and one row with a large cell.
 	manyTable = "many"
 	cellTable = "cell"
-	// Neighbours are at work before the first operation counts.
-	neighboursAhead = 500 * time.Millisecond
+	// Pause between two looks at neighbours that have not ended a round yet.
+	lookPause = 50 * time.Millisecond
 	// A slow reader takes a hundred rows a second.
 	slowPause = 10 * time.Millisecond
 )
@@ -39,23 +39,32 @@ func neighboursOf(kind string, client *bigtable.Client) ([]*neighbour, error) {
 	case "":
 		return nil, nil
 	case "scan":
-		return []*neighbour{{name: "scans", round: scanOf(many)}}, nil
+		return []*neighbour{{name: "rows of scans", round: scanOf(many)}}, nil
 	case "mixed":
 		// No value has it, and every value must be searched.
 		absent := bigtable.RowFilter(bigtable.ValueFilter(`\C*absent value\C*`))
 		return []*neighbour{
 			{name: "slow rows", round: slowReadOf(many)},
 			{name: "large cells", round: largeReadOf(cell)},
-			{name: "scans by regex", round: scanOf(many, absent)},
+			{name: "scans by regex", round: searchOf(many, absent)},
 		}, nil
 	default:
 		return nil, fmt.Errorf("-beside scan or mixed, not %q", kind)
 	}
 }
 
-func scanOf(table *bigtable.Table, options ...bigtable.ReadOption) func(context.Context, func()) error {
+func scanOf(table *bigtable.Table) func(context.Context, func()) error {
 	return func(ctx context.Context, did func()) error {
-		err := table.ReadRows(ctx, bigtable.InfiniteRange(""), func(bigtable.Row) bool { return true }, options...)
+		return table.ReadRows(ctx, bigtable.InfiniteRange(""), func(bigtable.Row) bool {
+			did()
+			return true
+		})
+	}
+}
+
+func searchOf(table *bigtable.Table, filter bigtable.ReadOption) func(context.Context, func()) error {
+	return func(ctx context.Context, did func()) error {
+		err := table.ReadRows(ctx, bigtable.InfiniteRange(""), func(bigtable.Row) bool { return true }, filter)
 		if err == nil {
 			did()
 		}
@@ -84,7 +93,8 @@ func largeReadOf(table *bigtable.Table) func(context.Context, func()) error {
 	}
 }
 
-// beside runs something while the neighbours make requests. It returns the rounds of each, and an error if one failed or ended none.
+// beside runs something while the neighbours make requests, from when each has ended a round. It returns the rounds of each since then,
+// and an error if one failed.
 func beside(ctx context.Context, neighbours []*neighbour, run func()) (map[string]int64, error) {
 	if len(neighbours) == 0 {
 		run()
@@ -103,19 +113,24 @@ func beside(ctx context.Context, neighbours []*neighbour, run func()) (map[strin
 			}
 		})
 	}
-	time.Sleep(neighboursAhead)
+	begun := map[string]int64{}
+	for _, neighbour := range neighbours {
+		for deadline := time.Now().Add(callWait); neighbour.done.Load() == 0; time.Sleep(lookPause) {
+			if time.Now().After(deadline) {
+				return nil, fmt.Errorf("%s: none ended in %v", neighbour.name, callWait)
+			}
+		}
+	}
+	for _, neighbour := range neighbours {
+		begun[neighbour.name] = neighbour.done.Load()
+	}
 	run()
 	rounds := map[string]int64{}
 	for _, neighbour := range neighbours {
-		rounds[neighbour.name] = neighbour.done.Load()
+		rounds[neighbour.name] = neighbour.done.Load() - begun[neighbour.name]
 	}
 	cancel()
 	group.Wait()
-	for name, count := range rounds {
-		if count == 0 {
-			failures = append(failures, fmt.Errorf("%s: none ended", name))
-		}
-	}
 	return rounds, errors.Join(failures...)
 }
 
