@@ -5,6 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use stele_wire::decoded_size::decoded_bytes;
 use stele_wire::frame;
 use stele_wire::messages::{self, decode};
 
@@ -70,8 +71,35 @@ fn response(frame: &Bytes) {
     assert_eq!(frame::decode_response(again), Ok(response));
 }
 
+/// Elements that a decoder makes were counted before, or the bytes were refused.
+fn counted(bytes: &Bytes) {
+    if let (Ok(estimate), Ok(request)) = (
+        decoded_bytes::<messages::PackedMultiRequest>("MultiRequest", bytes),
+        decode::<messages::PackedMultiRequest>("MultiRequest", bytes.clone()),
+    ) {
+        let actions: usize = request.region_action.iter().map(|region| region.action.len()).sum();
+        let regions = request.region_action.len() * size_of::<messages::PackedRegionAction>();
+        assert!(estimate >= actions * size_of::<Bytes>() + regions);
+    }
+    if let (Ok(estimate), Ok(request)) = (
+        decoded_bytes::<messages::MutateRequest>("MutateRequest", bytes),
+        decode::<messages::MutateRequest>("MutateRequest", bytes.clone()),
+    ) {
+        let families = &request.mutation.column_value;
+        let cells: usize = families.iter().map(|family| family.qualifier_value.len()).sum();
+        assert!(estimate >= cells * size_of::<messages::QualifierValue>());
+    }
+    if let (Ok(estimate), Ok(request)) = (
+        decoded_bytes::<messages::GetRequest>("GetRequest", bytes),
+        decode::<messages::GetRequest>("GetRequest", bytes.clone()),
+    ) {
+        assert!(estimate >= request.get.column.len() * size_of::<messages::Column>());
+    }
+}
+
 /// The bytes as messages of each kind that nests.
 fn message(bytes: &Bytes) {
+    counted(bytes);
     let _ = decode::<messages::MultiRequest>("MultiRequest", bytes.clone());
     let _ = decode::<messages::MultiResponse>("MultiResponse", bytes.clone());
     let _ = decode::<messages::MutateRequest>("MutateRequest", bytes.clone());
