@@ -102,17 +102,29 @@ impl<'a> Copying<'a> {
         let mut earlier: Vec<&Entry> = earlier.collect();
         earlier.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
         for entry in earlier {
-            let record = self.destination.record(entry.attempt()).await?;
-            for number in 0..record.lists {
-                if self.missing.is_empty() {
-                    return self.list_all().await;
+            match self.take_over_from(entry).await {
+                Ok(()) => {}
+                // Its files are copied again.
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    tracing::warn!(%error, "a damaged backup gives no files to the next one");
                 }
-                self.work.check()?;
-                let listed = self.destination.list(record.attempt(), number).await?;
-                self.take_same(listed).await?;
+                Err(error) => return Err(error),
             }
         }
         self.list_all().await
+    }
+
+    async fn take_over_from(&mut self, entry: &Entry) -> Result<()> {
+        let record = self.destination.record(entry.attempt()).await?;
+        for number in 0..record.lists {
+            if self.missing.is_empty() {
+                break;
+            }
+            self.work.check()?;
+            let listed = self.destination.list(record.attempt(), number).await?;
+            self.take_same(listed).await?;
+        }
+        Ok(())
     }
 
     /// Takes over the files of a list that are missing and the same here.

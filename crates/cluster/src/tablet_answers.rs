@@ -7,8 +7,9 @@ use stele_client::{ServiceError, ServiceResult, TabletControl};
 use stele_tabletserver::TabletServer;
 use stele_types::{ErrorKind, TabletId};
 
-/// Carries a call out here, and encodes its answer. `keep_closed` keeps tablets that are not open from being opened, as long as its
-/// result lives.
+/// Carries a call out here, and encodes its answer. `keep_closed` keeps tablets that are not open from being opened, and other
+/// replacements of them from being prepared, as long as its result lives. A call that its caller has given up goes on here: a second one
+/// would wait for the gate that the first leaves shut.
 pub(crate) async fn answer<K: Send>(
     tablets: &TabletServer,
     keep_closed: impl Fn(&[TabletId]) -> ServiceResult<K> + Send + Sync,
@@ -28,11 +29,13 @@ pub(crate) async fn answer<K: Send>(
         TabletCall::Compaction(tablet) => codec::encode(&tablets.compaction(tablet).await?),
         TabletCall::SplitCandidates(policy) => codec::encode(&tablets.split_candidates(&policy).await),
         TabletCall::PrepareSplit { tablet, halves, at } => {
+            let _alone = keep_closed(std::slice::from_ref(&tablet))?;
             let row = tablets.prepare_split(tablet, halves, at).await?;
             codec::encode(&(row, tablets.preparation_of(tablet)))
         }
         TabletCall::PrepareMerge { tablets: old, merged } => {
             let first = first(&old)?;
+            let _alone = keep_closed(&old)?;
             tablets.prepare_merge(old, merged).await?;
             number(tablets, first)
         }

@@ -145,7 +145,10 @@ impl Scanner {
             match self.fetch().await {
                 Ok(cells) if cells.cells.is_empty() && cells.whole.is_none() => {}
                 Ok(cells) => {
-                    self.back_off = self.cluster.new_back_off();
+                    // Parts of a row are no progress: a scanner that is opened again begins the row again.
+                    if cells.whole.is_some() {
+                        self.back_off = self.cluster.new_back_off();
+                    }
                     return Ok(Some(cells));
                 }
                 Err(failure) => self.recover(failure).await?,

@@ -65,17 +65,19 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
         let regions = ends.source.regions(&table.name).await?;
         let starts = regions.iter().map(|region| region.start.clone());
         let splits: Vec<Bytes> = starts.filter(|start| !start.is_empty()).collect();
-        let made = tables::make(&ends.source, &ends.target, table, splits, &args.drop_attribute).await?;
+        // Progress of an earlier table of this name means nothing for a new one, which may be there although its call fails.
+        let begin = || match journal.forget(&table.name) {
+            true => journal.save(),
+            false => Ok(()),
+        };
+        let options = (splits, &args.drop_attribute[..]);
+        let made = tables::make(&ends.source, &ends.target, table, options, begin).await?;
         if made == Made::New {
             println!(
                 "made table {} with {}",
                 table.name,
                 count(regions.len() as u64, "region")
             );
-            // Progress of an earlier table of this name means nothing for the new one.
-            if journal.forget(&table.name) {
-                journal.save()?;
-            }
         }
         if table.view() == View::Visible {
             println!(

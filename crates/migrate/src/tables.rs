@@ -115,7 +115,7 @@ async fn check_enabled(source: &Cluster, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Makes a table in the target, split at `splits`, if it is not there. One that is there must have its families.
+/// Makes a table in the target, split at `splits`, if it is not there: calls `begin` then, first. One that is there must have its families.
 ///
 /// # Errors
 /// A descriptor that the target refuses, or a table without the families.
@@ -123,14 +123,15 @@ pub async fn make(
     source: &Cluster,
     target: &Cluster,
     table: &Table,
-    splits: Vec<Bytes>,
-    drop_attributes: &[String],
+    (splits, drop_attributes): (Vec<Bytes>, &[String]),
+    begin: impl FnOnce() -> Result<()>,
 ) -> Result<Made> {
     let name = table.schema.table_name.clone().unwrap_or_default();
     if let Some(found) = descriptors(target, vec![name.clone()]).await?.first() {
         check_families(table, found)?;
         return Ok(Made::Before);
     }
+    begin()?;
     make_namespace(source, target, &name).await?;
     let request = CreateTableRequest {
         table_schema: without(table.schema.clone(), drop_attributes),

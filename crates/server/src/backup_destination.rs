@@ -25,6 +25,9 @@ use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
 
+/// The keys of an encrypted place.
+const KEYS: &str = "encryption/";
+
 /// The files that mark places, and the words for such a place.
 #[derive(Clone, Copy)]
 struct Kind {
@@ -123,6 +126,9 @@ async fn open(destination: BackupDestination, make: bool, opening: Opening) -> S
         Place::Folder(root) => open_folder(root, make, (kind, env)),
         // Of the server's metrics only the requests of its own data are part.
         Place::Objects(address) => match ObjectStorage::share(address, env, None, ObjectMetrics::default()).await {
+            Ok(objects) if make => check_objects(&*objects, kind)
+                .await
+                .map(|()| objects as Arc<dyn Storage>),
             Ok(objects) => Ok(objects as Arc<dyn Storage>),
             Err(error) => Err(error.into()),
         },
@@ -191,6 +197,22 @@ fn check_new(root: &Path, make: bool, kind: Kind) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A prefix without a format must be new: it may hold only the keys of an interrupted first use. Keys of another place must not be
+/// touched: its owner may not have those that they would be wrapped with.
+async fn check_objects(root: &dyn Storage, kind: Kind) -> anyhow::Result<()> {
+    match root.read_all(FORMAT).await {
+        Ok(text) if text == kind.format.as_bytes() => return Ok(()),
+        Ok(_) => return Err(foreign(kind, FORMAT)),
+        Err(StorageError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let files = root.list("").await?;
+    match files.iter().find(|file| !file.path.starts_with(KEYS)) {
+        Some(other) => Err(foreign(kind, &other.path)),
+        None => Ok(()),
+    }
+}
+
 fn foreign(kind: Kind, name: &str) -> anyhow::Error {
     let plural = kind.plural;
     anyhow::anyhow!("not empty and not a place of {plural} of Stele (it has {name:?}); give another")
@@ -210,6 +232,31 @@ mod tests {
             address: address.to_owned(),
             options: Vec::new(),
         }
+    }
+
+    #[tokio::test]
+    async fn prefixes_of_others_are_refused_before_their_keys_are_touched() {
+        use stele_storage::memory::MemoryStorage;
+        let put = async |root: &MemoryStorage, path: &str, text: &'static str| {
+            root.put_if_absent(path, bytes::Bytes::from_static(text.as_bytes()))
+                .await
+                .unwrap();
+        };
+        let root = MemoryStorage::new();
+        check_objects(&*root, BACKUPS).await.expect("new");
+        put(&root, "encryption/root-00000001.00000001", "a key").await;
+        check_objects(&*root, BACKUPS)
+            .await
+            .expect("of an interrupted first use");
+        put(&root, "sst/1", "a file").await;
+        assert!(check_objects(&*root, BACKUPS).await.is_err());
+        put(&root, FORMAT, "stele-data 1\n").await;
+        assert!(check_objects(&*root, BACKUPS).await.is_err());
+        let root = MemoryStorage::new();
+        put(&root, FORMAT, FORMAT_TEXT).await;
+        put(&root, "lists/1", "a list").await;
+        check_objects(&*root, BACKUPS).await.expect("holds backups");
+        assert!(check_objects(&*root, ARCHIVE).await.is_err());
     }
 
     #[tokio::test]

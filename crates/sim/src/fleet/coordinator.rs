@@ -1,8 +1,8 @@
 //! A coordinator in a process of its own, for the processes of servers.
 //!
 //! A call that has begun is carried out, also when the caller's process ends. Each server has a link of its own, which can be
-//! cut: calls fail then, and events arrive when it is healed. Now and then the answer to a transaction is lost: then its caller does not
-//! know that it was carried out.
+//! cut: calls fail then, and events arrive when it is healed. Over some links the answer to a transaction is lost now and then: its
+//! caller does not know that it was carried out.
 
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ struct LinkState {
     is_cut: AtomicBool,
     /// No call is slow.
     is_quick: bool,
+    /// Answers to transactions are lost now and then.
+    loses_answers: bool,
     requests: AtomicU64,
 }
 
@@ -42,6 +44,14 @@ impl Link {
     pub(super) fn quick() -> Link {
         Link(Arc::new(LinkState {
             is_quick: true,
+            ..LinkState::default()
+        }))
+    }
+
+    /// One over which answers to transactions are lost now and then.
+    pub(super) fn lossy() -> Link {
+        Link(Arc::new(LinkState {
+            loses_answers: true,
             ..LinkState::default()
         }))
     }
@@ -124,7 +134,7 @@ impl Coord for Coordinator {
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome> {
         let answer = self.call(|coord| async move { coord.txn(txn).await }).await;
-        let is_lost = !self.link.0.is_quick && self.env.random_below(ANSWERS_PER_LOSS) == 0;
+        let is_lost = self.link.0.loses_answers && self.env.random_below(ANSWERS_PER_LOSS) == 0;
         if !is_lost || answer.is_err() {
             return answer;
         }

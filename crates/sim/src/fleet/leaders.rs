@@ -35,7 +35,7 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
     let coord: Arc<dyn Coord> = coord.map_err(|error| error.to_string())?;
     let nodes = Nodes::new(fleet.clone());
     for _ in 0..NODES {
-        nodes.add(Node::start(&fleet, coord.clone()).await?);
+        nodes.add(Node::start_answered(&fleet, coord.clone()).await?);
     }
     let driver = Driver { fleet, coord, nodes };
     for term in 1..=TERMS {
@@ -51,7 +51,7 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
         driver.fleet.verdict.lock().failovers += 1;
         driver
             .nodes
-            .add(Node::start(&driver.fleet, driver.coord.clone()).await?);
+            .add(Node::start_answered(&driver.fleet, driver.coord.clone()).await?);
     }
     Ok(())
 }

@@ -59,6 +59,8 @@ struct Choices {
     memory: Option<u64>,
     /// It archives its log, and its wall clock is ahead by this many microseconds.
     archives: Option<i64>,
+    /// Answers of the coordinator are lost now and then, unless a bug is planted: its seeds are known.
+    loses_answers: bool,
 }
 
 /// A server, in a process of its own.
@@ -76,8 +78,17 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts a server. Faults of the network may make it fail.
+    /// Starts a server. Faults of the network and of the coordinator may make it fail.
     pub(super) async fn start(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
+        let choices = Choices {
+            loses_answers: true,
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
+    }
+
+    /// The same for a server that gets every answer of the coordinator.
+    pub(super) async fn start_answered(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
         Node::start_with(fleet, coord, Choices::default()).await
     }
 
@@ -86,6 +97,7 @@ impl Node {
         let skew = fleet.below(2 * SKEW_MICROS_MAX as u64) as i64 - SKEW_MICROS_MAX;
         let choices = Choices {
             archives: Some(skew),
+            loses_answers: true,
             ..Choices::default()
         };
         Node::start_with(fleet, coord, choices).await
@@ -95,6 +107,7 @@ impl Node {
     pub(super) async fn start_checking_rights(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
         let choices = Choices {
             checks_rights: true,
+            loses_answers: true,
             ..Choices::default()
         };
         Node::start_with(fleet, coord, choices).await
@@ -128,6 +141,7 @@ impl Node {
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = match choices.is_of_many {
             true => Link::quick(),
+            false if choices.loses_answers && fleet.planted.is_none() => Link::lossy(),
             false => Link::default(),
         };
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
