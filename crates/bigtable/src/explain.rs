@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ReadRows, TableService, TabletPlace};
 use stele_env::work::{self, Work};
-use stele_types::RowSet;
+use stele_types::{RowRange, RowSet};
 use tonic::Status;
 
 /// Tablets of one call at most: the response has about two hundred bytes and two keys for each.
@@ -53,6 +53,7 @@ pub(crate) async fn explain_read(
         },
         whole_rows: false,
     };
+    let is_of_view = !request.authorized_view_name.is_empty();
     let (mut read, _) = reads::read(scope.table.name.clone(), &schema, request, client)?;
     scope.narrow(&mut read);
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
@@ -63,10 +64,14 @@ pub(crate) async fn explain_read(
     }
     let rows = std::mem::replace(&mut read.rows, RowSet::new(Vec::new()));
     let mut response = pb::ExplainReadResponse::default();
-    for place in places {
+    for mut place in places {
         let of_tablet = rows.intersect(&place.range);
         if of_tablet.is_empty() {
             continue;
+        }
+        if is_of_view {
+            // The bounds of a tablet are rows, perhaps of others.
+            place.range = span(&of_tablet);
         }
         if response.tablets.len() >= TABLETS_MAX {
             response.incomplete = true;
@@ -91,6 +96,15 @@ pub(crate) async fn explain_read(
     let keys = |tablet: &pb::TabletWork| size_of::<pb::TabletWork>() + tablet.start.len() + tablet.end.len();
     call.charge(response.tablets.iter().map(keys).sum())?;
     Ok(response)
+}
+
+/// From the first row of a set to its last.
+fn span(rows: &RowSet) -> RowRange {
+    let ranges = rows.ranges();
+    RowRange {
+        start: ranges.first().map(|range| range.start.clone()).unwrap_or_default(),
+        end: ranges.last().and_then(|range| range.end.clone()),
+    }
 }
 
 /// Reads to the end and drops everything.
@@ -134,5 +148,24 @@ fn tablet_work(place: TabletPlace, took: Duration, seen: Seen, work: &Work) -> p
         block_bytes_read: work.block_bytes_read,
         values_read: work.values_read,
         value_bytes_read: work.value_bytes_read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tablets_of_a_view_are_shown_within_it() {
+        let view = RowSet::new(vec![RowRange::prefix(&"eu-".into()), RowRange::prefix(&"fr-".into())]);
+        let tablet = RowRange {
+            start: "eu-50".into(),
+            end: Some("us-secret".into()),
+        };
+        let shown = span(&view.intersect(&tablet));
+        assert_eq!(
+            (&shown.start[..], shown.end.as_deref()),
+            (&b"eu-50"[..], Some(&b"fr."[..]))
+        );
     }
 }

@@ -125,11 +125,16 @@ impl Lifecycle {
 
     /// Removes tablets with all their files.
     pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
+        let mut gone = Vec::with_capacity(tablets.len());
+        // All before the files of any: meanwhile others may write to the tablets that replace them.
         for id in tablets {
             // First: a task that takes up a damaged tablet checks this once it serves the tablet. So one of the two
             // finds the work of the other.
             let was_damaged = self.tablets.forget_damaged(id);
-            if let Some(served) = self.tablets.unserve(id) {
+            gone.push((id, was_damaged, self.tablets.unserve(id)));
+        }
+        for (id, was_damaged, served) in gone {
+            if let Some(served) = served {
                 self.forget(&served.tablet).await;
             } else if was_damaged {
                 // Its sstables, which nobody can name, are left to the next start.
