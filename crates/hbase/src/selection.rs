@@ -109,7 +109,9 @@ impl Selection {
             if column.qualifier.is_empty() {
                 whole.insert(id);
             }
-            columns.entry(id).or_default().extend(column.qualifier.iter().cloned());
+            // Copies: a filter of them may outlive the request in the row cache, and would keep the buffer of the connection.
+            let qualifiers = column.qualifier.iter().map(|name| Bytes::copy_from_slice(name));
+            columns.entry(id).or_default().extend(qualifiers);
         }
         for id in whole {
             columns.insert(id, BTreeSet::new());
