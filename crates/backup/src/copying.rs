@@ -102,6 +102,9 @@ impl<'a> Copying<'a> {
         let mut earlier: Vec<&Entry> = earlier.collect();
         earlier.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
         for entry in earlier {
+            if self.missing.is_empty() {
+                break;
+            }
             match self.take_over_from(entry).await {
                 Ok(()) => {}
                 // Its files are copied again.
