@@ -45,14 +45,6 @@ pub(crate) struct Unpacked {
     pub cells: BytesMut,
 }
 
-impl Reply {
-    /// Its bytes, also before they are packed.
-    pub fn bytes(&self) -> usize {
-        let unpacked = self.unpacked.as_ref();
-        self.frame.len() + unpacked.map_or(0, |unpacked| unpacked.message.len() + unpacked.cells.len())
-    }
-}
-
 impl Call {
     /// The call's message. Memory of its decoded form is reserved first.
     pub fn message<M: decoded_size::Request>(&self, what: &'static str) -> Outcome<M> {

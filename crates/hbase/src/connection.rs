@@ -365,10 +365,17 @@ impl Running {
         let Call { memory, request, .. } = self.call;
         match outcome {
             Ok(mut reply) => {
-                if reply.memory.is_none() {
-                    // The memory of the request now counts for its response, which exists already.
-                    let _ = memory.grow(reply.frame.len().saturating_sub(memory.counted()));
-                    reply.memory = Some(memory);
+                let bytes = reply.frame.len();
+                match &reply.memory {
+                    // The call reserved as much as a response may have.
+                    Some(reserved) => {
+                        reserved.shrink_to(bytes);
+                    }
+                    None => {
+                        // The memory of the request now counts for its response, which exists already.
+                        let _ = memory.grow(bytes.saturating_sub(memory.counted()));
+                        reply.memory = Some(memory);
+                    }
                 }
                 reply
             }

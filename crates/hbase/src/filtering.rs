@@ -68,7 +68,7 @@ impl RowFilter {
     }
 
     /// Units of work that it takes to filter these cells ([`crate::pace::Pace`]).
-    pub fn units(&self, cells: &[Cell]) -> usize {
+    fn units(&self, cells: &[Cell]) -> usize {
         let cost = self.filter.cost();
         let bytes: usize = match cost.patterns {
             0 => 0,
@@ -77,9 +77,11 @@ impl RowFilter {
         cells.len().saturating_mul(cost.nodes) + (bytes / 64).saturating_mul(cost.patterns)
     }
 
-    /// Filters the cells of a row. The event loop stands still meanwhile, so more work than [`ROW_UNITS_MAX`] is refused.
-    pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<()> {
-        if self.units(cells) > ROW_UNITS_MAX {
+    /// Filters the cells of a row, and returns the units of work that it took ([`crate::pace::Pace`]). The event loop stands still
+    /// meanwhile, so more than [`ROW_UNITS_MAX`] are refused.
+    pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<usize> {
+        let units = self.units(cells);
+        if units > ROW_UNITS_MAX {
             let (nodes, count) = (self.filter.cost().nodes, cells.len());
             return Err(Failure::do_not_retry(format!(
                 "{nodes} filters for a row of {count} cells are too many: take fewer filters, or fewer columns"
@@ -97,7 +99,7 @@ impl RowFilter {
             last = Some((cell.family.clone(), id));
             cells.push(from_filter(schema, id, cell)?);
         }
-        Ok(())
+        Ok(units)
     }
 
     fn to_filter(&self, schema: &TableSchema, cell: Cell) -> FilterCell {

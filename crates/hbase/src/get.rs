@@ -189,9 +189,7 @@ pub(crate) async fn finish(shared: &Context, call: &Call, tried: Tried) -> Outco
     memory.reserve(ROW_BYTES).await?;
     let found = lookup.wait(shared, &mut memory).await?;
     let mut reply = reply(call, &lookup.schema, found)?;
-    reply.memory = memory.into_reserved().inspect(|memory| {
-        memory.shrink_to(reply.bytes());
-    });
+    reply.memory = memory.into_reserved();
     Ok(reply)
 }
 

@@ -121,8 +121,7 @@ impl MetaScanner {
             let mut cells = row.cells;
             self.selection.apply(&SCHEMA, &mut cells);
             if let Some(filter) = &mut self.filter {
-                pace.spend(filter.units(&cells)).await;
-                filter.apply(&SCHEMA, &row.row, &mut cells)?;
+                pace.spend(filter.apply(&SCHEMA, &row.row, &mut cells)?).await;
             }
             if !cells.is_empty() {
                 self.waiting.push(row.row, cells);

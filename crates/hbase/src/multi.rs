@@ -25,8 +25,8 @@ use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::frame::CellBlock;
 use stele_wire::messages::{
-    Action, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult, ResultOrException,
-    RowResult,
+    Action, Condition, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult,
+    ResultOrException, RowResult,
 };
 
 /// Bytes of the results of a call. A client repeats the actions that have none immediately.
@@ -113,7 +113,8 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
             }
             Ok((region, schema)) if is_atomic => {
                 let converter = converter(shared, &schema, nonce_group);
-                let done = atomic(shared, (&region, &schema), &converter, actions, &mut cells).await;
+                let changes = convert_all(&converter, &actions, &mut cells)?;
+                let done = atomic(shared, (&region, &schema), actions.condition.as_ref(), changes).await;
                 done.map(|(result, bytes)| {
                     results.count_written(call, bytes);
                     result
@@ -191,24 +192,32 @@ fn skip_cells(actions: &PackedRegionAction, cells: &mut CellReader) -> Outcome<(
     Ok(())
 }
 
-/// Carries out actions on one row as one operation. The result, and the bytes of the cells in it.
+/// Converts the mutations of a region, all before one may fail, since their cells must leave the block. Fails where the place of later
+/// cells is not known: at bytes that are no action.
+fn convert_all(
+    converter: &Converter<'_>,
+    actions: &PackedRegionAction,
+    cells: &mut CellReader,
+) -> Outcome<Vec<Outcome<RowChange>>> {
+    let mut changes = Vec::with_capacity(actions.action.len());
+    for action in actions.actions() {
+        changes.push(match action?.mutation {
+            Some(mutation) => converter.convert(mutation, cells),
+            None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
+        });
+    }
+    Ok(changes)
+}
+
+/// Carries out changes of one row as one operation. The result, and the bytes of the cells in it.
 async fn atomic(
     shared: &Arc<Shared>,
     (region, schema): (&Region, &Arc<TableSchema>),
-    converter: &Converter<'_>,
-    actions: PackedRegionAction,
-    cells: &mut CellReader,
+    given: Option<&Condition>,
+    changes: Vec<Outcome<RowChange>>,
 ) -> Outcome<(RegionActionResult, usize)> {
-    let count = actions.action.len();
-    // All mutations are converted before one may fail, since their cells must leave the block.
-    let converted: Vec<Outcome<RowChange>> = actions
-        .actions()
-        .map(|action| match action?.mutation {
-            Some(mutation) => converter.convert(mutation, cells),
-            None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
-        })
-        .collect();
-    let changes = converted.into_iter().collect::<Outcome<Vec<RowChange>>>()?;
+    let count = changes.len();
+    let changes = changes.into_iter().collect::<Outcome<Vec<RowChange>>>()?;
     let first = changes
         .first()
         .ok_or_else(|| Failure::do_not_retry("an atomic batch without mutations"))?;
@@ -222,7 +231,7 @@ async fn atomic(
             "the mutations of an atomic batch are of several rows",
         ));
     }
-    let condition = match &actions.condition {
+    let condition = match given {
         Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, schema, given)?),
         None => None,

@@ -310,8 +310,7 @@ impl RegionScanner {
             self.selection.apply(&self.schema, &mut cells);
             let mut units = 1 + count;
             if let Some(filter) = &mut self.filter {
-                units += filter.units(&cells);
-                filter.apply(&self.schema, &row, &mut cells)?;
+                units += filter.apply(&self.schema, &row, &mut cells)?;
             }
             if !cells.is_empty() {
                 self.waiting.push(row, cells);

@@ -211,9 +211,6 @@ fn reply(
             rows: &batch.rows,
         },
     )?;
-    // The call reserved as much as a response may have.
-    reply.memory = batch.memory.inspect(|memory| {
-        memory.shrink_to(reply.bytes());
-    });
+    reply.memory = batch.memory;
     Ok((reply, stays_open))
 }

@@ -10,6 +10,7 @@
 use crate::WireError;
 use crate::messages::*;
 use bytes::Bytes;
+use prost::encoding::{WireType, decode_key, decode_varint};
 
 /// Bytes in memory for each byte on the wire of a request that is estimated by its bytes: an empty element has two on the wire.
 const BYTES_PER_BYTE: usize = 256;
@@ -58,45 +59,30 @@ pub fn decoded_bytes<M: Request>(what: &'static str, bytes: &[u8]) -> Result<usi
 
 fn walk(mut bytes: &[u8], shape: &Shape, depth_left: u32, sum: &mut usize) -> Option<()> {
     while !bytes.is_empty() {
-        let key = varint(&mut bytes)?;
-        let skipped = match key & 7 {
-            0 => {
-                varint(&mut bytes)?;
+        let (number, wire_type) = decode_key(&mut bytes).ok()?;
+        let length = match wire_type {
+            WireType::Varint => {
+                decode_varint(&mut bytes).ok()?;
                 continue;
             }
-            1 => 8,
-            2 => usize::try_from(varint(&mut bytes)?).ok()?,
-            5 => 4,
-            // HBase has no groups.
-            _ => return None,
+            WireType::SixtyFourBit => 8,
+            WireType::LengthDelimited => usize::try_from(decode_varint(&mut bytes).ok()?).ok()?,
+            WireType::ThirtyTwoBit => 4,
+            // HBase has none.
+            WireType::StartGroup | WireType::EndGroup => return None,
         };
-        let (content, rest) = bytes.split_at_checked(skipped)?;
+        let (content, rest) = bytes.split_at_checked(length)?;
         bytes = rest;
-        let Some(field) = shape.0.iter().find(|field| u64::from(field.number) == key >> 3) else {
+        let mut known = shape.0.iter();
+        let Some(field) = known.find(|field| field.number == number && wire_type == WireType::LengthDelimited) else {
             continue;
         };
-        if key & 7 != 2 {
-            continue;
-        }
         *sum = sum.saturating_add(field.bytes);
         if let Some(within) = field.within {
             walk(content, within, depth_left.checked_sub(1)?, sum)?;
         }
     }
     Some(())
-}
-
-#[inline]
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if *byte < 0x80 {
-            *bytes = bytes.get(at + 1..)?;
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// An element of this type in a list that has just doubled, and the allocations of its texts.
