@@ -3,7 +3,8 @@
 //! They are about locality groups, settings of tables, snapshots, backups, access rules, clusters, and the work behind reads.
 //!
 //! They belong to gRPC services on the same port as Google's. The messages are defined here for both sides. Most modules
-//! name the document that describes them for clients in other languages; those of access rules and clusters are described only here. Numbers are never reused.
+//! name the document that describes them for clients in other languages; those of access rules and clusters are described only
+//! here. Numbers are never reused.
 #![forbid(unsafe_code)]
 
 mod access;

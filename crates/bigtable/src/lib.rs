@@ -2,8 +2,8 @@
 //!
 //! It translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows
 //! nothing below them. Seven more services (`stele.admin.v1`) serve concepts that the API does not have, such as locality groups,
-//! snapshots, access rules and clusters. `docs/protocols/bigtable.md` lists every call, its behaviour here, and its differences from the managed
-//! service.
+//! snapshots, access rules and clusters. `docs/protocols/bigtable.md` lists every call, its behaviour here, and its differences
+//! from the managed service.
 //!
 //! Every call takes the same path. `service` finds its handler in `routes` and admits it to `accounting`, within
 //! `limits`. `request_body` reads the message and charges it while it arrives. `size_estimate` bounds the decoded form

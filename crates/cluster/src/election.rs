@@ -41,6 +41,11 @@ pub(crate) async fn withdraw(coord: &dyn Coord, own: ServerId) -> Result<(), Coo
     let Some(record) = found.filter(|record| server_of(record) == Some(own)) else {
         return Ok(());
     };
+    remove(coord, &record).await
+}
+
+/// Removes a record of a leader, unless another took its place.
+async fn remove(coord: &dyn Coord, record: &Versioned) -> Result<(), CoordError> {
     let key = election_key(ELECTION);
     let removed = coord.txn(Txn {
         conditions: vec![Condition::version(&key, record.version)],
@@ -82,13 +87,8 @@ async fn depose(local: &Local, coord: &dyn Coord, suspect: ServerId, record: &Ve
     if witnesses < others.clamp(1, 2) {
         return;
     }
-    let key = election_key(ELECTION);
-    let removed = coord.txn(Txn {
-        conditions: vec![Condition::version(&key, record.version)],
-        writes: vec![Write::Delete { key }],
-    });
-    match removed.await {
-        Ok(_) => tracing::info!(leader = %suspect, witnesses, "the process of the leader is gone: another is elected"),
+    match remove(coord, record).await {
+        Ok(()) => tracing::info!(leader = %suspect, witnesses, "the process of the leader is gone: another is elected"),
         Err(error) => tracing::warn!(%error, "the record of a dead leader is not removed yet"),
     }
 }

@@ -25,9 +25,6 @@ use stele_storage::local::LocalStorage;
 use stele_storage::{Storage, StorageError};
 use stele_types::ErrorKind;
 
-/// The keys of an encrypted place.
-const KEYS: &str = "encryption/";
-
 /// The files that mark places, and the words for such a place.
 #[derive(Clone, Copy)]
 struct Kind {
@@ -207,7 +204,10 @@ async fn check_objects(root: &dyn Storage, kind: Kind) -> anyhow::Result<()> {
         Err(error) => return Err(error.into()),
     }
     let files = root.list("").await?;
-    match files.iter().find(|file| !file.path.starts_with(KEYS)) {
+    match files
+        .iter()
+        .find(|file| !file.path.starts_with(stele_encryption::DIRECTORY))
+    {
         Some(other) => Err(foreign(kind, &other.path)),
         None => Ok(()),
     }
