@@ -43,8 +43,6 @@ use std::fs::File;
 use std::path::PathBuf;
 use transcript::{Expected, Transcript};
 
-const MAIN: &str = "stele.clients.hbase.Transcript";
-
 /// The options of `cargo xtask hbase`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -275,10 +273,7 @@ fn semantics(target: &Target) -> Result<bool> {
 /// Adds Stele as a peer of a real HBase, and compares the cells of both.
 fn replication(source: &Target, target: &Target) -> Result<bool> {
     let quorum = target.quorum()?;
-    let class_path = format!("{}/*", crate::tools::hbase_cases()?.display());
-    let passed = Run::new("java")
-        .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp"])
-        .args([class_path.as_str(), "stele.clients.hbase.Replicate"])
+    let passed = tools::small_program("512m", "Replicate")?
         .args([source.address.as_str(), target.address.as_str(), quorum])
         .succeeds()?;
     println!("{} passed, {} failed", u8::from(passed), u8::from(!passed));
@@ -303,16 +298,13 @@ fn cases(address: &str, arguments: &Arguments) -> Result<bool> {
 
 /// Runs the program.
 fn observe(address: &str, only: &Regex) -> Result<Transcript> {
-    let jars = crate::tools::hbase_cases()?;
     // The client prints traces of failures, and most of them are wanted by a case.
     let log = target_dir().join("hbase-clients.log");
     let errors = File::create(&log).with_context(|| format!("opening {}", log.display()))?;
     println!("the client's log: {}", log.display());
-    let class_path = format!("{}/*", jars.display());
-    let mut command = Run::new("java")
+    let mut command = tools::small_program("1g", "Transcript")?
         .errors_to(errors)
-        .args(["-Xmx1g", "-XX:+UseSerialGC", "-cp"])
-        .args([class_path.as_str(), MAIN, address]);
+        .args([address]);
     if !only.as_str().is_empty() {
         command = command.args(["--only", only.as_str()]);
     }

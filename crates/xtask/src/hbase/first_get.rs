@@ -1,11 +1,12 @@
 //! Measures the time from the start of a server to the first answered get.
 //!
-//! The servers are Stele and a real HBase, and the client is HBase's own. It runs and has loaded its classes before the server starts. Both servers had stopped in order, with a table of one row.
+//! The servers are Stele and a real HBase, and the client is HBase's own. It runs and has loaded its classes before the server starts. Both
+//! servers had stopped in order, with a table of one row.
 
+use super::tools::small_program;
 use crate::rival::{self, Request, Rival};
 use crate::server::Process;
 use crate::shell::{Run, target_dir};
-use crate::tools;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -61,14 +62,12 @@ fn request(settings: &[String], fresh: bool) -> Request {
 }
 
 fn first_get(task: &str, address: &str) -> Result<Run> {
-    let class_path = format!("{}/*", tools::hbase_cases()?.display());
     // The client prints a trace of each try that fails.
     let log = target_dir().join("hbase-clients.log");
     let errors = File::create(&log).with_context(|| format!("opening {}", log.display()))?;
-    Ok(Run::new("java")
+    Ok(small_program("512m", "FirstGet")?
         .errors_to(errors)
-        .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp", &class_path])
-        .args(["stele.clients.hbase.FirstGet", task, address]))
+        .args([task, address]))
 }
 
 /// Milliseconds from the start to the first get.

@@ -5,6 +5,7 @@
 //! cells. All three must agree.
 
 use super::Target;
+use super::tools::small_program;
 use crate::server::Process;
 use crate::shell::Run;
 use crate::{bench, tools};
@@ -19,29 +20,22 @@ pub fn run(target: &Target, rows: u32) -> Result<bool> {
     let (server, _) = target.started.as_ref().context("the server is started here")?;
     let name = format!("{INSTANCE}:{TABLE}");
     let half = (rows / 2).to_string();
-    let class_path = format!("{}/*", tools::hbase_cases()?.display());
-    let java = |arguments: &[&str]| {
-        Run::new("java")
-            .args([
-                "-Xmx1g",
-                "-XX:+UseSerialGC",
-                "-cp",
-                &class_path,
-                "stele.clients.hbase.Halves",
-            ])
-            .args(arguments)
-    };
+    let java = |arguments: &[&str]| small_program("1g", "Halves").map(|program| program.args(arguments));
     let fill = Run::new(tools::go_program("measure")?)
         .args(["fill", "-address", server.address(), "-table", TABLE])
         .args(["-rows", &half, "-value-bytes", "100"]);
-    let mut writer = Process::new(java(&["write", &target.address, &name, &half]).into_command().spawn()?);
+    let mut writer = Process::new(
+        java(&["write", &target.address, &name, &half])?
+            .into_command()
+            .spawn()?,
+    );
     fill.check()?;
     let written = writer.child().wait()?;
     ensure!(written.success(), "HBase's client ended with {written}");
     let bench = bench::build()?;
     let digest_at = |url: String, table: &str| Run::new(&bench).args(["digest", "--target", &url, table]).output();
     let digests = [
-        ("HBase's client", java(&["digest", &target.address, &name]).output()?),
+        ("HBase's client", java(&["digest", &target.address, &name])?.output()?),
         (
             "HBase's protocol",
             digest_at(format!("hbase://{}", target.address), &name)?,

@@ -2,8 +2,7 @@
 //!
 //! The client is HBase's own.
 
-use crate::shell::Run;
-use crate::tools;
+use super::tools::program;
 use anyhow::Result;
 
 /// Gets that are due each second.
@@ -12,16 +11,7 @@ const SECONDS: u32 = 10;
 
 /// Prints the latencies; whether every get and every scan found its rows.
 pub fn run(address: &str, rows: u32) -> Result<bool> {
-    let class_path = format!("{}/*", tools::hbase_cases()?.display());
-    let passed = Run::new("java")
-        .args([
-            "-Xmx3g",
-            "-Xmn1500m",
-            "-XX:+UseParallelGC",
-            "-cp",
-            &class_path,
-            "stele.clients.hbase.Latency",
-        ])
+    let passed = program(&["-Xmx3g", "-Xmn1500m", "-XX:+UseParallelGC"], "Latency")?
         .args([
             address,
             &rows.to_string(),

@@ -4,6 +4,7 @@
 //! during the copy, and the copy is stopped once and continued. Writing ends before the last comparison.
 
 use super::Target;
+use super::tools::small_program;
 use crate::server::{Process, stele};
 use crate::shell::Run;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,10 +22,7 @@ struct Users {
 impl Users {
     /// Starts them; the table is filled when this returns.
     fn start(source: &Target, quorum: &str, rows: u32) -> Result<Users> {
-        let class_path = format!("{}/*", crate::tools::hbase_cases()?.display());
-        let child = Run::new("java")
-            .args(["-Xmx512m", "-XX:+UseSerialGC", "-cp"])
-            .args([class_path.as_str(), "stele.clients.hbase.Migrate"])
+        let child = small_program("512m", "Migrate")?
             .args([source.address.as_str(), quorum, &rows.to_string()])
             .into_command()
             .stdin(Stdio::piped())

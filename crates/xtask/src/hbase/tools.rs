@@ -141,12 +141,22 @@ impl Evaluation {
     }
 }
 
+/// A program of `tests/clients/java-hbase`, with these options of its virtual machine.
+pub fn program(options: &[&str], class: &str) -> Result<Run> {
+    let class_path = format!("{}/*", hbase_cases()?.display());
+    let class = format!("stele.clients.hbase.{class}");
+    Ok(Run::new("java").args(options).args(["-cp", &class_path, &class]))
+}
+
+/// The same with this much memory, as a program that is not measured.
+pub fn small_program(memory: &str, class: &str) -> Result<Run> {
+    program(&[&format!("-Xmx{memory}"), "-XX:+UseSerialGC"], class)
+}
+
 /// LoadTestTool takes rows of an earlier run for its own, and finds them wrong.
 fn drop_table(address: &str, table: &str) -> Result<()> {
-    let class_path = format!("{}/*", hbase_cases()?.display());
-    Run::new("java")
-        .args(["-Xmx256m", "-XX:+UseSerialGC", "-cp"])
-        .args([class_path.as_str(), "stele.clients.hbase.Drop", address, table])
+    small_program("256m", "Drop")?
+        .args([address, table])
         .check()
         .with_context(|| format!("dropping the table {table}"))
 }

@@ -18,8 +18,6 @@ const (
 	// Tables of the neighbours: many small rows, and one row with a large cell.
 	manyTable = "many"
 	cellTable = "cell"
-	// Pause between two looks at neighbours that have not ended a round yet.
-	lookPause = 50 * time.Millisecond
 	// A slow reader takes a hundred rows a second.
 	slowPause = 10 * time.Millisecond
 )
@@ -104,30 +102,41 @@ func beside(ctx context.Context, neighbours []*neighbour, run func()) (map[strin
 	defer cancel()
 	var group sync.WaitGroup
 	failures := make([]error, len(neighbours))
+	// One for each: nil after its first round, or the reason for which there was none.
+	begun := make(chan error, len(neighbours))
 	for at, neighbour := range neighbours {
 		group.Go(func() {
+			var once sync.Once
+			did := func() {
+				neighbour.done.Add(1)
+				once.Do(func() { begun <- nil })
+			}
 			for ctx.Err() == nil && failures[at] == nil {
-				if err := neighbour.round(ctx, func() { neighbour.done.Add(1) }); err != nil && ctx.Err() == nil {
+				if err := neighbour.round(ctx, did); err != nil && ctx.Err() == nil {
 					failures[at] = fmt.Errorf("%s: %w", neighbour.name, err)
+					once.Do(func() { begun <- failures[at] })
 				}
 			}
 		})
 	}
-	begun := map[string]int64{}
-	for _, neighbour := range neighbours {
-		for deadline := time.Now().Add(callWait); neighbour.done.Load() == 0; time.Sleep(lookPause) {
-			if time.Now().After(deadline) {
-				return nil, fmt.Errorf("%s: none ended in %v", neighbour.name, callWait)
+	deadline := time.After(callWait)
+	for range neighbours {
+		select {
+		case err := <-begun:
+			if err != nil {
+				return nil, err
 			}
+		case <-deadline:
+			return nil, fmt.Errorf("not every neighbour has ended a round in %v", callWait)
 		}
 	}
 	for _, neighbour := range neighbours {
-		begun[neighbour.name] = neighbour.done.Load()
+		neighbour.done.Store(0)
 	}
 	run()
 	rounds := map[string]int64{}
 	for _, neighbour := range neighbours {
-		rounds[neighbour.name] = neighbour.done.Load() - begun[neighbour.name]
+		rounds[neighbour.name] = neighbour.done.Load()
 	}
 	cancel()
 	group.Wait()
