@@ -38,7 +38,7 @@ pub(crate) async fn create_app_profile(
             data.app_profiles.push(profile.clone());
             data.app_profiles.sort_by(|a, b| a.name.cmp(&b.name));
             check_size(data)?;
-            Ok(profile_proto(&instance, profile))
+            Ok(profile_proto(&instance, profile.clone()))
         })
         .await
 }

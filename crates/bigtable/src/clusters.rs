@@ -40,7 +40,7 @@ pub(crate) async fn create_cluster(
             clusters.sort_by(|a, b| a.name.cmp(&b.name));
             data.clusters = clusters;
             check_size(data)?;
-            Ok(created(cluster_proto(&instance, record), asked))
+            Ok(created(cluster_proto(&instance, record.clone()), asked))
         })
         .await?;
     let metadata = admin::CreateClusterMetadata {

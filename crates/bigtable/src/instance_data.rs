@@ -11,8 +11,10 @@ use crate::limits::INSTANCE_COST_PER_BYTE;
 use crate::names::InstanceName;
 use crate::pb::admin;
 use crate::status::{invalid, status};
+use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
+use stele_types::ErrorKind;
 use tonic::Status;
 
 /// The cluster of an instance that names none.
@@ -26,6 +28,9 @@ const HBASE_NAMESPACE: &str = "hbase";
 
 /// Bytes of an instance's record: far more than labels, clusters and profiles of a real one take.
 const INSTANCE_DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Attempts of a change while other servers change the same record.
+const ATTEMPTS_MAX: usize = 20;
 
 /// Front-end data of a namespace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -148,11 +153,16 @@ impl Context {
 
     /// The record of an instance that must exist. It is charged to the call, because most of it goes into the response.
     pub async fn existing_instance(&self, call: &Call, name: &InstanceName) -> Result<InstanceData, Status> {
+        let bytes = self.existing_record(call, name).await?;
+        decode(&name.instance, &bytes)
+    }
+
+    async fn existing_record(&self, call: &Call, name: &InstanceName) -> Result<Bytes, Status> {
         let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
         let bytes = bytes.filter(|_| name.instance != HBASE_NAMESPACE);
         let bytes = bytes.ok_or_else(|| name.not_found())?;
         call.charge(bytes.len() * INSTANCE_COST_PER_BYTE)?;
-        decode(&name.instance, &bytes)
+        Ok(bytes)
     }
 
     /// All instances by name, charged to the call.
@@ -167,20 +177,27 @@ impl Context {
             .collect()
     }
 
-    /// Changes the record of an instance. Returns the closure's result when the change is durable.
+    /// Changes the record of an instance. Returns the closure's result when the change is durable. If another server has
+    /// changed the record meanwhile, the closure is applied to the new one.
     pub async fn change_instance<T>(
         &self,
         call: &Call,
         name: &InstanceName,
-        change: impl FnOnce(&mut InstanceData) -> Result<T, Status> + Send,
+        mut change: impl FnMut(&mut InstanceData) -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
-        let turn = self.instance_turn().await;
-        let mut data = self.existing_instance(call, name).await?;
-        let result = change(&mut data)?;
-        let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
-        let write = async move { admin.update_namespace(&instance, data.encode_to_vec()).await };
-        self.write_instance(turn, write).await.map_err(status)?;
-        Ok(result)
+        let mut attempts = 1..=ATTEMPTS_MAX;
+        loop {
+            let turn = self.instance_turn().await;
+            let former = self.existing_record(call, name).await?;
+            let mut data = decode(&name.instance, &former)?;
+            let result = change(&mut data)?;
+            let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
+            let write = async move { admin.update_namespace(&instance, former, data.encode_to_vec()).await };
+            match self.write_instance(turn, write).await {
+                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {}
+                written => return written.map(|()| result).map_err(status),
+            }
+        }
     }
 
     /// The ids of an instance's clusters.

@@ -427,10 +427,17 @@ impl Catalog {
         self.put_namespace(name, data).await
     }
 
-    /// Replaces a namespace's data.
-    pub async fn update_namespace(&self, name: &str, data: Bytes) -> Result<()> {
-        if !self.view().namespaces.contains_key(name) {
-            return Err(CatalogError::NoNamespace(name.to_owned()));
+    /// Replaces a namespace's data. The caller has read `former`: other data there now is an error, but for the new data,
+    /// which an earlier attempt of the same call may have written.
+    pub async fn update_namespace(&self, name: &str, former: &[u8], data: Bytes) -> Result<()> {
+        match self.view().namespaces.get(name) {
+            None => return Err(CatalogError::NoNamespace(name.to_owned())),
+            Some((current, true)) if *current == data => return Ok(()),
+            Some((current, _)) if current == former => {}
+            Some(_) => {
+                let key = record::namespace_key(name);
+                return Err(CatalogError::Conflict { key });
+            }
         }
         self.put_namespace(name, data).await
     }

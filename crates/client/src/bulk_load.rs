@@ -5,6 +5,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use stele_types::{FamilyId, Mutation, RequestToken, RowRange, TableId, TableName, TabletId};
 
+/// The cells that a load is about to bring.
+pub struct LoadTarget {
+    /// Which table.
+    pub table: TableName,
+    /// The rows of the tablet.
+    pub range: RowRange,
+    /// The families of the cells.
+    pub families: Vec<FamilyId>,
+}
+
 /// Cells for one tablet. All become visible together, and after a crash all of them are there or none. They are newer than
 /// everything that was written before the load ended.
 pub struct BulkLoad {

@@ -27,7 +27,7 @@ pub use backup::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
     OrderedWork, WorkOrder,
 };
-pub use bulk_load::{BulkLoad, LoadSource, Loaded, SortedCells};
+pub use bulk_load::{BulkLoad, LoadSource, LoadTarget, Loaded, SortedCells};
 pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{

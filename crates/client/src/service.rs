@@ -1,7 +1,7 @@
 //! The traits of the service interface.
 
 use crate::backup::{BackupDestination, BackupInfo, BackupOrder, BackupWork, OrderedWork, no_backups};
-use crate::bulk_load::{BulkLoad, Loaded};
+use crate::bulk_load::{BulkLoad, LoadTarget, Loaded};
 use crate::cluster::ClusterStatus;
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{
@@ -54,6 +54,13 @@ pub trait TableService: Send + Sync + 'static {
     /// Reads and writes rows of one tablet, atomically; whether all conditions held. `FailedPrecondition` when the rows are of
     /// several tablets, `Unimplemented` when their tablet is on another server.
     async fn rows_operation(&self, request: RowsOperation) -> ServiceResult<bool>;
+
+    /// Whether the caller may load cells of these families into a tablet, which is asked before files are opened for it. Layers
+    /// that know no rights allow everything.
+    fn check_load(&self, target: &LoadTarget) -> ServiceResult<()> {
+        let _ = target;
+        Ok(())
+    }
 
     /// Loads sorted cells into one tablet. `Unavailable` when the tablet is not on this server, or not any more.
     async fn bulk_load(&self, load: BulkLoad) -> ServiceResult<Loaded> {
@@ -231,8 +238,9 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// only came into being with a table does not count as made.
     async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
 
-    /// Replaces a namespace's data; `NotFound` when there is no such namespace.
-    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
+    /// Replaces a namespace's data, which the caller has read as `former`; `Aborted` when it is other data by now, `NotFound`
+    /// when there is no such namespace.
+    async fn update_namespace(&self, namespace: &str, former: Bytes, front_end_data: Vec<u8>) -> ServiceResult<()>;
 
     /// Drops a namespace with all its tables; `FailedPrecondition` when one of them is protected.
     async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()>;

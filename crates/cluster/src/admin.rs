@@ -223,8 +223,8 @@ impl TableAdmin for ClusterAdmin {
             .await
     }
 
-    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
-        self.call(AdminCall::UpdateNamespace(namespace.to_owned(), front_end_data))
+    async fn update_namespace(&self, namespace: &str, former: Bytes, front_end_data: Vec<u8>) -> ServiceResult<()> {
+        self.call(AdminCall::UpdateNamespace(namespace.to_owned(), former, front_end_data))
             .await
     }
 

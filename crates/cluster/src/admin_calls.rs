@@ -40,7 +40,7 @@ pub enum AdminCall {
     UndeleteTable(TableName),
     ListTables(String),
     CreateNamespace(String, Vec<u8>),
-    UpdateNamespace(String, Vec<u8>),
+    UpdateNamespace(String, Bytes, Vec<u8>),
     DeleteNamespace(String),
     Namespace(String),
     ListNamespaces,
@@ -81,7 +81,9 @@ pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Byt
         Call::UndeleteTable(table) => codec::encode(&admin.undelete_table(&table).await?),
         Call::ListTables(namespace) => codec::encode(&admin.list_tables(&namespace).await?),
         Call::CreateNamespace(namespace, data) => codec::encode(&admin.create_namespace(&namespace, data).await?),
-        Call::UpdateNamespace(namespace, data) => codec::encode(&admin.update_namespace(&namespace, data).await?),
+        Call::UpdateNamespace(namespace, former, data) => {
+            codec::encode(&admin.update_namespace(&namespace, former, data).await?)
+        }
         Call::DeleteNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace).await?),
         Call::Namespace(namespace) => codec::encode(&admin.namespace(&namespace).await?),
         Call::ListNamespaces => codec::encode(&admin.list_namespaces().await?),
@@ -125,7 +127,7 @@ impl AdminCall {
             Call::RestoreSnapshot(_, name) => ("restore_snapshot", table(name)),
             Call::UndeleteTable(name) => ("undelete_table", table(name)),
             Call::CreateNamespace(name, _) => ("create_namespace", namespace(name)),
-            Call::UpdateNamespace(name, _) => ("update_namespace", namespace(name)),
+            Call::UpdateNamespace(name, _, _) => ("update_namespace", namespace(name)),
             Call::DeleteNamespace(name) => ("delete_namespace", namespace(name)),
             Call::SetRules { resource, .. } => ("set_rules", resource.clone()),
             Call::Groups(_)

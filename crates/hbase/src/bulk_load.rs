@@ -25,10 +25,10 @@ use crate::regions::{self, Region};
 use crate::selection::family;
 use source::HFileCells;
 use std::sync::Arc;
-use stele_client::{BulkLoad, LoadSource, Loaded, ServiceError};
+use stele_client::{BulkLoad, LoadSource, LoadTarget, Loaded, ServiceError};
 use stele_hfile::HFile;
 use stele_storage::foreign::ForeignError;
-use stele_types::{RequestToken, TableSchema, ValueType};
+use stele_types::{FamilyId, RequestToken, TableSchema, ValueType};
 use stele_wire::messages::{
     BulkLoadHFileRequest, BulkLoadHFileResponse, CleanupBulkLoadRequest, Empty, FamilyPath, PrepareBulkLoadRequest,
     PrepareBulkLoadResponse, RegionSpecifier,
@@ -97,6 +97,13 @@ async fn load_files(
         );
         return Err(Failure::do_not_retry(message));
     }
+    // Before anything is read, which tells a caller without rights whether a file is there.
+    let families: Outcome<Vec<FamilyId>> = files.iter().map(|file| family(schema, &file.family)).collect();
+    shared.service.check_load(&LoadTarget {
+        table: schema.name.clone(),
+        range: region.range.clone(),
+        families: families?,
+    })?;
     let mut sources = Vec::with_capacity(files.len());
     for file in files {
         let Some(source) = open(shared, region, schema, file, AHEAD_BYTES / files.len()).await? else {

@@ -27,7 +27,7 @@ pub async fn cluster_id(admin: &dyn TableAdmin, env: &Env) -> ServiceResult<Stri
     data.cluster_id.clone_from(&id);
     let after = data.put_into(SYSTEM_NAMESPACE, &before).map_err(corrupt)?;
     match record {
-        Some(_) => admin.update_namespace(SYSTEM_NAMESPACE, after).await?,
+        Some(_) => admin.update_namespace(SYSTEM_NAMESPACE, before, after).await?,
         None => admin.create_namespace(SYSTEM_NAMESPACE, after).await?,
     }
     Ok(id)

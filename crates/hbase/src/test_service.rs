@@ -393,7 +393,7 @@ impl TableAdmin for Model {
         not_here()
     }
 
-    async fn update_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+    async fn update_namespace(&self, _: &str, _: Bytes, _: Vec<u8>) -> ServiceResult<()> {
         not_here()
     }
 

@@ -411,10 +411,12 @@ impl TableAdmin for Master {
         .await
     }
 
-    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
+    async fn update_namespace(&self, namespace: &str, former: Bytes, front_end_data: Vec<u8>) -> ServiceResult<()> {
         let namespace = namespace.to_owned();
         self.carry_out(|master| async move {
-            let updated = master.catalog.update_namespace(&namespace, front_end_data.into());
+            let updated = master
+                .catalog
+                .update_namespace(&namespace, &former, front_end_data.into());
             updated.await.map_err(from_catalog)
         })
         .await

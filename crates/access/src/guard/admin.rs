@@ -230,8 +230,8 @@ impl TableAdmin for Guard {
         self.audited(OPERATION, &namespace(name), call).await
     }
 
-    async fn update_namespace(&self, name: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
-        let call = self.tables.update_namespace(name, front_end_data);
+    async fn update_namespace(&self, name: &str, former: Bytes, front_end_data: Vec<u8>) -> ServiceResult<()> {
+        let call = self.tables.update_namespace(name, former, front_end_data);
         self.administer("update_namespace", namespace(name), call).await
     }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    BatchReservation, BulkLoad, Loaded, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream,
-    RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
+    BatchReservation, BulkLoad, LoadTarget, Loaded, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample,
+    RowStream, RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
 };
 use stele_types::{
     ErrorKind, FamilyId, Mutation, Rights, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema,
@@ -132,33 +132,31 @@ impl Guard {
 }
 
 impl Guard {
-    /// Checks the right to write all rows of the tablet, in the families of the sources.
-    fn check_load(&self, load: &mut BulkLoad) -> ServiceResult<()> {
+    /// Checks the right to write all rows of a tablet in some families. Returns the table's id if the check went by its schema.
+    fn may_load(&self, target: &LoadTarget) -> ServiceResult<Option<TableId>> {
         const OPERATION: &str = "bulk_load";
         let grants = self.grants();
-        let rights = self.rights_on(&grants, &load.table);
+        let rights = self.rights_on(&grants, &target.table);
         if rights.has(Rights::WRITE) {
-            return Ok(());
+            return Ok(None);
         }
         if !rights.is_seen() {
-            return Err(self.denied(OPERATION, &load.table, Rights::WRITE));
+            return Err(self.denied(OPERATION, &target.table, Rights::WRITE));
         }
-        let schema = self.service.schema(&load.table)?;
-        load.id.get_or_insert(schema.id);
-        let (_, range) = &load.tablet;
-        let may = match rights.families_of(Rights::WRITE, range) {
+        let schema = self.service.schema(&target.table)?;
+        let may = match rights.families_of(Rights::WRITE, &target.range) {
             Families::All => true,
             Families::Named(named) => {
                 let may = |family| {
                     let family = schema.families.get(family);
                     family.is_some_and(|family| named.contains(&family.name))
                 };
-                !load.sources.is_empty() && load.sources.iter().all(|source| may(&source.family))
+                !target.families.is_empty() && target.families.iter().all(may)
             }
         };
         match may {
-            true => Ok(()),
-            false => Err(self.denied(OPERATION, &load.table, Rights::WRITE)),
+            true => Ok(Some(schema.id)),
+            false => Err(self.denied(OPERATION, &target.table, Rights::WRITE)),
         }
     }
 }
@@ -263,9 +261,19 @@ impl TableService for Guard {
         outcome
     }
 
+    fn check_load(&self, target: &LoadTarget) -> ServiceResult<()> {
+        self.may_load(target)?;
+        self.service.check_load(target)
+    }
+
     async fn bulk_load(&self, mut load: BulkLoad) -> ServiceResult<Loaded> {
-        self.check_load(&mut load)?;
         let table = load.table.clone();
+        let checked = self.may_load(&LoadTarget {
+            table: table.clone(),
+            range: load.tablet.1.clone(),
+            families: load.sources.iter().map(|source| source.family).collect(),
+        })?;
+        load.id = load.id.or(checked);
         let loaded = self.service.bulk_load(load).await;
         self.note_rows("bulk_load", &table, loaded.as_ref().err());
         loaded

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::pin::Pin;
 use stele_client::{
-    AccessAdmin, BackupDestination, BackupOrder, BackupTask, BulkLoad, Condition, MutateRows, NewSnapshot, NewTable,
-    ReadRows, RmwOperation, RmwRule, RowOperation, RowsOperation, SnapshotCopy, SnapshotName, Step,
+    AccessAdmin, BackupDestination, BackupOrder, BackupTask, BulkLoad, Condition, LoadTarget, MutateRows, NewSnapshot,
+    NewTable, ReadRows, RmwOperation, RmwRule, RowOperation, RowsOperation, SnapshotCopy, SnapshotName, Step,
 };
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -268,6 +268,11 @@ fn row_calls() -> Vec<(&'static str, Needs, Call)> {
         call!("mutate_rows_together", OnTable(R::WRITE), |guard| {
             guard.mutate_rows_together(write(vec![put("r", 1)])).await
         }),
+        call!("check_load", OnTable(R::WRITE), |guard| guard.check_load(&LoadTarget {
+            table: table(),
+            range: RowRange::all(),
+            families: Vec::new(),
+        })),
         call!("bulk_load", OnTable(R::WRITE), |guard| guard
             .bulk_load(BulkLoad {
                 table: table(),
@@ -391,7 +396,7 @@ fn admin_calls() -> Vec<(&'static str, Needs, Call)> {
             .create_namespace("n", vec![])
             .await),
         call!("update_namespace", OnNamespace(R::ADMIN), |guard| guard
-            .update_namespace("n", vec![])
+            .update_namespace("n", Bytes::new(), vec![])
             .await),
         call!("delete_namespace", OnNamespace(R::ADMIN), |guard| guard
             .delete_namespace("n")

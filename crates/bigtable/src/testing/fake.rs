@@ -79,6 +79,12 @@ impl Fake {
         self.state.lock().failure = Some(ServiceError::new(kind, "planted"));
     }
 
+    /// Changes the record of a namespace as another server would.
+    pub fn set_namespace(&self, namespace: &str, data: Vec<u8>) {
+        let mut state = self.state.lock();
+        state.namespaces.insert(namespace.to_owned(), Some(data.into()));
+    }
+
     fn with_table<T>(&self, name: &TableName, f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>) -> ServiceResult<T> {
         let mut state = self.state.lock();
         if let Some(failure) = state.failure.take() {
@@ -698,13 +704,16 @@ impl TableAdmin for Fake {
         Ok(())
     }
 
-    async fn update_namespace(&self, namespace: &str, data: Vec<u8>) -> ServiceResult<()> {
+    async fn update_namespace(&self, namespace: &str, former: Bytes, data: Vec<u8>) -> ServiceResult<()> {
         let _through = self.updates.lock().await;
         let mut state = self.state.lock();
         let slot = state
             .namespaces
             .get_mut(namespace)
             .ok_or_else(|| ServiceError::not_found("no such namespace"))?;
+        if slot.as_ref().is_some_and(|current| *current != former) {
+            return Err(ServiceError::new(ErrorKind::Aborted, "the namespace has changed"));
+        }
         *slot = Some(data.into());
         Ok(())
     }

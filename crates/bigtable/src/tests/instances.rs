@@ -1,4 +1,6 @@
 use super::*;
+use crate::instance_data::InstanceData;
+use prost::Message as _;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -299,6 +301,41 @@ async fn a_change_of_an_instance_keeps_its_turn_when_its_caller_goes_away() {
     let names: Vec<_> = listed.into_iter().map(|cluster| cluster.name).collect();
     let expected = ["c1", "c2", "stele"].map(|id| format!("{INSTANCE}/clusters/{id}"));
     assert_eq!(names, expected);
+}
+
+/// Each server orders its own changes only.
+#[tokio::test]
+async fn a_change_is_made_again_on_a_record_that_another_server_has_changed() {
+    let harness = Harness::with_table().await;
+    let env = TokioRuntime::current();
+    let held = harness.fake.updates.lock().await;
+    let mut client = harness.instances();
+    let create = admin::CreateClusterRequest {
+        parent: INSTANCE.into(),
+        cluster_id: "c1".into(),
+        cluster: Some(admin::Cluster::default()),
+    };
+    let mut change = pin!(client.create_cluster(create));
+    assert!(env.timeout(Duration::from_millis(50), &mut change).await.is_err());
+    let elsewhere = InstanceData {
+        instance: Some(admin::Instance {
+            display_name: "of another server".into(),
+            ..Default::default()
+        }),
+        ..InstanceData::default()
+    };
+    harness.fake.set_namespace("i", elsewhere.encode_to_vec());
+    drop(held);
+    assert_eq!(code(change.await), Code::Ok);
+    let get = admin::GetInstanceRequest { name: INSTANCE.into() };
+    let found = harness.instances().get_instance(get).await.unwrap().into_inner();
+    assert_eq!(found.display_name, "of another server");
+    let list = admin::ListClustersRequest {
+        parent: INSTANCE.into(),
+        ..Default::default()
+    };
+    let listed = harness.instances().list_clusters(list).await.unwrap().into_inner();
+    assert_eq!(listed.clusters.len(), 2);
 }
 
 /// They travel in a header, whose size clients limit.

@@ -7,9 +7,29 @@
 //! its cells there.
 
 use crate::descriptors::FileOptions;
+use crate::failure::{Failure, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 use stele_client::GroupChange;
-use stele_types::{GroupOptions, TableSchema};
+use stele_types::{GroupOptions, TableSchema, limits};
+
+/// Refuses families that may need more groups than a table has. `groups` is the number of groups of the table. For a call that
+/// ends with the change of groups, before it has changed anything else.
+pub(super) fn check_count<'a>(groups: usize, wanted: impl Iterator<Item = &'a FileOptions>) -> Outcome<()> {
+    let mut kinds: Vec<&FileOptions> = Vec::new();
+    for files in wanted {
+        if !kinds.contains(&files) {
+            kinds.push(files);
+        }
+        if groups + kinds.len() > limits::GROUPS_MAX {
+            let message = format!(
+                "The families of a table can have {} different settings of COMPRESSION, BLOOMFILTER, BLOCKSIZE and IN_MEMORY at most",
+                limits::GROUPS_MAX
+            );
+            return Err(Failure::do_not_retry(message));
+        }
+    }
+    Ok(())
+}
 
 /// A group as it will be.
 struct Planned {

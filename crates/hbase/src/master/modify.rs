@@ -6,9 +6,10 @@
 use super::changes::{change, existing, failure};
 use super::groups;
 use crate::call::{Call, Reply};
-use crate::descriptors::{self, Properties};
+use crate::descriptors::{self, FileOptions, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{FamilyChange, NewFamily, TableUpdate};
 use stele_types::TableSchema;
@@ -106,32 +107,40 @@ fn invalid(message: String) -> Failure {
     Failure::new(exception::INVALID_FAMILY_OPERATION, message)
 }
 
-/// Gives a table a new descriptor. The families change first: if the server stops before the descriptor is stored, the
-/// one that is shown follows the families.
+/// Gives a table a new descriptor. The options of files that families keep change first, because that change may be
+/// refused, and a refused call has dropped no family. Then the families change: if the server stops before the descriptor is
+/// stored, the one that is shown follows the families.
 async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::TableSchema) -> Outcome<()> {
     descriptors::complete(&mut table, schema.delete_rule);
     let after = Properties::of(&table, schema.delete_rule)?;
     let before = Properties::of(&descriptors::shown(schema), schema.delete_rule).ok();
     let of_table = |error| failure(&schema.name, error);
-    let changes = family_changes(schema, before.as_ref(), &after);
-    if !changes.is_empty() {
-        shared
-            .admin
-            .modify_families(&schema.name, changes)
-            .await
-            .map_err(of_table)?;
-    }
-    let mut files = after.files;
+    let mut files = after.files.clone();
     let had = |name: &str| before.as_ref().and_then(|before| before.files.get(name));
     files.retain(|name, files| had(name) != Some(files));
-    if !files.is_empty() {
-        // With the families that were made a moment ago.
-        let changed = shared.service.schema(&schema.name).map_err(of_table)?;
-        let changes = groups::changes(&changed, &files, false);
-        if !changes.is_empty() {
-            let moved = shared.admin.modify_groups(&schema.name, changes).await;
-            moved.map_err(of_table)?;
+    let (of_kept, of_new): (BTreeMap<_, _>, BTreeMap<_, _>) = files
+        .into_iter()
+        .partition(|(name, _)| schema.family_named(name).is_some());
+    let mut kept = TableSchema::clone(schema);
+    kept.families
+        .retain(|_, family| after.families.iter().any(|wanted| wanted.name == family.name));
+    groups::check_count(kept.groups.len(), of_kept.values().chain(of_new.values()))?;
+    let move_to_groups = async |schema: &TableSchema, files: &BTreeMap<String, FileOptions>| {
+        let changes = groups::changes(schema, files, false);
+        match changes.is_empty() {
+            true => Ok(()),
+            false => shared.admin.modify_groups(&schema.name, changes).await.map(drop),
         }
+    };
+    move_to_groups(&kept, &of_kept).await.map_err(of_table)?;
+    let changes = family_changes(schema, before.as_ref(), &after);
+    if !changes.is_empty() {
+        let changed = shared.admin.modify_families(&schema.name, changes).await;
+        changed.map_err(of_table)?;
+    }
+    if !of_new.is_empty() {
+        let changed = shared.service.schema(&schema.name).map_err(of_table)?;
+        move_to_groups(&changed, &of_new).await.map_err(of_table)?;
     }
     let durability = before.as_ref().map(|before| before.durability);
     let tablet_bytes_max = before.as_ref().map(|before| before.tablet_bytes_max);

@@ -21,6 +21,9 @@ use stele_wire::messages::{
 /// Bytes of a namespace's settings: far more than those that HBase knows.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
 
+/// Attempts of a change while others change the same record.
+const ATTEMPTS_MAX: usize = 20;
+
 /// Fails unless a namespace exists.
 pub(super) async fn check_exists(shared: &Shared, name: &str) -> Outcome<()> {
     record(shared, name).await.map(drop)
@@ -76,14 +79,24 @@ pub(super) async fn modify(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
         let shared = &*shared;
-        let before = record(shared, &name).await?;
-        let cluster_id = NamespaceData::decode(&name, &before)?.cluster_id;
-        let after = NamespaceData { cluster_id, ..data }.put_into(&name, &before)?;
-        match shared.admin.update_namespace(&name, after.clone()).await {
-            Err(error) if error.kind == ErrorKind::NotFound => {
-                shared.admin.create_namespace(&name, after).await.map_err(Failure::from)
+        let mut attempts = 1..=ATTEMPTS_MAX;
+        loop {
+            let before = record(shared, &name).await?;
+            let cluster_id = NamespaceData::decode(&name, &before)?.cluster_id;
+            let data = NamespaceData {
+                cluster_id,
+                ..data.clone()
+            };
+            let after = data.put_into(&name, &before)?;
+            let updated = match shared.admin.update_namespace(&name, before, after.clone()).await {
+                Err(error) if error.kind == ErrorKind::NotFound => shared.admin.create_namespace(&name, after).await,
+                updated => updated,
+            };
+            match updated {
+                // Another change was first: its part of the record is kept.
+                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {}
+                updated => return updated.map_err(Failure::from),
             }
-            updated => updated.map_err(Failure::from),
         }
     };
     change(shared, call, nonce, work).await

@@ -41,6 +41,7 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
     descriptors::complete(&mut table, delete_rule);
     let properties = Properties::of(&table, delete_rule)?;
     check_splits(&request.split_keys)?;
+    groups::check_count(1, properties.files.values())?;
     let new = NewTable {
         name: name.clone(),
         time_unit: TimeUnit::Millis,

@@ -478,6 +478,19 @@ async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
     }
 }
 
+/// Of two changes of one record the second, made without the first, is refused; one that is repeated is not.
+#[tokio::test]
+async fn a_record_of_a_namespace_is_changed_by_one_that_has_read_it() {
+    let (_, catalog, _, master) = unsure(false).await;
+    master.create_namespace("n", b"0".to_vec()).await.unwrap();
+    let read = Bytes::from_static(b"0");
+    let update = |to: &[u8]| master.update_namespace("n", read.clone(), to.to_vec());
+    update(b"1").await.unwrap();
+    update(b"1").await.unwrap();
+    assert_eq!(update(b"2").await.unwrap_err().kind, ErrorKind::Aborted);
+    assert_eq!(catalog.view().namespaces["n"].0, b"1"[..]);
+}
+
 /// It would be there again, in a namespace of which there is no record.
 #[tokio::test]
 async fn a_table_of_unknown_outcome_goes_with_its_namespace() {

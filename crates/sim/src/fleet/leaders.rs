@@ -6,6 +6,7 @@
 use super::node::Node;
 use super::nodes::Nodes;
 use super::{Fleet, FleetVerdict};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceResult, TableAdmin};
@@ -111,7 +112,7 @@ impl Driver {
     /// A call to the cut-off server has no answer, or one that knows the namespace.
     async fn check(&self, former: &Node, name: &str) {
         let (admin, wanted): (Arc<dyn TableAdmin>, _) = (former.admin.clone(), name.to_owned());
-        let change = async move { admin.update_namespace(&wanted, vec![1]).await };
+        let change = async move { admin.update_namespace(&wanted, Bytes::new(), vec![1]).await };
         let answer = former.call(&self.fleet.env, change).await;
         let former = former.number;
         self.fleet

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::{
-    BulkLoad, CompactionState, FamilyChange, GroupChange, Loaded, MutateRows, NewSnapshot, NewTable, ReadRows,
-    RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy,
+    BulkLoad, CompactionState, FamilyChange, GroupChange, LoadTarget, Loaded, MutateRows, NewSnapshot, NewTable,
+    ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy,
     SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo,
     TabletPlace,
 };
@@ -121,6 +121,10 @@ impl TableService for Fake {
     }
 
     async fn rows_operation(&self, _: RowsOperation) -> ServiceResult<bool> {
+        reached()
+    }
+
+    fn check_load(&self, _: &LoadTarget) -> ServiceResult<()> {
         reached()
     }
 
@@ -248,7 +252,7 @@ impl TableAdmin for Fake {
         reached()
     }
 
-    async fn update_namespace(&self, _: &str, _: Vec<u8>) -> ServiceResult<()> {
+    async fn update_namespace(&self, _: &str, _: Bytes, _: Vec<u8>) -> ServiceResult<()> {
         reached()
     }
 

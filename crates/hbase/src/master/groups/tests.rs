@@ -100,3 +100,17 @@ fn names_of_groups_are_free_and_valid() {
     let wanted = [("\u{e4}", files(Compression::Snappy))];
     assert_eq!(planned(&schema, &wanted, false)[0], "create family Some(Snappy)");
 }
+
+#[test]
+fn more_kinds_than_groups_are_refused_before_anything_is_changed() {
+    let kinds: Vec<FileOptions> = (0..70)
+        .map(|n| FileOptions {
+            block_bytes: Some(4096 + n),
+            ..files(Compression::None)
+        })
+        .collect();
+    let twice = kinds.iter().chain(&kinds);
+    assert!(check_count(1, twice.clone().take(63)).is_ok());
+    assert!(check_count(1, kinds[..63].iter().chain(&kinds[..63])).is_ok());
+    assert!(check_count(1, twice.take(64)).is_err());
+}
