@@ -22,7 +22,8 @@ pub(crate) fn decode(fields: &mut Cursor) -> Decoded<Filter> {
     if bytes.len() > FILTER_BYTES_MAX {
         return Err(fields.malformed("the filter is too long"));
     }
-    let mut tree = Cursor::new("filter", bytes);
+    // A filter lives as long as its scan, which must not keep the buffer of the frame.
+    let mut tree = Cursor::new("filter", Bytes::copy_from_slice(&bytes));
     let filter = read(&mut tree, 0)?;
     tree.finish()?;
     Ok(filter)
