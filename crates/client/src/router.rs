@@ -16,6 +16,7 @@ use crate::service::{BatchReservation, RowStream, TableService};
 use crate::slow::{self, CallKind, SlowCalls};
 use crate::tablets::{TabletRead, TabletRowOperation, TabletRowsOperation, TabletService};
 use async_trait::async_trait;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use left::Left;
 use reading::Reading;
 use sampling::Sampling;
@@ -36,6 +37,8 @@ const ATTEMPTS_MAX: u32 = 60;
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Pieces a tablet is sampled in.
 const SAMPLES_PER_TABLET: u64 = 8;
+/// Tablets that are sampled concurrently.
+const SAMPLED_AT_ONCE: usize = 32;
 
 /// Implements the data half of the service interface.
 pub struct Router {
@@ -506,20 +509,22 @@ impl TableService for Router {
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
-        let mut infos = Vec::new();
-        for tablet in self.shared.table(table)?.tablets() {
+        let entry = self.shared.table(table)?;
+        let info = async |tablet: &TabletEntry| {
             let bytes = match self.shared.tablets.sample(tablet.id, u64::MAX).await {
                 Ok(sample) => sample.bytes,
                 Err(error) if error.kind == ErrorKind::Unavailable => 0,
                 Err(error) => return Err(error),
             };
-            infos.push(TabletInfo {
+            Ok(TabletInfo {
                 id: tablet.id,
                 range: tablet.range.clone(),
                 bytes,
-            });
-        }
-        Ok(infos)
+            })
+        };
+        // Most may be on other servers.
+        let asked = stream::iter(entry.tablets()).map(info);
+        asked.buffered(SAMPLED_AT_ONCE).try_collect().await
     }
 }
 

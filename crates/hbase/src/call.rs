@@ -2,10 +2,12 @@
 
 use crate::cells::CellPlace;
 use crate::failure::{Failure, Outcome};
+use crate::mutations::CELL_BYTES;
 use crate::region_cache::RegionCache;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_memory::Reservation;
+use stele_wire::cell::CellReader;
 use stele_wire::decoded_size;
 use stele_wire::frame::{self, CellBlock, Request};
 use stele_wire::messages::{self, Empty, ResponseHeader};
@@ -54,20 +56,28 @@ impl Call {
     /// A message within the call's message, as the same.
     pub fn decode<M: decoded_size::Request>(&self, what: &'static str, message: Bytes) -> Outcome<M> {
         let bytes = decoded_size::decoded_bytes::<M>(what, &message)?;
-        if bytes > 0 {
-            self.memory.try_grow(bytes).map_err(|_| {
-                let text = format!(
-                    "the parts of the request take {bytes} bytes of memory; send fewer at once, or retry later"
-                );
-                Failure::overloaded(text)
-            })?;
-        }
+        self.reserve(bytes)?;
         Ok(messages::decode(what, message)?)
     }
 
-    /// The cells of the request.
-    pub fn cells(&self) -> Bytes {
-        self.request.cells.clone()
+    /// The cells of the request. Memory of the changes that they become is reserved first.
+    pub fn cells(&self) -> Outcome<CellReader> {
+        let cells = CellReader::new(self.request.cells.clone());
+        self.reserve(cells.cells_left().saturating_mul(CELL_BYTES))?;
+        Ok(cells)
+    }
+
+    /// Reserves memory of the decoded request.
+    fn reserve(&self, bytes: usize) -> Outcome<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let reserved = self.memory.try_grow(bytes);
+        reserved.map_err(|_| {
+            Failure::overloaded(format!(
+                "the parts of the request take {bytes} bytes of memory; send fewer at once, or retry later"
+            ))
+        })
     }
 
     /// A response without cells.

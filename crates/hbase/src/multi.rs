@@ -96,7 +96,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
             "a batch of {actions} actions; at most {ACTIONS_MAX} are served"
         )));
     }
-    let mut cells = CellReader::new(call.cells());
+    let mut cells = call.cells()?;
     let mut results = Results::default();
     let mut response = MultiResponse::default();
     let (of_request, nonce_group) = (request.condition.is_some(), request.nonce_group);

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowOperation, RowOutcome, Step};
 use stele_types::{Durability, Mutation, RequestToken, RowMutation, TableSchema};
-use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
 
@@ -98,7 +97,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         return Err(meta_table::read_only());
     }
     let (region, schema) = region_and_schema(shared, call, &request.region)?;
-    let mut cells = CellReader::new(call.cells());
+    let mut cells = call.cells()?;
     let row = request.mutation.row.clone().unwrap_or_default();
     let change = converter(shared, &schema, request.nonce_group).convert(request.mutation, &mut cells);
     let condition = match &request.condition {

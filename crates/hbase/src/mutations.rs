@@ -39,6 +39,9 @@ pub(crate) struct Converter<'a> {
     pub now: Timestamp,
 }
 
+/// Memory of a cell of a cell block while its request is served: lists of parts, then of steps, and each may have just doubled.
+pub(crate) const CELL_BYTES: usize = 2 * (size_of::<Part>() + size_of::<Step>());
+
 /// A cell of a mutation, wherever it was.
 struct Part {
     family: FamilyId,
@@ -144,24 +147,19 @@ impl Converter<'_> {
 
     fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {
         let count = usize::try_from(proto.associated_cell_count.unwrap_or(0)).unwrap_or(0);
-        let mut parts = Vec::new();
+        let mut parts = Ok(Vec::new());
         // All cells of the mutation leave the block, so that the next mutation finds its own.
-        let mut of_block: Vec<Cell> = Vec::new();
         for _ in 0..count {
-            of_block.push(cells.read()?);
-        }
-        for cell in of_block {
-            if proto.row.as_ref().is_some_and(|row| *row != cell.row) {
-                return Err(Failure::do_not_retry("a cell of another row than its mutation"));
+            let cell = cells.read()?;
+            let Ok(so_far) = &mut parts else {
+                continue;
+            };
+            match self.part_of_block(proto, cell) {
+                Ok(part) => so_far.push(part),
+                Err(failure) => parts = Err(failure),
             }
-            parts.push(Part {
-                family: family(self.schema, &cell.family)?,
-                timestamp: self.time(Some(cell.timestamp), None)?,
-                qualifier: cell.qualifier,
-                kind: cell.kind,
-                value: cell.value,
-            });
         }
+        let mut parts = parts?;
         let is_delete = proto.mutate_type == Some(MutationType::Delete as i32);
         for column in &proto.column_value {
             let family = family(self.schema, &column.family)?;
@@ -179,6 +177,19 @@ impl Converter<'_> {
             }
         }
         Ok(parts)
+    }
+
+    fn part_of_block(&self, proto: &MutationProto, cell: Cell) -> Outcome<Part> {
+        if proto.row.as_ref().is_some_and(|row| *row != cell.row) {
+            return Err(Failure::do_not_retry("a cell of another row than its mutation"));
+        }
+        Ok(Part {
+            family: family(self.schema, &cell.family)?,
+            timestamp: self.time(Some(cell.timestamp), None)?,
+            qualifier: cell.qualifier,
+            kind: cell.kind,
+            value: cell.value,
+        })
     }
 
     /// The timestamp of a cell: its own, or its mutation's.

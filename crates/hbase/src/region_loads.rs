@@ -3,7 +3,8 @@
 use crate::failure::Outcome;
 use crate::front_end::Shared;
 use crate::regions;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use stele_client::{CompactionState, ServerPlace, TabletPlace};
 use stele_types::{TableSchema, TabletId};
 use stele_wire::messages::{CompactionStateKind, RegionLoad, RegionSpecifier, ServerLoad};
@@ -11,15 +12,21 @@ use stele_wire::region;
 
 const MEGABYTE: u64 = 1 << 20;
 
-/// The load of the regions of a table that are on this server, or on another one. Requests are not counted by region.
-pub(crate) async fn of_table(
-    shared: &Shared,
-    schema: &TableSchema,
-    server: Option<&ServerPlace>,
-) -> Outcome<Vec<RegionLoad>> {
+/// Loads of regions by their server; `None` is this one.
+pub(crate) type ByServer = BTreeMap<Option<ServerPlace>, Vec<RegionLoad>>;
+
+/// The load of the regions of a table that are on this server.
+pub(crate) async fn here(shared: &Shared, schema: &TableSchema) -> Outcome<Vec<RegionLoad>> {
+    let mut by_server = ByServer::new();
+    add_table(shared, schema, &mut by_server).await?;
+    Ok(by_server.remove(&None).unwrap_or_default())
+}
+
+/// Adds the load of the regions of a table. Requests are not counted by region.
+pub(crate) async fn add_table(shared: &Shared, schema: &TableSchema, by_server: &mut ByServer) -> Outcome<()> {
     let places = shared.service.places(&schema.name)?;
-    let elsewhere = places.iter().filter(|place| place.server.as_deref() != server);
-    let elsewhere: BTreeSet<TabletId> = elsewhere.map(|place| place.id).collect();
+    let servers = places.into_iter().filter_map(|place| Some((place.id, place.server?)));
+    let elsewhere: BTreeMap<TabletId, Arc<ServerPlace>> = servers.collect();
     let tablets = shared.service.tablets(&schema.name).await?;
     let compactions: BTreeMap<TabletId, CompactionState> =
         shared.admin.compactions(&schema.name).await?.into_iter().collect();
@@ -45,8 +52,11 @@ pub(crate) async fn of_table(
             region_size_mb: Some(size),
         }
     };
-    let here = tablets.into_iter().filter(|tablet| !elsewhere.contains(&tablet.id));
-    Ok(here.map(load).collect())
+    for tablet in tablets {
+        let server = elsewhere.get(&tablet.id).map(|server| ServerPlace::clone(server));
+        by_server.entry(server).or_default().push(load(tablet));
+    }
+    Ok(())
 }
 
 /// The load of this server with these regions.

@@ -163,6 +163,20 @@ impl CellReader {
         self.block.len()
     }
 
+    /// How many cells the rest of the block has, by their lengths alone. Bytes that are no cell end it.
+    pub fn cells_left(&self) -> usize {
+        let mut rest = &self.block[..];
+        let mut cells = 0;
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let Some(after) = after.get(u32::from_be_bytes(*length) as usize..) else {
+                break;
+            };
+            rest = after;
+            cells += 1;
+        }
+        cells
+    }
+
     /// The next cell, which must exist.
     ///
     /// # Errors

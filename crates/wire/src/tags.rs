@@ -13,15 +13,16 @@ use bytes::{Buf, Bytes};
 /// Type of the tag that holds the lifetime of a cell in ms, 8 bytes.
 const TTL: u8 = 8;
 
-/// Types of tags by which HBase finds large values. They have no meaning for a reader.
-const OF_LARGE_VALUES: [u8; 2] = [5, 6];
+/// Type of the tag of HBase's large values (MOB) that names the table of the value's file. It has no meaning for a reader. The
+/// cell has one of type 5, too: its value is then the name of that file.
+const TABLE_OF_LARGE_VALUE: u8 = 6;
 
 /// The tags of a cell that have a meaning for its readers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tags {
     /// Milliseconds from the cell's timestamp after which it expires.
     pub lifetime_ms: Option<i64>,
-    /// Type of another tag: a label, a rule of access.
+    /// Type of another tag: a label, a rule of access, a value that is elsewhere.
     pub foreign: Option<u8>,
 }
 
@@ -36,7 +37,7 @@ pub fn read(mut bytes: Bytes) -> Result<Tags, WireError> {
         let mut tag = take(&mut bytes, usize::from(len), "tag of a cell")?;
         match number(&mut tag, 1, "type of a tag", Buf::get_u8)? {
             TTL => tags.lifetime_ms = Some(lifetime(&tag)?),
-            kind if OF_LARGE_VALUES.contains(&kind) => {}
+            TABLE_OF_LARGE_VALUE => {}
             kind => tags.foreign = Some(kind),
         }
     }
@@ -54,10 +55,16 @@ mod tests {
 
     #[test]
     fn a_lifetime_is_found_among_tags() {
-        let bytes = [&[0, 2, 5, 9, 0, 9, 8][..], &1000i64.to_be_bytes(), &[0, 1, 2]].concat();
+        let bytes = [&[0, 2, 6, 9, 0, 9, 8][..], &1000i64.to_be_bytes(), &[0, 1, 2]].concat();
         let read_tags = read(bytes.into()).unwrap();
         assert_eq!((read_tags.lifetime_ms, read_tags.foreign), (Some(1000), Some(2)));
         assert_eq!(read(Bytes::new()), Ok(Tags::default()));
+        let of_large_value = read(Bytes::from_static(&[0, 1, 5])).unwrap();
+        assert_eq!(
+            of_large_value.foreign,
+            Some(5),
+            "the value of the cell is the name of a file"
+        );
     }
 
     #[test]

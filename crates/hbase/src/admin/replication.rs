@@ -40,7 +40,7 @@ struct Rows {
 /// Serves a call.
 pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: ReplicateWalEntryRequest = call.message("ReplicateWALEntryRequest")?;
-    let mut cells = CellReader::new(call.cells());
+    let mut cells = call.cells()?;
     let mut tables: BTreeMap<TableName, Rows> = BTreeMap::new();
     for entry in &request.entry {
         take(shared, entry, &mut cells, &mut tables)?;

@@ -18,7 +18,7 @@ pub(super) async fn region_load(shared: &Shared, call: &Call) -> Outcome<Reply> 
         Some(name) => {
             let name = names::from_message(name)?;
             match shared.service.schema(&name) {
-                Ok(schema) => region_loads = region_loads::of_table(shared, &schema, None).await?,
+                Ok(schema) => region_loads = region_loads::here(shared, &schema).await?,
                 // No regions of such a table are here.
                 Err(error) if error.kind == ErrorKind::NotFound => {}
                 Err(error) => return Err(Failure::from(error)),
@@ -27,7 +27,7 @@ pub(super) async fn region_load(shared: &Shared, call: &Call) -> Outcome<Reply> 
         None => {
             for schema in meta_table::all_tables(shared).await? {
                 // A table that is dropped meanwhile has no regions.
-                region_loads.extend(region_loads::of_table(shared, &schema, None).await.unwrap_or_default());
+                region_loads.extend(region_loads::here(shared, &schema).await.unwrap_or_default());
             }
         }
     }

@@ -3,8 +3,9 @@
 use crate::call::{Call, Reply};
 use crate::failure::Outcome;
 use crate::front_end::Shared;
+use crate::meta_table;
 use crate::names;
-use crate::{meta_table, region_loads};
+use crate::region_loads::{self, ByServer};
 use stele_client::ServerPlace;
 use stele_wire::messages::{
     ClusterOption, ClusterStatus, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, OneText,
@@ -42,18 +43,18 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
         status.servers_name.extend(others.iter().map(|other| name_of(other)));
     }
     if asks(ClusterOption::LiveServers) {
-        for other in &others {
-            let regions = regions(shared, Some(other)).await?;
+        let mut regions = regions(shared).await?;
+        let mut live = |name: ServerName, place: Option<ServerPlace>| {
+            let regions = regions.remove(&place).unwrap_or_default();
             status.live_servers.push(LiveServerInfo {
-                server: name_of(other),
+                server: name,
                 server_load: region_loads::of_server(shared, regions),
             });
+        };
+        for other in &others {
+            live(name_of(other), Some(ServerPlace::clone(other)));
         }
-        let regions = regions(shared, None).await?;
-        status.live_servers.push(LiveServerInfo {
-            server,
-            server_load: region_loads::of_server(shared, regions),
-        });
+        live(server, None);
     }
     if asks(ClusterOption::TableToRegionsCount) {
         status.table_region_states_count = counts(shared).await?;
@@ -69,23 +70,17 @@ fn name_of(server: &ServerPlace) -> ServerName {
     }
 }
 
-/// The load of the regions of this server, with that of `hbase:meta`, or of another one.
-async fn regions(shared: &Shared, server: Option<&ServerPlace>) -> Outcome<Vec<RegionLoad>> {
-    let mut loads = Vec::new();
-    if server.is_none() {
-        loads.push(RegionLoad {
-            region_specifier: RegionSpecifier::named(region::META_REGION.into()),
-            ..RegionLoad::default()
-        });
-    }
+/// The load of the regions of all servers, with that of `hbase:meta`, which is here. Each tablet is asked once.
+async fn regions(shared: &Shared) -> Outcome<ByServer> {
+    let of_meta = RegionLoad {
+        region_specifier: RegionSpecifier::named(region::META_REGION.into()),
+        ..RegionLoad::default()
+    };
+    let mut loads = ByServer::from([(None, vec![of_meta])]);
     for schema in meta_table::all_tables(shared).await? {
         if schema.enabled {
             // A table that is dropped meanwhile has no regions.
-            loads.extend(
-                region_loads::of_table(shared, &schema, server)
-                    .await
-                    .unwrap_or_default(),
-            );
+            let _ = region_loads::add_table(shared, &schema, &mut loads).await;
         }
     }
     Ok(loads)

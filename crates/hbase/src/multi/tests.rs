@@ -1,8 +1,10 @@
 //! Batches over a table in memory.
 
-use crate::test_service::{Client, Model, count_turns, message};
+use crate::test_service::{Client, Model, count_turns, failure, message};
+use bytes::BytesMut;
 use stele_memory::{Part, Pool};
-use stele_wire::messages::{Action, Get, MultiRequest, MultiResponse, RegionAction};
+use stele_wire::cell::{CellRef, CellType};
+use stele_wire::messages::{Action, Get, MultiRequest, MultiResponse, MutationProto, MutationType, RegionAction};
 
 #[tokio::test]
 async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
@@ -53,6 +55,36 @@ async fn a_batch_is_charged_before_it_is_decoded() {
         refused.exception_class_name().contains("CallQueueTooBig"),
         "{refused:?}"
     );
+    // A cell of a cell block is small, too, and becomes a change.
+    let put = |cells: usize| MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: vec![Action {
+                mutation: Some(MutationProto {
+                    row: Some("r".into()),
+                    mutate_type: Some(MutationType::Put as i32),
+                    associated_cell_count: Some(i32::try_from(cells).unwrap()),
+                    ..MutationProto::default()
+                }),
+                ..Action::default()
+            }],
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let cell = CellRef {
+        row: b"r",
+        family: b"f",
+        qualifier: b"",
+        timestamp: 1,
+        kind: CellType::Put,
+        value: b"",
+    };
+    let mut block = BytesMut::new();
+    (0..10_000).for_each(|_| cell.encode(&mut block).unwrap());
+    client.send("Multi", &put(10_000), &block.freeze()).await;
+    let response = client.response().await;
+    assert!(failure(&response).contains("CallQueueTooBig"), "{response:?}");
     // All of it came back.
     let served = client.call("Multi", &request(1_000)).await;
     let found: MultiResponse = message(&served);
