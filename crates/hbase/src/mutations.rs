@@ -8,6 +8,7 @@ use crate::times;
 use bytes::Bytes;
 use std::collections::HashSet;
 use stele_client::{RmwOperation, RmwRule, Step};
+use stele_memory::Reservation;
 use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, lifetime, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
@@ -37,10 +38,15 @@ pub(crate) struct Converter<'a> {
     /// The server's time for cells without one of their own. One call has one time, unless it is a row operation: that has the
     /// time at which it holds the row's latch.
     pub now: Timestamp,
+    /// Takes the memory of deletes of rows; `None` where there are none.
+    pub memory: Option<&'a Reservation>,
 }
 
 /// Memory of a cell of a cell block while its request is served: lists of parts, then of steps, and each may have just doubled.
 pub(crate) const CELL_BYTES: usize = 2 * (size_of::<Part>() + size_of::<Step>());
+
+/// Memory of one of the deletes of families that a delete of a row becomes. Their list may be copied once.
+const FAMILY_DELETE_BYTES: usize = 2 * size_of::<Step>();
 
 /// A cell of a mutation, wherever it was.
 struct Part {
@@ -89,6 +95,7 @@ impl Converter<'_> {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", row.len())));
         }
         let lifetime_ms = lifetime_ms(&proto.attribute)?;
+        check_lengths(&parts, lifetime_ms)?;
         let steps = match kind {
             MutationType::Put => self.puts(parts, lifetime_ms),
             MutationType::Delete => self.deletes(&proto, parts)?,
@@ -132,6 +139,7 @@ impl Converter<'_> {
             kind: cell.kind,
             value: cell.value,
         };
+        check_lengths(std::slice::from_ref(&part), lifetime_ms)?;
         match self.write(part, lifetime_ms) {
             Step::Mutate(mutation) => Ok((cell.row, mutation)),
             _ => Err(Failure::do_not_retry("a delete in a log without a time")),
@@ -258,6 +266,13 @@ impl Converter<'_> {
         }
         // A delete of the row is one of each family: HBase has no tombstones of rows.
         let given = self.time(None, proto.timestamp.map(|t| t as i64))?;
+        // It has some bytes in the request, and a table may have thousands of families.
+        let bytes = self.schema.families.len().saturating_mul(FAMILY_DELETE_BYTES);
+        if self.memory.is_some_and(|memory| memory.try_grow(bytes).is_err()) {
+            return Err(Failure::overloaded(
+                "the deletes of all families take too much memory; send fewer at once, or retry later",
+            ));
+        }
         let delete = |family: &FamilyId| {
             let (family, up_to) = (*family, given.unwrap_or(self.now));
             let delete = Mutation::DeleteFamily { family, up_to };
@@ -294,6 +309,22 @@ impl Converter<'_> {
         };
         parts.into_iter().map(rule).collect()
     }
+}
+
+/// Refuses parts that are longer than a cell may have: one mutation of a batch, and not the others of its tablet.
+fn check_lengths(parts: &[Part], lifetime_ms: Option<i64>) -> Outcome<()> {
+    let of_lifetime = lifetime_ms.map_or(0, |_| lifetime::LIFETIME_BYTES);
+    for part in parts {
+        let (qualifier, value) = (part.qualifier.len(), part.value.len() + of_lifetime);
+        if qualifier > limits::QUALIFIER_BYTES_MAX || value > limits::VALUE_BYTES_MAX {
+            return Err(Failure::do_not_retry(format!(
+                "a cell with a qualifier of {qualifier} bytes and a value of {value} bytes exceeds the limits, which are {} and {}",
+                limits::QUALIFIER_BYTES_MAX,
+                limits::VALUE_BYTES_MAX
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The steps of one atomic change, as HBase applies them: each increment or append of a column sees the column as it was before, so

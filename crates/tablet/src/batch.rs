@@ -118,6 +118,8 @@ pub struct WriteSize {
     repeated: usize,
     /// Cells that mark whole rows: those go into the memtable of each locality group.
     row_tombstones: usize,
+    /// The longest key of a row, qualifier and stored value.
+    longest: [usize; 3],
 }
 
 impl WriteSize {
@@ -125,7 +127,7 @@ impl WriteSize {
     pub fn of(rows: &RowWrites) -> WriteSize {
         let mut size = WriteSize::of_header();
         for row in rows.iter() {
-            size.batch += row.row.len();
+            size.add_row(row.row);
             let mut mutations = 0usize;
             row.for_each(|mutation| {
                 size.add(row.row, &mutation);
@@ -139,7 +141,7 @@ impl WriteSize {
     /// The size of mutations of one row.
     pub fn of_row<'m>(row: &[u8], mutations: impl ExactSizeIterator<Item = Mutation<&'m [u8]>>) -> WriteSize {
         let mut size = WriteSize::of_header();
-        size.batch += row.len();
+        size.add_row(row);
         size.repeated += row.len() * mutations.len().saturating_sub(1);
         mutations.for_each(|mutation| size.add(row, &mutation));
         size
@@ -152,6 +154,7 @@ impl WriteSize {
             apart: sum.apart.saturating_add(size.apart),
             repeated: sum.repeated.saturating_add(size.repeated),
             row_tombstones: sum.row_tombstones.saturating_add(size.row_tombstones),
+            longest: std::array::from_fn(|part| sum.longest[part].max(size.longest[part])),
         })
     }
 
@@ -162,14 +165,36 @@ impl WriteSize {
         }
     }
 
+    fn add_row(&mut self, row: &[u8]) {
+        self.batch += row.len();
+        self.longest[0] = self.longest[0].max(row.len());
+    }
+
     /// Adds a mutation without its row, which the batch has once for any number of mutations: a long key repeated before many
     /// would reserve gigabytes.
     fn add(&mut self, row: &[u8], mutation: &Mutation<&[u8]>) {
         let apart = apart_len(mutation);
-        self.batch += ENTRY_OVERHEAD + mutation.data_len() - apart;
+        let (qualifier, value) = mutation.data_lens();
+        self.batch += ENTRY_OVERHEAD + qualifier + value - apart;
         self.apart += apart;
+        self.longest[1] = self.longest[1].max(qualifier);
+        self.longest[2] = self.longest[2].max(value);
         if matches!(mutation, Mutation::DeleteRow { .. }) {
             self.row_tombstones += row.len() + ENTRY_OVERHEAD;
+        }
+    }
+
+    /// Fails if a part is longer than a batch may hold. Every write is checked before it is encoded: a record of the log that
+    /// cannot be decoded would stop each later start.
+    pub fn check(&self) -> Result<(), String> {
+        const LIMITS: [(&str, usize); 3] = [
+            ("row key", limits::ROW_KEY_BYTES_MAX),
+            ("column qualifier", limits::QUALIFIER_BYTES_MAX),
+            ("value", limits::VALUE_BYTES_MAX),
+        ];
+        match LIMITS.iter().zip(self.longest).find(|((_, most), bytes)| bytes > most) {
+            None => Ok(()),
+            Some(((part, most), bytes)) => Err(format!("a {part} of {bytes} bytes, the limit is {most}")),
         }
     }
 

@@ -222,7 +222,8 @@ impl Resolver {
     #[inline]
     pub fn is_settled_in(&self, column: &[u8]) -> bool {
         let version = &self.version;
-        let settled = version.active && version.complete && version.parts.is_none();
+        // A time before which the family's entries act is not looked at again.
+        let settled = version.active && version.complete && version.parts.is_none() && self.acts_before.is_none();
         let tombstones = [&self.row, &self.family_tombstones, &self.column_tombstones];
         settled && tombstones.iter().all(|tombstones| tombstones.is_empty()) && key::is_same(&self.column, column)
     }

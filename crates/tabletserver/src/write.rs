@@ -45,6 +45,10 @@ pub(crate) struct Extent {
     pub(crate) applied: usize,
 }
 
+/// Bytes of memtables that one batch takes at most. A memtable that is not full has addresses for that much more; the number of
+/// mutations in a request bounds nothing, because each has the key of its row once more.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+
 /// The write path of a server.
 pub(crate) struct WritePath {
     pub(crate) env: Env,
@@ -135,8 +139,9 @@ impl WritePath {
 
     /// The memory that a write of this size takes. The request has a row key once, and memtables have it with each
     /// mutation. A write is refused if its row keys would take more than all memtables may: a megabyte of mutations of
-    /// one row can come to gigabytes.
+    /// one row can come to gigabytes. A part that is longer than cells may have is refused, too.
     pub(crate) fn extent_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<Extent> {
+        size.check().map_err(ServiceError::invalid)?;
         let groups = match size.marks_rows() {
             true => self
                 .tablets
@@ -146,6 +151,13 @@ impl WritePath {
             false => 1,
         };
         let (repeated, most) = (size.repeated(groups), self.memtables.bytes_max());
+        // A zero byte of a key takes two.
+        let encoded = size.in_memtables(groups).saturating_add(repeated);
+        if encoded > BATCH_BYTES_MAX {
+            let message =
+                format!("A write of {encoded} bytes of memory, the limit is {BATCH_BYTES_MAX}: write less at once");
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
         if repeated as u64 > most {
             let message = format!(
                 "Keys of rows, which are kept with each of their mutations, would take {repeated} bytes of memory, of which \

@@ -237,14 +237,20 @@ impl Mutation {
 impl<B: AsRef<[u8]>> Mutation<B> {
     /// Bytes of its qualifier and value.
     pub fn data_len(&self) -> usize {
+        let (qualifier, value) = self.data_lens();
+        qualifier + value
+    }
+
+    /// Bytes of its qualifier, and of its value as it is stored.
+    pub fn data_lens(&self) -> (usize, usize) {
         match self {
-            Mutation::Put { qualifier, value, .. } => qualifier.as_ref().len() + value.as_ref().len(),
-            Mutation::ExpiringPut { qualifier, stored, .. } => qualifier.as_ref().len() + stored.as_ref().len(),
-            Mutation::Merge { qualifier, operand, .. } => qualifier.as_ref().len() + operand.as_ref().len(),
+            Mutation::Put { qualifier, value, .. } => (qualifier.as_ref().len(), value.as_ref().len()),
+            Mutation::ExpiringPut { qualifier, stored, .. } => (qualifier.as_ref().len(), stored.as_ref().len()),
+            Mutation::Merge { qualifier, operand, .. } => (qualifier.as_ref().len(), operand.as_ref().len()),
             Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => {
-                qualifier.as_ref().len()
+                (qualifier.as_ref().len(), 0)
             }
-            _ => 0,
+            _ => (0, 0),
         }
     }
 }

@@ -2,9 +2,14 @@
 
 use crate::test_service::{Client, Model, count_turns, failure, message};
 use bytes::BytesMut;
+use std::sync::Arc;
 use stele_memory::{Part, Pool};
+use stele_types::schema::Family;
+use stele_types::{FamilyId, limits};
 use stele_wire::cell::{CellRef, CellType};
-use stele_wire::messages::{Action, Get, MultiRequest, MultiResponse, MutationProto, MutationType, RegionAction};
+use stele_wire::messages::{
+    Action, ColumnValue, Get, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue, RegionAction,
+};
 
 #[tokio::test]
 async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
@@ -89,4 +94,80 @@ async fn a_batch_is_charged_before_it_is_decoded() {
     let served = client.call("Multi", &request(1_000)).await;
     let found: MultiResponse = message(&served);
     assert_eq!(found.region_action_result[0].result_or_exception.len(), 1_000);
+}
+
+#[tokio::test]
+async fn a_delete_of_a_row_is_charged_for_every_family() {
+    let mut model = Model::new(&[""]);
+    let schema = Arc::make_mut(&mut Arc::get_mut(&mut model).unwrap().schema);
+    let family = schema.families[&FamilyId(1)].clone();
+    for number in 100..1_100 {
+        let name = format!("f{number}");
+        schema
+            .families
+            .insert(FamilyId(number), Family { name, ..family.clone() });
+    }
+    let front_end = model.front_end(&Pool::default().limited(Part::Requests, 4 << 20));
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let delete = |index: u32| Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some("r".into()),
+            mutate_type: Some(MutationType::Delete as i32),
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    };
+    let request = MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: (0..1_000).map(delete).collect(),
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let found: MultiResponse = message(&client.call("Multi", &request).await);
+    let results = &found.region_action_result[0].result_or_exception;
+    let refused = results.iter().filter(|result| result.exception.is_some()).count();
+    assert!((900..1_000).contains(&refused), "{refused} of a thousand");
+}
+
+/// The others of its batch are written.
+#[tokio::test]
+async fn a_put_with_a_long_qualifier_is_refused_alone() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let action = |index: u32, qualifier: usize| Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some("r".into()),
+            mutate_type: Some(MutationType::Put as i32),
+            column_value: vec![ColumnValue {
+                family: "info".into(),
+                qualifier_value: vec![QualifierValue {
+                    qualifier: Some(vec![b'q'; qualifier].into()),
+                    ..QualifierValue::default()
+                }],
+            }],
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    };
+    let request = MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: vec![
+                action(0, limits::QUALIFIER_BYTES_MAX),
+                action(1, limits::QUALIFIER_BYTES_MAX + 1),
+            ],
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let found: MultiResponse = message(&client.call("Multi", &request).await);
+    let results = &found.region_action_result[0].result_or_exception;
+    let refused = results.iter().filter(|result| result.exception.is_some());
+    let refused: Vec<Option<u32>> = refused.map(|result| result.index).collect();
+    assert_eq!((results.len(), refused), (2, vec![Some(1)]), "{results:?}");
 }

@@ -84,9 +84,16 @@ impl Tablet {
             let schema = with_families(&state.schema, |family| {
                 families.contains(family) == (target != group.id)
             });
-            // Of a family that has left, the oldest entry is here.
-            let is_bottom = bottom || target != group.id;
-            let outcome = self.rewrite(group, target, schema, is_bottom).await;
+            let stays = target == group.id;
+            let shape = Shape {
+                // Of a family that has left, the oldest entry is here.
+                bottom: bottom || !stays,
+                // Newer cells of it are in its new group. A tombstone that hides by timestamp goes there, too, and hides those.
+                major: bottom && stays,
+                older_until: Timestamp::MAX,
+                loose: false,
+            };
+            let outcome = self.rewrite(group, target, schema, shape).await;
             self.add_part(&mut made, target, outcome)?;
         }
         let read = group.files.iter().map(HeldFile::bytes).sum();
@@ -182,18 +189,12 @@ impl Tablet {
         group: &GroupState,
         target: GroupId,
         schema: Arc<TableSchema>,
-        bottom: bool,
+        shape: Shape,
     ) -> Result<JobReport> {
         let runs = group.runs();
         let sources = runs.filter_map(|run| run_source(run, &[], None, None, READ)).collect();
         // Values stay where they are: the new files name the value files of this group.
         let carried = carried(group, BTreeSet::new());
-        let shape = Shape {
-            bottom,
-            major: bottom,
-            older_until: Timestamp::MAX,
-            loose: false,
-        };
         CompactionContext::of(self)
             .run_job(target, schema, sources, None, shape, (carried, None))
             .await

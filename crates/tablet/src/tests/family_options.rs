@@ -1,6 +1,6 @@
 //! Options of families: effects of deletes, kept deleted cells, lifetimes of single cells.
 
-use super::{put, schema, tablet, write};
+use super::{put, schema, tablet, write, write_row};
 use crate::Tablet;
 use crate::scan::{ScanSpec, TabletScanner};
 use bytes::Bytes;
@@ -296,4 +296,31 @@ async fn a_deleted_cell_expires_where_it_is_kept() {
         format!("{now_micros}/DeleteVersion {now_micros}=there")
     );
     assert_eq!(now(&tablet).await, "");
+}
+
+/// The rows of one column after the first are read in a shorter way.
+#[tokio::test]
+async fn all_rows_of_a_column_are_cut_in_time_alike() {
+    let deletes = Deletes {
+        rule: Some(DeleteRule::BySequence),
+        keep: KeepDeleted::Yes,
+    };
+    let tablet = tablet(with_deletes(
+        DeleteRule::ByTimestamp,
+        Some(GcRule::MaxVersions(1)),
+        deletes,
+    ))
+    .await;
+    write_row(&tablet, "0".into(), vec![delete_to(1)]);
+    tablet.flush().await.unwrap();
+    for (at, value) in [(100, "old"), (200, "new")] {
+        for row in ["1", "2", "3"] {
+            write_row(&tablet, row.into(), vec![put(at, value)]);
+        }
+    }
+    let filter = Filter::FamiliesBefore(vec![("f".to_owned(), 150)]);
+    let in_memory = text(&cells(&tablet, Some(filter.clone()), false).await);
+    tablet.flush().await.unwrap();
+    let in_files = text(&cells(&tablet, Some(filter), false).await);
+    assert_eq!([in_memory, in_files], ["100=old 100=old 100=old"; 2]);
 }

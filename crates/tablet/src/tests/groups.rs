@@ -413,6 +413,32 @@ async fn what_was_deleted_after_a_move_does_not_come_back() {
     );
 }
 
+/// A tombstone that hides by timestamp hides cells that come later, too: those are in the new group only.
+#[tokio::test]
+async fn a_tombstone_moves_along_with_its_family() {
+    let mut schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    schema.delete_rule = DeleteRule::ByTimestamp;
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    let delete = Mutation::DeleteColumn {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        from: Timestamp::MIN,
+        to: Timestamp(100),
+    };
+    write(&tablet, vec![put_in(1, 10, b"old".to_vec()), delete]);
+    tablet.flush().await.unwrap();
+    tablet.set_schema(moved(&schema, FamilyId(1), GroupId(1)));
+    write(&tablet, vec![put_in(1, 20, b"late".to_vec())]);
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "");
+    assert!(tablet.compact_if_due().await.unwrap());
+    assert!(tablet.state().misplaced().is_empty());
+    assert_eq!(read(&tablet).await, "");
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "");
+    assert_eq!((families(&tablet, 0).len(), families(&tablet, 1).len()), (0, 0));
+}
+
 /// Two families that change places: each group has something older in the other.
 #[tokio::test]
 async fn families_may_change_places() {

@@ -15,7 +15,7 @@ use stele_client::{
 use stele_filter::Filter;
 use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Cell, ErrorKind, FamilyId, Mutation, SeqNo, Timestamp};
+use stele_types::{Cell, ErrorKind, FamilyId, Mutation, RowMutation, SeqNo, Timestamp, lifetime, limits};
 
 const ROW: &[u8] = b"a row";
 const FAMILY: FamilyId = FamilyId(1);
@@ -377,6 +377,42 @@ async fn steps_on_a_family_that_the_schema_lacks_are_not_found() {
     assert_eq!(row.last_write(), before);
     let wrong = row.apply(vec![put("q", 2, "w"), increment("q", 1)]).await.unwrap_err();
     assert_eq!((wrong.kind, row.last_write()), (ErrorKind::InvalidArgument, before));
+}
+
+/// The log could not be read again: no later start would succeed.
+#[tokio::test]
+async fn parts_that_are_longer_than_a_cell_may_have_are_not_logged() {
+    let row = Row::with(vec![put("q", 1, "v")]).await;
+    let before = row.last_write();
+    let long = "q".repeat(limits::QUALIFIER_BYTES_MAX + 1);
+    let largest = vec![0; limits::VALUE_BYTES_MAX];
+    let expiring = Mutation::ExpiringPut {
+        family: FAMILY,
+        qualifier: bytes("q"),
+        timestamp: Timestamp(1),
+        stored: lifetime::stored(1_000, &largest),
+    };
+    let refused = [
+        put(&long, 1, "v"),
+        put("q", 1, [&largest[..], b"1"].concat()),
+        delete_newest(&long),
+        increment(&long, 1),
+        Step::Mutate(expiring),
+    ];
+    for step in refused {
+        let error = row.apply(vec![step.clone()]).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        if let Step::Mutate(mutation) = step {
+            let rows = vec![RowMutation {
+                row: Bytes::from_static(ROW),
+                mutations: vec![mutation],
+            }];
+            let written = row.server.mutate(TABLETS[0], rows.into(), None).await;
+            assert_eq!(written.unwrap_err().kind, ErrorKind::InvalidArgument);
+        }
+    }
+    assert_eq!(row.last_write(), before);
+    row.apply(vec![put("q", 2, "w")]).await.unwrap();
 }
 
 /// A write between the condition and the steps would let more of them match.

@@ -527,6 +527,27 @@ fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMu
     }
 }
 
+/// Its memtable would have no addresses left, however much memory there is.
+#[tokio::test]
+async fn a_key_that_is_repeated_to_gigabytes_is_refused() {
+    let options = ServerOptions {
+        memtables: MemtableLimits::for_share(64 << 30),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let delete = Mutation::DeleteFamily {
+        family: FamilyId(1),
+        up_to: Timestamp(1),
+    };
+    let long = |mutations: usize| RowMutation {
+        row: vec![0; 32 << 10].into(),
+        mutations: vec![delete.clone(); mutations],
+    };
+    let refused = server.mutate(TABLETS[0], vec![long(17_000)].into(), None).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::ResourceExhausted);
+    server.mutate(TABLETS[0], vec![long(100)].into(), None).await.unwrap();
+}
+
 /// A response that waits for its reader retains little more of a flushed memtable than its own bytes.
 #[tokio::test]
 async fn answers_that_wait_do_not_stop_writes() {
