@@ -39,6 +39,9 @@ const TABLET_RECORD_BYTES: usize = 160;
 /// Records changed in one transaction: in a cluster the fence and the mark of a change have a place in it as well.
 const RECORDS_TOGETHER: usize = TXN_OPS_MAX - 2;
 
+/// The same in bytes of keys and values.
+const RECORDS_BYTES_TOGETHER: usize = TXN_BYTES_MAX - (4 << 10);
+
 /// The number of [`IDS`] that an identifier came from.
 pub fn block_of(id: u64) -> u64 {
     id >> BLOCK_BITS
@@ -332,6 +335,9 @@ impl Catalog {
             let Some(replaced) = entry.tablets().iter().find(|tablet| tablet.id == *id) else {
                 return Err(CatalogError::Conflict { key });
             };
+            if !self.is_at_home(replaced, &new) {
+                return Err(CatalogError::Conflict { key });
+            }
             conditions.push(Condition::version(&key, replaced.version));
             writes.push(Write::Delete { key });
         }
@@ -352,6 +358,19 @@ impl Catalog {
             view.tables.insert(table.clone(), Arc::new(changed));
         });
         Ok(())
+    }
+
+    /// Whether a tablet is still with the server that has made the new ones of its files. Another owner has taken writes since
+    /// that are in none of these. The transaction is conditional on the record that is looked at here.
+    fn is_at_home(&self, old: &TabletEntry, new: &[(TabletId, RowRange)]) -> bool {
+        let Some(leading) = &self.leading else {
+            return true;
+        };
+        let Some(owner) = old.assignment.owner else {
+            return false;
+        };
+        let mut homes = new.iter().map(|(tablet, _)| leading.homes.home_of(*tablet));
+        homes.all(|home| home.is_some_and(|home| home.server == owner.server && home.epoch >= owner.epoch))
     }
 
     /// Replaces all tablets of a table by others that cover the same rows. Their number is not limited: their records go

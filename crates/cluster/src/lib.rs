@@ -35,6 +35,7 @@ mod members;
 mod merging;
 mod messages;
 mod node;
+mod openings;
 mod peers;
 mod promotion;
 mod records;

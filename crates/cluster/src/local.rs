@@ -284,7 +284,7 @@ impl Local {
                 let report = self.report().await?;
                 codec::encode(&self.reporting.shorten(report, known, self.env.now()))
             }
-            Request::Open(assignments) => codec::encode(&self.open(assignments).await),
+            Request::Open(openings) => codec::encode(&self.open(openings.into_assignments()?).await),
             Request::Close { tablet, epoch, closing } => {
                 self.close(tablet, epoch, closing).await?;
                 codec::encode(&true)

@@ -2,9 +2,10 @@
 
 use crate::admin_calls::AdminCall;
 use crate::backup_calls::BackupCall;
+use crate::openings::Openings;
 use crate::tablet_calls::TabletCall;
 use serde::{Deserialize, Serialize};
-use stele_client::{Assignment, Closing};
+use stele_client::Closing;
 use stele_types::{Epoch, Resource, ServerId, TabletId};
 
 /// A control call, as it is sent.
@@ -23,7 +24,7 @@ pub(crate) enum Request {
     /// To a member: its tablets, unless the caller knows its list of this version. The answer is a [`ServerReport`].
     Report(u64),
     /// To a member: open these. The answer is an outcome for each.
-    Open(Vec<Assignment>),
+    Open(Openings),
     /// To a member: close a tablet.
     Close {
         /// Which tablet.

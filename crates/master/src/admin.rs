@@ -80,7 +80,6 @@ impl Master {
             return Err(from_catalog(CatalogError::TableExists(table.name)));
         }
         let ranges = initial_ranges(table.initial_splits.clone())?;
-        self.give_up_namespace(&table.name.namespace).await?;
         // Checked before anything is made.
         let mut schema = schema::new_schema(TableId(0), table)?;
         let ids = self
@@ -95,6 +94,11 @@ impl Master {
             .tablets
             .create_tablets(Arc::new(schema.clone()), tablets.clone())
             .await;
+        // A call that is refused gives nothing up.
+        let made = match made {
+            Ok(()) => self.give_up_namespace(&schema.name.namespace).await,
+            Err(error) => Err(error),
+        };
         if let Err(error) = made {
             self.abandon(tablets).await;
             return Err(error);

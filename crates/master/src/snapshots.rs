@@ -300,6 +300,13 @@ impl Master {
             .tablets
             .clone_snapshot(Arc::new(schema.clone()), files, ids)
             .await?;
+        // A kept table comes back into its own namespace, and the others that are kept there stay.
+        if name.namespace != table.namespace
+            && let Err(error) = self.give_up_namespace(&table.namespace).await
+        {
+            self.abandon(tablets).await;
+            return Err(error);
+        }
         self.record_table(schema, tablets, rules).await
     }
 

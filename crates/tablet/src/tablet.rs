@@ -270,11 +270,15 @@ impl Tablet {
 
     /// Replaces the schema. Batches applied before have gone to the groups of the old one, and batches applied from now
     /// on go to those of the new one. When a family has moved, the memtables that may hold it are set aside. After that
-    /// only its own group's memtable has entries of it. Returns whether a memtable waits for a flush because of that.
+    /// only its own group's memtable has entries of it. Returns whether a memtable waits for a flush because of that. A schema
+    /// that is older than the present one, told late, changes nothing.
     pub fn set_schema(&self, schema: Arc<TableSchema>) -> bool {
         // As `apply` does: the state, then the schema.
         let mut state = self.state.write();
         let mut current = self.schema.write();
+        if schema.version < current.version {
+            return false;
+        }
         let mut next = State::clone(&state);
         let moved =
             |id: &FamilyId| schema.families.contains_key(id) && schema.group_of(*id) != state.schema.group_of(*id);

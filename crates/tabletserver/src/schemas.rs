@@ -13,25 +13,42 @@ const SCHEMAS_MAX: usize = 1 << 12;
 
 /// Changed schemas, where the catalog is followed. Elsewhere the master tells of each schema after all tablets are served.
 #[derive(Default)]
-pub(crate) struct ChangedSchemas(Mutex<BTreeMap<TableId, Arc<TableSchema>>>);
+pub(crate) struct ChangedSchemas(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    /// Each with the number of its note.
+    schemas: BTreeMap<TableId, (u64, Arc<TableSchema>)>,
+    /// Tables by the number of their note. The oldest note goes first: a tablet that is being opened needs the newest.
+    order: BTreeMap<u64, TableId>,
+    notes: u64,
+}
 
 impl ChangedSchemas {
     /// Notes a changed schema.
     pub(crate) fn note(&self, schema: &Arc<TableSchema>) {
-        let mut schemas = self.0.lock();
-        schemas.insert(schema.id, schema.clone());
-        if schemas.len() > SCHEMAS_MAX {
-            schemas.pop_first();
+        let mut noted = self.0.lock();
+        noted.notes += 1;
+        let number = noted.notes;
+        if let Some((former, _)) = noted.schemas.insert(schema.id, (number, schema.clone())) {
+            noted.order.remove(&former);
+        }
+        noted.order.insert(number, schema.id);
+        if noted.schemas.len() > SCHEMAS_MAX
+            && let Some((_, oldest)) = noted.order.pop_first()
+        {
+            noted.schemas.remove(&oldest);
         }
         assert!(
-            schemas.len() <= SCHEMAS_MAX,
-            "a bounded number of schemas is remembered"
+            noted.schemas.len() <= SCHEMAS_MAX && noted.order.len() == noted.schemas.len(),
+            "a bounded number of schemas is remembered, each once"
         );
     }
 
     /// The noted schema of a table, if it is newer than this one.
     pub(crate) fn newer_than(&self, schema: &TableSchema) -> Option<Arc<TableSchema>> {
-        let newest = self.0.lock().get(&schema.id).cloned();
-        newest.filter(|newest| newest.version > schema.version)
+        let noted = self.0.lock();
+        let (_, newest) = noted.schemas.get(&schema.id)?;
+        (newest.version > schema.version).then(|| newest.clone())
     }
 }

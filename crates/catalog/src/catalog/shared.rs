@@ -1,6 +1,6 @@
 //! A catalog that several processes share: all follow its records, the leader changes them.
 
-use super::{Catalog, RECORDS_TOGETHER, Result, Shown};
+use super::{Catalog, RECORDS_BYTES_TOGETHER, RECORDS_TOGETHER, Result, Shown};
 use crate::error::CatalogError;
 use crate::following::{Following, Homes, Leading, Records, SchemaListener};
 use crate::record;
@@ -154,7 +154,7 @@ impl Catalog {
     }
 
     /// Replaces the assignments of tablets. Those whose assignment is not the expected one are left out. Returns the number of
-    /// those that were replaced.
+    /// those that were replaced. One transaction takes a part of them; if it fails, the others are tried nevertheless.
     pub async fn reassign(&self, changes: &[Reassignment]) -> Result<usize> {
         let wanted: HashMap<TabletId, &Reassignment> = changes.iter().map(|change| (change.tablet, change)).collect();
         let view = self.view();
@@ -167,19 +167,31 @@ impl Catalog {
             (change.seen == tablet.assignment).then(|| (*set, (*tablet).clone(), change.next.clone()))
         };
         let found: Vec<(TableId, TabletEntry, Assignment)> = all.filter_map(|place| is_expected(&place)).collect();
-        for chunk in found.chunks(RECORDS_TOGETHER) {
-            let (mut conditions, mut writes) = (Vec::new(), Vec::new());
-            for (set, tablet, next) in chunk {
-                let key = record::tablet_key(*set, tablet.id);
-                conditions.push(Condition::version(&key, tablet.version));
-                writes.push(Write::Put {
-                    key,
-                    value: record::encode_tablet(&tablet.range, next),
-                });
+        let mut parts: Vec<(Vec<Condition>, Vec<Write>)> = Vec::new();
+        let mut bytes = 0usize;
+        for (set, tablet, next) in &found {
+            let key = record::tablet_key(*set, tablet.id);
+            let value = record::encode_tablet(&tablet.range, next);
+            let condition = Condition::version(&key, tablet.version);
+            bytes += 2 * key.len() + value.len();
+            let is_full = parts.last().is_none_or(|(_, writes)| writes.len() == RECORDS_TOGETHER);
+            if is_full || bytes > RECORDS_BYTES_TOGETHER {
+                parts.push(Default::default());
+                bytes = 2 * key.len() + value.len();
             }
-            self.commit(conditions, writes).await?;
+            if let Some((conditions, writes)) = parts.last_mut() {
+                conditions.push(condition);
+                writes.push(Write::Put { key, value });
+            }
         }
-        Ok(found.len())
+        let mut conflict = None;
+        for (conditions, writes) in parts {
+            match self.commit(conditions, writes).await {
+                Err(error @ CatalogError::Conflict { .. }) => conflict = Some(error),
+                committed => drop(committed?),
+            }
+        }
+        conflict.map_or(Ok(found.len()), Err)
     }
 }
 

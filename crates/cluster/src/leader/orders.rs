@@ -6,7 +6,9 @@
 use super::Leader;
 use crate::codec::Outcome;
 use crate::messages::Request;
+use crate::openings::Openings;
 use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
+use futures::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +23,9 @@ use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 
 /// Longest time of a call to a server: the replay of a log, or two flushes.
 const CALL_WAIT: Duration = Duration::from_secs(120);
+
+/// Calls to one server, by which it opens tablets, at once.
+const OPEN_CALLS: usize = 8;
 
 /// The subject of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -356,13 +361,18 @@ impl Leader {
                 logs,
             })
         });
-        let assignments: Vec<_> = assignments.collect();
-        let request = Request::Open(assignments);
-        let outcomes: Vec<Outcome> = self.local.order(self.term, server, request, CALL_WAIT).await?;
-        for (_, message) in outcomes.into_iter().filter_map(Result::err) {
-            tracing::debug!(%server, message, "a tablet is not open yet");
-        }
-        Ok(())
+        let calls = Openings::of(assignments.collect())?;
+        let calls = stream::iter(calls).map(|call| async move {
+            let request = Request::Open(call);
+            let outcomes: Vec<Outcome> = self.local.order(self.term, server, request, CALL_WAIT).await?;
+            for (_, message) in outcomes.into_iter().filter_map(Result::err) {
+                tracing::debug!(%server, message, "a tablet is not open yet");
+            }
+            Ok(())
+        });
+        // All are made: tablets that can be opened do not wait for others.
+        let outcomes: Vec<ServiceResult<()>> = calls.buffer_unordered(OPEN_CALLS).collect().await;
+        outcomes.into_iter().collect()
     }
 
     async fn close(&self, server: ServerId, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {

@@ -18,7 +18,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, StorageError};
-use stele_types::{Durability, TableSchema};
+use stele_types::{Durability, TableId, TableSchema};
 
 /// Streams of their logs.
 const STREAMS: u32 = 2;
@@ -412,8 +412,20 @@ async fn a_tablet_that_is_being_opened_gets_the_newest_schema() {
         version: 2,
         ..schema(None)
     };
+    // Of many newer tables before, so that not all are remembered.
+    for id in 1_000..6_000 {
+        let other = TableSchema {
+            id: TableId(id),
+            ..TableSchema::clone(&schema(None))
+        };
+        server.set_schema(Arc::new(other)).await;
+    }
     server.set_schema(Arc::new(newer)).await;
     open(&server, TABLETS[0], 2, &[]).await.unwrap();
+    assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
+    // Told late, after it has learned of a newer one.
+    let older = TableSchema::clone(&schema(None));
+    server.set_schema(Arc::new(older)).await;
     assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
 }
 

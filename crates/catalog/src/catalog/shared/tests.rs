@@ -200,6 +200,59 @@ async fn an_assignment_is_replaced_only_if_it_is_the_expected_one() {
     assert_eq!(table.tablets()[0].assignment, next);
 }
 
+/// The files of the halves lack the writes that the other owner has taken.
+#[tokio::test]
+async fn a_tablet_that_has_another_owner_is_not_replaced() {
+    let coord = coord().await;
+    let leader = process(&coord).await.leading(&coord).await.catalog;
+    leader.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let to = |owner| Assignment {
+        owner: Some(owner),
+        ..Assignment::default()
+    };
+    // To another server, and back to the first in a later epoch.
+    for (seen, next) in [(owner(3, 3), owner(4, 7)), (owner(4, 7), owner(3, 8))] {
+        let change = Reassignment {
+            tablet: TabletId(10),
+            seen: to(seen),
+            next: to(next),
+        };
+        assert_eq!(leader.reassign(&[change]).await.unwrap(), 1);
+        let replaced = leader.replace_tablets(&name(), &[TabletId(10)], halves()).await;
+        assert!(matches!(replaced, Err(CatalogError::Conflict { .. })), "{replaced:?}");
+    }
+}
+
+/// A transaction takes a megabyte, and a record has two rows of up to 32 KiB.
+#[tokio::test]
+async fn tablets_with_long_rows_get_other_owners() {
+    const TABLETS: u64 = 40;
+    let coord = coord().await;
+    let leader = process(&coord).await.leading(&coord).await.catalog;
+    let row = |n: u64| Bytes::from([&n.to_be_bytes()[..], &[b'r'; 32_000]].concat());
+    let range = |n: u64| RowRange {
+        start: if n == 0 { Bytes::new() } else { row(n) },
+        end: (n + 1 < TABLETS).then(|| row(n + 1)),
+    };
+    let tablets = (0..TABLETS).map(|n| (TabletId(10 + n), range(n))).collect();
+    leader.create_table(schema(1, 1), tablets).await.unwrap();
+    let change = |n: u64| Reassignment {
+        tablet: TabletId(10 + n),
+        seen: Assignment {
+            owner: Some(owner(3, 3)),
+            ..Assignment::default()
+        },
+        next: Assignment {
+            owner: Some(owner(4, 7)),
+            ..Assignment::default()
+        },
+    };
+    let changes: Vec<Reassignment> = (0..TABLETS).map(change).collect();
+    assert_eq!(leader.reassign(&changes).await.unwrap(), 40);
+    let at = |n: u64| leader.owner_of(TabletId(10 + n));
+    assert!((0..TABLETS).all(|n| at(n) == Some(owner(4, 7))));
+}
+
 #[tokio::test]
 async fn a_new_leader_removes_records_of_tablets_without_a_table() {
     let coord = coord().await;

@@ -1,7 +1,7 @@
 //! Tables that are kept after they were deleted, and before drops.
 
 use super::*;
-use stele_client::TableAdmin;
+use stele_client::{NewSnapshot, SnapshotName, TableAdmin};
 use stele_types::{AccessRule, Kept, Member, Resource, Rights};
 
 const GRACE: Duration = Duration::from_secs(3600);
@@ -69,6 +69,40 @@ async fn the_last_of_a_name_comes_back_and_outlives_its_namespace() {
     assert!(made.families.is_empty(), "the second one had none");
     assert!(master.catalog.view().namespaces.contains_key("n"));
     assert_eq!(kept(&master).await.len(), 1, "the first one is still kept");
+}
+
+/// Another instance that gets the name has nothing of the former one, whichever way its first table is made.
+#[tokio::test]
+async fn what_is_kept_is_given_up_only_when_its_namespace_is_made_again() {
+    let (_, _, master) = with_table().await;
+    let other = TableName::new("m", "t");
+    master.create_table(new_table(&other)).await.unwrap();
+    let taken = NewSnapshot {
+        name: SnapshotName::new("m", "s"),
+        table: other,
+        flush: true,
+        expires_micros: None,
+        front_end_data: Vec::new(),
+    };
+    master.create_snapshot(taken).await.unwrap();
+    master.delete_namespace("n").await.unwrap();
+    let refused = NewTable {
+        initial_splits: vec![Bytes::from(vec![b'r'; 40_000])],
+        ..new_table(&name())
+    };
+    master.create_table(refused).await.unwrap_err();
+    let twice = NewTable {
+        families: vec![new_family(), new_family()],
+        ..new_table(&name())
+    };
+    master.create_table(twice).await.unwrap_err();
+    assert_eq!(kept(&master).await.len(), 1, "refused calls give nothing up");
+    let restored = TableName::new("n", "u");
+    let made = master
+        .clone_snapshot(&SnapshotName::new("m", "s"), &restored, None)
+        .await;
+    made.unwrap();
+    assert!(kept(&master).await.is_empty());
 }
 
 #[tokio::test]
