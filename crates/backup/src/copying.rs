@@ -1,16 +1,17 @@
 //! The files of a backup on their way to the destination.
 //!
 //! Files that are there are taken over, all others are copied. Each gets into a list of this attempt; a list names only files
-//! that are complete and durable.
+//! that are complete and durable. A file that an earlier list names may be lost since: the destination is asked, and not the list alone.
 
 use crate::copy;
 use crate::destination::Destination;
 use crate::error::{BackupError, Result};
 use crate::format::{Entry, LISTED_FILES_MAX, ListedFile, State};
+use crate::paths;
 use crate::root::DataRoot;
 use crate::work::Work;
-use futures::StreamExt;
-use std::collections::BTreeMap;
+use futures::{StreamExt, TryStreamExt};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_tablet::StoredFile;
 use stele_types::ErrorKind;
@@ -36,6 +37,12 @@ pub(crate) struct Copying<'a> {
     needed: Needed,
     /// Those that no list of this attempt names yet.
     missing: Needed,
+    /// Attempts whose files were looked for.
+    looked_up: BTreeSet<u64>,
+    /// Needed files that these have at the destination, complete.
+    there: BTreeSet<(u64, StoredFile)>,
+    /// Needed files that lists name, and that are not there.
+    lost: BTreeSet<(u64, StoredFile)>,
     /// Entries of the next list.
     unlisted: Vec<ListedFile>,
     unlisted_bytes: u64,
@@ -62,6 +69,9 @@ impl<'a> Copying<'a> {
             work,
             missing: needed.clone(),
             needed,
+            looked_up: BTreeSet::new(),
+            there: BTreeSet::new(),
+            lost: BTreeSet::new(),
             unlisted: Vec::new(),
             unlisted_bytes: 0,
             next_list: 0,
@@ -130,10 +140,13 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// Takes over the files of a list that are missing and the same here.
+    /// Takes over the files of a list that are missing, are the same here, and are still at the destination.
     async fn take_same(&mut self, listed: Vec<ListedFile>) -> Result<()> {
+        let mut candidates: Vec<ListedFile> = listed.into_iter().filter(|listed| self.is_missing(listed)).collect();
+        self.look_up(&candidates).await?;
+        candidates.retain(|listed| self.is_there(listed));
         let same: Vec<ListedFile> = {
-            let candidates = listed.into_iter().filter(|listed| self.is_missing(listed));
+            let candidates = candidates.into_iter();
             let comparing: Vec<_> = candidates.map(|listed| self.compared(listed)).collect();
             let mut comparing = futures::stream::iter(comparing).buffer_unordered(COMPARED_CONCURRENTLY);
             let mut same = Vec::new();
@@ -152,6 +165,47 @@ impl<'a> Copying<'a> {
         listed
             .stored()
             .is_some_and(|stored| self.missing.get(&stored) == Some(&listed.len))
+    }
+
+    /// Lists the files of the attempts that copied some listed ones, each attempt once. Only needed files are remembered.
+    async fn look_up(&mut self, listed: &[ListedFile]) -> Result<()> {
+        let new: BTreeSet<u64> = listed
+            .iter()
+            .map(|listed| listed.copied_by)
+            .filter(|attempt| !self.looked_up.contains(attempt))
+            .collect();
+        let there: Vec<Vec<(u64, StoredFile)>> = {
+            let looking: Vec<_> = new.iter().map(|attempt| self.found_of(*attempt)).collect();
+            let looking = futures::stream::iter(looking).buffer_unordered(self.work.parallel());
+            looking.try_collect().await?
+        };
+        self.there.extend(there.into_iter().flatten());
+        self.looked_up.extend(new);
+        Ok(())
+    }
+
+    /// The needed files that an attempt has at the destination, complete.
+    async fn found_of(&self, attempt: u64) -> Result<Vec<(u64, StoredFile)>> {
+        self.work.check()?;
+        let listed = self.destination.storage().list(&paths::files_of(attempt)).await;
+        let found = listed
+            .map_err(BackupError::Destination)?
+            .into_iter()
+            .filter_map(|file| {
+                let (by, stored) = paths::parse_file(&file.path)?;
+                (self.needed.get(&stored) == Some(&file.len)).then_some((by, stored))
+            });
+        Ok(found.collect())
+    }
+
+    fn is_there(&mut self, listed: &ListedFile) -> bool {
+        let Some(stored) = listed.stored() else { return false };
+        let file = (listed.copied_by, stored);
+        let is_there = self.there.contains(&file);
+        if !is_there {
+            self.lost.insert(file);
+        }
+        is_there
     }
 
     /// The file, if that of the server is the same.
@@ -188,6 +242,14 @@ impl<'a> Copying<'a> {
 
     /// Copies all files that are missing.
     pub(crate) async fn copy(&mut self) -> Result<()> {
+        if let Some((attempt, stored)) = self.lost.first() {
+            let path = paths::file(*attempt, *stored);
+            tracing::warn!(
+                files = self.lost.len(),
+                path,
+                "earlier backups name files that the destination has lost: verify them"
+            );
+        }
         let every = LIST_EVERY_BYTES.max(self.missing.values().sum::<u64>() / 100);
         let (root, destination, attempt, work) = (self.root, self.destination, self.attempt, self.work);
         let missing = std::mem::take(&mut self.missing);

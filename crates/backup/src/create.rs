@@ -2,9 +2,10 @@
 //!
 //! 1. The backup enters the state of the destination, unfinished, with the number of this attempt. An attempt writes below its
 //!    own number alone.
-//! 2. A snapshot of each table is taken on the server. It holds the files, so nothing deletes them while they are copied.
-//! 3. Files that earlier attempts have listed, and those of complete backups of the same root, are taken over after a comparison.
-//!    All others are copied, each with its checksum into a list.
+//! 2. A snapshot of each table is taken on the server. It holds the files, so nothing deletes them while they are copied. Snapshots of
+//!    earlier attempts are deleted first: they lack writes since.
+//! 3. Files that earlier attempts have listed, and those of complete backups of the same root, are taken over after a comparison, if
+//!    they are still there. All others are copied, each with its checksum into a list.
 //! 4. The parts of the snapshots and the record are written.
 //! 5. One change of the state makes the backup complete, and names the attempt. Another attempt can come first: then this one fails.
 //! 6. The snapshots are deleted, and files of other attempts that the backup does not need.
@@ -24,7 +25,7 @@ use crate::format::{Document, Entry, Record, State, TableOf};
 use crate::paths;
 use crate::root::DataRoot;
 use crate::work::Work;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_catalog::SnapshotEntry;
 use stele_client::{NewSnapshot, SnapshotName, TableAdmin};
@@ -48,6 +49,8 @@ struct Attempt<'a> {
     backup: u64,
     /// Its own.
     number: u64,
+    /// Wall-clock microseconds at which it was begun: its snapshots are taken afterwards.
+    begun_micros: i64,
     work: &'a Arc<Work>,
     /// Whether the digests of the rows are noted.
     digests: bool,
@@ -64,8 +67,8 @@ pub async fn create(
     check_name(name)?;
     work.begin("beginning")?;
     let of_root = root.id().await?;
-    let number = root.env().random_u64().max(1);
-    let (state, backup) = match begin(root, destination, name, (&of_root, number)).await {
+    let (number, begun_micros) = (root.env().random_u64().max(1), root.moment().await?);
+    let (state, backup) = match begin(root, destination, name, (&of_root, number, begun_micros)).await {
         Err(BackupError::Exists(name)) => {
             // It may have been completed by an attempt that ended before it deleted its snapshots.
             let own = destination.state().await?.backups.into_iter();
@@ -83,6 +86,7 @@ pub async fn create(
         of_root: &of_root,
         backup,
         number,
+        begun_micros,
         work,
         digests,
     };
@@ -100,13 +104,13 @@ impl Attempt<'_> {
     async fn run(&self, state: &State, tables: &[TableName]) -> Result<(Entry, Vec<u64>)> {
         let (destination, work) = (self.destination, self.work);
         work.begin("taking snapshots")?;
-        // So that the log from the begin of the backup on has every write that its snapshots lack.
-        let begun = state.backups.iter().find(|entry| entry.id == self.backup);
-        self.root.level(begun.map_or(0, |entry| entry.begun_micros)).await?;
+        // So that the log from the begin of the attempt on has every write that its snapshots lack.
+        self.root.level(self.begun_micros).await?;
         let snapshots = take_snapshots(self.root, self.backup, tables, work).await?;
         let parts = copy_parts(self.root, destination, self.number, &snapshots).await?;
         work.expect(parts.len() as u64, parts.values().sum());
         work.begin("comparing with earlier backups")?;
+        let begun = state.backups.iter().find(|entry| entry.id == self.backup);
         let attempts = begun.map(Entry::all_attempts).unwrap_or_default();
         let mut copying = Copying::new(self.root, destination, (self.number, attempts), parts, work);
         copying.resume().await?;
@@ -132,6 +136,7 @@ impl Attempt<'_> {
             lists,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
             attempt: self.number,
+            of_some: !tables.is_empty(),
         };
         let path = paths::record(self.number);
         destination.put(&path, record.encode_file(&path)?).await?;
@@ -171,7 +176,8 @@ impl Attempt<'_> {
                     id: entry.id,
                     name: std::mem::take(&mut entry.name),
                     root: std::mem::take(&mut entry.root),
-                    begun_micros: entry.begun_micros,
+                    // Restores to moments follow the log from here on. Changes since the begin of an earlier attempt are in the snapshots.
+                    begun_micros: self.begun_micros,
                     since: entry.since,
                     ..complete.clone()
                 };
@@ -189,15 +195,20 @@ impl Attempt<'_> {
     }
 
     /// The error of this attempt: if another one has completed the backup meanwhile, that, since it has deleted the files of this one.
+    /// The same if the backup was deleted.
     async fn failed(&self, error: BackupError) -> BackupError {
         let Ok(state) = self.destination.state().await else {
             return error;
         };
-        match state.backups.iter().find(|entry| entry.id == self.backup) {
+        let entry = state.backups.iter().find(|entry| entry.id == self.backup);
+        // Nothing continues the backup, also if another server has deleted it, which does not see these snapshots.
+        if entry.is_none_or(Entry::is_complete)
+            && let Err(error) = delete_snapshots(self.root, self.backup).await
+        {
+            tracing::warn!(backup = self.name, %error, "snapshots of a backup are left");
+        }
+        match entry {
             Some(entry) if entry.is_complete() => {
-                if let Err(error) = delete_snapshots(self.root, self.backup).await {
-                    tracing::warn!(backup = self.name, %error, "snapshots of a backup are left");
-                }
                 if entry.attempt() != self.number {
                     self.sweep(entry, &[self.number]).await;
                 }
@@ -223,9 +234,9 @@ async fn begin(
     root: &DataRoot,
     destination: &Destination,
     name: &str,
-    (of_root, attempt): (&[u8], u64),
+    (of_root, attempt, begun_micros): (&[u8], u64, i64),
 ) -> Result<(State, u64)> {
-    let (id, now) = (root.env().random_u64().max(1), root.moment().await?);
+    let id = root.env().random_u64().max(1);
     let changed = destination.change(|state| {
         match state.backups.iter_mut().find(|entry| entry.name == name) {
             Some(entry) if entry.is_complete() => return Err(BackupError::Exists(name.to_owned())),
@@ -249,7 +260,7 @@ async fn begin(
             id,
             name: name.to_owned(),
             root: of_root.to_vec(),
-            begun_micros: now,
+            begun_micros,
             since: state.number,
             attempts: vec![attempt],
             ..Entry::default()
@@ -275,17 +286,15 @@ fn snapshots_of(root: &DataRoot, backup: u64) -> Vec<Arc<SnapshotEntry>> {
     found.cloned().collect()
 }
 
-/// Takes a snapshot of each table that has none yet, and returns all.
+/// Takes a snapshot of each table, of all tables if none are named. Those of earlier attempts go first: they lack writes that were
+/// acknowledged since, and some may be of tables that are gone or not wanted.
 async fn take_snapshots(
     root: &DataRoot,
     backup: u64,
     tables: &[TableName],
     work: &Work,
 ) -> Result<Vec<Arc<SnapshotEntry>>> {
-    let mut there: BTreeMap<TableName, Arc<SnapshotEntry>> = BTreeMap::new();
-    for entry in snapshots_of(root, backup) {
-        there.insert(entry.schema.name.clone(), entry);
-    }
+    delete_snapshots(root, backup).await?;
     let view = root.catalog().view();
     let wanted: BTreeSet<TableName> = match tables {
         // A table that a restore has not completed is no table yet.
@@ -295,11 +304,9 @@ async fn take_snapshots(
         }
         tables => tables.iter().cloned().collect(),
     };
+    let mut taken = Vec::with_capacity(wanted.len());
     for table in wanted {
         work.check()?;
-        if there.contains_key(&table) {
-            continue;
-        }
         let id = root.catalog().table(&table)?.schema.id;
         let name = SnapshotName::new(
             table.namespace.clone(),
@@ -307,17 +314,17 @@ async fn take_snapshots(
         );
         let new = NewSnapshot {
             name: name.clone(),
-            table: table.clone(),
+            table,
             flush: true,
             expires_micros: None,
             front_end_data: Vec::new(),
         };
         root.master().create_snapshot(new).await?;
-        there.insert(table, root.catalog().snapshot(&name.namespace, &name.name)?);
+        taken.push(root.catalog().snapshot(&name.namespace, &name.name)?);
     }
-    match there.is_empty() {
+    match taken.is_empty() {
         true => Err(BackupError::Invalid("there is no table to back up".to_owned())),
-        false => Ok(there.into_values().collect()),
+        false => Ok(taken),
     }
 }
 

@@ -96,7 +96,7 @@ pub struct Entry {
     /// The root that it is of.
     #[prost(bytes = "vec", tag = "3")]
     pub root: Vec<u8>,
-    /// Wall-clock microseconds at which it was begun.
+    /// Wall-clock microseconds at which it was begun; of a complete one, at which the attempt that completed it was begun.
     #[prost(int64, tag = "4")]
     pub begun_micros: i64,
     /// Wall-clock microseconds at which it was complete; 0 while it is not.
@@ -178,6 +178,9 @@ pub struct Record {
     /// The attempt that completed it; 0 in records of earlier programs, where it is the number of the backup.
     #[prost(uint64, tag = "7")]
     pub attempt: u64,
+    /// The tables were named, and others may have been left out. Not noted by earlier programs.
+    #[prost(bool, tag = "8")]
+    pub of_some: bool,
 }
 
 impl Record {

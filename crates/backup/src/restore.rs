@@ -53,7 +53,7 @@ pub async fn restore(
     restore_tables(root, destination, &record, wanted, None, work).await
 }
 
-/// The same as of a moment after the backup. Without a name it is the newest backup from which the moment can be restored.
+/// The same as of a moment after the backup. Without a name it is the newest backup with the table, or of all tables, that leads there.
 pub async fn restore_to(
     root: &DataRoot,
     destination: &Destination,

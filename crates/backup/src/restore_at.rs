@@ -1,6 +1,7 @@
 //! Restores tables of a backup to a later moment, from the archived log.
 //!
-//! 1. The newest backup is taken that was complete by then and whose log the archive has up to then.
+//! 1. The newest backup is taken that was complete by then, whose log the archive has up to then, and that has the table. Where none is
+//!    named, it is the newest of all tables.
 //! 2. The documents of the parts in between tell the state of each table at the moment: its schema, its tablets, and whether something happened
 //!    that the log does not describe.
 //! 3. Each table is restored as the backup has it, with the schema of the moment, and disabled.
@@ -100,19 +101,57 @@ fn is_covered(entry: &Entry, range: &Range) -> bool {
         && entry.completed_micros < range.to_micros
 }
 
-/// The newest backup that can be followed to a moment, of this name if there is one, and the range to follow it in.
-async fn choose(destination: &Destination, moment: &Moment<'_>, name: Option<&str>) -> Result<Option<(Entry, Range)>> {
+/// The backups that can be followed to a moment, newest first, of this name if there is one, each with the range to follow it in.
+async fn candidates(
+    destination: &Destination,
+    moment: &Moment<'_>,
+    name: Option<&str>,
+) -> Result<impl Iterator<Item = (Entry, Range)>> {
+    let at = moment.at;
     let state = destination.state().await?;
     let ranges = moment.archive.tables().ranges().await?;
-    let chosen = state.backups.into_iter();
-    let chosen = chosen.filter(|entry| name.is_none_or(|name| entry.name == name));
-    let mut chosen: Vec<Entry> = chosen.filter(|entry| entry.completed_micros <= moment.at).collect();
-    chosen.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
-    Ok(chosen.into_iter().find_map(|entry| {
+    let found = state.backups.into_iter();
+    let found = found.filter(|entry| name.is_none_or(|name| entry.name == name));
+    let mut found: Vec<Entry> = found.filter(|entry| entry.completed_micros <= at).collect();
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.completed_micros));
+    Ok(found.into_iter().filter_map(move |entry| {
         let mut ranges = ranges.iter();
-        let range = ranges.find(|range| is_covered(&entry, range) && moment.at < range.to_micros)?;
+        let range = ranges.find(|range| is_covered(&entry, range) && at < range.to_micros)?;
         Some((entry, range.clone()))
     }))
+}
+
+/// The backup to follow to a moment: the newest with the table. Without a table it is the newest of all tables, since a newer one of
+/// some tables would silently lack the others. If there is none, it is the newest that can be followed.
+async fn choose(
+    destination: &Destination,
+    moment: &Moment<'_>,
+    (name, table): (Option<&str>, Option<&TableName>),
+    work: &Arc<Work>,
+) -> Result<Option<(Entry, Range, Record)>> {
+    let mut newest = None;
+    for (entry, range) in candidates(destination, moment, name).await? {
+        work.check()?;
+        let record = destination.record(entry.attempt()).await?;
+        let is_wanted = match table {
+            Some(table) => has_table(&record, table)?,
+            None => !record.of_some,
+        };
+        if is_wanted {
+            return Ok(Some((entry, range, record)));
+        }
+        newest.get_or_insert((entry, range, record));
+    }
+    Ok(newest)
+}
+
+fn has_table(record: &Record, table: &TableName) -> Result<bool> {
+    for of in &record.tables {
+        if backed_up::decoded(record, of)?.0.name == *table {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Finds the backup and the part of the archive for a moment, and follows the tables until then.
@@ -124,10 +163,16 @@ pub(crate) async fn plan(
 ) -> Result<Plan> {
     work.begin("reading the archive")?;
     let tables_of = moment.archive.tables();
-    let Some((entry, range)) = choose(destination, moment, name).await? else {
+    let Some((entry, range, record)) = choose(destination, moment, (name, table), work).await? else {
         return Err(out_of_reach(destination, moment, name).await?);
     };
-    let record = destination.record(entry.attempt()).await?;
+    let tables_in = record.tables.len();
+    tracing::info!(
+        backup = record.name,
+        tables_in,
+        of_some = record.of_some,
+        "a restore begins with a backup"
+    );
     let (mut tables, mut orphans) = (BTreeMap::new(), Orphans::default());
     for (index, of) in (0..).zip(&record.tables) {
         // Clocks of servers differ: of a cluster the begin of the whole backup is one that all servers have known.

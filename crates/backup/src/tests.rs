@@ -9,4 +9,5 @@ mod point_in_time;
 mod round_trip;
 mod state;
 mod stopping;
+mod taking_over;
 mod two_writers;

@@ -133,7 +133,7 @@ struct ListArgs {
 struct RestoreArgs {
     #[command(flatten)]
     destination: DestinationArgs,
-    /// The name of the backup [default with --at: the newest one before the moment]
+    /// The name of the backup [default with --at: the newest one with the table, or of all tables, before the moment]
     #[arg(
         long,
         value_name = "NAME",

@@ -21,7 +21,7 @@ pub struct History {
     set: TableId,
     /// Its schema at the moment.
     schema: TableSchema,
-    /// All tablets that it has had.
+    /// All tablets of that set that it has had.
     tablets: BTreeSet<u64>,
     /// The end of the time in which it is known.
     end: Option<End>,
@@ -36,7 +36,7 @@ pub struct End {
     pub micros: i64,
     /// Why.
     pub why: String,
-    /// Whether the table was deleted then.
+    /// Whether the table was deleted, then or later.
     pub is_deleted: bool,
 }
 
@@ -91,7 +91,7 @@ impl History {
                 }
                 self.restated(part, None)?;
             }
-            self.tablets.extend(&change.tablets);
+            self.follow(change)?;
             self.change(change, change.at_micros)?;
         }
         Ok(())
@@ -132,7 +132,7 @@ impl History {
             ..TableChange::default()
         };
         let stated = stated.unwrap_or(&gone);
-        self.tablets.extend(&stated.tablets);
+        self.follow(stated)?;
         // The first part of a range follows no other.
         if part.begins_range() || self.is_same(stated)? {
             return Ok(());
@@ -147,6 +147,14 @@ impl History {
             return Ok(());
         }
         self.change(stated, part.restated_micros)
+    }
+
+    /// Adds the tablets of a change. Those of another set have rows that were dropped, and the log still has their writes.
+    fn follow(&mut self, change: &TableChange) -> Result<(), String> {
+        if !change.record.is_empty() && stele_catalog::record::decode_table(&change.record)?.1 == self.set {
+            self.tablets.extend(&change.tablets);
+        }
+        Ok(())
     }
 
     fn change(&mut self, change: &TableChange, at_micros: i64) -> Result<(), String> {
@@ -181,11 +189,14 @@ impl History {
         Ok(schema == self.schema && set == self.set)
     }
 
-    /// The earliest end counts.
+    /// The earliest end counts. A table that is deleted by the moment is so whatever happened to it before.
     fn ends(&mut self, end: End) {
-        if self.end.as_ref().is_none_or(|known| end.micros < known.micros) {
-            self.end = Some(end);
-        }
+        let is_deleted = end.is_deleted || self.end.as_ref().is_some_and(|known| known.is_deleted);
+        let ends = match self.end.take() {
+            Some(known) if known.micros <= end.micros => known,
+            _ => end,
+        };
+        self.end = Some(End { is_deleted, ..ends });
     }
 }
 

@@ -1,7 +1,8 @@
 //! Deletes parts of an archive that no backup needs.
 //!
 //! A backup needs the parts from the moment at which it was begun. One of another data root needs nothing of this archive. While a
-//! destination has no backup of the root, everything stays.
+//! destination has no backup of the root, everything stays. In a cluster the parts of the tables also stay from the last statement of all
+//! tables on: the logs have writes of tables that a backup has not, and a restore must know that these are of other tables.
 //!
 //! Order: documents first, then pieces. Files are deleted in any order within these. So an interruption leaves old documents with holes
 //! between them, and pieces below the first part that is needed. These documents are ranges of their own, and no
@@ -40,11 +41,21 @@ pub async fn prune(archive: &AnyArchive, destination: &Destination, work: &Arc<W
             let of_server = cluster.server(server).open(false).await?;
             deleted += match is_over(&of_server, oldest).await? {
                 true => delete_before(&of_server, u64::MAX, work).await?,
-                false => prune_parts(&of_server, oldest, work).await?,
+                false => {
+                    let first_kept = first_kept(&of_server, &of_server.ranges().await?, oldest).await?;
+                    delete_before(&of_server, first_kept, work).await?
+                }
             };
         }
     }
-    Ok(deleted + prune_parts(archive.tables(), oldest, work).await?)
+    let tables = archive.tables();
+    let mut kept = first_kept(tables, &ranges, oldest).await?;
+    if let AnyArchive::Cluster(..) = archive
+        && let Some(range) = ranges.iter().find(|range| (range.first..=range.last).contains(&kept))
+    {
+        kept = tables.statement_before(range, kept).await?;
+    }
+    Ok(deleted + delete_before(tables, kept, work).await?)
 }
 
 /// The servers of a cluster that have archives.
@@ -63,12 +74,6 @@ async fn is_over(archive: &Archive, oldest: i64) -> Result<bool> {
     };
     let last = archive.part(last).await?;
     Ok(last.is_last && last.to_micros.saturating_add(KEPT_MICROS) < oldest)
-}
-
-async fn prune_parts(archive: &Archive, oldest: i64, work: &Arc<Work>) -> Result<u64> {
-    let ranges = archive.ranges().await?;
-    let first_kept = first_kept(archive, &ranges, oldest).await?;
-    delete_before(archive, first_kept, work).await
 }
 
 /// Deletes the parts before one, and then their pieces.

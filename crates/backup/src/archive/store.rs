@@ -167,6 +167,25 @@ impl Archive {
         }
         Ok(numbers.get(low).copied().unwrap_or(range.first))
     }
+
+    /// The last part of a range up to one of it that states all tables, or the first part. That and the changes behind it tell the table of
+    /// each tablet.
+    pub async fn statement_before(&self, range: &Range, number: u64) -> Result<u64> {
+        let epoch = self.part(number).await?.epoch;
+        // A writer states all tables in its first part, so the parts of its epoch behind that one need not be read.
+        let (mut low, mut high) = (range.first, number);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.part(middle).await?.epoch < epoch {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        while low > range.first && self.part(low).await?.restated_micros == 0 {
+            low -= 1;
+        }
+        Ok(low)
+    }
 }
 
 /// Fails unless a place is marked with a text; marks it if it is empty and `make` is set.

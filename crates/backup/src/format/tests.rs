@@ -51,6 +51,7 @@ fn record() -> Record {
         lists: 2,
         created_by: "stele 0.1.0".to_owned(),
         attempt: 0x1234_5678,
+        of_some: false,
     }
 }
 
@@ -132,6 +133,15 @@ fn documents_are_written_and_read_as_ever() {
         &record(),
         include_bytes!("../../testdata/v1.record-of-an-attempt"),
         "v1.record-of-an-attempt",
+    );
+    let of_some = Record {
+        of_some: true,
+        ..record()
+    };
+    check(
+        &of_some,
+        include_bytes!("../../testdata/v1.record-of-some"),
+        "v1.record-of-some",
     );
     check(&list(), include_bytes!("../../testdata/v1.list"), "v1.list");
     let mut with_ends = list();

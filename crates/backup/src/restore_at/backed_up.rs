@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::{Record, TableOf};
 use crate::paths;
 use bytes::Bytes;
-use stele_types::SeqNo;
+use stele_types::{SeqNo, TableId, TableSchema};
 
 /// Reads the parts of a table of a backup, each once: its history on the way to a moment, and where the backup ends. Changes before
 /// `since` are in the backup.
@@ -16,8 +16,7 @@ pub(super) async fn read(
     (index, of): (u32, &TableOf),
     (since, at): (i64, i64),
 ) -> Result<(History, Cuts)> {
-    let decoded = stele_catalog::record::decode_table(&of.table);
-    let decoded = decoded.map_err(|why| damaged(&paths::record(record.attempt()), format!("a table: {why}")))?;
+    let decoded = decoded(record, of)?;
     let (mut tablets, mut cuts) = (Vec::new(), Vec::new());
     for part in 0..of.parts {
         for manifest in destination.part(record.attempt(), index, part).await?.tablets {
@@ -27,6 +26,12 @@ pub(super) async fn read(
     }
     cuts.sort();
     Ok((History::new(decoded, since, tablets, at), Cuts(cuts)))
+}
+
+/// The schema of a table of a backup, and the number of its set of tablets.
+pub(super) fn decoded(record: &Record, of: &TableOf) -> Result<(TableSchema, TableId)> {
+    let decoded = stele_catalog::record::decode_table(&of.table);
+    decoded.map_err(|why| damaged(&paths::record(record.attempt()), format!("a table: {why}")))
 }
 
 /// Where the backup of a table ends, by rows.

@@ -1,10 +1,13 @@
-//! Logs of several servers that have ended, archived, and read as one.
+//! Logs of several servers that have ended, archived, and read as one; and the archive of the tables.
 
 use crate::Places;
-use crate::archive::format::Part;
+use crate::archive::format::{Part, TableChange};
 use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::Merged;
-use crate::archive::{ArchiveMetrics, ClusterArchive, Life, Rest, archive_rest};
+use crate::archive::orphans::{Orphan, Orphans};
+use crate::archive::prune::prune;
+use crate::archive::{AnyArchive, ArchiveMetrics, ClusterArchive, Life, Rest, archive_rest};
+use crate::destination::Destination;
 use crate::error::Result;
 use crate::format::Entry;
 use crate::restore_at::cluster;
@@ -295,4 +298,84 @@ async fn a_moment_is_refused_behind_log_that_was_let_go() {
 
 async fn log_of_six() -> Arc<dyn Storage> {
     log(6, &[(60, 7, 1)]).await
+}
+
+/// Two leaders write parts of the tables, the second from part 5 on; each begins with a statement of two tables, with tablets 1 and 2.
+async fn parts_of_tables(archive: &ClusterArchive, to: i64) {
+    let tables = archive.tables().open(true).await.unwrap();
+    for number in 1..=to {
+        let states = matches!(number, 1 | 5);
+        let at_micros = TIME + 10 * number;
+        let stated = |tablet| TableChange {
+            at_micros,
+            table: tablet,
+            tablets: vec![tablet],
+            ..TableChange::default()
+        };
+        let part = Part {
+            number: number as u64,
+            root: vec![7; 16],
+            chain: vec![8; 16],
+            epoch: if number < 5 { 1 } else { 2 },
+            range_first: 1,
+            range_from: TIME + 10,
+            from_micros: TIME + 10 * (number - 1).max(1),
+            to_micros: at_micros,
+            restated_micros: if states { at_micros } else { 0 },
+            changes: if states { vec![stated(1), stated(2)] } else { Vec::new() },
+            ..Part::default()
+        };
+        assert!(tables.put_part(&part).await.unwrap().is_none());
+    }
+}
+
+/// A backup of the first table alone: its restore meets writes of tablet 2, and must know that these are of another table.
+#[tokio::test]
+async fn tables_that_no_backup_has_are_known_after_old_parts_are_gone() {
+    // The begin of the oldest backup, and the first part that is left.
+    for (begun, first_left) in [(125, 5), (55, 5), (45, 1), (25, 1)] {
+        let archive = archive();
+        parts_of_tables(&archive, 15).await;
+        let tables = archive.tables().open(false).await.unwrap();
+        let destination = Destination::open(MemoryStorage::new(), true).await.unwrap();
+        let entry = Entry {
+            id: 1,
+            name: "b".to_owned(),
+            root: vec![7; 16],
+            begun_micros: TIME + begun,
+            completed_micros: TIME + begun + 1,
+            ..Entry::default()
+        };
+        let enter = |state: &mut crate::format::State| {
+            state.backups = vec![entry.clone()];
+            Ok(())
+        };
+        destination.change(enter).await.unwrap();
+        let work = Work::new(env(), None, 1);
+        let any = AnyArchive::Cluster(archive.clone(), tables.clone());
+        let deleted = prune(&any, &destination, &work).await.unwrap();
+        assert_eq!(deleted, first_left - 1, "{begun}");
+        let left: Vec<u64> = (first_left..=15).collect();
+        assert_eq!(tables.numbers().await.unwrap(), left, "{begun}");
+        // As a restore of the backup does it.
+        let range = tables.ranges().await.unwrap().remove(0);
+        let first = tables.part_before(&range, entry.begun_micros).await.unwrap();
+        let mut orphans = Orphans::default();
+        for number in first..=range.last {
+            orphans.know_of(&tables.part(number).await.unwrap().changes);
+        }
+        let pool = Pool::with_limits(|_| 1 << 20);
+        let memory = RestoreMemory::new(&pool);
+        for (tablet, is_known) in [(1, true), (2, true), (3, false)] {
+            let orphan = Orphan {
+                micros: TIME + begun + 5,
+                tablet,
+            };
+            let found = (!orphans.knows(tablet)).then_some(orphan);
+            let found = found.into_iter().collect();
+            let found = orphans.resolve(found, (&tables, &memory), (&range, first), &work);
+            let expected = (!is_known).then_some(orphan);
+            assert_eq!(found.await.unwrap(), expected, "{begun}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::node::*;
 use super::stopping::{Life, Mortal};
 use std::sync::Arc;
-use stele_client::{BackupAdmin, BackupTask};
+use stele_client::{BackupAdmin, BackupTask, TableAdmin};
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::ErrorKind;
@@ -89,6 +89,67 @@ async fn a_backup_is_completed_after_a_kill_at_any_point() {
             assert!(changes > 30, "{changes} changes do not make a backup");
             return;
         }
+    }
+}
+
+/// Everything that was acknowledged before the second call is in the backup, and no table that is gone or not wanted by then.
+#[tokio::test]
+async fn a_backup_that_is_continued_has_what_was_written_since() {
+    let (storage, _) = source().await;
+    let mut continued = 0;
+    for changes in (1..).step_by(2) {
+        let context = format!("after {changes} changes");
+        let root = copy(&storage).await;
+        let at: Arc<dyn Storage> = MemoryStorage::new();
+        let was_done = killed(&root, &at, changes, create()).await;
+        let node = start(&root, &at).await;
+        let has_snapshots = !node.catalog.view().snapshots.is_empty();
+        node.write("t", 90..120, 2).await;
+        node.master.delete_table(&table("u")).await.unwrap();
+        node.make_table("u").await;
+        node.write("u", 0..5, 3).await;
+        node.make_table("v").await;
+        let only_one = changes % 4 == 1;
+        let since = node.moment().await;
+        let again = match only_one {
+            true => BackupTask::Create {
+                tables: vec![table("t")],
+            },
+            false => create(),
+        };
+        if let Err(error) = node.work("b", again).await.outcome.unwrap() {
+            assert_eq!(error.kind, ErrorKind::AlreadyExists, "{context}: {}", error.message);
+            if was_done {
+                assert!(continued > 5, "{continued} attempts had taken snapshots");
+                return;
+            }
+            continue;
+        }
+        continued += u64::from(has_snapshots);
+        // Restores to moments count from here: the drop is in the backup.
+        let listed = node.backups.list(order("b", create()).destination).await.unwrap();
+        assert!(listed[0].begun_micros > since, "{context}");
+        verify(&node).await;
+        let empty: Arc<dyn Storage> = MemoryStorage::new();
+        let other = start(&empty, &at).await;
+        other.done("b", restore()).await;
+        let tables: &[&str] = if only_one { &["t"] } else { &["t", "u", "v"] };
+        assert_eq!(other.catalog.view().tables.len(), tables.len(), "{context}");
+        for name in tables {
+            let (found, rows) = (other.rows(name, false).await, node.rows(name, false).await);
+            assert!(
+                found == rows,
+                "{name} {context}: {} rows, not {}",
+                found.len(),
+                rows.len()
+            );
+        }
+        let left = node.catalog.view();
+        let left = left
+            .snapshots
+            .values()
+            .filter(|entry| entry.name.1.starts_with("backup-"));
+        assert_eq!(left.count(), 0, "{context}");
     }
 }
 

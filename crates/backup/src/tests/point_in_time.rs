@@ -14,6 +14,7 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{AggregateKind, ErrorKind, FamilyId, Mutation, RowRange, Timestamp, ValueType};
 
+mod choice;
 mod clock;
 mod gaps;
 mod many_changes;

@@ -131,3 +131,42 @@ async fn a_copy_does_not_take_over_other_files_of_the_same_number() {
         }
     }
 }
+
+/// One stands still after each number of changes, while the other deletes the backup. It holds no files afterwards.
+#[tokio::test]
+async fn a_backup_that_another_server_deletes_leaves_no_snapshots() {
+    let [(root, _), (other, _)] = twins().await;
+    let mut deleted = 0;
+    for changes in 1.. {
+        let context = format!("after {changes} changes");
+        let at = memory();
+        let pause = Pause::after(changes);
+        let slow = start(&copy(&root).await, &Mortal::over(&at, &pause)).await;
+        let fast = start(&copy(&other).await, &at).await;
+        let number = slow.backups.begin(order("b", create())).await.unwrap();
+        while !pause.stands() && slow.backups.work(number).unwrap().outcome.is_none() {
+            slow.env.sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let stood = pause.stands();
+        let deletion = match stood {
+            true => fast.work("b", BackupTask::Delete).await.outcome.unwrap().map(drop),
+            false => Ok(()),
+        };
+        pause.go_on();
+        let made = outcome(&slow, number).await;
+        if !stood {
+            assert!(deleted > 5, "{deleted} backups were deleted while they were made");
+            return;
+        }
+        if deletion.is_ok()
+            && let Err(error) = made
+        {
+            assert_eq!(error.kind, ErrorKind::Aborted, "{context}: {}", error.message);
+            assert!(
+                slow.catalog.view().snapshots.is_empty(),
+                "{context}: a snapshot is left"
+            );
+            deleted += 1;
+        }
+    }
+}

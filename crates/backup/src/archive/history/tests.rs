@@ -29,8 +29,8 @@ fn gone(at_micros: i64) -> TableChange {
     }
 }
 
-/// The version of the table and the first moment at which it is not known, for a moment; the backup was begun at 100.
-fn at(moment: i64, parts: &[Part]) -> (u64, Option<i64>) {
+/// The table followed to a moment; the backup was begun at 100.
+fn followed(moment: i64, parts: &[Part]) -> History {
     let mut history = History::new((schema(1), TableId(TABLE)), 100, [1, 2], moment);
     for part in parts {
         history.begin_part(part);
@@ -40,6 +40,12 @@ fn at(moment: i64, parts: &[Part]) -> (u64, Option<i64>) {
         }
         history.end_part(part).unwrap();
     }
+    history
+}
+
+/// The version of the table and the first moment at which it is not known, for a moment.
+fn at(moment: i64, parts: &[Part]) -> (u64, Option<i64>) {
+    let history = followed(moment, parts);
     (history.schema().version, history.end().map(|end| end.micros))
 }
 
@@ -88,6 +94,36 @@ fn barriers_of_its_tablets_end_what_is_known() {
         ..part(vec![change(140, 2, TABLE, &[3])])
     }];
     assert_eq!([159, 160].map(|moment| at(moment, &parts)), [(2, None), (2, Some(160))]);
+}
+
+/// Rows of it were dropped or replaced before. In the second part the barrier comes after the deletion.
+#[test]
+fn a_deleted_table_is_deleted_whatever_happened_before() {
+    let barrier = Barrier {
+        at_micros: 150,
+        tablet: 1,
+        cause: 1,
+    };
+    let barred = |changes| Part {
+        barriers: vec![barrier],
+        ..part(changes)
+    };
+    let dropped = [barred(Vec::new()), part(vec![gone(180)])];
+    let in_one_part = [barred(vec![gone(180)])];
+    let replaced = [part(vec![change(150, 2, 8, &[3]), gone(180)])];
+    for parts in [&dropped[..], &in_one_part, &replaced] {
+        let end = |moment| {
+            followed(moment, parts)
+                .end()
+                .cloned()
+                .map(|end| (end.micros, end.is_deleted))
+        };
+        assert_eq!(
+            [149, 179, 180].map(end),
+            [None, Some((150, false)), Some((150, true))],
+            "{parts:?}"
+        );
+    }
 }
 
 /// A server began at 300, and the part before ended at 200.

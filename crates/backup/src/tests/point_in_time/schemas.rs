@@ -95,6 +95,38 @@ async fn dropped_rows_are_refused_with_the_latest_moment() {
     }
 }
 
+/// A table is deleted after something that the log does not describe. The others come back without it.
+#[tokio::test]
+async fn a_table_that_was_truncated_and_deleted_does_not_hold_up_the_others() {
+    for all in [false, true] {
+        let world = World::begin().await;
+        for name in ["t", "u"] {
+            world.node.make_table(name).await;
+            world.node.write(name, 0..20, 1).await;
+        }
+        world.node.done("b", create()).await;
+        let range = match all {
+            true => RowRange::all(),
+            false => RowRange::prefix(&Bytes::from_static(b"row-0001")),
+        };
+        world.node.master.drop_row_range(&table("u"), range).await.unwrap();
+        let between = world.node.moment().await;
+        world.node.write("t", 5..25, 2).await;
+        world.node.master.delete_table(&table("u")).await.unwrap();
+        let mut moments = Moments::default();
+        moments.remember(&world.node, &["t"]).await;
+        world.node.archive().await;
+        moments.check(&world).await;
+        // Named, it is refused with the latest moment before the drop; and so are all while it was there.
+        let node = world.restored(moments.0[0].0).await.unwrap();
+        let refused = restore_at(&node, restore_as("u", "u"), moments.0[0].0)
+            .await
+            .unwrap_err();
+        assert!(refused.message.contains("dropped"), "{}", refused.message);
+        assert!(world.refusal(between).await.contains("table space/u"));
+    }
+}
+
 /// A truncation before the backup is in it. The statement of a later server about the table is no other truncation.
 #[tokio::test]
 async fn a_table_that_was_truncated_before_the_backup_is_restored() {
@@ -110,6 +142,22 @@ async fn a_table_that_was_truncated_before_the_backup_is_restored() {
     world.node.archive().await;
     world.kill().await;
     world.node.write("t", 9..12, 4).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    moments.check(&world).await;
+}
+
+/// No tablet of it was written since, so none is known to end behind the rows that were dropped.
+#[tokio::test]
+async fn rows_that_were_truncated_before_the_backup_do_not_come_back() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.write("t", 95..105, 1).await;
+    world.node.master.truncate(&table("t"), true).await.unwrap();
+    world.node.done("b", create()).await;
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t"]).await;
+    world.node.write("t", 100..103, 2).await;
     moments.remember(&world.node, &["t"]).await;
     world.node.archive().await;
     moments.check(&world).await;
