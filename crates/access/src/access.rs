@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stele_client::AccessAdmin;
 use stele_env::Env;
 
+/// Bytes of a name that a client states, as of all other names.
+const STATED_NAME_BYTES_MAX: usize = 256;
+
 /// Callers that are kept with their grants. When there are more, all are made again.
 const CALLERS_MAX: usize = 4_096;
 
@@ -152,6 +155,10 @@ impl Access {
             return Ok((self.caller(name, Source::Certificate, &[]), NEVER));
         }
         match shown.user.filter(|name| self.trusts_users && !name.is_empty()) {
+            // Callers are remembered with their names.
+            Some(name) if name.len() > STATED_NAME_BYTES_MAX => {
+                Err(Refused::Nobody("a user name of at most 256 bytes"))
+            }
             Some(name) => Ok((self.caller(name, Source::TrustedUser, &[]), NEVER)),
             None if self.trusts_users => Err(Refused::Nobody("a certificate, a bearer token or an HBase user")),
             None => Err(Refused::Nobody("a certificate or a bearer token")),
@@ -261,6 +268,12 @@ mod tests {
             ..certificate
         };
         assert_eq!(name(&access, user), Some(("carol".into(), Source::TrustedUser)));
+        let long = "n".repeat(STATED_NAME_BYTES_MAX + 1);
+        let stated = Shown {
+            user: Some(&long),
+            ..user
+        };
+        assert!(access.identify(stated).is_err());
         assert!(access.identify(Shown::default()).is_err());
         access.set_tokens(Tokens::default());
         assert!(access.identify(all).is_err(), "withdrawn");

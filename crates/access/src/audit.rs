@@ -7,6 +7,7 @@
 //! that is written tells how many are missing. So a slow disk costs lines, and not calls.
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,13 @@ use tokio::sync::mpsc;
 
 /// Events that wait to be written: some seconds of denied calls, in some megabytes.
 const QUEUE_MAX: usize = 8_192;
+
+/// Places of the queue that refused calls leave to others: a flood of them must not push an administrator's call out.
+const QUEUE_RESERVED: usize = QUEUE_MAX / 2;
+
+/// Calls of unknown callers that are written in a second; the others are only counted. Anybody can make them, and the files that
+/// are kept have a bound.
+const UNKNOWN_PER_SECOND: u32 = 100;
 
 /// Events that are written together.
 const BATCH_MAX: usize = 512;
@@ -102,6 +110,8 @@ struct Missing {
 #[derive(Clone)]
 pub struct Audit {
     queue: mpsc::Sender<Message>,
+    /// The present second, and the calls of unknown callers in it.
+    unknown: Arc<Mutex<(i64, u32)>>,
     dropped: Arc<AtomicU64>,
     counters: Counters,
     env: Env,
@@ -158,6 +168,7 @@ impl Audit {
         env.spawn_background("audit log", writer.run());
         Ok(Audit {
             queue,
+            unknown: Arc::default(),
             dropped,
             counters,
             env,
@@ -172,11 +183,29 @@ impl Audit {
                 text.push('…');
             }
         }
-        let message = Message::Event(self.env.wall_micros(), event);
-        if self.queue.try_send(message).is_err() {
+        let (time_us, outcome) = (self.env.wall_micros(), event.outcome);
+        if !self.has_space(time_us, outcome) || self.queue.try_send(Message::Event(time_us, event)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             self.counters.dropped.inc();
         }
+    }
+
+    /// Whether an event of this outcome may take a place of the queue.
+    fn has_space(&self, time_us: i64, outcome: Outcome) -> bool {
+        let refused = matches!(outcome, Outcome::Denied | Outcome::Unauthenticated);
+        if refused && self.queue.capacity() < QUEUE_RESERVED {
+            return false;
+        }
+        if outcome != Outcome::Unauthenticated {
+            return true;
+        }
+        let mut unknown = self.unknown.lock();
+        let second = time_us / 1_000_000;
+        if unknown.0 != second {
+            *unknown = (second, 0);
+        }
+        unknown.1 += 1;
+        unknown.1 <= UNKNOWN_PER_SECOND
     }
 
     /// Returns when the events so far are durable, or could not be written.
@@ -373,6 +402,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_flood_of_refused_calls_does_not_push_others_out() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let metrics = Metrics::new();
+        let audit = Audit::start(Arc::clone(&storage), TokioRuntime::current(), &metrics)
+            .await
+            .unwrap();
+        // Nothing is written in between: the writer is a task of this thread.
+        for outcome in [Outcome::Unauthenticated, Outcome::Denied] {
+            for _ in 0..2 * QUEUE_MAX {
+                audit.add(Event {
+                    outcome,
+                    ..event("mallory")
+                });
+            }
+        }
+        audit.add(Event {
+            outcome: Outcome::Done,
+            ..event("root")
+        });
+        audit.flush().await;
+        let lines = lines(&storage).await;
+        let of = |outcome: &str| lines.iter().filter(|line| line["outcome"] == outcome).count();
+        // The flood may last longer than a second.
+        assert!(
+            (1..=1_000).contains(&of("unauthenticated")),
+            "{}",
+            of("unauthenticated")
+        );
+        assert!(of("denied") >= 1_000);
+        assert_eq!(of("done"), 1);
+        assert!(lines.iter().any(|line| line["dropped"].as_u64().is_some()));
+    }
+
+    #[tokio::test]
     async fn files_are_ended_and_deleted() {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
         let env = TokioRuntime::current();
@@ -401,7 +464,10 @@ mod tests {
             .unwrap();
         // The task does not run meanwhile.
         for _ in 0..QUEUE_MAX + 10 {
-            audit.add(event("mallory"));
+            audit.add(Event {
+                outcome: Outcome::Done,
+                ..event("alice")
+            });
         }
         assert!(metrics.render().contains("stele_audit_events_dropped_total 10"));
         audit.flush().await;

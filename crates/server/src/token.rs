@@ -1,7 +1,7 @@
 //! `stele token create`: a bearer token, shown once.
 
 use anyhow::{Context, bail};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
 use stele_access::tokens::{self, RANDOM_BYTES};
 
@@ -63,9 +63,21 @@ fn random() -> anyhow::Result<[u8; RANDOM_BYTES]> {
 fn append(args: &CreateArgs, line: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.create(true).append(true).mode(0o600).open(&args.file)?;
+    let mut file = options
+        .create(true)
+        .read(true)
+        .append(true)
+        .mode(0o600)
+        .open(&args.file)?;
+    // The last line of a file from elsewhere may have no end.
+    let mut last = [0];
+    let is_ended = match file.seek(std::io::SeekFrom::End(-1)) {
+        Ok(_) => file.read(&mut last)? == 0 || last == *b"\n",
+        Err(_) => true,
+    };
+    let end = if is_ended { "" } else { "\n" };
     // One write, so that two commands at a time do not mix their lines.
-    file.write_all(format!("{line}\n").as_bytes())?;
+    file.write_all(format!("{end}{line}\n").as_bytes())?;
     file.sync_all()
 }
 
@@ -85,6 +97,19 @@ mod tests {
             },
             1_000,
         )
+    }
+
+    #[test]
+    fn a_last_line_without_an_end_stays_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        let alice = create(&file, "alice", None).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.trim_end()).unwrap();
+        let bob = create(&file, "bob", None).unwrap();
+        let tokens = tokens::Tokens::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(tokens.holder(alice.trim(), 0), Ok(("alice", None)));
+        assert_eq!(tokens.holder(bob.trim(), 0), Ok(("bob", None)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use subject::name_of_certificate;
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use std::sync::Arc;
 
@@ -140,7 +140,13 @@ fn server_config(material: &TlsMaterial) -> Result<ServerConfig, TlsError> {
         }
     };
     let config = builder.with_single_cert(chain, key);
-    config.map_err(|error| TlsError::Pair(error.to_string()))
+    let mut config = config.map_err(|error| TlsError::Pair(error.to_string()))?;
+    if material.client_ca.is_some() {
+        // A resumed session is not verified again, and would outlive the client's certificate.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
 }
 
 /// The private key of a PEM text.

@@ -197,6 +197,8 @@ impl TableService for Guard {
     }
 
     async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        // Before the rights are looked at: those that go meanwhile are noticed at the next batch.
+        let version = self.access.admin().version();
         let families = self.readable("read_rows", &request.table, &request.rows)?;
         request.filter = narrowed(&families, request.filter.take());
         let (table, rows) = (request.table.clone(), request.rows.clone());
@@ -205,7 +207,7 @@ impl TableService for Guard {
         let inner = stream?;
         Ok(Box::new(Checked {
             guard: self.again(),
-            version: self.access.admin().version(),
+            version,
             inner,
             table,
             rows,

@@ -52,6 +52,17 @@ async fn clients_are_named_by_their_certificates() {
     assert_eq!(met.unwrap(), None);
 }
 
+/// A resumed session has the chain that was verified when it began.
+#[test]
+fn sessions_of_clients_with_certificates_are_not_resumed() {
+    let authority = Authority::new("ca");
+    for (material, resumes) in [(authority.server_that_asks(false), false), (authority.server(), true)] {
+        let config = server_config(&material).unwrap();
+        assert_eq!(config.session_storage.can_cache(), resumes);
+        assert_eq!(config.send_tls13_tickets > 0, resumes);
+    }
+}
+
 #[tokio::test]
 async fn certificates_of_other_authorities_are_refused() {
     let (authority, other) = (Authority::new("ca"), Authority::new("ca"));
