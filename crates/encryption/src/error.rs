@@ -37,6 +37,12 @@ impl EncryptionError {
     /// The failure of an operation on a file that needed the key.
     pub(crate) fn into_storage(self) -> StorageError {
         match self {
+            // Another server may rotate the keys: it says nothing about the file that needs one.
+            EncryptionError::Storage(StorageError::NotFound { path }) => StorageError::Io {
+                path,
+                operation: "data key",
+                message: "the file of a data key went while it was read".to_owned(),
+            },
             EncryptionError::Storage(error) => error,
             EncryptionError::Damaged { path, .. } => StorageError::Lost {
                 path,

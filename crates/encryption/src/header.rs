@@ -111,18 +111,38 @@ impl FileHeader {
 pub(crate) fn beginning(path: &str, first: &[u8]) -> Beginning {
     let common = first.len().min(MAGIC.len());
     if first.is_empty() || first.get(..common) != MAGIC.get(..common) {
-        return Beginning::Plain;
+        return match first.first_chunk::<HEADER_BYTES>() {
+            Some(bytes) if grows(path) && is_header_but_for_its_magic(bytes) => {
+                Beginning::Damaged("the encryption header is damaged")
+            }
+            _ => Beginning::Plain,
+        };
     }
     match first.first_chunk::<HEADER_BYTES>() {
         None if grows(path) => Beginning::Empty,
         None => Beginning::Damaged("the encryption header is cut off"),
         Some(bytes) => match FileHeader::decode(bytes) {
             Ok(header) => Beginning::Encrypted(header),
-            // Written and never synced: the reader of a log finds no valid beginning in it, as without encryption.
-            Err(_) if grows(path) => Beginning::Plain,
+            // Written and never synced: the reader of a log finds no valid beginning in it, as without encryption. A header is within
+            // a sector, which reaches a device whole or not at all.
+            Err(_) if grows(path) && is_cut_off(bytes) => Beginning::Plain,
             Err(damage) => Beginning::Damaged(damage),
         },
     }
+}
+
+/// Whether the header ends in zeros instead of its checksum, as where a file was extended and its bytes never came.
+fn is_cut_off(bytes: &[u8; HEADER_BYTES]) -> bool {
+    bytes.last_chunk::<4>() == Some(&[0; 4])
+}
+
+/// A log without its header looks like one that was never written, and its synced records would be given up.
+fn is_header_but_for_its_magic(bytes: &[u8; HEADER_BYTES]) -> bool {
+    let mut whole = *bytes;
+    for (to, from) in whole.iter_mut().zip(MAGIC) {
+        *to = from;
+    }
+    FileHeader::decode(&whole).is_ok()
 }
 
 #[cfg(test)]
@@ -151,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_where_files_do_not_grow() {
+    fn damage_is_found() {
         let bytes = header().0.encode();
         for at in 0..HEADER_BYTES {
             let mut changed = bytes;
@@ -161,8 +181,14 @@ mod tests {
                 _ => Beginning::Damaged("the encryption header is damaged"),
             };
             assert_eq!(beginning("sst/1.sst", &changed), expected, "byte {at}");
-            assert_eq!(beginning("log/0/1", &changed), Beginning::Plain, "byte {at}");
+            let damaged = Beginning::Damaged("the encryption header is damaged");
+            assert_eq!(beginning("log/0/1", &changed), damaged, "byte {at}");
+            assert_eq!(beginning("coord/log-1", &changed), damaged, "byte {at}");
         }
+        let mut zeros = bytes;
+        zeros[20..].fill(0);
+        assert_eq!(beginning("log/0/1", &zeros), Beginning::Plain, "never written");
+        assert_eq!(beginning("log/0/1", &[7; HEADER_BYTES]), Beginning::Plain);
     }
 
     #[test]

@@ -91,12 +91,7 @@ impl KeyRing {
 
     /// Refuses a root whose first key cannot be unwrapped; one without keys passes. Changes nothing, and reads one key.
     pub async fn check(below: &dyn Storage, service: &dyn KeyService) -> Result<()> {
-        let listed = below.list(&KeyName::Root.prefix()).await?;
-        let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
-        for (name, numbers) in numbers {
-            read_one(below, service, name, numbers).await?;
-        }
-        Ok(())
+        list_and_read(below, service, KeyName::Root).await.map(drop)
     }
 
     /// Opens the keys of a root and changes nothing. `None` if it has none.
@@ -214,12 +209,9 @@ impl KeyRing {
     }
 
     async fn find(&self, name: KeyName) -> Result<Option<Arc<RingKey>>> {
-        let listed = self.below.list(&name.prefix()).await?;
-        let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
-        let Some((_, numbers)) = numbers.into_iter().find(|(found, _)| *found == name) else {
+        let Some(found) = list_and_read(&*self.below, &*self.service, name).await? else {
             return Ok(None);
         };
-        let found = read_one(&*self.below, &*self.service, name, numbers).await?;
         self.check_root(&found)?;
         Ok(Some(self.note(&found, found.number, false)))
     }
@@ -318,13 +310,37 @@ fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyNa
 async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<Vec<Found>> {
     let listed = below.list(DIRECTORY).await?;
     let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
-    let reads = numbers
-        .into_iter()
-        .map(|(name, numbers)| read_one(below, service, name, numbers));
+    let reads = numbers.into_iter().map(|(name, numbers)| async move {
+        match read_one(below, service, name, numbers).await {
+            // Rotated since all were listed, which takes a while where there are many.
+            Err(EncryptionError::Storage(StorageError::NotFound { .. })) => {
+                let found = list_and_read(below, service, name).await?;
+                found.ok_or_else(|| EncryptionError::Missing { path: name.prefix() })
+            }
+            read => read,
+        }
+    });
     futures::stream::iter(reads)
         .buffered(READ_CONCURRENTLY)
         .try_collect()
         .await
+}
+
+/// Reads and unwraps a key; `None` if it has no files. A server that rotates keys writes a new file, and deletes the others: they
+/// are listed again when one of them has gone.
+async fn list_and_read(below: &dyn Storage, service: &dyn KeyService, name: KeyName) -> Result<Option<Found>> {
+    let mut races = 0..RACES_MAX;
+    loop {
+        let listed = below.list(&name.prefix()).await?;
+        let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
+        let Some((_, numbers)) = numbers.into_iter().find(|(found, _)| *found == name) else {
+            return Ok(None);
+        };
+        match read_one(below, service, name, numbers).await {
+            Err(EncryptionError::Storage(StorageError::NotFound { .. })) if races.next().is_some() => {}
+            read => return read.map(Some),
+        }
+    }
 }
 
 /// Reads and unwraps a key by the best of its files: the one with the highest number that can be.

@@ -210,6 +210,48 @@ async fn servers_that_share_a_root_have_the_same_keys() {
     assert_eq!(again.read_all("sst/0.sst").await.unwrap(), "content of sst/0.sst");
 }
 
+/// Has the keys rotated behind a listing, once.
+struct Rotating {
+    below: Arc<dyn Storage>,
+    keys: parking_lot::Mutex<Option<&'static str>>,
+}
+
+#[async_trait]
+impl stele_storage::Layer for Rotating {
+    fn below(&self) -> &dyn Storage {
+        &*self.below
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        let listed = self.below.list(prefix).await;
+        let rotated = self.keys.lock().take();
+        if let Some(keys) = rotated {
+            open(self.below.clone(), keys).await.unwrap();
+        }
+        listed
+    }
+}
+
+#[tokio::test]
+async fn keys_are_found_while_another_server_rotates_them() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    let rotating = Arc::new(Rotating {
+        below: below.clone(),
+        keys: parking_lot::Mutex::new(Some("b a")),
+    });
+    // At a start, which lists all keys.
+    let ring = open(rotating.clone(), "b a").await.unwrap();
+    let server = encrypted(rotating.clone(), ring);
+    assert_eq!(server.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
+    // Later, for the key of a new table.
+    let other = encrypted(below.clone(), open(below.clone(), "b a").await.unwrap());
+    write(&other, "sst/2.sst", Some(8)).await;
+    *rotating.keys.lock() = Some("a b");
+    assert_eq!(server.read_all("sst/2.sst").await.unwrap(), "content of sst/2.sst");
+}
+
 /// Ends at a change: from then on everything fails. The change itself is made, or not.
 struct Ending {
     below: Arc<dyn Storage>,

@@ -302,6 +302,8 @@ impl FileState {
     fn tear(&mut self, env: &Env) {
         let len = self.content.len();
         let from = between(env, self.synced, len);
+        // The first sector of a file reaches the device whole or not at all.
+        let from = if from < SECTOR { self.synced } else { from };
         let (from, to) = if chance(env, 0.5) {
             (from, len)
         } else {
