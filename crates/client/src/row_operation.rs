@@ -84,6 +84,11 @@ pub trait CellsTest: Send + Sync {
     /// Whether the condition holds.
     fn holds(&self, cells: &[Cell]) -> ServiceResult<bool>;
 
+    /// The same, and the time of the first cell that decided it: a test that leaves out cells knows better than its caller.
+    fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
+        Ok((self.holds(cells)?, cells.first().map(|cell| cell.timestamp)))
+    }
+
     /// The test for the server of the row, if that is another one. `None` for a test that stays on this server.
     fn encoded(&self) -> Option<EncodedTest> {
         None

@@ -114,8 +114,8 @@ impl RowOperations {
         // Under the latch: a time from before it could be before that of a write which this operation has seen.
         let wall_micros = self.write.env.wall_micros();
         let now = server_timestamp(schema.time_unit, schema.granularity, wall_micros);
-        let plain = first.map_or(now, |first| first.max(now));
-        let times = Times { now, plain };
+        let puts = first.map_or(now, |first| first.max(now));
+        let times = Times { now, puts };
         let cells = columns.as_ref().map_or(&[][..], |columns| &columns.cells);
         if repeats.is_some() {
             return Ok(repeated::outcome(matched, cells, &steps));

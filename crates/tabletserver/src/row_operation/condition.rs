@@ -60,10 +60,10 @@ fn tested(test: &ConditionTest, cells: &[Cell]) -> ServiceResult<Tested> {
             holds: !cells.is_empty(),
             first: None,
         },
-        ConditionTest::Cells(test) => Tested {
-            holds: test.holds(cells)?,
-            first: cells.first().map(|cell| cell.timestamp),
-        },
+        ConditionTest::Cells(test) => {
+            let (holds, first) = test.decide(cells)?;
+            Tested { holds, first }
+        }
         ConditionTest::Encoded(_) => {
             let message = "this server does not decode conditions of other servers";
             return Err(ServiceError::new(ErrorKind::Unimplemented, message));

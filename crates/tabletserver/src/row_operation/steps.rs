@@ -13,8 +13,9 @@ use stele_types::{Cell, FamilyId, Mutation, TableSchema, Timestamp};
 pub(super) struct Times {
     /// The server's time under the latch.
     pub(super) now: Timestamp,
-    /// That of plain changes: not before a cell that the condition has tested.
-    pub(super) plain: Timestamp,
+    /// That of puts: not before a cell that the condition has tested, which would hide them. A delete at that time would hide
+    /// writes that come later, so deletes are at the server's time, as in HBase.
+    pub(super) puts: Timestamp,
 }
 
 /// The least that steps write: the bytes that columns have already are not known.
@@ -52,7 +53,7 @@ pub(super) fn resolve(
     schema: &TableSchema,
     cells: &[Cell],
     steps: Vec<Step>,
-    Times { now, plain }: Times,
+    Times { now, puts }: Times,
     bytes_max: usize,
 ) -> ServiceResult<(Vec<Mutation>, Vec<Cell>)> {
     debug_assert!(
@@ -65,7 +66,10 @@ pub(super) fn resolve(
     for (place, step) in steps.into_iter().enumerate() {
         match step {
             Step::Mutate(mutation) => mutations.push(mutation),
-            Step::MutateNow(mutation) => mutations.push(mutation.at(plain)),
+            Step::MutateNow(mutation) => {
+                let is_put = matches!(mutation, Mutation::Put { .. } | Mutation::ExpiringPut { .. });
+                mutations.push(mutation.at(if is_put { puts } else { now }));
+            }
             Step::DeleteNewest { family, qualifier } => {
                 let before = deleted.entry((family, qualifier.clone())).or_default();
                 let version = versions(cells, family, &qualifier).get(*before);

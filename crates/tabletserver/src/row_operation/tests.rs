@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{
-    Condition, ConditionTest, RmwOperation, RmwRule, RowOutcome, ServiceError, ServiceResult, Step, TabletRowOperation,
-    TabletService as _,
+    CellsTest, Condition, ConditionTest, RmwOperation, RmwRule, RowOutcome, ServiceError, ServiceResult, Step,
+    TabletRowOperation, TabletService as _,
 };
 use stele_filter::Filter;
 use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
@@ -457,6 +457,49 @@ async fn a_change_at_the_time_of_the_operation_is_not_before_the_cell_that_was_t
     assert!(take().await.unwrap().matched);
     assert_eq!(row.versions("tested").await.first(), Some(&(far, bytes("taken"))));
     assert!(!take().await.unwrap().matched, "a second caller takes it as well");
+}
+
+/// It would hide every later write without a time.
+#[tokio::test]
+async fn a_delete_at_the_time_of_the_operation_is_not_at_that_of_the_cell_that_was_tested() {
+    let far = i64::MAX / 2;
+    let row = Row::with(vec![put("tested", far, "v"), put("other", 1, "v")]).await;
+    let delete = Step::MutateNow(Mutation::DeleteFamily {
+        family: FAMILY,
+        up_to: Timestamp(0),
+    });
+    let any = condition(None, |cells| Ok(!cells.is_empty()));
+    assert!(row.apply_if(Some(any), vec![delete], Vec::new()).await.unwrap().matched);
+    assert_eq!(row.versions("other").await, []);
+    assert_eq!(row.versions("tested").await, [(far, bytes("v"))]);
+}
+
+/// A cell that the test leaves out has nothing to do with the time of a put.
+#[tokio::test]
+async fn a_put_is_not_before_the_cell_that_decided() {
+    struct Second;
+    impl CellsTest for Second {
+        fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
+            self.decide(cells).map(|(holds, _)| holds)
+        }
+
+        fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
+            Ok((true, cells.get(1).map(|cell| cell.timestamp)))
+        }
+    }
+    let far = i64::MAX / 2;
+    let row = Row::with(vec![put("a", far, "v"), put("b", 5, "v")]).await;
+    let condition = Condition {
+        reads: None,
+        test: ConditionTest::Cells(Arc::new(Second)),
+    };
+    let put_now = match put("b", 0, "w") {
+        Step::Mutate(mutation) => Step::MutateNow(mutation),
+        other => other,
+    };
+    row.apply_if(Some(condition), vec![put_now], Vec::new()).await.unwrap();
+    let newest = row.versions("b").await[0].0;
+    assert!(newest > 5 && newest < far, "{newest}");
 }
 
 #[tokio::test]

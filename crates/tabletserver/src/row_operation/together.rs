@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_client::request::server_timestamp;
 use stele_client::{Condition, ServiceError, ServiceResult, Step, TabletRowsOperation};
 use stele_tablet::WriteSize;
-use stele_types::{ErrorKind, RowMutation, TabletId, Timestamp};
+use stele_types::{ErrorKind, RowMutation, TabletId};
 
 /// Attempts that an operation has. Each that is given up has found a row that takes more memory than was known.
 const ATTEMPTS_MAX: usize = 64;
@@ -24,8 +24,6 @@ type Reserve = BTreeMap<Bytes, Begun>;
 
 /// The rows before the operation.
 struct Found {
-    /// The latest of the cells that a condition was about first.
-    first: Option<Timestamp>,
     /// Cells of the columns that the steps change, by row.
     columns: Vec<Option<RowCells>>,
 }
@@ -131,14 +129,12 @@ impl RowOperations {
     ) -> ServiceResult<Reading> {
         let tablet = &held.entered.tablet;
         let (schema, memory) = (tablet.schema(), &self.write.admission.rows);
-        let mut first = None;
         for (row, condition) in conditions {
             let begun = reserve.remove(row).unwrap_or_default();
             match condition::test(tablet, &schema, row, condition, memory, begun).await? {
                 Err(lacks) => return Ok(Reading::Lacks(row.clone(), lacks)),
                 Ok((tested, _)) if !tested.holds => return Ok(Reading::Fails),
-                Ok((tested, begun)) => {
-                    first = first.max(tested.first);
+                Ok((_, begun)) => {
                     reserve.insert(row.clone(), begun);
                 }
             }
@@ -151,7 +147,7 @@ impl RowOperations {
                 Ok(read) => columns.push(read),
             }
         }
-        Ok(Reading::Holds(Found { first, columns }))
+        Ok(Reading::Holds(Found { columns }))
     }
 
     /// The mutations of the steps.
@@ -164,12 +160,13 @@ impl RowOperations {
         assert_eq!(steps.len(), found.columns.len(), "the columns of each row were read");
         let schema = held.entered.tablet.schema();
         let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
-        let plain = found.first.map_or(now, |first| first.max(now));
+        // A condition on one row says nothing about the times of others.
+        let times = Times { now, puts: now };
         let mut bytes_left = self.write.admission.rows.all_bytes();
         let mut rows = Vec::with_capacity(steps.len());
         for ((row, steps), columns) in steps.into_iter().zip(&found.columns) {
             let cells = columns.as_ref().map_or(&[][..], |columns| &columns.cells);
-            let (mutations, written) = steps::resolve(&schema, cells, steps, Times { now, plain }, bytes_left)?;
+            let (mutations, written) = steps::resolve(&schema, cells, steps, times, bytes_left)?;
             let bytes: usize = written.iter().map(|cell| cell.value.len()).sum();
             bytes_left = bytes_left.saturating_sub(bytes);
             if !mutations.is_empty() {

@@ -11,7 +11,7 @@ use stele_client::{ConditionTest, RmwOperation, RmwRule, TabletService as _};
 use stele_filter::Filter;
 use stele_memory::{Part, Pool};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Cell, FamilyId, Mutation};
+use stele_types::{Cell, FamilyId, Mutation, Timestamp};
 
 const FAMILY: FamilyId = FamilyId(1);
 
