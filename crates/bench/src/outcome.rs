@@ -132,6 +132,12 @@ pub struct RunOutcome {
     pub expected_rows: Option<u64>,
     /// See `expected_rows`.
     pub returned_rows: Option<u64>,
+    /// Rows that a check may find in addition: operations failed that may have written them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unsure_rows: u64,
+    /// Why the target did not flush the run's table, though the plan asks for it. Its reads then come from memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unflushed: Option<String>,
     /// Share of operations on the busiest shares of keys, measured.
     pub skew: Option<Skew>,
     /// Events: a worker died, ranges were given out again, a server was killed.
@@ -144,6 +150,23 @@ pub struct RunOutcome {
     /// Spans in which an operation failed, which a later check may or may not find. Not part of the bundle.
     #[serde(skip)]
     pub uncertain: Vec<Range<u64>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl RunOutcome {
+    /// Whether a check found as many rows as it should. Other runs have nothing to find.
+    pub fn has_expected_rows(&self) -> bool {
+        match (self.expected_rows, self.returned_rows) {
+            (Some(expected), Some(returned)) => {
+                (expected..=expected.saturating_add(self.unsure_rows)).contains(&returned)
+            }
+            (expected, _) => expected.is_none(),
+        }
+    }
 }
 
 /// Skew of the keys, measured on the keys that were really used.

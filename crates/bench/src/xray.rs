@@ -1,7 +1,7 @@
 //! Samples of processes, disks and the network during a run.
 //!
 //! The documents' authors watched `iostat` and `top` during every run, and found set-up faults, idle processors and
-//! lock contention. [`Sampler`] records the same figures once a second. GC logs are read at the end. [`process_cpu`]
+//! lock contention. [`Sampler`] records the same figures once a second. GC logs are read at the end. [`process_time`]
 //! serves the exact ends of a run. Only this machine is sampled: a server elsewhere has rates and latencies, and no CPU
 //! seconds.
 
@@ -14,7 +14,7 @@ mod sampler;
 
 pub use discover::listener;
 pub use machine::{file_system, machine};
-pub use sampler::{Sampler, process_cpu};
+pub use sampler::{Sampler, process_cpu, process_time};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +28,17 @@ pub struct Watched {
     pub pid: u32,
     /// Its GC log, if it is a JVM.
     pub gc_log: Option<String>,
+}
+
+/// CPU time of a process, and the marks by which it is known again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ProcessTime {
+    /// Its id, which another process may have later.
+    pub pid: u32,
+    /// Ticks between boot and its start.
+    pub started_ticks: u64,
+    /// CPU seconds since its start, in user mode and in the kernel.
+    pub seconds: f64,
 }
 
 /// One process at one moment; counters since its start.

@@ -6,6 +6,7 @@
     reason = "tests of a load generator, which uses real sockets and processes"
 )]
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -18,9 +19,11 @@ use stele_bench::engine::progress::Progress;
 use stele_bench::engine::worker::{self, Join};
 use stele_bench::outcome::{Ending, RunOutcome, Second};
 use stele_bench::plan::{
-    Activity, Experiment, KeyFormat, KeyOrder, Keys, OpenLoop, Operation, Role, Run, Stage, Stop, Values, Workload,
+    Activity, Disruption, Experiment, KeyFormat, KeyOrder, Keys, OpenLoop, Operation, Role, Run, Stage, Stop, Values,
+    Workload,
 };
-use stele_bench::target::{self, TableSpec};
+use stele_bench::target::{self, Connection, TableSpec, Target, TargetError};
+use stele_bench::xray::ProcessTime;
 
 const TABLE: &str = "bench-test";
 const RECORDS: u64 = 20_000;
@@ -78,8 +81,8 @@ fn ensure(holds: bool, what: String) -> Result<(), String> {
 struct Killer(Option<Child>);
 
 impl Observer for Killer {
-    fn server_cpu(&mut self) -> std::collections::BTreeMap<String, f64> {
-        std::collections::BTreeMap::new()
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
+        BTreeMap::new()
     }
 
     fn progress(&mut self, _: &Run, _: f64, done: u64, _: u64, _: Option<&Second>) {
@@ -97,8 +100,8 @@ impl Observer for Killer {
 struct Quiet;
 
 impl Observer for Quiet {
-    fn server_cpu(&mut self) -> std::collections::BTreeMap<String, f64> {
-        std::collections::BTreeMap::new()
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
+        BTreeMap::new()
     }
 
     fn progress(&mut self, _: &Run, _: f64, _: u64, _: u64, _: Option<&Second>) {}
@@ -178,19 +181,21 @@ fn mixed(seconds: f64) -> Run {
 
 /// Load, mix and check on one target.
 async fn experiment(url: &str, workers: u32) -> Vec<RunOutcome> {
-    let mut dispatcher = with_threads(workers).await;
     let target = target::open(url).await.expect("a target");
+    let runs = vec![load(), mixed(0.5), check()];
+    let runs = runs.into_iter().map(|run| Stage::Run(Box::new(run)));
+    let stages = [Stage::Create(spec())].into_iter().chain(runs).collect();
+    conduct(target, url, stages, workers).await
+}
+
+/// The outcomes of one experiment.
+async fn conduct(target: Arc<dyn Target>, url: &str, stages: Vec<Stage>, workers: u32) -> Vec<RunOutcome> {
+    let mut dispatcher = with_threads(workers).await;
     let party = Party {
         name: "memory".into(),
         url: url.into(),
         ..Party::default()
     };
-    let stages = vec![
-        Stage::Create(spec()),
-        Stage::Run(Box::new(load())),
-        Stage::Run(Box::new(mixed(0.5))),
-        Stage::Run(Box::new(check())),
-    ];
     let experiment = Experiment {
         id: "T01".into(),
         stages,
@@ -235,6 +240,9 @@ fn an_honest_target_passes_and_every_operation_is_counted_once() {
         (Some(RECORDS), Some(RECORDS))
     );
     assert!(mixed.verdict.checked > 1_000, "{:?}", mixed.verdict);
+    let latencies = mixed.series.iter().map(|s| (s.p50_micros, s.p99_micros, s.max_micros));
+    let ordered = |(p50, p99, max): (u64, u64, u64)| 0 < p50 && p50 <= p99 && p99 <= max;
+    assert!(latencies.into_iter().any(ordered), "{:?}", mixed.series);
     for kind in &mixed.kinds {
         assert_eq!(
             kind.histogram.decode().expect("a histogram").len(),
@@ -270,6 +278,165 @@ fn a_target_that_leaves_rows_out_of_scans_fails() {
 fn a_target_that_changes_bytes_fails() {
     let runs = block_on(experiment("memory://wrong?lie=wrong:300", 1));
     assert!(causes(&runs[1]).contains("wrong"), "{}", causes(&runs[1]));
+}
+
+/// Puts of 99 rows by one client, in ten ranges, while a server is killed.
+fn disrupted() -> Run {
+    let puts = vec![(Operation::Put, 1.0)];
+    let mut run = run("pull", Role::Measure, puts, KeyOrder::Sequential, Stop::Operations(99));
+    run.clients = 1;
+    run.disruption = Some(Disruption {
+        at_seconds: 0.0,
+        command: "true".into(),
+    });
+    run
+}
+
+#[test]
+fn a_failed_operation_does_not_hide_lost_rows_beside_it() {
+    // Every range has a failure, and at least one row that is acknowledged and lost.
+    let runs = block_on(disrupted_and_checked("memory://hidden?lie=drop:5&lie=fail:7"));
+    assert!(causes(&runs[1]).contains("missing"), "{}", causes(&runs[1]));
+    assert!(causes(&runs[0]).contains("the check"), "{}", causes(&runs[0]));
+}
+
+#[test]
+fn failed_operations_alone_do_not_fail_a_run_in_which_a_server_is_killed() {
+    // Call 99 is the last put, and 110 would be the first one after the check.
+    let runs = block_on(disrupted_and_checked("memory://failing?lie=fail:11"));
+    assert_eq!(runs[0].ending, Ending::Passed);
+    assert_eq!(runs[0].kinds[0].failures.values().sum::<u64>(), 9);
+    assert_eq!(runs[1].ending, Ending::Passed, "{:?}", runs[1].verdict.examples);
+    let rows = (runs[1].expected_rows, runs[1].returned_rows, runs[1].unsure_rows);
+    assert_eq!(rows, (Some(90), Some(90), 9));
+}
+
+/// Puts, and a check that compares the rows with them.
+async fn disrupted_and_checked(url: &str) -> Vec<RunOutcome> {
+    let target = target::open(url).await.expect("a target");
+    let mut check = check();
+    check.clients = 1;
+    let stages = vec![
+        Stage::Create(spec()),
+        Stage::Run(Box::new(disrupted())),
+        Stage::Run(Box::new(check)),
+    ];
+    conduct(target, url, stages, 1).await
+}
+
+/// A target that cannot flush.
+struct Unflushed(Arc<dyn Target>);
+
+#[async_trait::async_trait]
+impl Target for Unflushed {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    async fn create_table(&self, table: &TableSpec) -> target::Result<()> {
+        self.0.create_table(table).await
+    }
+
+    async fn drop_table(&self, name: &str) -> target::Result<()> {
+        self.0.drop_table(name).await
+    }
+
+    async fn flush_table(&self, _: &str) -> target::Result<()> {
+        Err(TargetError::Unsupported("it has no such call".into()))
+    }
+
+    async fn connect(&self) -> target::Result<Arc<dyn Connection>> {
+        self.0.connect().await
+    }
+
+    async fn describe(&self) -> target::Result<Vec<(String, String)>> {
+        self.0.describe().await
+    }
+}
+
+#[test]
+fn runs_on_a_table_that_was_not_flushed_say_so() {
+    let settled = |url: &'static str, refuses: bool| {
+        block_on(async move {
+            let mut target = target::open(url).await.expect("a target");
+            if refuses {
+                target = Arc::new(Unflushed(target));
+            }
+            let settle = Stage::Settle {
+                table: TABLE.into(),
+                pause_seconds: 0.0,
+            };
+            let runs = [load(), check()].map(|run| Stage::Run(Box::new(run)));
+            let [load, check] = runs;
+            conduct(target, url, vec![Stage::Create(spec()), load, settle, check], 1).await
+        })
+    };
+    let runs = settled("memory://unflushed", true);
+    assert_eq!(runs[0].unflushed, None);
+    let why = runs[1].unflushed.as_deref().expect("a reason");
+    assert!(why.contains("it has no such call"), "{why}");
+    assert_eq!(settled("memory://flushed", false)[1].unflushed, None);
+}
+
+/// An observer whose server has these processes at its first look and at its last.
+struct Processes(Vec<BTreeMap<String, ProcessTime>>);
+
+impl Observer for Processes {
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
+        self.0.remove(0)
+    }
+
+    fn progress(&mut self, _: &Run, _: f64, _: u64, _: u64, _: Option<&Second>) {}
+
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn work_of_a_process_that_has_ended_gives_no_cpu_time_of_the_others() {
+    let cpu = |before: &[(&str, u64)], after: &[(&str, u64)]| {
+        let processes = |starts: &[(&str, u64)], seconds| {
+            let time = |started_ticks| ProcessTime {
+                pid: 1,
+                started_ticks,
+                seconds,
+            };
+            starts
+                .iter()
+                .map(|(name, at)| ((*name).to_owned(), time(*at)))
+                .collect()
+        };
+        let mut observer = Processes(vec![processes(before, 1.0), processes(after, 3.0)]);
+        let gets = vec![(Operation::Get, 1.0)];
+        let mut run = run("gets", Role::Measure, gets, KeyOrder::Uniform, Stop::Seconds(0.1));
+        if let Activity::Table(workload) = &mut run.activity {
+            workload.verify = false;
+        }
+        let order = Order {
+            run: &run,
+            target: "memory://processes",
+            written: &[],
+        };
+        let outcome = block_on(async {
+            let target = target::open(order.target).await.expect("a target");
+            target.drop_table(TABLE).await.expect("no table");
+            target.create_table(&spec()).await.expect("a table");
+            with_threads(1).await.run(&order, &mut observer).await
+        });
+        assert_eq!(outcome.ending, Ending::Passed);
+        outcome.server_cpu
+    };
+    let both = [("node", 7), ("store", 8)];
+    let known = BTreeMap::from([("node".to_owned(), 2.0), ("store".to_owned(), 2.0)]);
+    assert_eq!(cpu(&both, &both), known);
+    assert_eq!(cpu(&both, &both[1..]), BTreeMap::new(), "one was killed");
+    assert_eq!(cpu(&both[1..], &both), BTreeMap::new(), "one was started");
+    assert_eq!(
+        cpu(&both, &[("node", 9), ("store", 8)]),
+        BTreeMap::new(),
+        "one is another"
+    );
 }
 
 #[test]
@@ -350,6 +517,55 @@ fn open_loop() -> Result<(), String> {
     assert!(histogram.max() >= 190_000, "the stall itself: {}", histogram.max());
     assert!(late >= 20, "{late} operations were late by more than 20 ms");
     ensure(late <= 60, format!("{late} operations were late by more than 20 ms"))
+}
+
+/// An open loop of one client, 200 puts in one second, on a target with a lie.
+fn one_second_of_puts(url: &str) -> RunOutcome {
+    block_on(async {
+        let mut dispatcher = with_threads(1).await;
+        let target = target::open(url).await.expect("a target");
+        target.create_table(&spec()).await.expect("a table");
+        let puts = vec![(Operation::Put, 1.0)];
+        let mut run = run("puts", Role::Measure, puts, KeyOrder::Uniform, Stop::Seconds(1.0));
+        run.clients = 1;
+        run.rate = Some(OpenLoop {
+            per_second: 200.0,
+            poisson: false,
+        });
+        let order = Order {
+            run: &run,
+            target: url,
+            written: &[],
+        };
+        dispatcher.run(&order, &mut Quiet).await
+    })
+}
+
+fn failed_operations(outcome: &RunOutcome) -> u64 {
+    outcome.kinds.iter().flat_map(|kind| kind.failures.values()).sum()
+}
+
+#[test]
+fn a_stall_over_the_end_of_an_open_loop_is_charged_to_every_operation_that_was_due() {
+    // The 180th put is due 105 ms before the end, and takes 200 ms.
+    let outcome = one_second_of_puts("memory://tail?lie=slow:180");
+    let kind = &outcome.kinds[0];
+    assert_eq!(kind.operations + failed_operations(&outcome), 200);
+    let histogram = kind.histogram.decode().expect("a histogram");
+    // Those due during the stall waited for its end, which is 95 ms after that of the run.
+    let late = histogram.count_between(90_000, 10_000_000);
+    assert!(
+        late >= 20 || failed_operations(&outcome) > 0,
+        "{late} operations were late"
+    );
+    assert!(outcome.seconds > 1.05, "{}", outcome.seconds);
+}
+
+#[test]
+fn operations_that_an_overloaded_target_never_reached_fail_the_run() {
+    let outcome = one_second_of_puts("memory://overload?lie=slow:1");
+    assert_eq!(outcome.kinds[0].operations + failed_operations(&outcome), 200);
+    assert!(causes(&outcome).contains("not sent"), "{}", causes(&outcome));
 }
 
 #[test]

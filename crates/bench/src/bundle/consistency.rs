@@ -20,7 +20,7 @@ pub(super) fn check(bundle: &Bundle, problems: &mut Vec<Problem>) {
         if !(run.seconds.is_finite() && run.seconds >= 0.0) {
             problem(format!("took {} seconds", run.seconds));
         }
-        check_ending(run, &mut problem);
+        check_ending(bundle, run, &mut problem);
         for kind in run
             .kinds
             .iter()
@@ -41,24 +41,30 @@ fn place(bundle: &Bundle, run: &RunOutcome) -> String {
     format!("{} {} on {party}, repeat {}", run.experiment, run.label, run.repeat)
 }
 
-/// A run that passed has no fault in its figures.
-fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
+/// A run that passed has no fault in its figures. Failed operations are none where the plan kills a server.
+fn check_ending(bundle: &Bundle, run: &RunOutcome, problem: &mut impl FnMut(String)) {
     match &run.ending {
         Ending::Skipped(_) => {}
         Ending::Failed(causes) if causes.is_empty() => problem("failed without a cause".into()),
         Ending::Failed(_) => {}
         Ending::Passed => {
-            let failures = run.kinds.iter().map(failures).fold(0, u64::saturating_add);
-            if failures > 0 {
+            let failures = all_failures(run);
+            if failures > 0 && !is_disrupted(bundle, run) {
                 problem(format!("passed with {failures} failed operations"));
             }
             if !run.verdict.is_right() {
                 problem(format!("passed with wrong responses: {:?}", run.verdict));
             }
-            if run.expected_rows != run.returned_rows && run.expected_rows.is_some() {
+            if !run.has_expected_rows() {
                 problem(format!(
                     "passed with {:?} rows of {:?}",
                     run.returned_rows, run.expected_rows
+                ));
+            }
+            if run.unsure_rows > 0 && !follows_failures(bundle, run) {
+                let rows = run.unsure_rows;
+                problem(format!(
+                    "passed with {rows} unsure rows, and no operation failed before"
                 ));
             }
         }
@@ -67,6 +73,26 @@ fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
 
 fn failures(kind: &KindOutcome) -> u64 {
     kind.failures.values().copied().fold(0, u64::saturating_add)
+}
+
+fn all_failures(run: &RunOutcome) -> u64 {
+    run.kinds.iter().map(failures).fold(0, u64::saturating_add)
+}
+
+/// Whether the plan kills servers during a run.
+fn is_disrupted(bundle: &Bundle, run: &RunOutcome) -> bool {
+    let experiments = bundle.suite.experiments.iter().filter(|e| e.id == run.experiment);
+    experiments
+        .flat_map(|experiment| &experiment.stages)
+        .any(|stage| matches!(stage, Stage::Run(planned) if planned.label == run.label && planned.disruption.is_some()))
+}
+
+/// Whether an operation failed in another run of the same turn of the same target.
+fn follows_failures(bundle: &Bundle, run: &RunOutcome) -> bool {
+    let turn = |run: &RunOutcome| (run.experiment.clone(), run.party, run.repeat);
+    let same = bundle.runs.iter().filter(|other| turn(other) == turn(run));
+    same.filter(|other| other.label != run.label)
+        .any(|other| all_failures(other) > 0)
 }
 
 /// A kind's histogram counts its steps.

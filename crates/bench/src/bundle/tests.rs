@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::outcome::Ending;
+use crate::plan::{Disruption, Stage};
 use std::fs;
 use std::sync::OnceLock;
 
@@ -112,6 +113,79 @@ fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
         let texts: Vec<_> = problems.iter().map(Problem::to_string).collect();
         assert!(
             texts.iter().any(|text| text.contains(expected)),
+            "{expected}: {texts:?}"
+        );
+    }
+}
+
+/// A bundle whose first run kills a server, and whose check afterwards finds two of three unsure rows.
+fn killed() -> Bundle {
+    let mut bundle = small();
+    let killed = bundle.runs[0].clone();
+    for stage in bundle.suite.experiments.iter_mut().flat_map(|e| &mut e.stages) {
+        if let Stage::Run(run) = stage
+            && run.label == killed.label
+        {
+            run.disruption = Some(Disruption {
+                at_seconds: 1.0,
+                command: "kill 4242".into(),
+            });
+        }
+    }
+    let run = &mut bundle.runs[0];
+    for kinds in [&mut run.kinds, &mut run.workers[0].kinds] {
+        kinds[0].failures.insert("connection: reset".into(), 3);
+    }
+    let check = check_of(&mut bundle);
+    check.returned_rows = Some(100_002);
+    check.unsure_rows = 3;
+    bundle
+}
+
+/// Another run of the same turn.
+fn check_of(bundle: &mut Bundle) -> &mut RunOutcome {
+    let killed = bundle.runs[0].clone();
+    let is_check = |run: &&mut RunOutcome| {
+        (&run.experiment, run.party, run.repeat) == (&killed.experiment, killed.party, killed.repeat)
+            && run.label != killed.label
+    };
+    bundle.runs.iter_mut().find(is_check).unwrap()
+}
+
+#[test]
+fn failures_and_unsure_rows_are_right_where_a_server_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = killed();
+    write(&bundle, dir.path()).unwrap();
+    assert_eq!(texts(dir.path()), Vec::<String>::new());
+    assert!(read(dir.path()).unwrap() == bundle);
+}
+
+#[test]
+fn failures_and_unsure_rows_without_a_cause_are_found() {
+    type Change = fn(&mut Bundle);
+    let cases: [(&str, Change); 4] = [
+        ("3 failed operations", |bundle| {
+            bundle.suite.experiments = small().suite.experiments
+        }),
+        ("Some(99999) rows", |bundle| {
+            check_of(bundle).returned_rows = Some(99_999)
+        }),
+        ("Some(100004) rows", |bundle| {
+            check_of(bundle).returned_rows = Some(100_004)
+        }),
+        ("no operation failed before", |bundle| {
+            bundle.runs[0] = small().runs[0].clone()
+        }),
+    ];
+    for (expected, change) in cases {
+        let mut bundle = killed();
+        change(&mut bundle);
+        let mut problems = Vec::new();
+        consistency::check(&bundle, &mut problems);
+        let texts: Vec<_> = problems.iter().map(Problem::to_string).collect();
+        assert!(
+            matches!(texts.as_slice(), [only] if only.contains(expected)),
             "{expected}: {texts:?}"
         );
     }

@@ -10,12 +10,13 @@
 
 use crate::bundle::{Bundle, Party};
 use crate::engine::dispatcher::{Dispatcher, Observer, Order};
+use crate::engine::parties;
 use crate::engine::progress::Progress;
 use crate::load::{self, Written};
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Activity, Experiment, KeyOrder, Operation, Role, Run, Stage};
 use crate::target::{Target, TargetError};
-use crate::xray;
+use crate::xray::{self, ProcessTime};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,8 @@ struct Table {
     writers: Vec<usize>,
     /// Why later runs cannot be trusted.
     broken: Option<String>,
+    /// Why the target has not flushed it.
+    unflushed: Option<String>,
 }
 
 impl Conductor<'_> {
@@ -116,10 +119,15 @@ impl Conductor<'_> {
                     self.drop_table(&*target, name).await;
                 }
                 Stage::Settle { table, pause_seconds } => {
-                    match target.flush_table(table).await {
-                        Ok(()) | Err(TargetError::Unsupported(_)) => {}
-                        Err(error) => self.progress.say(&format!("flushing {table}: {error}")),
+                    let flushed = target.flush_table(table).await;
+                    if let Err(error) = &flushed
+                        && !matches!(error, TargetError::Unsupported(_))
+                    {
+                        self.progress.say(&format!("flushing {table}: {error}"));
                     }
+                    // Reads of a table that was not flushed come from memory, which those of other targets may not.
+                    let unflushed = flushed.err().map(|error| error.to_string());
+                    tables.entry(table.clone()).or_default().unflushed = unflushed;
                     tokio::time::sleep(Duration::from_secs_f64(*pause_seconds)).await;
                 }
                 Stage::Run(run) => {
@@ -127,6 +135,8 @@ impl Conductor<'_> {
                     outcome.experiment.clone_from(&experiment.id);
                     outcome.party = party;
                     outcome.repeat = repeat;
+                    let used = table_names(run);
+                    outcome.unflushed = used.iter().find_map(|name| tables.get(name)?.unflushed.clone());
                     bundle.runs.push(outcome);
                     settle_accounts(run, bundle, &mut tables);
                 }
@@ -210,9 +220,11 @@ struct Watching<'a> {
 }
 
 impl Observer for Watching<'_> {
-    fn server_cpu(&mut self) -> BTreeMap<String, f64> {
-        let cpu = |p: &xray::Watched| Some((p.name.clone(), xray::process_cpu(p.pid)?));
-        self.party.processes.iter().filter_map(cpu).collect()
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
+        let time = |p: &xray::Watched| Some((p.name.clone(), xray::process_time(p.pid)?));
+        let times: Option<_> = parties::processes_now(self.party).iter().map(time).collect();
+        // Some of a server's processes would make it seem cheaper than it is.
+        times.unwrap_or_default()
     }
 
     fn progress(&mut self, run: &Run, elapsed: f64, done: u64, total: u64, last: Option<&Second>) {
@@ -283,11 +295,17 @@ fn add_findings(outcome: &mut RunOutcome, run: &Run, written: &[Written]) {
         let returned = outcome.kinds.iter().map(|k| k.rows).sum();
         outcome.expected_rows = Some(expected);
         outcome.returned_rows = Some(returned);
-        let certain = written.iter().all(|w| w.uncertain.is_empty());
-        if certain && returned != expected && !matches!(outcome.ending, Ending::Skipped(_)) {
+        // Each of these operations may have written a row of its own.
+        let uncertain = written.iter().flat_map(|w| &w.uncertain);
+        outcome.unsure_rows = uncertain.map(|span| span.end.saturating_sub(span.start)).sum();
+        if !outcome.has_expected_rows() && !matches!(outcome.ending, Ending::Skipped(_)) {
+            let unsure = match outcome.unsure_rows {
+                0 => String::new(),
+                rows => format!(", and up to {rows} more of operations that failed"),
+            };
             fail(
                 outcome,
-                format!("{returned} rows returned where {expected} were expected"),
+                format!("{returned} rows returned where {expected} were expected{unsure}"),
             );
         }
     }

@@ -49,6 +49,11 @@ impl Pace {
         due
     }
 
+    /// When the next operation is due, without taking it.
+    pub fn next_due(&self) -> f64 {
+        self.due
+    }
+
     /// Skips the operations that were due before a replacement worker began.
     pub fn skip_to(&mut self, seconds: f64) {
         while self.due < seconds {

@@ -51,30 +51,31 @@ pub fn protocols(urls: &[String]) -> Vec<String> {
         .collect()
 }
 
+/// A target's processes at this moment. Its `party` file is read again, because a server that was killed has another
+/// process afterwards. None if the file cannot be read.
+pub fn processes_now(party: &Party) -> Vec<Watched> {
+    let Ok(url) = TargetUrl::parse(&party.url) else {
+        return Vec::new();
+    };
+    let is_there = |process: &Watched| xray::process_time(process.pid).is_some();
+    if url.parameter("party").is_none() && party.processes.iter().all(is_there) {
+        // To find them again takes a look at every process of the machine.
+        return party.processes.clone();
+    }
+    read_file(&url).map_or_else(|_| Vec::new(), |file| processes(&url, file.processes, &party.name))
+}
+
 async fn open(text: &str) -> Result<Rival> {
     let url = TargetUrl::parse(text)?;
-    let file = match url.parameter("party") {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading `party` file {path}"))?;
-            serde_json::from_str(&text).with_context(|| format!("`party` file {path}"))?
-        }
-        None => PartyFile::default(),
-    };
+    let file = read_file(&url)?;
     let target = target::open(text).await?;
     let description = target.describe().await?;
-    let mut processes = file.processes;
-    if processes.is_empty() {
-        processes.extend(listening(&url));
-    }
     let mut configuration = file.configuration;
     if !file.settings.is_empty() {
         configuration.insert("settings".into(), file.settings.join(" "));
     }
     let name = target.name().to_owned();
-    // One name for each process of all targets.
-    for process in processes.iter_mut().filter(|p| p.name != name) {
-        process.name = format!("{name} {}", process.name);
-    }
+    let processes = processes(&url, file.processes, &name);
     let party = Party {
         name,
         version: file.version,
@@ -87,9 +88,94 @@ async fn open(text: &str) -> Result<Rival> {
     Ok(Rival { party, target })
 }
 
+/// The `party` file of an address; empty if it names none.
+fn read_file(url: &TargetUrl) -> Result<PartyFile> {
+    let Some(path) = url.parameter("party") else {
+        return Ok(PartyFile::default());
+    };
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading `party` file {path}"))?;
+    serde_json::from_str(&text).with_context(|| format!("`party` file {path}"))
+}
+
+/// The processes that a file describes, or the one that is found. Each has a name of its own among all targets' ones.
+fn processes(url: &TargetUrl, described: Vec<Watched>, party: &str) -> Vec<Watched> {
+    let mut processes = described;
+    if processes.is_empty() {
+        processes.extend(listening(url));
+    }
+    let mut taken = BTreeSet::new();
+    for process in &mut processes {
+        let name = if process.name == party {
+            process.name.clone()
+        } else {
+            format!("{party} {}", process.name)
+        };
+        process.name.clone_from(&name);
+        // Members of a cluster may have one name. Figures are kept by name, so that the others would be lost.
+        let mut number = 1;
+        while !taken.insert(process.name.clone()) {
+            number += 1;
+            process.name = format!("{name} {number}");
+        }
+    }
+    processes
+}
+
 /// The process behind a loopback address, if it can be found.
 fn listening(url: &TargetUrl) -> Option<Watched> {
     let loopback = matches!(url.host.as_str(), "localhost" | "127.0.0.1" | "[::1]" | "::1");
     let port = url.port.filter(|_| loopback)?;
     xray::listener(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A target whose `party` file describes these processes.
+    fn party(folder: &std::path::Path, processes: &[(&str, u32)]) -> Party {
+        let file = folder.join("party.json");
+        let processes: Vec<_> = processes
+            .iter()
+            .map(|(name, pid)| serde_json::json!({"name": name, "pid": pid}))
+            .collect();
+        let text = serde_json::json!({ "processes": processes }).to_string();
+        std::fs::write(&file, text).unwrap();
+        Party {
+            name: "cluster".into(),
+            url: format!("bigtable://h:1/i?party={}", file.display()),
+            ..Party::default()
+        }
+    }
+
+    fn names(processes: &[Watched]) -> Vec<&str> {
+        processes.iter().map(|process| process.name.as_str()).collect()
+    }
+
+    #[test]
+    fn processes_of_one_name_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let described = [("etcd", 1), ("etcd", 2), ("cluster", 3), ("etcd 2", 4), ("etcd", 5)];
+        let found = processes_now(&party(folder.path(), &described));
+        let expected = [
+            "cluster etcd",
+            "cluster etcd 2",
+            "cluster",
+            "cluster etcd 2 2",
+            "cluster etcd 3",
+        ];
+        assert_eq!(names(&found), expected);
+    }
+
+    #[test]
+    fn a_changed_file_names_other_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let party_of = |pid| party(folder.path(), &[("node", pid)]);
+        let at_first = party_of(11);
+        assert_eq!(processes_now(&at_first)[0].pid, 11);
+        party_of(12);
+        assert_eq!(processes_now(&at_first)[0].pid, 12);
+        std::fs::remove_file(folder.path().join("party.json")).unwrap();
+        assert_eq!(processes_now(&at_first), []);
+    }
 }

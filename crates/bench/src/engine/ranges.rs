@@ -92,27 +92,29 @@ impl RangeBook {
         given
     }
 
-    /// A worker has done a span: a range that it had, or the beginning of one when time was up.
+    /// A worker has done a span: a range that it had, or a part of one.
     pub fn finish(&mut self, worker: u32, span: Range<u64>) {
-        if self.put_back(worker, &span) && !span.is_empty() {
+        if self.take_off(worker, &span) {
             self.done.push(span);
         }
     }
 
     /// An operation failed in a span. Its effect is unknown, so the span is neither done nor done again.
     pub fn give_up(&mut self, worker: u32, span: &Range<u64>) {
-        self.put_back(worker, span);
+        self.take_off(worker, span);
     }
 
-    /// Takes a span off a worker. Returns whether the worker had it.
-    fn put_back(&mut self, worker: u32, span: &Range<u64>) -> bool {
-        let Some(taken) = self.taken.get_mut(&worker) else {
+    /// Takes a span off a worker, which keeps the rest of its range. Returns whether the worker had the span.
+    fn take_off(&mut self, worker: u32, span: &Range<u64>) -> bool {
+        let Some(taken) = self.taken.get_mut(&worker).filter(|_| !span.is_empty()) else {
             return false;
         };
-        let Some(position) = taken.iter().position(|r| r.start == span.start && span.end <= r.end) else {
+        let Some(position) = taken.iter().position(|r| r.start <= span.start && span.end <= r.end) else {
             return false;
         };
-        taken.swap_remove(position);
+        let whole = taken.swap_remove(position);
+        let rest = [whole.start..span.start, span.end..whole.end];
+        taken.extend(rest.into_iter().filter(|part| !part.is_empty()));
         self.done_operations += span.end - span.start;
         true
     }
@@ -272,6 +274,36 @@ mod tests {
         }
         assert!(book.is_done() && book.take(0, 1).is_empty());
         assert_eq!(book.into_done(), [0..3, 6..30]);
+    }
+
+    #[test]
+    fn a_range_is_finished_in_parts_in_any_order() {
+        let mut book = counted(30, 1);
+        let ranges = book.take(0, u32::MAX);
+        book.finish(0, 2..3);
+        book.finish(0, 0..1);
+        book.give_up(0, &(1..2));
+        assert!(!book.is_done());
+        for range in ranges {
+            book.finish(0, range);
+        }
+        assert!(book.is_done());
+        assert_eq!(book.done_operations(), 30);
+        assert_eq!(book.into_done(), [0..1, 2..30]);
+    }
+
+    #[test]
+    fn the_rest_of_a_dead_workers_range_is_given_to_another() {
+        let mut book = counted(10, 1);
+        let [range] = book.take(1, 1).try_into().unwrap();
+        assert_eq!(range, 0..1);
+        let mut book = timed(0, KeyOrder::Uniform);
+        book.take(1, 1);
+        book.finish(1, 0..400);
+        book.give_up(1, &(400..401));
+        assert_eq!(book.lose(1), 1);
+        assert_eq!(book.take(2, 2), [401..1_000, 1_000..2_000]);
+        assert_eq!(book.into_done(), [0..400]);
     }
 
     #[test]

@@ -6,16 +6,25 @@
 use crate::activity::Step;
 use crate::engine::frames::SecondReport;
 use crate::outcome::Verdict;
-use crate::outcome::histogram::{self, MICROS_MAX, MICROS_MIN};
+use crate::outcome::histogram::{self, MICROS_MAX};
 use crate::outcome::{EncodedHistogram, FAILURE_TEXTS_MAX, KindOutcome};
+use crate::plan::Run;
 use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// An empty histogram of one second. It needs less precision than a run, and is sent for every second.
+/// Significant digits of the latencies of one second. It needs less precision than a run, and is sent for every second.
+pub const SECOND_DIGITS: u8 = 2;
+
+/// An empty histogram of one second.
 pub fn histogram_of_second() -> Histogram<u64> {
-    Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, 2).expect("the bounds are constants")
+    histogram::of(SECOND_DIGITS)
 }
+
+/// Failures of one thread in one run that are each set apart from their neighbours. Every client pauses after a
+/// failure, so that 300 clients reach this number after three seconds of nothing else. Two spans of about 40 bytes as
+/// text each are 4 MB for the readers of the table.
+const FAILURES_APART_MAX: u32 = 50_000;
 
 /// Counts of one thread's clients since the last report.
 #[derive(Debug)]
@@ -23,6 +32,9 @@ pub struct Recorder {
     names: Vec<String>,
     /// Time window in which steps count. Seconds are recorded outside of it too.
     window: Range<Instant>,
+    /// Whether the beginning of a step (when it was due, in an open loop) must be in the window, rather than its end.
+    by_beginning: bool,
+    failures_apart: u32,
     start: Instant,
     kinds: Vec<KindRecorder>,
     second: SecondRecorder,
@@ -69,12 +81,17 @@ pub struct Taken {
 }
 
 impl Recorder {
-    /// For a run that starts at `start` and counts steps that end within `window`.
-    pub fn new(names: Vec<String>, start: Instant, window: Range<Instant>, first_second: u32, open_loop: bool) -> Self {
+    /// For a run that starts at `start` and counts the steps within `window`.
+    ///
+    /// A closed loop counts steps that end in it. If a server stalls over the window's end, that leaves out the slowest
+    /// ones. In an open loop, and where a server is killed, these are the subject, so steps that begin in it count.
+    pub fn new(names: Vec<String>, start: Instant, window: Range<Instant>, first_second: u32, run: &Run) -> Self {
         let kinds = names.iter().map(|name| KindRecorder::new(name)).collect();
         Self {
             names,
             window,
+            by_beginning: run.rate.is_some() || run.disruption.is_some(),
+            failures_apart: 0,
             start,
             kinds,
             second: SecondRecorder {
@@ -89,7 +106,7 @@ impl Recorder {
             done: Vec::new(),
             uncertain: Vec::new(),
             busy: Duration::ZERO,
-            send_lag: open_loop.then(histogram::new),
+            send_lag: run.rate.is_some().then(histogram::new),
             last_span: None,
         }
     }
@@ -111,7 +128,7 @@ impl Recorder {
         if !step.verdict.is_right() || step.verdict.checked > 0 {
             self.verdict.merge(&step.verdict);
         }
-        if !self.window.contains(&now) {
+        if !self.window.contains(if self.by_beginning { &from } else { &now }) {
             return;
         }
         self.busy += latency;
@@ -136,9 +153,20 @@ impl Recorder {
 
     /// Records a failed step. Failures count at all times. The kind is unknown when the call returned no step.
     pub fn failure(&mut self, text: String, from: Instant, now: Instant) {
+        self.busy += now - from;
+        self.count_failure(text, now);
+    }
+
+    /// Open loop: records an operation that was due and not even begun when the run was given up.
+    pub fn unsent(&mut self, text: &str, due: Instant, now: Instant) {
+        if self.window.contains(&due) {
+            self.count_failure(text.to_owned(), now);
+        }
+    }
+
+    fn count_failure(&mut self, text: String, now: Instant) {
         self.roll(now);
         self.second.report.failures += 1;
-        self.busy += now - from;
         let Some(kind) = self.kinds.first_mut() else {
             return;
         };
@@ -164,6 +192,12 @@ impl Recorder {
         } else {
             self.done.push(span)
         }
+    }
+
+    /// Whether one more failure may have a span of its own.
+    pub fn may_set_apart(&mut self) -> bool {
+        self.failures_apart = self.failures_apart.saturating_add(1);
+        self.failures_apart <= FAILURES_APART_MAX
     }
 
     /// Closes seconds that are over.
@@ -299,7 +333,7 @@ mod tests {
     fn steps_outside_the_window_are_in_the_seconds_and_not_in_the_statistics() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut recorder = Recorder::new(vec!["get".into()], start, at(1_000)..at(2_000), 0, false);
+        let mut recorder = Recorder::new(vec!["get".into()], start, at(1_000)..at(2_000), 0, &Run::default());
         recorder.success(&step(1), at(400), at(500));
         recorder.success(&step(3), at(1_400), at(1_500));
         recorder.success(&step(1), at(2_400), at(2_500));
@@ -319,9 +353,48 @@ mod tests {
     }
 
     #[test]
+    fn an_open_loop_counts_the_steps_that_were_due_in_the_window() {
+        let open = Run {
+            rate: Some(crate::plan::OpenLoop {
+                per_second: 1.0,
+                poisson: false,
+            }),
+            ..Run::default()
+        };
+        counts_by_beginning(&open);
+    }
+
+    #[test]
+    fn a_run_that_kills_a_server_counts_the_steps_that_began_in_the_window() {
+        let killing = Run {
+            disruption: Some(crate::plan::Disruption {
+                at_seconds: 1.0,
+                command: "true".into(),
+            }),
+            ..Run::default()
+        };
+        counts_by_beginning(&killing);
+    }
+
+    fn counts_by_beginning(run: &Run) {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut recorder = Recorder::new(vec!["get".into()], start, at(1_000)..at(2_000), 0, run);
+        recorder.success(&step(1), at(900), at(1_500));
+        recorder.success(&step(3), at(1_900), at(2_500));
+        recorder.unsent("never sent", at(900), at(2_600));
+        recorder.unsent("never sent", at(1_950), at(2_600));
+        recorder.success(&step(1), at(2_000), at(2_600));
+        let taken = recorder.take(at(2_700), true);
+        let kind = &taken.kinds[0];
+        assert_eq!((kind.operations, kind.steps, kind.micros_max), (3, 1, 600_000));
+        assert_eq!(kind.failures["never sent"], 1);
+    }
+
+    #[test]
     fn texts_of_failures_are_bounded() {
         let start = Instant::now();
-        let mut recorder = Recorder::new(vec!["get".into()], start, start..start, 0, false);
+        let mut recorder = Recorder::new(vec!["get".into()], start, start..start, 0, &Run::default());
         for i in 0..100 {
             recorder.failure(format!("failure {i}"), start, start);
         }

@@ -7,6 +7,7 @@ use crate::bundle::Witness;
 use crate::engine::dispatcher::{Dispatcher, Observer, Order};
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Activity, KeyFormat, KeyOrder, Keys, Operation, Role, Run, Stop, ValueSource, Values, Workload};
+use crate::xray::ProcessTime;
 use std::collections::BTreeMap;
 
 /// Seconds for each operation.
@@ -99,7 +100,7 @@ fn witness(protocol: &str, name: &str, outcome: &RunOutcome) -> Option<Witness> 
 struct Nobody;
 
 impl Observer for Nobody {
-    fn server_cpu(&mut self) -> BTreeMap<String, f64> {
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
         BTreeMap::new()
     }
 

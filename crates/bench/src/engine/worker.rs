@@ -28,6 +28,10 @@ use tokio::sync::{mpsc, watch};
 /// Length of the window of a run without a time limit, which ends when the dispatcher ends it.
 const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Longest time after the end of an open loop in which operations that were due are still sent, and not longer than the
+/// run itself. A stall of some seconds is then measured to its end. An overloaded server has failed.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
 /// How a worker joins.
 #[derive(Debug, Clone)]
 pub struct Join {
@@ -250,22 +254,15 @@ impl Worker {
             .checked_sub(Duration::from_secs_f64(elapsed_seconds))
             .context("a run that began before this machine did")?;
         let from = began + Duration::from_secs_f64(what.warmup_seconds);
-        let (until, deadline) = match what.stop {
-            Stop::Seconds(seconds) => {
-                let until = from + Duration::from_secs_f64(seconds);
-                (until, Some(until))
-            }
-            Stop::Operations(_) => (from + LONGEST_RUN, None),
+        let length = match what.stop {
+            Stop::Seconds(seconds) => Some(Duration::from_secs_f64(seconds)),
+            Stop::Operations(_) => None,
         };
+        let (until, deadline) = (from + length.unwrap_or(LONGEST_RUN), length.map(|length| from + length));
+        let bound = length.map(|length| from + length + length.min(DRAIN_MAX));
         let names = clients::kinds(what);
         let recorder = || {
-            let recorder = Recorder::new(
-                names.clone(),
-                began,
-                from..until,
-                elapsed_seconds as u32,
-                what.rate.is_some(),
-            );
+            let recorder = Recorder::new(names.clone(), began, from..until, elapsed_seconds as u32, what);
             Arc::new(Mutex::new(recorder))
         };
         let recorders: Vec<_> = (0..active.threads).map(|_| recorder()).collect();
@@ -281,13 +278,15 @@ impl Worker {
             ranges: active.ranges.clone(),
             retries: active.retries.clone(),
             retries_reported: 0,
-            cpu: CpuWatch::new(from, deadline),
+            // An open loop ends with its last operation, which may be late.
+            cpu: CpuWatch::new(from, deadline.filter(|_| what.rate.is_none())),
             out: self.out.clone(),
             place: self.place.clone(),
         };
         let go = Go {
             start: began,
             deadline,
+            bound,
             recorders,
             pace,
         };

@@ -31,7 +31,13 @@ const DEFLATE_COOKIE: u32 = 0x1c84_9314;
 
 /// A new, empty histogram of our range.
 pub fn new() -> Histogram<u64> {
-    Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, DIGITS).expect("the bounds are constants and in order")
+    of(DIGITS)
+}
+
+/// A new, empty histogram of our range with this number of digits, at most [`DIGITS`].
+pub fn of(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, digits.min(DIGITS))
+        .expect("the bounds are constants and in order")
 }
 
 /// Counts one latency. A value out of range is counted at the nearest end.
@@ -54,8 +60,13 @@ impl EncodedHistogram {
 
     /// The histogram of this text, which may come from anywhere; empty text is an empty histogram.
     pub fn decode(&self) -> Result<Histogram<u64>, String> {
+        self.decode_of(DIGITS)
+    }
+
+    /// The same for a histogram with another number of digits, at most [`DIGITS`].
+    pub fn decode_of(&self, digits: u8) -> Result<Histogram<u64>, String> {
         if self.0.is_empty() {
-            return Ok(new());
+            return Ok(of(digits));
         }
         if self.0.len() > TEXT_BYTES_MAX {
             return Err(format!(
@@ -67,7 +78,7 @@ impl EncodedHistogram {
             .decode(&self.0)
             .map_err(|error| format!("histogram is not base64: {error}"))?;
         let plain = inflate(&bytes)?;
-        check_header(&plain)?;
+        check_header(&plain, digits)?;
         Deserializer::new()
             .deserialize(&mut plain.as_slice())
             .map_err(|error| format!("histogram is not HdrHistogram V2: {error}"))
@@ -102,7 +113,7 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Checks that the V2 form is of our range and has the length in its header.
-fn check_header(plain: &[u8]) -> Result<(), String> {
+fn check_header(plain: &[u8], expected: u8) -> Result<(), String> {
     let long = |at| Ok::<u64, String>(u64::from(word(plain, at)?) << 32 | u64::from(word(plain, at + 4)?));
     let (length, digits, low, high) = (word(plain, 4)? as usize, word(plain, 12)?, long(16)?, long(24)?);
     if length.saturating_add(HEADER_BYTES) != plain.len() {
@@ -111,9 +122,9 @@ fn check_header(plain: &[u8]) -> Result<(), String> {
             plain.len()
         ));
     }
-    if (low, high, digits) != (MICROS_MIN, MICROS_MAX, u32::from(DIGITS)) {
+    if (low, high, digits) != (MICROS_MIN, MICROS_MAX, u32::from(expected)) {
         return Err(format!(
-            "histogram of {low} to {high} with {digits} digits, expected {MICROS_MIN} to {MICROS_MAX} with {DIGITS}"
+            "histogram of {low} to {high} with {digits} digits, expected {MICROS_MIN} to {MICROS_MAX} with {expected}"
         ));
     }
     Ok(())
@@ -267,6 +278,15 @@ mod tests {
                 .unwrap_err()
                 .contains("at most")
         );
+    }
+
+    #[test]
+    fn a_histogram_of_fewer_digits_is_read_as_such_only() {
+        let mut coarse = of(2);
+        record(&mut coarse, 12_345);
+        let text = EncodedHistogram::encode(&coarse);
+        assert_eq!(text.decode_of(2).unwrap(), coarse);
+        assert!(text.decode().unwrap_err().contains("digits"));
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub fn section(results: &Results<'_>) -> Markup {
             @if !experiment.differences.is_empty() {
                 p.differs { b { "Differs from the document: " } (experiment.differences.join(" ")) }
             }
+            @let unflushed = results.unflushed();
+            @if !unflushed.is_empty() {
+                p.differs { b { "Differs between targets: " } (unflushed.join(" ")) }
+            }
             @match &experiment.unavailable {
                 Some(reason) => { p.bad { "Not run: " (reason) } },
                 None if results.is_empty() => { p.bad { "Nothing was run: the bench ended before it." } },

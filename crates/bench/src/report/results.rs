@@ -91,6 +91,23 @@ impl<'a> Results<'a> {
         series
     }
 
+    /// Sentences about targets that did not flush a table though the plan asks for it, with the reason.
+    pub fn unflushed(&self) -> Vec<String> {
+        let mut counts: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+        let cells = self.rows.iter().flat_map(|row| &row.cells);
+        for run in cells.flat_map(|cell| &cell.runs) {
+            if let Some(why) = &run.unflushed {
+                *counts.entry((run.party, why)).or_default() += 1;
+            }
+        }
+        let sentence = |((party, why), count): ((usize, &str), usize)| {
+            let party = self.bundle.parties.get(party).map_or("", |party| &party.name);
+            let runs = if count == 1 { "run" } else { "runs" };
+            format!("{party} did not flush its table before {count} {runs}, whose reads may come from memory ({why}).")
+        };
+        counts.into_iter().map(sentence).collect()
+    }
+
     /// Whether there is no result at all.
     pub fn is_empty(&self) -> bool {
         self.rows

@@ -64,6 +64,9 @@ fn experiment(text: &mut String, results: &Results<'_>) {
         let _ = writeln!(text, "Not run: {why}\n");
         return;
     }
+    for sentence in results.unflushed() {
+        let _ = writeln!(text, "{sentence}\n");
+    }
     let rows: Vec<&Row<'_>> = results.rows.iter().filter(|row| row.run.point.is_some()).collect();
     if rows.is_empty() || results.is_empty() {
         text.push_str("Nothing was run.\n\n");

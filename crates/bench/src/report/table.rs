@@ -215,18 +215,15 @@ fn check_cells(run: &RunOutcome) -> Markup {
     let stale = (verdict.checked > 0).then(|| 100.0 * verdict.stale as f64 / verdict.checked as f64);
     let rows = |rows: Option<u64>| rows.map_or(NONE.to_owned(), number::count);
     let bad = |count: u64| if count > 0 { "bad" } else { "" };
-    let short = if run.expected_rows.is_some() && run.expected_rows != run.returned_rows {
-        "bad"
-    } else {
-        ""
-    };
+    let short = if run.has_expected_rows() { "" } else { "bad" };
     html! {
         td { (run.repeat) } td { (number::count(verdict.checked)) }
         @for count in [verdict.missing, verdict.unexpected, verdict.wrong, verdict.stale] {
             td class=(bad(count)) { (number::count(count)) }
         }
         td class=(bad(verdict.stale)) { (or_none(stale)) }
-        td class=(short) { (rows(run.returned_rows)) } td { (rows(run.expected_rows)) }
+        td class=(short) { (rows(run.returned_rows)) }
+        td { (rows(run.expected_rows)) @if run.unsure_rows > 0 { " to " (number::count(run.expected_rows.unwrap_or_default().saturating_add(run.unsure_rows))) } }
         td {
             @match &run.skew {
                 Some(skew) => {

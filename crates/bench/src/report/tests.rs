@@ -55,6 +55,20 @@ fn failures_come_with_causes_and_without_figures() {
 }
 
 #[test]
+fn a_target_that_was_not_flushed_is_named() {
+    let mut bundle = fabricated::bundle(1.0);
+    let texts = |bundle: &Bundle| [page_of(bundle), summary::summary(bundle)];
+    let sentence = format!("{} did not flush its table before 2 runs", bundle.parties[1].name);
+    assert!(texts(&bundle).iter().all(|text| !text.contains("did not flush")));
+    for run in bundle.runs.iter_mut().filter(|run| run.party == 1).take(2) {
+        run.unflushed = Some("not supported: no such call".into());
+    }
+    for text in texts(&bundle) {
+        assert!(text.contains(&sentence) && text.contains("no such call"), "{sentence}");
+    }
+}
+
+#[test]
 fn hostile_names_are_escaped_everywhere() {
     let evil = "<script>alert('x')</script>\"><i>";
     let mut bundle = fabricated::bundle(1.0);

@@ -4,7 +4,8 @@
 //! `memory://NAME` ([`super::memory`]); parameters after `?`:
 //! * `party=FILE`: a description of the target (`docs/rivals.md`): name, version, processes, configuration.
 //! * `name=NAME`: name in tables and charts; when absent, that of the file above, or else the scheme.
-//! * `lie=KIND:N`: makes the driver lie about every N-th row ([`super::lying`]), to prove that the bench notices.
+//! * `lie=KIND:N`: makes the driver lie about every N-th row ([`super::lying`]), to prove that the bench notices. It may
+//!   be repeated; the last lie sees a call first.
 //!
 //! Drivers have parameters of their own. An unknown parameter is an error: with a misspelt one the run would
 //! differ from the command.
@@ -129,10 +130,9 @@ pub async fn open(text: &str) -> Result<Arc<dyn Target>> {
         "null" => super::null::open(&url).await?,
         other => return Err(TargetError::Unsupported(format!("no such kind of target: {other}"))),
     };
-    match url.parameter("lie") {
-        Some(lie) => super::lying::wrap(target, lie),
-        None => Ok(target),
-    }
+    let lies = url.parameters.iter().filter(|(name, _)| name == "lie");
+    lies.map(|(_, lie)| lie)
+        .try_fold(target, |target, lie| super::lying::wrap(target, lie))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! Memory is bounded: when a series has [`TICKS_MAX`] moments, every other one is dropped and the pace halves. Counters
 //! grow from the beginning, so activity between two samples is never lost, only seen at a lower resolution.
 
-use super::{GcPause, HostSample, ProcessSample, Watched, Xray, disk, gclog, proc};
+use super::{GcPause, HostSample, ProcessSample, ProcessTime, Watched, Xray, disk, gclog, proc};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -184,14 +184,23 @@ impl Source for System {
     }
 }
 
-/// CPU seconds (user and kernel) of a process, those of its ended threads included. `None` once it is gone.
+/// CPU seconds of a process; see [`process_time`].
+pub fn process_cpu(pid: u32) -> Option<f64> {
+    process_time(pid).map(|time| time.seconds)
+}
+
+/// CPU time (user and kernel) of a process, that of its ended threads included. `None` once it is gone.
 ///
 /// The kernel measures run time in nanoseconds and rounds it to ticks of usually 10 ms here. The finer counters in
 /// `/proc/PID/task/*/schedstat` omit threads that have ended. A thread pool that shrinks during a run would give a
 /// difference below zero.
-pub fn process_cpu(pid: u32) -> Option<f64> {
+pub fn process_time(pid: u32) -> Option<ProcessTime> {
     let stat = proc::process_stat(&text(pid, "stat")?)?;
-    Some((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second())
+    Some(ProcessTime {
+        pid,
+        started_ticks: stat.started_ticks,
+        seconds: (stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second(),
+    })
 }
 
 fn text(pid: u32, file: &str) -> Option<String> {

@@ -94,6 +94,8 @@ pub fn run(cluster: &mut Cluster, name: &str, suite: &Suite) -> Result<bool> {
             for node in absent.take().into_iter().flat_map(|absent| absent.nodes) {
                 cluster.replace(node)?;
             }
+            // The suite reads the file again before its next run, and so finds the new processes.
+            describe(cluster, &party)?;
         }
         std::thread::sleep(PAUSE);
     }

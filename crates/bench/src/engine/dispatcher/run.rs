@@ -8,6 +8,7 @@ use crate::engine::ranges::RangeBook;
 use crate::load::Written;
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Disruption, Run, Stop};
+use crate::xray::ProcessTime;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use sums::Sums;
@@ -29,8 +30,8 @@ pub struct Order<'a> {
 
 /// Receives the progress of a run.
 pub trait Observer {
-    /// CPU seconds of the server's processes so far, by name.
-    fn server_cpu(&mut self) -> BTreeMap<String, f64>;
+    /// CPU time of the server's processes so far, by name; empty unless that of all of them is known.
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime>;
     /// Called once a second: operations done, operations in all (zero if time decides), and the last second.
     fn progress(&mut self, run: &Run, elapsed: f64, done: u64, total: u64, last: Option<&Second>);
     /// Whether the user has interrupted.
@@ -81,8 +82,8 @@ struct UnderWay<'a> {
     sums: Sums,
     causes: Vec<String>,
     unsupported: Option<String>,
-    cpu_before: Option<BTreeMap<String, f64>>,
-    cpu_after: Option<BTreeMap<String, f64>>,
+    cpu_before: Option<BTreeMap<String, ProcessTime>>,
+    cpu_after: Option<BTreeMap<String, ProcessTime>>,
     disruption: Option<&'a Disruption>,
     disrupted: mpsc::Receiver<String>,
     disrupt: mpsc::Sender<String>,
@@ -389,6 +390,18 @@ impl<'a> UnderWay<'a> {
         Ok(())
     }
 
+    /// When the server's CPU time is read at the end, if the plan gives the moment. Operations of an open loop count
+    /// even if they end later, so there it is read after the last one.
+    fn cpu_end(&self) -> Option<f64> {
+        let run = self.order.run;
+        match run.stop {
+            Stop::Seconds(seconds) if run.rate.is_none() && self.cpu_after.is_none() => {
+                Some(run.warmup_seconds + seconds)
+            }
+            Stop::Seconds(_) | Stop::Operations(_) => None,
+        }
+    }
+
     /// Time of a planned action, and whether one is planned.
     fn next_moment(&self) -> (Instant, bool) {
         let Some(began) = self.began else {
@@ -399,11 +412,7 @@ impl<'a> UnderWay<'a> {
         if self.cpu_before.is_none() {
             moments.push(run.warmup_seconds);
         }
-        if let Stop::Seconds(seconds) = run.stop
-            && self.cpu_after.is_none()
-        {
-            moments.push(run.warmup_seconds + seconds);
-        }
+        moments.extend(self.cpu_end());
         moments.extend(self.disruption.map(|d| d.at_seconds));
         let first = moments.into_iter().min_by(f64::total_cmp);
         (
@@ -418,10 +427,7 @@ impl<'a> UnderWay<'a> {
         if self.cpu_before.is_none() && elapsed >= run.warmup_seconds {
             self.cpu_before = Some(observer.server_cpu());
         }
-        if let Stop::Seconds(seconds) = run.stop
-            && self.cpu_after.is_none()
-            && elapsed >= run.warmup_seconds + seconds
-        {
+        if self.cpu_end().is_some_and(|end| elapsed >= end) {
             self.cpu_after = Some(observer.server_cpu());
         }
         if let Some(disruption) = self.disruption.filter(|d| elapsed >= d.at_seconds) {
@@ -467,15 +473,15 @@ impl<'a> UnderWay<'a> {
         outcome.clients = run.clients;
         outcome.seconds = match (run.stop, self.began) {
             (_, None) => 0.0,
+            // An open loop ends with its last operation, which may be late.
+            (Stop::Seconds(seconds), _) if run.rate.is_some() => {
+                (outcome.seconds - run.warmup_seconds).max(seconds.min(elapsed))
+            }
             (Stop::Seconds(seconds), _) => seconds.min(elapsed),
             (Stop::Operations(_), Some(_)) => outcome.seconds.max(f64::MIN_POSITIVE),
         };
         if let (Some(before), Some(after)) = (self.cpu_before, self.cpu_after) {
-            let spent = |(name, end): (String, f64)| {
-                let begin = before.get(&name).copied().unwrap_or(0.0);
-                (name, end - begin)
-            };
-            outcome.server_cpu = after.into_iter().map(spent).collect();
+            outcome.server_cpu = spent(&before, &after);
         }
         outcome.done = self.book.into_done();
         outcome.ending = match self.unsupported {
@@ -484,6 +490,18 @@ impl<'a> UnderWay<'a> {
         };
         outcome
     }
+}
+
+/// CPU seconds of each process between two moments. Nothing, if a process has ended, began or was replaced in between:
+/// its part is not known, and the work of all of them is counted.
+fn spent(before: &BTreeMap<String, ProcessTime>, after: &BTreeMap<String, ProcessTime>) -> BTreeMap<String, f64> {
+    let of = |(name, end): (&String, &ProcessTime)| {
+        let begin = before.get(name)?;
+        let is_same = (begin.pid, begin.started_ticks) == (end.pid, end.started_ticks);
+        is_same.then(|| (name.clone(), end.seconds - begin.seconds))
+    };
+    let seconds: Option<BTreeMap<_, _>> = after.iter().map(of).collect();
+    seconds.filter(|_| before.len() == after.len()).unwrap_or_default()
 }
 
 /// Runs the user's command that kills a server, and reports its exit.

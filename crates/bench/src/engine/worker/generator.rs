@@ -28,6 +28,8 @@ pub(super) enum Signal {
 pub(super) struct Go {
     pub(super) start: Instant,
     pub(super) deadline: Option<Instant>,
+    /// See [`Loop::bound`].
+    pub(super) bound: Option<Instant>,
     pub(super) recorders: Vec<Arc<Mutex<Recorder>>>,
     pub(super) pace: Option<Arc<Mutex<Pace>>>,
 }
@@ -112,6 +114,7 @@ impl Generator {
             timer: timer.clone(),
             start: go.start,
             deadline: go.deadline,
+            bound: go.bound,
         };
         let clients: Vec<_> = actors
             .into_iter()
