@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{ReadRows, TableService};
 use stele_filter::Filter;
-use stele_types::{RowSet, TableSchema, View};
+use stele_types::{RowSet, TableSchema, View, limits};
 use tonic::Status;
 
 /// A table as a call may use it.
@@ -139,14 +139,17 @@ impl Scope {
     }
 }
 
-/// The cells of a view. Its ranges are disjoint, so no cell occurs twice.
+/// The cells of a view. Its ranges are disjoint, so no cell occurs twice. A name that is too long for a family is left out: each range
+/// would repeat it.
 fn columns(view: &View) -> Filter {
     let range = |(family, range): (&str, stele_types::RowRange)| Filter::ColumnRange {
         family: family.to_owned(),
         start: Bound::Included(range.start),
         end: range.end.map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let mut ranges: Vec<Filter> = view.columns().into_iter().map(range).collect();
+    let all = view.columns().into_iter();
+    let possible = all.filter(|(family, _)| family.len() <= limits::FAMILY_NAME_BYTES_MAX);
+    let mut ranges: Vec<Filter> = possible.map(range).collect();
     match (ranges.len(), ranges.pop()) {
         (_, None) => Filter::BlockAll,
         (1, Some(only)) => only,

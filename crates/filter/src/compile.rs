@@ -1,7 +1,7 @@
 //! Checks a filter tree and brings it into the form for evaluation.
 //!
 //! Everything is checked wherever it stands, also where no row could ever reach it, so that whether a filter is accepted
-//! depends on the filter alone. Limits are those of Bigtable (data.proto, comment of `RowFilter`).
+//! depends on the filter alone.
 
 use crate::ast::Filter;
 use crate::compiled::CompiledFilter;
@@ -233,7 +233,10 @@ impl Compiler<'_> {
     fn pattern(&mut self, field: &'static str, pattern: &Bytes) -> Result<Pattern, FilterError> {
         let compiled = Pattern::compile_among(pattern, self.automata);
         let compiled = compiled.map_err(|reason| bad_pattern(field, pattern, reason))?;
-        self.weight = self.weight.saturating_add(compiled.weight());
+        // Lists of names take no automaton. One may be the caller's families, which must not count against a client's filter.
+        if compiled.has_automaton() {
+            self.weight = self.weight.saturating_add(compiled.weight());
+        }
         if self.weight > WEIGHT_MAX {
             let reason = "the patterns of the filter are too large together".to_owned();
             return Err(FilterError::Structure(reason));
@@ -241,8 +244,8 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// Counts a filter without its members. The count never exceeds the real size, so that no filter within a client's
-    /// limit is refused here. The front end has the serialized form and checks the exact size.
+    /// Counts a filter without its members. The count never exceeds the size in which a client sends it, so that no filter within a
+    /// client's limit is refused here. The front end has the serialized form and checks the exact size.
     fn count_bytes(&mut self, filter: &Filter) -> Result<(), FilterError> {
         let bound = |bound: &Bound<Bytes>| match bound {
             Bound::Included(b) | Bound::Excluded(b) => b.len(),
@@ -257,7 +260,7 @@ impl Compiler<'_> {
             Filter::ColumnRange { family, start, end } => family.len() + bound(start) + bound(end),
             Filter::ValueRange { start, end } => bound(start) + bound(end),
             Filter::ApplyLabel(label) => label.len(),
-            Filter::FamiliesBefore(families) => families.iter().map(|(name, _)| name.len()).sum(),
+            Filter::FamiliesBefore(families) => families.iter().map(|(name, _)| name.len() + 12).sum(),
             _ => 0,
         };
         // Every filter has at least a tag and one byte more.

@@ -14,8 +14,8 @@ use prost::Message;
 use std::sync::Arc;
 use stele_client::{CellsTest, Condition, ConditionTest, EncodedTest, ServiceError, ServiceResult, TestDecoder};
 use stele_env::Env;
-use stele_memory::{Consumer, Part, Pool};
-use stele_types::{Cell, ErrorKind, TableSchema};
+use stele_memory::{Consumer, Part, Pool, Reservation};
+use stele_types::{Cell, ErrorKind, TableSchema, Timestamp};
 use stele_wire::messages::{self, Column, CompareType};
 
 /// The condition of a row operation for one of the protocol.
@@ -79,13 +79,17 @@ fn refused(failure: Failure) -> ServiceError {
 
 /// A test with the message that it was made of.
 struct Test<F> {
-    holds: F,
+    decide: F,
     given: messages::Condition,
 }
 
-impl<F: Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync> CellsTest for Test<F> {
+impl<F: Fn(&[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> + Send + Sync> CellsTest for Test<F> {
     fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
-        (self.holds)(cells)
+        self.decide(cells).map(|(holds, _)| holds)
+    }
+
+    fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
+        (self.decide)(cells)
     }
 
     fn encoded(&self) -> Option<EncodedTest> {
@@ -126,14 +130,14 @@ fn by_filter(
         let again = || RowFilter::decode_within(&filter, &schema, &shape, &env, &memory);
         let passes = ready.map_or_else(again, Ok).and_then(|mut filter| {
             filter.apply(&schema, &row, &mut cells)?;
-            Ok(!cells.is_empty())
+            Ok((!cells.is_empty(), cells.first().map(|cell| cell.timestamp)))
         });
         passes.map_err(refused)
     };
     Ok(Condition {
         reads,
         test: ConditionTest::Cells(Arc::new(Test {
-            holds: test,
+            decide: test,
             given: given.clone(),
         })),
     })
@@ -156,22 +160,48 @@ fn by_value(memory: &Consumer, schema: &Arc<TableSchema>, given: &messages::Cond
             ..Wanted::whole_row()
         },
     )?;
+    let texts = memory.clone();
     let memory = memory.empty();
     let mut charge = |bytes| memory.try_grow(bytes).is_ok();
     let comparator = Comparator::decode(given.comparator.as_ref().ok_or_else(missing)?, &mut charge)?;
     let operator = given.compare_type.and_then(|number| CompareType::try_from(number).ok());
     let operator = operator.ok_or_else(missing)?;
+    let reads = selection.pushdown(schema);
     let test = move |cells: &[Cell]| {
-        let _held = &memory;
-        holds(operator, &comparator, cells.first().map(|cell| &cell.value))
+        // A qualifier that is too long for a filter is not pushed down.
+        let found = cells.iter().find(|cell| selection.has_column(cell));
+        let (stored, time) = (found.map(|cell| &cell.value), found.map(|cell| cell.timestamp));
+        let text = match stored {
+            Some(stored) => text_memory(&texts, &comparator, stored)?,
+            None => None,
+        };
+        let holds = holds(operator, &comparator, stored);
+        // Those of the comparator are held as long as it.
+        let _held = (&memory, text);
+        holds.map(|holds| (holds, time))
     };
     Ok(Condition {
-        reads: selection.pushdown(schema),
+        reads,
         test: ConditionTest::Cells(Arc::new(Test {
-            holds: test,
+            decide: test,
             given: given.clone(),
         })),
     })
+}
+
+/// Memory for the text that a pattern makes of a value, if it makes any.
+fn text_memory(memory: &Consumer, comparator: &Comparator, stored: &[u8]) -> ServiceResult<Option<Reservation>> {
+    let bytes = comparator.copied_bytes(stored);
+    if bytes == 0 {
+        return Ok(None);
+    }
+    if bytes > memory.limit() {
+        return Err(ServiceError::invalid("the value is too large for a pattern"));
+    }
+    let text = memory.empty();
+    let grown = text.try_grow(bytes);
+    grown.map_err(|_| ServiceError::new(ErrorKind::Busy, "no memory to decode a value"))?;
+    Ok(Some(text))
 }
 
 /// Whether `given value <operator> stored value`. An empty given value stands for "no value".

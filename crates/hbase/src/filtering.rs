@@ -14,9 +14,12 @@ use stele_memory::{Consumer, Reservation};
 use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
 use stele_wire::messages::Filter;
 
-/// Units of work for one row ([`crate::pace::Pace`]): about a second. A row of a million cells may have twenty filters, and one of 100 MB as
-/// many patterns.
+/// Units of work for one row ([`crate::pace::Pace`]): about a second. A row of a million cells may have twenty filters, and one of 100 MB
+/// twelve patterns.
 const ROW_UNITS_MAX: usize = 20_000_000;
+
+/// Units of work to compile a pattern: about 50 µs.
+const PATTERN_UNITS: usize = 1_000;
 
 impl From<FilterError> for Failure {
     fn from(error: FilterError) -> Self {
@@ -32,8 +35,11 @@ pub(crate) struct RowFilter {
     filter: ScanFilter,
     /// Names of families, each shared by its cells.
     names: BTreeMap<FamilyId, Bytes>,
-    /// Of the compiled filter.
+    /// Of the compiled filter; while it judges a row, also of text that it makes of values.
     memory: Reservation,
+    memory_max: usize,
+    /// Units of work so far, with those of its decoding.
+    spent: usize,
 }
 
 impl RowFilter {
@@ -53,13 +59,23 @@ impl RowFilter {
         let env = env.clone();
         let random: crate::filters::Random = Arc::new(move || env.random_u64());
         let name = |family: &stele_types::Family| Bytes::copy_from_slice(family.name.as_bytes());
+        let memory_max = memory.limit();
         let memory = memory.empty();
         let mut charge = |bytes| memory.try_grow(bytes).is_ok();
+        let filter = ScanFilter::decode_within(filter, shape, &random, &mut charge)?;
+        let cost = filter.cost();
         Ok(RowFilter {
-            filter: ScanFilter::decode_within(filter, shape, &random, &mut charge)?,
+            spent: cost.nodes + cost.patterns * PATTERN_UNITS,
+            filter,
             names: schema.families.iter().map(|(id, family)| (*id, name(family))).collect(),
             memory,
+            memory_max,
         })
+    }
+
+    /// Units of work so far ([`crate::pace::Pace`]), also where it has failed.
+    pub fn spent(&self) -> usize {
+        self.spent
     }
 
     /// Bytes that are reserved for it.
@@ -68,27 +84,46 @@ impl RowFilter {
     }
 
     /// Units of work that it takes to filter these cells ([`crate::pace::Pace`]).
-    fn units(&self, cells: &[Cell]) -> usize {
+    fn units(&self, row: &[u8], cells: &[Cell]) -> usize {
+        let lengths = cells.iter().map(|cell| (cell.qualifier.len(), cell.value.len()));
+        self.filter.cost().units(row.len(), lengths)
+    }
+
+    /// Reserves memory for the text that patterns make of a value.
+    fn reserve_text(&self, cells: &[Cell]) -> Outcome<()> {
         let cost = self.filter.cost();
-        let bytes: usize = match cost.patterns {
-            0 => 0,
-            _ => cells.iter().map(|cell| cell.value.len()).sum(),
-        };
-        cells.len().saturating_mul(cost.nodes) + (bytes / 64).saturating_mul(cost.patterns)
+        let bytes = cells
+            .iter()
+            .map(|cell| cost.copied_bytes(&cell.value))
+            .max()
+            .unwrap_or(0);
+        if bytes > self.memory_max {
+            return Err(Failure::do_not_retry(format!(
+                "a pattern decodes a value to {bytes} bytes; the limit is {}",
+                self.memory_max
+            )));
+        }
+        let reserved = self.memory.try_grow(bytes);
+        reserved.map_err(|_| FilterError::NoMemory.into())
     }
 
     /// Filters the cells of a row, and returns the units of work that it took ([`crate::pace::Pace`]). The event loop stands still
     /// meanwhile, so more than [`ROW_UNITS_MAX`] are refused.
     pub fn apply(&mut self, schema: &TableSchema, row: &[u8], cells: &mut Vec<Cell>) -> Outcome<usize> {
-        let units = self.units(cells);
+        let units = self.units(row, cells);
         if units > ROW_UNITS_MAX {
             let (nodes, count) = (self.filter.cost().nodes, cells.len());
             return Err(Failure::do_not_retry(format!(
-                "{nodes} filters for a row of {count} cells are too many: take fewer filters, or fewer columns"
+                "{nodes} filters for a row of {count} cells are too much work: take fewer filters, or fewer columns"
             )));
         }
+        let reserved = self.reserved();
+        self.reserve_text(cells)?;
+        self.spent = self.spent.saturating_add(units);
         let mut filtered: Vec<FilterCell> = cells.drain(..).map(|cell| self.to_filter(schema, cell)).collect();
-        self.filter.row(row, &mut filtered)?;
+        let judged = self.filter.row(row, &mut filtered);
+        self.memory.shrink_to(reserved);
+        judged?;
         let mut last = None;
         for cell in filtered {
             // The cells of a family follow each other, and share its name.
@@ -168,3 +203,6 @@ fn from_filter(schema: &TableSchema, id: FamilyId, cell: FilterCell) -> Outcome<
         ..Cell::put(id, cell.qualifier, timestamp, cell.value)
     })
 }
+
+#[cfg(test)]
+mod tests;

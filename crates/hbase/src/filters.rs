@@ -20,6 +20,7 @@ mod cell;
 mod columns;
 mod comparator;
 mod comparison;
+mod cost;
 mod decode;
 mod error;
 mod first;
@@ -36,7 +37,8 @@ mod wrapping;
 
 pub use cell::FilterCell;
 pub use comparator::Comparator;
-pub use decode::{Charge, Cost};
+pub use cost::Cost;
+pub use decode::Charge;
 pub use error::FilterError;
 pub use pushdown::{Needs, RowBounds};
 pub use scan::{FamilyVersions, Random, RowVerdict, ScanFilter, ScanShape};

@@ -129,7 +129,9 @@ impl HBaseFrontEnd {
 impl Shared {
     /// The same for a caller: all of its calls go through a guard.
     fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>) -> Shared {
-        let scanners = self.scanners.of_owner(caller.name());
+        // A name alone is not the caller: anybody may state one, and groups give rights, too.
+        let owner = format!("{:?} {:?} {:?}", caller.source(), caller.groups(), caller.name());
+        let scanners = self.scanners.of_owner(&owner);
         let (service, admin) = (Arc::clone(&self.service), Arc::clone(&self.admin));
         let guard = Guard::new(Arc::clone(access), caller, service, admin);
         let rules = self.rules.get().map(|rules| rules.of(Arc::clone(&guard)));

@@ -108,6 +108,18 @@ impl Lookup {
         self.found(cells)
     }
 
+    /// The result, if the row is one of `hbase:meta`.
+    pub async fn in_meta(&mut self, shared: &Context) -> Outcome<Found> {
+        self.selection = std::mem::take(&mut self.selection).without_pushdown();
+        let row = meta_rows::row(shared, &self.row).await?;
+        self.found(row.map(|row| row.cells).unwrap_or_default())
+    }
+
+    /// Units of work of its filter ([`crate::pace::Pace`]), also where that has failed.
+    pub fn units(&self) -> usize {
+        self.filter.as_ref().map_or(0, RowFilter::spent)
+    }
+
     fn found(&mut self, mut cells: Vec<Cell>) -> Outcome<Found> {
         self.selection.apply(&self.schema, &mut cells);
         if let Some(filter) = &mut self.filter {
@@ -143,11 +155,8 @@ impl Found {
 }
 
 /// The result of a Get of `hbase:meta`.
-pub(crate) async fn of_meta(shared: &Context, get: &Get) -> Outcome<Found> {
-    let mut lookup = Lookup::new(shared, Arc::clone(&SCHEMA), get)?;
-    lookup.selection = lookup.selection.without_pushdown();
-    let row = meta_rows::row(shared, &get.row).await?;
-    lookup.found(row.map(|row| row.cells).unwrap_or_default())
+async fn of_meta(shared: &Context, get: &Get) -> Outcome<Found> {
+    Lookup::new(shared, Arc::clone(&SCHEMA), get)?.in_meta(shared).await
 }
 
 /// The region of a request, and the schema of its table.

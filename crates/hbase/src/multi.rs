@@ -8,7 +8,7 @@ use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::get::{Found, Lookup, of_meta, region_and_schema};
+use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, other_row, plain, write, written};
 use crate::mutations::{Converter, RowChange, last_rules};
@@ -112,7 +112,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                 Err(failure)
             }
             Ok((region, schema)) if is_atomic => {
-                let converter = converter(shared, &schema, nonce_group);
+                let converter = converter(shared, call, &schema, nonce_group);
                 let changes = convert_all(&converter, &actions, &mut cells)?;
                 let done = atomic(shared, (&region, &schema), actions.condition.as_ref(), changes).await;
                 done.map(|(result, bytes)| {
@@ -128,6 +128,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     schema,
                     nonce_group,
                     results: &mut results,
+                    units: 0,
                 };
                 Ok(part.independent(actions, &mut cells).await?)
             }
@@ -299,6 +300,8 @@ struct Part<'a> {
     schema: Arc<TableSchema>,
     nonce_group: Option<u64>,
     results: &'a mut Results,
+    /// Work of the filters of the last action ([`Pace`]).
+    units: usize,
 }
 
 impl Part<'_> {
@@ -314,8 +317,10 @@ impl Part<'_> {
         for action in actions.actions() {
             let action = action?;
             let index = action.index;
-            pace.spend(ROW_UNITS).await;
-            let outcome = match self.one(action, cells, &mut writes, &mut result).await {
+            let outcome = self.one(action, cells, &mut writes, &mut result).await;
+            pace.spend(ROW_UNITS.saturating_add(std::mem::take(&mut self.units)))
+                .await;
+            let outcome = match outcome {
                 Ok(None) => continue,
                 Ok(Some(row)) => Ok(row),
                 Err(failure) => Err(failure),
@@ -341,7 +346,7 @@ impl Part<'_> {
         let Some(mutation) = action.mutation else {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
-        let change = converter(self.shared, &self.schema, self.nonce_group).convert(mutation, cells)?;
+        let change = converter(self.shared, self.call, &self.schema, self.nonce_group).convert(mutation, cells)?;
         self.region.check_row(&change.row, "batch")?;
         self.region.check_cells(&self.schema, &change)?;
         if is_plain(&change) {
@@ -379,24 +384,25 @@ impl Part<'_> {
         if !self.results.has_space() {
             return Err(too_large());
         }
-        if self.region.table == meta_table::SCHEMA.name {
-            let mut found = of_meta(self.shared, get).await?;
-            let result = found.result(self.call, &self.schema);
-            self.results.add(self.call, &self.schema, found.row)?;
-            return Ok(result);
-        }
         let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
-        let mut found: Found = match lookup.try_now(self.shared)? {
-            Some(found) => found,
-            None => {
-                let mut memory = RowMemory::new(&self.shared.responses, &self.shared.env);
-                memory.reserve(BATCH_BYTES / 2).await?;
-                lookup.wait(self.shared, &mut memory).await?
-            }
-        };
+        let found = self.found(&mut lookup).await;
+        self.units += lookup.units();
+        let mut found = found?;
         let result = found.result(self.call, &self.schema);
         self.results.add(self.call, &self.schema, found.row)?;
         Ok(result)
+    }
+
+    async fn found(&self, lookup: &mut Lookup) -> Outcome<Found> {
+        if self.region.table == meta_table::SCHEMA.name {
+            return lookup.in_meta(self.shared).await;
+        }
+        if let Some(found) = lookup.try_now(self.shared)? {
+            return Ok(found);
+        }
+        let mut memory = RowMemory::new(&self.shared.responses, &self.shared.env);
+        memory.reserve(BATCH_BYTES / 2).await?;
+        lookup.wait(self.shared, &mut memory).await
     }
 
     /// Carries out the writes of the region, one request for each group.

@@ -39,11 +39,17 @@ pub(crate) fn plain(change: RowChange) -> RowMutation {
 }
 
 /// A converter whose time is now.
-pub(crate) fn converter<'a>(shared: &Shared, schema: &'a TableSchema, nonce_group: Option<u64>) -> Converter<'a> {
+pub(crate) fn converter<'a>(
+    shared: &Shared,
+    call: &'a Call,
+    schema: &'a TableSchema,
+    nonce_group: Option<u64>,
+) -> Converter<'a> {
     Converter {
         schema,
         nonce_group,
         now: times::now(schema, shared.env.wall_micros()),
+        memory: Some(&call.memory),
     }
 }
 
@@ -99,7 +105,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let (region, schema) = region_and_schema(shared, call, &request.region)?;
     let mut cells = call.cells()?;
     let row = request.mutation.row.clone().unwrap_or_default();
-    let change = converter(shared, &schema, request.nonce_group).convert(request.mutation, &mut cells);
+    let change = converter(shared, call, &schema, request.nonce_group).convert(request.mutation, &mut cells);
     let condition = match &request.condition {
         Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, &schema, given)?),

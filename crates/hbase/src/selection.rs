@@ -13,12 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema};
+use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema, limits};
 use stele_wire::exception;
 use stele_wire::messages::{Column, FamilyTimeRange, TimeRange};
 
 /// Columns that are pushed down one by one; of more, only their families are.
 const COLUMNS_PUSHED_MAX: usize = 64;
+
+/// Bytes of a filter of such columns: half of a filter's limit. Each has its family, and its qualifier twice.
+const COLUMNS_PUSHED_BYTES_MAX: usize = 128 << 10;
 
 /// A request's description of the cells of a row.
 pub(crate) struct Wanted<'a> {
@@ -186,9 +189,8 @@ impl Selection {
 
     fn column_filter(&self, schema: &TableSchema) -> Option<Filter> {
         let columns = self.columns.as_ref()?;
-        let count: usize = columns.values().map(|qualifiers| qualifiers.len().max(1)).sum();
         // In a raw read, tombstones of whole families belong to the result.
-        let by_qualifier = count <= COLUMNS_PUSHED_MAX && !self.raw;
+        let by_qualifier = self.pushes_columns() && !self.raw;
         if !by_qualifier && columns.len() == schema.families.len() {
             return None;
         }
@@ -221,13 +223,18 @@ impl Selection {
             && self.store_offset == 0
             && !self.is_filtered
             && !self.is_all_here
-            && self.columns.as_ref().is_none_or(|columns| {
-                columns
-                    .values()
-                    .map(|qualifiers| qualifiers.len().max(1))
-                    .sum::<usize>()
-                    <= COLUMNS_PUSHED_MAX
-            })
+            && self.pushes_columns()
+    }
+
+    /// Whether columns are few and short enough to push them down, and not only their families.
+    fn pushes_columns(&self) -> bool {
+        let Some(columns) = &self.columns else {
+            return true;
+        };
+        let bytes = |qualifier: &Bytes| limits::FAMILY_NAME_BYTES_MAX + 2 * qualifier.len();
+        let count: usize = columns.values().map(|qualifiers| qualifiers.len().max(1)).sum();
+        let bytes: usize = columns.values().flatten().map(bytes).sum();
+        count <= COLUMNS_PUSHED_MAX && bytes <= COLUMNS_PUSHED_BYTES_MAX
     }
 
     /// The selected cells of a row that was read with [`Selection::pushdown`], in HBase's order. With an HBase filter,
@@ -281,7 +288,8 @@ impl Selection {
         }
     }
 
-    fn has_column(&self, cell: &Cell) -> bool {
+    /// Whether a cell is of a selected column.
+    pub fn has_column(&self, cell: &Cell) -> bool {
         let Some(columns) = &self.columns else {
             return true;
         };
@@ -367,3 +375,6 @@ fn expand_row_tombstones(schema: &TableSchema, cells: &mut Vec<Cell>) {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests;

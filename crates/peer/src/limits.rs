@@ -27,11 +27,12 @@ pub(crate) const CREDIT_EXCESS_BYTES: usize = 1 << 20;
 /// Bytes that a connection gathers before it stops to read and to poll calls.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Deepest nesting of a filter tree: some more than a valid filter may have.
+/// Deepest nesting of a filter tree: more than the 24 composites of a valid filter, and a leaf.
 pub(crate) const FILTER_DEPTH_MAX: usize = 32;
 
-/// Bytes of an encoded filter: three times those of the largest valid one.
-pub(crate) const FILTER_BYTES_MAX: usize = 64 << 10;
+/// Bytes of an encoded filter. A client's takes up to three times its 20,480 bytes here. Filters that servers put in front of it have
+/// about 200 KB.
+pub(crate) const FILTER_BYTES_MAX: usize = 320 << 10;
 
 /// Bytes of an error's message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 10;

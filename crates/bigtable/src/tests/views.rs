@@ -233,3 +233,52 @@ async fn writes_outside_of_a_view_are_refused_and_apply_nothing() {
         assert_eq!(modified.unwrap_err().code(), Code::PermissionDenied);
     }
 }
+
+/// A client's own limits do not depend on the view.
+#[tokio::test]
+async fn a_large_view_leaves_a_client_all_of_its_filter() {
+    let harness = Harness::with_table().await;
+    let long = |n: usize| Bytes::from(format!("{n:03}{}", "q".repeat(97)));
+    let mut view = of(&[""], "f", &["q"], &[]);
+    if let Some(Of::SubsetView(subset)) = &mut view.authorized_view {
+        let family = subset.family_subsets.get_mut("f").unwrap();
+        family.qualifiers.extend((0..205).map(long));
+    }
+    harness.view("v", view).await.unwrap();
+    harness.put("r", "f", "q", "seen").await;
+    harness.put("r", "f", "r", "hidden").await;
+    let seen = async |filter: v2::RowFilter| {
+        let request = v2::ReadRowsRequest {
+            authorized_view_name: VIEW.into(),
+            filter: Some(filter),
+            ..Default::default()
+        };
+        let mut answers = harness.data().read_rows(request).await?.into_inner();
+        let mut values = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            values.extend(answer.chunks.into_iter().map(|chunk| chunk.value));
+        }
+        Ok::<_, Status>(values)
+    };
+    let only = || Ok(vec![b"seen".to_vec().into()]);
+    let result = |result: Result<Vec<Bytes>, Status>| result.map_err(|status| status.code());
+    let of_kind = |filter| v2::RowFilter { filter: Some(filter) };
+    let pass = || of_kind(v2::row_filter::Filter::PassAllFilter(true));
+    let nested = |levels: usize| {
+        (0..levels).fold(pass(), |inner, _| {
+            let filters = vec![pass(), inner];
+            of_kind(v2::row_filter::Filter::Chain(v2::row_filter::Chain { filters }))
+        })
+    };
+    let long = |bytes: usize| of_kind(v2::row_filter::Filter::ValueRegexFilter(vec![b'x'; bytes].into()));
+    let with_all = |filter| {
+        let filters = vec![pass(), filter];
+        of_kind(v2::row_filter::Filter::Interleave(v2::row_filter::Interleave {
+            filters,
+        }))
+    };
+    assert_eq!(result(seen(nested(20)).await), only());
+    assert_eq!(result(seen(with_all(long(20_460))).await), only());
+    assert_eq!(result(seen(nested(21)).await), Err(Code::InvalidArgument));
+    assert_eq!(result(seen(with_all(long(20_480))).await), Err(Code::InvalidArgument));
+}

@@ -105,6 +105,11 @@ impl Pattern {
         }
     }
 
+    /// Whether an automaton matches.
+    pub(crate) fn has_automaton(&self) -> bool {
+        matches!(self.rest, Rest::Automaton(_))
+    }
+
     /// Estimates the work of matching a subject in bytes: an automaton reads each byte by itself, a comparison dozens
     /// per step.
     pub(crate) fn bytes_matched(&self, subject: &[u8]) -> usize {

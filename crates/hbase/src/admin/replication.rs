@@ -117,6 +117,7 @@ impl Rows {
             schema,
             nonce_group: None,
             now,
+            memory: None,
         }
         .logged(cell, tags.lifetime_ms)?;
         match self.rows.last_mut() {

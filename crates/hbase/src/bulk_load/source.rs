@@ -74,6 +74,7 @@ fn convert(schema: &TableSchema, block: &mut CellBlock) -> ServiceResult<Vec<(By
         nonce_group: None,
         // Each cell has its own time.
         now: Timestamp::MIN,
+        memory: None,
     };
     let mut cells = Vec::new();
     while cells.len() < CELLS_AT_ONCE {

@@ -59,3 +59,32 @@ async fn a_condition_means_the_same_on_the_server_of_the_row() {
     assert_eq!(kind(&unknown), Some(ErrorKind::Unimplemented));
     assert_eq!(kind(&malformed), Some(ErrorKind::InvalidArgument));
 }
+
+/// Such a qualifier is not part of the read, which then finds other columns of the family.
+#[tokio::test]
+async fn a_condition_on_a_qualifier_of_any_length_sees_its_column_only() {
+    let (env, pool, schema) = (
+        TokioRuntime::current(),
+        Pool::default(),
+        Model::new(&[""]).schema.clone(),
+    );
+    let memory = pool.of(Part::Responses);
+    let cell = |qualifier: &Bytes| Cell::put(FamilyId(1), qualifier.clone(), Timestamp(5), Bytes::from_static(b"a"));
+    for bytes in [1, 30 << 10, 1 << 20] {
+        let qualifier = Bytes::from(vec![b'x'; bytes]);
+        let given = messages::Condition {
+            qualifier: Some(qualifier.clone()),
+            ..less_than_m()
+        };
+        let condition = decode((&env, &memory), &schema, &given).ok().unwrap();
+        let ConditionTest::Cells(test) = condition.test else {
+            unreachable!("a value is compared");
+        };
+        condition.reads.unwrap().compile(&schema).unwrap();
+        assert_eq!(test.holds(&[cell(&Bytes::from_static(b"q"))]), Ok(false));
+        assert_eq!(
+            test.holds(&[cell(&Bytes::from_static(b"q")), cell(&qualifier)]),
+            Ok(true)
+        );
+    }
+}

@@ -34,7 +34,7 @@ pub(super) async fn serve(
 ) -> Outcome<MutateRowsResponse> {
     let request: MutateRowsRequest = call.decode("MutateRowsRequest", argument)?;
     check_count("mutations", request.mutation_request.len(), ROWS_MAX)?;
-    let converter = converter(shared, schema, None);
+    let converter = converter(shared, call, schema, None);
     let mut cells = CellReader::new(Bytes::new());
     let mut changes = Vec::with_capacity(request.mutation_request.len());
     for mutation in request.mutation_request {

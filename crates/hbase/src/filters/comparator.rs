@@ -3,14 +3,17 @@
 mod decimal;
 mod java;
 mod pattern;
+mod substring;
 
 use super::decode::Charge;
 use super::error::FilterError;
 use bytes::Bytes;
 use decimal::Decimal;
+pub(super) use pattern::Copied;
 use pattern::Pattern;
 use std::cmp::Ordering;
 use stele_wire::messages::{self, BitwiseOp, decode};
+use substring::occurs;
 
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
@@ -32,6 +35,16 @@ enum Kind {
     Pattern(Box<Pattern>),
     /// In lower case.
     Substring(String),
+}
+
+/// How a comparator reads stored bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// As they are.
+    Bytes,
+    Decimal,
+    Substring,
+    Pattern(Copied),
 }
 
 impl Comparator {
@@ -94,7 +107,7 @@ impl Comparator {
             Kind::Null => Ordering::Greater,
             Kind::Decimal(value) => value.compare(&Decimal::read(stored)?),
             Kind::Pattern(pattern) => found(pattern.finds(stored)),
-            Kind::Substring(text) => found(String::from_utf8_lossy(stored).to_lowercase().contains(text.as_str())),
+            Kind::Substring(text) => found(occurs(text, stored)),
         })
     }
 
@@ -126,8 +139,21 @@ impl Comparator {
         }
     }
 
-    pub(super) fn is_pattern(&self) -> bool {
-        matches!(self.0, Kind::Pattern(_))
+    pub(super) fn reading(&self) -> Reading {
+        match &self.0 {
+            Kind::Decimal(_) => Reading::Decimal,
+            Kind::Pattern(pattern) => Reading::Pattern(pattern.copied()),
+            Kind::Substring(_) => Reading::Substring,
+            _ => Reading::Bytes,
+        }
+    }
+
+    /// Bytes that a comparison with a stored value takes: a pattern copies some values to decode them.
+    pub fn copied_bytes(&self, stored: &[u8]) -> usize {
+        match &self.0 {
+            Kind::Pattern(pattern) => pattern.copied().reserved(stored),
+            _ => 0,
+        }
     }
 }
 

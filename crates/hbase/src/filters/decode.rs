@@ -2,6 +2,7 @@
 
 use super::comparator::Comparator;
 use super::comparison::Comparison;
+use super::cost::{Cost, Subject};
 use super::error::FilterError;
 use super::node::{BoxNode, Node};
 use super::scan::Random;
@@ -28,15 +29,6 @@ const ARGUMENTS_FACTOR: usize = 8;
 /// Takes bytes of memory before they are used. Whether there were enough.
 pub type Charge<'a> = dyn FnMut(usize) -> bool + 'a;
 
-/// The size of a tree, which its costs grow with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cost {
-    /// Filters: each judges every cell at most once.
-    pub nodes: usize,
-    /// Patterns that are searched in keys and values.
-    pub patterns: usize,
-}
-
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
 /// Decodes a tree.
@@ -49,20 +41,17 @@ pub(super) fn tree(
         random,
         charge,
         depth: 0,
-        nodes: 0,
-        patterns: 0,
+        cost: Cost::default(),
     };
     let tree = decoder.filter(filter)?;
-    let Decoder { nodes, patterns, .. } = decoder;
-    Ok((tree, Cost { nodes, patterns }))
+    Ok((tree, decoder.cost))
 }
 
 struct Decoder<'a, 'c> {
     random: &'a Random,
     charge: &'a mut Charge<'c>,
     depth: usize,
-    nodes: usize,
-    patterns: usize,
+    cost: Cost,
 }
 
 fn boxed(node: impl Node + 'static) -> Result<BoxNode, FilterError> {
@@ -74,10 +63,10 @@ impl Decoder<'_, '_> {
         if self.depth >= DEPTH_MAX {
             return Err(FilterError::TooLarge("at most 64 levels"));
         }
-        if self.nodes >= NODES_MAX {
+        if self.cost.nodes >= NODES_MAX {
             return Err(FilterError::TooLarge("at most 16384 filters"));
         }
-        self.nodes += 1;
+        self.cost.nodes += 1;
         self.depth += 1;
         let unknown = || FilterError::UnknownClass(String::from_utf8_lossy(&filter.name).into_owned());
         let name = std::str::from_utf8(&filter.name).ok();
@@ -86,11 +75,12 @@ impl Decoder<'_, '_> {
         // A filter around others has no other arguments, and those charge themselves.
         let arguments = match name {
             "FilterList" | "FilterWrapper" | "SkipFilter" | "WhileMatchFilter" => 0,
-            _ => bytes.len() * ARGUMENTS_FACTOR,
+            _ => bytes.len(),
         };
-        if !(self.charge)(NODE_BYTES + arguments) {
+        if !(self.charge)(NODE_BYTES + arguments * ARGUMENTS_FACTOR) {
             return Err(FilterError::NoMemory);
         }
+        self.cost.add_arguments(arguments);
         let node = match self.rows(name, &bytes)? {
             Some(node) => node,
             None => match self.cells(name, &bytes)? {
@@ -107,7 +97,11 @@ impl Decoder<'_, '_> {
         let bytes = bytes.clone();
         let node = match name {
             "FilterAllFilter" => boxed(rows::FilterAll),
-            "FuzzyRowFilter" => boxed(fuzzy::FuzzyRow::new(&decode("FuzzyRowFilter", bytes)?)?),
+            "FuzzyRowFilter" => {
+                let filter = fuzzy::FuzzyRow::new(&decode("FuzzyRowFilter", bytes)?)?;
+                self.cost.add_row_units(filter.row_units());
+                boxed(filter)
+            }
             "InclusiveStopFilter" => {
                 let message: messages::InclusiveStopFilter = decode("InclusiveStopFilter", bytes)?;
                 let stop = message.stop_row_key;
@@ -127,7 +121,7 @@ impl Decoder<'_, '_> {
                 let message: messages::RandomRowFilter = decode("RandomRowFilter", bytes)?;
                 boxed(rows::RandomRow::new(message.chance, self.random.clone()))
             }
-            "RowFilter" => boxed(rows::RowKey::new(self.comparing("RowFilter", bytes)?)),
+            "RowFilter" => boxed(rows::RowKey::new(self.comparing("RowFilter", Subject::Key, bytes)?)),
             _ => return Ok(None),
         };
         node.map(Some)
@@ -150,7 +144,7 @@ impl Decoder<'_, '_> {
                 boxed(columns::ColumnPrefix(message.prefix))
             }
             "ColumnRangeFilter" => boxed(columns::ColumnRange::new(decode("ColumnRangeFilter", bytes)?)),
-            "FamilyFilter" => boxed(columns::Family(self.comparing("FamilyFilter", bytes)?)),
+            "FamilyFilter" => boxed(columns::Family(self.comparing("FamilyFilter", Subject::Key, bytes)?)),
             "FirstKeyOnlyFilter" => boxed(first::FirstKey::default()),
             "FirstKeyValueMatchingQualifiersFilter" => {
                 let message: messages::FirstKeyValueMatchingQualifiersFilter =
@@ -166,13 +160,17 @@ impl Decoder<'_, '_> {
                 let message: messages::MultipleColumnPrefixFilter = decode("MultipleColumnPrefixFilter", bytes)?;
                 boxed(columns::ColumnPrefixes::new(message.sorted_prefixes)?)
             }
-            "QualifierFilter" => boxed(columns::Qualifier(self.comparing("QualifierFilter", bytes)?)),
+            "QualifierFilter" => boxed(columns::Qualifier(self.comparing(
+                "QualifierFilter",
+                Subject::Key,
+                bytes,
+            )?)),
             "TimestampsFilter" => {
                 let message: messages::TimestampsFilter = decode("TimestampsFilter", bytes)?;
                 let hinting = message.can_hint.unwrap_or_default();
                 boxed(values::Timestamps::new(message.timestamps, hinting)?)
             }
-            "ValueFilter" => boxed(values::Value(self.comparing("ValueFilter", bytes)?)),
+            "ValueFilter" => boxed(values::Value(self.comparing("ValueFilter", Subject::Value, bytes)?)),
             _ => return Ok(None),
         };
         node.map(Some)
@@ -183,7 +181,7 @@ impl Decoder<'_, '_> {
         let node = match name {
             "ColumnValueFilter" => {
                 let message: messages::ColumnValueFilter = decode("ColumnValueFilter", bytes)?;
-                let comparison = self.comparison(message.compare_op, Some(&message.comparator))?;
+                let comparison = self.comparison(message.compare_op, Subject::Value, Some(&message.comparator))?;
                 boxed(values::ColumnValue::new(message.family, message.qualifier, comparison))
             }
             "DependentColumnFilter" => self.dependent(decode("DependentColumnFilter", bytes)?),
@@ -223,7 +221,7 @@ impl Decoder<'_, '_> {
             return Err(FilterError::argument("a SingleColumnValueFilter must compare"));
         }
         boxed(single::SingleColumn {
-            comparison: self.comparison(message.compare_op, Some(&message.comparator))?,
+            comparison: self.comparison(message.compare_op, Subject::Value, Some(&message.comparator))?,
             family: message.column_family.unwrap_or_default(),
             qualifier: message.column_qualifier.unwrap_or_default(),
             if_missing: message.filter_if_missing.unwrap_or_default(),
@@ -237,7 +235,7 @@ impl Decoder<'_, '_> {
         let compare = &message.compare_filter;
         let comparison = match &compare.comparator {
             None => None,
-            comparator => Some(self.comparison(compare.compare_op, comparator.as_ref())?),
+            comparator => Some(self.comparison(compare.compare_op, Subject::Value, comparator.as_ref())?),
         };
         boxed(single::DependentColumn {
             comparison,
@@ -248,21 +246,26 @@ impl Decoder<'_, '_> {
         })
     }
 
-    fn comparing(&mut self, what: &'static str, bytes: Bytes) -> Result<Comparison, FilterError> {
+    fn comparing(&mut self, what: &'static str, subject: Subject, bytes: Bytes) -> Result<Comparison, FilterError> {
         let message: messages::ComparingFilter = decode(what, bytes)?;
         let compare = message.compare_filter;
-        self.comparison(compare.compare_op, compare.comparator.as_ref())
+        self.comparison(compare.compare_op, subject, compare.comparator.as_ref())
     }
 
-    fn comparison(&mut self, op: i32, comparator: Option<&messages::Comparator>) -> Result<Comparison, FilterError> {
+    fn comparison(
+        &mut self,
+        op: i32,
+        subject: Subject,
+        comparator: Option<&messages::Comparator>,
+    ) -> Result<Comparison, FilterError> {
         let op = CompareType::try_from(op).map_err(|_| FilterError::argument("no such operator"))?;
         let charge = &mut *self.charge;
         let comparator = comparator.map(|given| Comparator::decode(given, charge)).transpose()?;
-        if comparator.as_ref().is_some_and(Comparator::is_pattern) {
-            self.patterns += 1;
-            if self.patterns > PATTERNS_MAX {
-                return Err(FilterError::TooLarge("at most 32 patterns"));
-            }
+        if let Some(comparator) = &comparator {
+            self.cost.add_comparator(subject, comparator.reading());
+        }
+        if self.cost.patterns > PATTERNS_MAX {
+            return Err(FilterError::TooLarge("at most 32 patterns"));
         }
         Comparison::new(op, comparator)
     }

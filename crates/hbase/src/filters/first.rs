@@ -5,6 +5,7 @@ use super::error::FilterError;
 use super::node::{Code, Node};
 use super::pushdown::Needs;
 use bytes::Bytes;
+use std::collections::HashSet;
 
 /// `FirstKeyOnlyFilter`.
 #[derive(Default)]
@@ -35,14 +36,16 @@ impl Node for FirstKey {
 
 /// `FirstKeyValueMatchingQualifiersFilter`.
 pub(super) struct FirstMatching {
-    qualifiers: Vec<Bytes>,
+    qualifiers: HashSet<Bytes>,
     found: bool,
 }
 
 impl FirstMatching {
     pub(super) fn new(qualifiers: Vec<Bytes>) -> Self {
-        let found = false;
-        Self { qualifiers, found }
+        Self {
+            qualifiers: qualifiers.into_iter().collect(),
+            found: false,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A row that is shorter than a key matches if the key's beginning does. Hints are computed as HBase does, because they
 //! decide which of such rows are seen.
+//!
+//! All cells of a row get the same verdict and hint, so keys are tried once for each row.
 
 use super::cell::{FilterCell, Hint};
 use super::error::FilterError;
@@ -16,7 +18,10 @@ pub(super) struct FuzzyRow {
     keys: Vec<FuzzyKey>,
     reversed: bool,
     exhausted: bool,
-    filtered: bool,
+    /// Whether some key matches the row; `None` before its first cell.
+    matches: Option<bool>,
+    /// The hint for the row, once there was one.
+    hint: Option<Option<Bytes>>,
     /// The key that the last row matched; it is tried first.
     last_found: usize,
     /// For each key that has one, a row to continue at. `None` before the first hint.
@@ -43,10 +48,26 @@ impl FuzzyRow {
             keys,
             reversed: false,
             exhausted: false,
-            filtered: false,
+            matches: None,
+            hint: None,
             last_found: 0,
             next: None,
         })
+    }
+
+    /// Whether some key matches.
+    fn find(&mut self, row: &[u8]) -> bool {
+        let count = self.keys.len();
+        let mut order = (0..count).map(|step| (self.last_found + step) % count);
+        let found = order.find(|&at| self.keys.get(at).is_some_and(|key| key.matches(row)));
+        self.last_found = found.unwrap_or(0);
+        found.is_some()
+    }
+
+    /// Units of work for each row: to try the keys, and to make a hint of each.
+    pub(super) fn row_units(&self) -> usize {
+        let bytes: usize = self.keys.iter().map(|key| key.bytes.len()).sum();
+        4 * self.keys.len() + bytes / 32
     }
 
     /// The nearest row that some key can match, after a row that no key matches.
@@ -161,7 +182,7 @@ impl FuzzyKey {
 
 impl Node for FuzzyRow {
     fn reset(&mut self) {
-        self.filtered = false;
+        (self.matches, self.hint) = (None, None);
     }
 
     fn set_reversed(&mut self, reversed: bool) {
@@ -169,20 +190,16 @@ impl Node for FuzzyRow {
     }
 
     fn cell(&mut self, row: &[u8], _cell: &FilterCell) -> Result<Code, FilterError> {
-        let count = self.keys.len();
-        let order = (0..count).map(|step| (self.last_found + step) % count);
-        let mut found = order.filter(|&at| self.keys.get(at).is_some_and(|key| key.matches(row)));
-        if let Some(at) = found.next() {
-            self.last_found = at;
-            return Ok(Code::Include);
-        }
-        self.last_found = 0;
-        self.filtered = true;
-        Ok(Code::Seek)
+        let matches = match self.matches {
+            Some(matches) => matches,
+            None => self.find(row),
+        };
+        self.matches = Some(matches);
+        Ok(if matches { Code::Include } else { Code::Seek })
     }
 
     fn filters_row(&mut self) -> bool {
-        self.filtered
+        self.matches == Some(false)
     }
 
     fn exhausted(&self) -> bool {
@@ -190,9 +207,13 @@ impl Node for FuzzyRow {
     }
 
     fn hint(&mut self, row: &[u8], _cell: &FilterCell) -> Option<Hint> {
-        let next = self.next_row(row);
-        self.exhausted |= next.is_none();
-        next.map(|row| Hint::Row(Bytes::from(row)))
+        let hint = match self.hint.take() {
+            Some(hint) => hint,
+            None => self.next_row(row).map(Bytes::from),
+        };
+        self.exhausted |= hint.is_none();
+        self.hint = Some(hint.clone());
+        hint.map(Hint::Row)
     }
 
     fn is_hinting(&self) -> bool {

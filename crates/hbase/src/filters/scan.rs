@@ -5,7 +5,8 @@
 //! Families that are not essential are read only for rows that pass, after the row was judged.
 
 use super::cell::{FilterCell, Hint};
-use super::decode::{self, Charge, Cost};
+use super::cost::Cost;
+use super::decode::{self, Charge};
 use super::error::FilterError;
 use super::node::{BoxNode, Code, Node};
 use super::pushdown::{Needs, RowBounds};

@@ -2,13 +2,15 @@
 
 use crate::test_service::{Client, Model, count_turns, failure, message};
 use bytes::BytesMut;
+use prost::Message;
 use std::sync::Arc;
 use stele_memory::{Part, Pool};
 use stele_types::schema::Family;
 use stele_types::{FamilyId, limits};
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
-    Action, ColumnValue, Get, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue, RegionAction,
+    Action, ColumnValue, Filter, FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto,
+    MutationType, QualifierValue, RegionAction,
 };
 
 #[tokio::test]
@@ -39,6 +41,48 @@ async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
     let found: MultiResponse = message(&response);
     assert_eq!(found.region_action_result[0].result_or_exception.len(), 2_000);
     assert!(turns >= 25, "a pause every 67 actions; {turns} turns");
+}
+
+#[tokio::test]
+async fn a_batch_of_filtered_reads_lets_other_calls_run() {
+    let model = Model::new(&[""]);
+    for n in 0..100 {
+        model.put("r", &format!("q{n}"), "v");
+    }
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let filter = |class: &str, message: Option<FilterList>| Filter {
+        name: format!("org.apache.hadoop.hbase.filter.{class}").into(),
+        serialized_filter: message.map(|message| message.encode_to_vec().into()),
+    };
+    let list = FilterList {
+        operator: ListOperator::MustPassOne as i32,
+        filters: vec![filter("FilterAllFilter", None); 200],
+    };
+    let action = |index| Action {
+        index: Some(index),
+        get: Some(Get {
+            row: "r".into(),
+            filter: Some(filter("FilterList", Some(list.clone()))),
+            ..Get::default()
+        }),
+        ..Action::default()
+    };
+    let request = MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: (0..30).map(action).collect(),
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let turns = count_turns();
+    let response = client.call("Multi", &request).await;
+    let turns = turns.get();
+    let found: MultiResponse = message(&response);
+    let results = &found.region_action_result[0].result_or_exception;
+    assert!(results.iter().all(|result| result.exception.is_none()), "{results:?}");
+    assert!(turns >= 30, "a pause after each read of 20,100 tests; {turns} turns");
 }
 
 #[tokio::test]

@@ -18,6 +18,22 @@ fn every_node_round_trips() {
     assert_eq!(round_trip(&filter), Ok(Ok(filter)));
 }
 
+/// The filter that grows most here, as large as clients may send it: four bytes each there.
+#[test]
+fn a_filter_of_a_client_fits_behind_the_columns_of_a_view() {
+    let everywhen = Filter::TimestampRange { start: 0, end: None };
+    let of_client = Filter::Interleave(vec![everywhen; 20_480 / 4]);
+    let column = |n: usize| Filter::ColumnRange {
+        family: "f".repeat(127),
+        start: Bound::Included(format!("{n:0256}").into()),
+        end: Bound::Excluded(format!("{n:0257}").into()),
+    };
+    let view = Filter::Interleave((0..255).map(column).collect());
+    let families = Filter::FamilyRegex(vec![b'f'; 20_480].into());
+    let filter = Filter::Chain(vec![families, Filter::Chain(vec![view, of_client])]);
+    assert_eq!(round_trip(&filter), Ok(Ok(filter)));
+}
+
 #[test]
 fn depth_and_size_are_bounded_both_ways() {
     assert_eq!(round_trip(&nested(FILTER_DEPTH_MAX)), Ok(Ok(nested(FILTER_DEPTH_MAX))));

@@ -21,11 +21,45 @@ const SMALL_PATTERN_MEMORY: usize = 128 << 10;
 
 const LITERAL: i32 = 16;
 
+/// Values up to this size are decoded in memory that is not reserved.
+const SMALL_TEXT_BYTES: usize = 64 << 10;
+
+/// Bytes of U+FFFD in UTF-8.
+const REPLACEMENT_BYTES: usize = char::REPLACEMENT_CHARACTER.len_utf8();
+
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     regex: Regex,
     charset: Charset,
+}
+
+/// Values of which a pattern makes a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::filters) enum Copied {
+    /// Those that are no UTF-8.
+    Malformed,
+    /// All, with at most this number of bytes for each byte.
+    Always(usize),
+}
+
+impl Copied {
+    /// Bytes to reserve for the copy of a value.
+    pub(in crate::filters) fn reserved(self, stored: &[u8]) -> usize {
+        match stored.len() <= SMALL_TEXT_BYTES {
+            true => 0,
+            false => self.bytes(stored),
+        }
+    }
+
+    /// Bytes that the copy of a value takes at most.
+    fn bytes(self, stored: &[u8]) -> usize {
+        match self {
+            Self::Malformed if std::str::from_utf8(stored).is_ok() => 0,
+            Self::Malformed => REPLACEMENT_BYTES.saturating_mul(stored.len()),
+            Self::Always(factor) => factor.saturating_mul(stored.len()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +112,10 @@ impl Pattern {
     pub(super) fn finds(&self, stored: &[u8]) -> bool {
         self.regex.is_match(&self.charset.text(stored))
     }
+
+    pub(super) fn copied(&self) -> Copied {
+        self.charset.copied()
+    }
 }
 
 impl Charset {
@@ -97,37 +135,68 @@ impl Charset {
         })
     }
 
+    fn copied(self) -> Copied {
+        match self {
+            Self::Utf8 => Copied::Malformed,
+            Self::Latin1 => Copied::Always(2),
+            // Two bytes of UTF-16 become three at most, but a single one at the end does, too.
+            Self::Ascii | Self::Utf16 | Self::Utf16Be | Self::Utf16Le => Copied::Always(REPLACEMENT_BYTES),
+        }
+    }
+
+    /// Copies are made in place, so that none takes more than [`Copied::bytes`].
     fn text(self, bytes: &[u8]) -> Cow<'_, str> {
         let one_by_one = |last: u8| {
-            let char = |&byte| {
+            let char = move |&byte: &u8| {
                 if byte <= last {
                     char::from(byte)
                 } else {
                     char::REPLACEMENT_CHARACTER
                 }
             };
-            bytes.iter().map(char).collect::<String>()
+            collected(bytes.iter().map(char), self.copied().bytes(bytes)).into()
         };
+        let utf16 = |bytes: &[u8], unit| collected(utf16(bytes, unit), self.copied().bytes(bytes)).into();
         match self {
-            Self::Utf8 => String::from_utf8_lossy(bytes),
-            Self::Ascii => one_by_one(0x7F).into(),
-            Self::Latin1 => one_by_one(0xFF).into(),
+            Self::Utf8 => utf8(bytes),
+            Self::Ascii => one_by_one(0x7F),
+            Self::Latin1 => one_by_one(0xFF),
             Self::Utf16 => match bytes {
-                [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes).into(),
-                [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes).into(),
-                _ => utf16(bytes, u16::from_be_bytes).into(),
+                [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
+                [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
+                _ => utf16(bytes, u16::from_be_bytes),
             },
-            Self::Utf16Be => utf16(bytes, u16::from_be_bytes).into(),
-            Self::Utf16Le => utf16(bytes, u16::from_le_bytes).into(),
+            Self::Utf16Be => utf16(bytes, u16::from_be_bytes),
+            Self::Utf16Le => utf16(bytes, u16::from_le_bytes),
         }
     }
 }
 
-fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+fn collected(chars: impl Iterator<Item = char>, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes);
+    chars.for_each(|char| text.push(char));
+    debug_assert!(text.len() <= bytes);
+    text
+}
+
+/// As `String::from_utf8_lossy`, whose copy grows by doubling.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(REPLACEMENT_BYTES.saturating_mul(bytes.len()));
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text.into()
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> impl Iterator<Item = char> {
     let (units, rest) = bytes.as_chunks::<2>();
-    let units = units.iter().map(|&bytes| unit(bytes));
+    let units = units.iter().map(move |&bytes| unit(bytes));
     let chars = char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER));
-    chars
-        .chain((!rest.is_empty()).then_some(char::REPLACEMENT_CHARACTER))
-        .collect()
+    chars.chain((!rest.is_empty()).then_some(char::REPLACEMENT_CHARACTER))
 }

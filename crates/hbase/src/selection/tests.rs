@@ -1,0 +1,49 @@
+use super::*;
+use crate::test_service::Model;
+use stele_types::Timestamp;
+
+/// A read of these columns of family `info`.
+fn selected(qualifiers: &[Bytes]) -> (Selection, Arc<TableSchema>) {
+    let schema = Model::new(&[""]).schema.clone();
+    let columns = [Column {
+        family: "info".into(),
+        qualifier: qualifiers.to_vec(),
+    }];
+    let wanted = Wanted {
+        columns: &columns,
+        ..Wanted::whole_row()
+    };
+    let Ok(selection) = Selection::new(&schema, &wanted) else {
+        unreachable!("the family is of the table");
+    };
+    (selection, schema)
+}
+
+#[test]
+fn long_columns_are_found_whether_they_are_pushed_down_or_not() {
+    let of = |count: usize, bytes: usize| -> Vec<Bytes> {
+        let rest = "q".repeat(bytes - 2);
+        (0..count).map(|n| format!("{n:02}{rest}").into()).collect()
+    };
+    for (columns, is_pushed_down) in [
+        (of(64, 200), true),
+        (of(1, 20 << 10), true),
+        (of(1, limits::QUALIFIER_BYTES_MAX), true),
+        (of(3, limits::QUALIFIER_BYTES_MAX), false),
+        (of(64, 2_000), false),
+        (of(1, 1 << 20), false),
+        (of(65, 2), false),
+    ] {
+        let (selection, schema) = selected(&columns);
+        assert_eq!(selection.is_pushed_down(), is_pushed_down);
+        let cell = |qualifier: &Bytes| Cell::put(FamilyId(1), qualifier.clone(), Timestamp(5), Bytes::new());
+        let mut cells: Vec<Cell> = columns.iter().map(cell).collect();
+        cells.push(cell(&Bytes::from_static(b"other")));
+        let filter = selection.pushdown(&schema).expect("the families at least");
+        let compiled = filter.compile(&schema).unwrap();
+        let mut found = compiled.apply(b"r", cells, &mut || 0.5).unwrap();
+        selection.apply(&schema, &mut found);
+        let found: Vec<Bytes> = found.into_iter().map(|cell| cell.qualifier).collect();
+        assert_eq!(found, columns);
+    }
+}
