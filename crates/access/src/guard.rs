@@ -118,6 +118,13 @@ impl Guard {
         checked
     }
 
+    /// Refuses a change of a resource that the service interface does not have, and writes it to the audit log.
+    pub fn check_administers(&self, operation: &'static str, resource: &Resource) -> ServiceResult<()> {
+        self.check(operation, resource, Rights::ADMIN)?;
+        self.note(operation, resource, Outcome::Done, "");
+        Ok(())
+    }
+
     fn grants(&self) -> Arc<Grants> {
         self.caller.grants(self.access.admin())
     }

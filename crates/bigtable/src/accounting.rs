@@ -8,10 +8,12 @@
 //! A message larger than the whole budget of requests is not charged to that budget. It takes the overdraft of the
 //! process, which one request at a time may have ([`Pool::try_overdraft`]).
 //!
-//! A call lasts from its first header until its response body has been sent or dropped. All charges end with the call.
+//! A call lasts from its first header until its response body has been sent or dropped. All charges end with the call. When the
+//! calls in flight are as many as may be, [`crate::stalled`] ends those whose clients take nothing.
 
 use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
 use crate::response_memory::SMALL_BYTES;
+use crate::stalled::{Stalled, StalledResponses};
 use crate::status::unimplemented;
 use crate::trace_context::{SYSTEM, is_error, parent};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -33,6 +35,8 @@ pub(crate) struct CallAccounting {
     env: Env,
     limits: CallLimits,
     slots: Arc<Semaphore>,
+    /// Responses that hold a slot and wait for their clients.
+    stalled: StalledResponses,
     memory: Consumer,
     requests: IntCounterVec,
     seconds: HistogramVec,
@@ -75,6 +79,7 @@ impl CallAccounting {
         CallAccounting {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
+            stalled: StalledResponses::default(),
             limits,
             memory: pool.of(Part::Requests),
             requests,
@@ -118,6 +123,7 @@ impl CallAccounting {
     /// Admits a call of a method, which is traced if it is sampled.
     pub fn admit(self: &Arc<Self>, method: &MethodAccount, headers: &http::HeaderMap) -> Result<Call, Status> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            self.stalled.give_up_one(self.env.now());
             let status = Status::unavailable("Too many calls are in flight; retry after backing off");
             self.count(method, status.code());
             return Err(status);
@@ -215,6 +221,11 @@ impl Call {
     /// The call's trace, if it is sampled.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
+    }
+
+    /// Adds its response to those that wait for their clients.
+    pub fn stalled(&self) -> Stalled {
+        self.accounting.stalled.add(self.env().now())
     }
 
     pub fn env(&self) -> &Env {

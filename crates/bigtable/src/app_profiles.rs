@@ -5,7 +5,8 @@
 
 use crate::accounting::Call;
 use crate::context::Context;
-use crate::instance_data::{DEFAULT_APP_PROFILE, check_size, default_isolation};
+use crate::instance_data::{DEFAULT_APP_PROFILE, InstanceData, check_size, default_isolation};
+use crate::masks;
 use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -62,9 +63,9 @@ pub(crate) async fn list_app_profiles(
     call: &Call,
     request: admin::ListAppProfilesRequest,
 ) -> Result<admin::ListAppProfilesResponse, Status> {
-    let instance = InstanceName::parse(&request.parent)?;
-    let profiles = context.existing_instance(call, &instance).await?.app_profiles();
-    let profiles = profiles.into_iter().map(|profile| profile_proto(&instance, profile));
+    let name = InstanceName::parse(&request.parent)?;
+    let instances = context.named_instances(call, &name).await?;
+    let profiles = instances.iter().flat_map(|(name, data)| protos(name, data));
     Ok(admin::ListAppProfilesResponse {
         app_profiles: profiles.collect(),
         ..Default::default()
@@ -77,10 +78,7 @@ pub(crate) async fn update_app_profile(
     request: admin::UpdateAppProfileRequest,
 ) -> Result<Operation, Status> {
     let update = request.app_profile.ok_or_else(|| invalid("app_profile must be set"))?;
-    let paths = request.update_mask.unwrap_or_default().paths;
-    if paths.is_empty() {
-        return Err(invalid("update_mask must name at least one field"));
-    }
+    let paths = masks::some_paths(request.update_mask)?;
     let (instance, id) = parse_child(&update.name, COLLECTION)?;
     let updated = context
         .change_instance(call, &instance, |data| {
@@ -157,6 +155,11 @@ fn profile_proto(instance: &InstanceName, mut profile: admin::AppProfile) -> adm
     profile.isolation.get_or_insert_with(default_isolation);
     profile.name = instance.app_profile(&profile.name);
     profile
+}
+
+fn protos(instance: &InstanceName, data: &InstanceData) -> impl Iterator<Item = admin::AppProfile> {
+    let profiles = data.app_profiles().into_iter();
+    profiles.map(|profile| profile_proto(instance, profile))
 }
 
 fn not_found(name: &str) -> Status {

@@ -14,6 +14,7 @@ mod times;
 use crate::accounting::Call;
 use crate::backup_data::{BackupData, RestoredFrom, StoredBackupName, TableData};
 use crate::context::{Context, micros_of, timestamp_of};
+use crate::masks;
 use crate::names::{BackupName, InstanceName, TableResource, check_backup_id, check_table_id, parse_child};
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
@@ -125,10 +126,7 @@ pub(crate) async fn update_backup(
     request: admin::UpdateBackupRequest,
 ) -> Result<admin::Backup, Status> {
     let backup = request.backup.ok_or_else(|| invalid("backup must be set"))?;
-    let paths = request.update_mask.unwrap_or_default().paths;
-    if paths.is_empty() {
-        return Err(invalid("update_mask must name at least one field"));
-    }
+    let paths = masks::some_paths(request.update_mask)?;
     let name = BackupName::parse(&backup.name)?;
     let (snapshot, mut data) = existing(context, &name).await?;
     let now = context.env.wall_micros();

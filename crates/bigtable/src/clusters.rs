@@ -7,6 +7,7 @@ use crate::accounting::Call;
 use crate::autoscaling;
 use crate::context::Context;
 use crate::instance_data::{InstanceData, check_size, cluster_proto, cluster_record};
+use crate::masks;
 use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -15,9 +16,6 @@ use crate::status::{self, invalid};
 use tonic::Status;
 
 const COLLECTION: &str = "clusters";
-
-/// Stands for all instances in place of an instance id.
-const ANY_INSTANCE: &str = "-";
 
 pub(crate) async fn create_cluster(
     context: &Context,
@@ -89,32 +87,12 @@ pub(crate) async fn list_clusters(
     request: admin::ListClustersRequest,
 ) -> Result<admin::ListClustersResponse, Status> {
     let name = InstanceName::parse(&request.parent)?;
-    let clusters = clusters_of(context, call, &name).await?;
+    let instances = context.named_instances(call, &name).await?;
+    let clusters = instances.iter().flat_map(|(name, data)| protos(name, data));
     Ok(admin::ListClustersResponse {
-        clusters,
+        clusters: clusters.collect(),
         ..Default::default()
     })
-}
-
-/// The clusters of an instance, or of all of them.
-async fn clusters_of(context: &Context, call: &Call, name: &InstanceName) -> Result<Vec<admin::Cluster>, Status> {
-    if name.instance != ANY_INSTANCE {
-        let data = context.existing_instance(call, name).await?;
-        return Ok(protos(name, &data));
-    }
-    let instances = context.instances(call).await?;
-    Ok(instances
-        .into_iter()
-        .flat_map(|(instance, data)| {
-            protos(
-                &InstanceName {
-                    project: name.project.clone(),
-                    instance,
-                },
-                &data,
-            )
-        })
-        .collect())
 }
 
 pub(crate) async fn update_cluster(
@@ -147,7 +125,7 @@ pub(crate) async fn partial_update_cluster(
 ) -> Result<Operation, Status> {
     let request_time = Some(context.timestamp());
     let cluster = request.cluster.clone().ok_or_else(|| invalid("cluster must be set"))?;
-    let paths = request.update_mask.clone().unwrap_or_default().paths;
+    let paths = masks::some_paths(request.update_mask.clone())?;
     let updated = change_cluster(context, call, cluster, &paths).await?;
     let metadata = admin::PartialUpdateClusterMetadata {
         original_request: Some(request),
@@ -198,9 +176,6 @@ async fn change_cluster(
     paths: &[String],
 ) -> Result<admin::Cluster, Status> {
     let (instance, id) = parse_child(&update.name, COLLECTION)?;
-    if paths.is_empty() {
-        return Err(invalid("update_mask must name at least one field"));
-    }
     context
         .change_instance(call, &instance, |data| {
             let mut clusters = data.clusters();
@@ -240,11 +215,9 @@ fn done_cluster<M: prost::Message>(
     )
 }
 
-fn protos(instance: &InstanceName, data: &InstanceData) -> Vec<admin::Cluster> {
-    data.clusters()
-        .into_iter()
-        .map(|cluster| cluster_proto(instance, cluster))
-        .collect()
+fn protos(instance: &InstanceName, data: &InstanceData) -> impl Iterator<Item = admin::Cluster> {
+    let clusters = data.clusters().into_iter();
+    clusters.map(|cluster| cluster_proto(instance, cluster))
 }
 
 fn not_found(name: &str) -> Status {

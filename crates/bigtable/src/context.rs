@@ -61,15 +61,17 @@ impl Context {
     /// Whether the caller may see an operation, by the name of it. Operations are not in the service interface. They tell about
     /// tables and instances, so they need the right to view the whole instance.
     pub fn sees_operation(&self, name: &str) -> bool {
+        let guard = self.guard.as_ref();
+        guard.is_none_or(|guard| guard.rights(&resource_of_operation(name)).has(Rights::VIEW))
+    }
+
+    /// Fails if the caller may not delete an operation. That needs the right to administer the whole instance.
+    pub fn check_administers_operation(&self, name: &str) -> Result<(), Status> {
         let Some(guard) = &self.guard else {
-            return true;
+            return Ok(());
         };
-        let mut segments = name.split('/').skip_while(|segment| *segment != "instances");
-        let resource = match segments.nth(1) {
-            Some(instance) => Resource::Namespace(instance.to_owned()),
-            None => Resource::Cluster,
-        };
-        guard.rights(&resource).has(Rights::VIEW)
+        let checked = guard.check_administers("delete_operation", &resource_of_operation(name));
+        checked.map_err(status)
     }
 
     /// The schema of a table, or NOT_FOUND in the words clients know.
@@ -124,6 +126,15 @@ impl Context {
     /// The wall clock as a protocol buffer timestamp.
     pub fn timestamp(&self) -> prost_types::Timestamp {
         timestamp_of(self.env.wall_micros())
+    }
+}
+
+/// The instance that an operation is about, by the name of the operation.
+fn resource_of_operation(name: &str) -> Resource {
+    let mut segments = name.split('/').skip_while(|segment| *segment != "instances");
+    match segments.nth(1) {
+        Some(instance) => Resource::Namespace(instance.to_owned()),
+        None => Resource::Cluster,
     }
 }
 

@@ -12,9 +12,11 @@ use crate::pb::iam::{
 use crate::scope::Addressed;
 use crate::status::{invalid, status, unimplemented};
 use bytes::Bytes;
+use std::collections::HashSet;
 use stele_access::Rules;
 use stele_client::SnapshotName;
 use stele_client::access::ResourceRules;
+use stele_types::access::RULES_MAX;
 use stele_types::{AccessRule, Member, Resource, Rights};
 use tonic::Status;
 
@@ -117,8 +119,9 @@ pub(crate) async fn get_policy(context: &Context, call: &Call, request: GetIamPo
 pub(crate) async fn set_policy(context: &Context, call: &Call, request: SetIamPolicyRequest) -> Result<Policy, Status> {
     let (resource, rules) = (resource_of(&request.resource)?, rules_of(context)?);
     let wanted = request.policy.ok_or_else(|| invalid("policy must be set"))?;
-    let new = rules_of_policy(&wanted)?;
+    // Checks the caller's right, so that no one else has a policy read.
     let before = rules.get(&resource).map_err(status)?;
+    let new = rules_of_policy(&wanted)?;
     check_exists(context, &request.resource, &resource).await?;
     let before = before.unwrap_or_else(no_rules);
     let former = match wanted.etag.is_empty() {
@@ -219,13 +222,14 @@ pub(crate) fn no_rules() -> ResourceRules {
     }
 }
 
+/// The rules of a policy, each once, up to the limit of a resource.
 fn rules_of_policy(policy: &Policy) -> Result<Vec<AccessRule>, Status> {
     if !policy.audit_configs.is_empty() {
         return Err(invalid(
             "audit_configs are not supported: the server's settings say what is audited",
         ));
     }
-    let mut rules = Vec::new();
+    let (mut rules, mut known) = (Vec::new(), HashSet::new());
     for Binding {
         role,
         members,
@@ -237,28 +241,42 @@ fn rules_of_policy(policy: &Policy) -> Result<Vec<AccessRule>, Status> {
                 "conditions are not supported: narrow a rule to families or rows instead",
             ));
         }
-        let known = ROLES.iter().find(|(name, _)| name == role);
-        let (_, rights) = known.ok_or_else(|| {
-            let names: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
-            invalid(format!(
-                "role {role:?} is not supported; the roles are {}",
-                names.join(", ")
-            ))
-        })?;
+        let rights = rights_of(role)?;
         for member in members {
-            let known = Member::parse(member).ok_or_else(|| {
-                invalid(format!(
-                    "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME, group:NAME, \
-                     domain:NAME or allAuthenticatedUsers"
-                ))
-            })?;
-            let rule = AccessRule::whole(known, *rights);
-            if !rules.contains(&rule) {
-                rules.push(rule);
+            // A member that has been met is not parsed again.
+            if !known.insert((member.as_str(), rights)) {
+                continue;
             }
+            if rules.len() == RULES_MAX {
+                return Err(invalid(format!(
+                    "The policy has more than {RULES_MAX} rules, the limit"
+                )));
+            }
+            rules.push(AccessRule::whole(parse_member(member)?, rights));
         }
     }
     Ok(rules)
+}
+
+/// The rights of a role.
+fn rights_of(role: &str) -> Result<Rights, Status> {
+    let known = ROLES.iter().find(|(name, _)| *name == role);
+    known.map(|(_, rights)| *rights).ok_or_else(|| {
+        let names: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
+        invalid(format!(
+            "role {role:?} is not supported; the roles are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+fn parse_member(member: &str) -> Result<Member, Status> {
+    Member::parse(member).ok_or_else(|| {
+        invalid(format!(
+            "member {member:?} is not supported: it must be user:NAME, serviceAccount:NAME, group:NAME, domain:NAME or \
+             allAuthenticatedUsers"
+        ))
+    })
 }
 
 /// The policy of rules, in the order of [`ROLES`].
@@ -347,6 +365,24 @@ mod tests {
                 assert_eq!(given.has(right), rights.has(right), "{rights}");
             }
         }
+    }
+
+    #[test]
+    fn a_policy_has_as_many_rules_as_a_resource() {
+        let of = |members: Vec<String>| Policy {
+            bindings: vec![Binding {
+                role: "roles/bigtable.reader".to_owned(),
+                members,
+                condition: None,
+            }],
+            ..Policy::default()
+        };
+        let users = |count: usize| (0..count).map(|number| format!("user:{number}")).collect::<Vec<_>>();
+        assert_eq!(rules_of_policy(&of(users(RULES_MAX))).unwrap().len(), RULES_MAX);
+        let again = vec![users(RULES_MAX); 200].concat();
+        assert_eq!(rules_of_policy(&of(again)).unwrap().len(), RULES_MAX);
+        let refused = rules_of_policy(&of(users(RULES_MAX + 1))).unwrap_err();
+        assert!(refused.message().contains("more than 256 rules"), "{refused}");
     }
 
     #[test]

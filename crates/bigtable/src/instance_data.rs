@@ -26,8 +26,14 @@ pub(crate) const DEFAULT_APP_PROFILE: &str = "default";
 /// The namespace of HBase's own tables, which is no instance.
 const HBASE_NAMESPACE: &str = "hbase";
 
+/// Stands for all instances in place of an instance id.
+const ANY_INSTANCE: &str = "-";
+
 /// Bytes of an instance's record: far more than labels, clusters and profiles of a real one take.
 const INSTANCE_DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Memory of an instance with an empty record: its default cluster and profile.
+const DEFAULTS_BYTES: usize = 1 << 10;
 
 /// Attempts of a change while other servers change the same record.
 const ATTEMPTS_MAX: usize = 20;
@@ -170,11 +176,29 @@ impl Context {
         let mut namespaces = self.admin.list_namespaces().await.map_err(status)?;
         namespaces.retain(|(name, _)| name != HBASE_NAMESPACE);
         let bytes: usize = namespaces.iter().map(|(_, bytes)| bytes.len()).sum();
-        call.charge(bytes * INSTANCE_COST_PER_BYTE)?;
+        call.charge(bytes * INSTANCE_COST_PER_BYTE + namespaces.len() * DEFAULTS_BYTES)?;
         namespaces
             .into_iter()
             .map(|(name, bytes)| decode(&name, &bytes).map(|data| (name, data)))
             .collect()
+    }
+
+    /// The instance of a name, or all instances for the id `-`. They are charged to the call.
+    pub async fn named_instances(
+        &self,
+        call: &Call,
+        name: &InstanceName,
+    ) -> Result<Vec<(InstanceName, InstanceData)>, Status> {
+        if name.instance != ANY_INSTANCE {
+            let data = self.existing_instance(call, name).await?;
+            return Ok(vec![(name.clone(), data)]);
+        }
+        let in_project = |instance| InstanceName {
+            project: name.project.clone(),
+            instance,
+        };
+        let all = self.instances(call).await?.into_iter();
+        Ok(all.map(|(instance, data)| (in_project(instance), data)).collect())
     }
 
     /// Changes the record of an instance. Returns the closure's result when the change is durable. If another server has

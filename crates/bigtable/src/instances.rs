@@ -5,6 +5,7 @@
 use crate::accounting::Call;
 use crate::context::Context;
 use crate::instance_data::{InstanceData, check_size, cluster_record};
+use crate::masks;
 use crate::names::{InstanceName, check_resource_id, parse_project};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -116,7 +117,7 @@ pub(crate) async fn partial_update_instance(
         .instance
         .clone()
         .ok_or_else(|| invalid("instance must be set"))?;
-    let paths = request.update_mask.clone().unwrap_or_default().paths;
+    let paths = masks::some_paths(request.update_mask.clone())?;
     let instance = change_fields(context, call, update, &paths).await?;
     let metadata = admin::UpdateInstanceMetadata {
         original_request: Some(request),
@@ -162,9 +163,6 @@ async fn change_fields(
     paths: &[String],
 ) -> Result<admin::Instance, Status> {
     let name = InstanceName::parse(&update.name)?;
-    if paths.is_empty() {
-        return Err(invalid("update_mask must name at least one field"));
-    }
     context
         .change_instance(call, &name, |data| {
             let instance = data.instance.get_or_insert_default();

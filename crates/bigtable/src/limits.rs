@@ -151,6 +151,9 @@ const ROW_RANGE_BYTES: usize = 4 * size_of::<RowRange>();
 /// The result of an entry, and its part of the response.
 const OUTCOME_BYTES: usize = 256;
 
+/// Memory of one of the deletes of families that a delete of a row becomes. It is in two lists, of which one may have just doubled.
+pub(crate) const FAMILY_DELETE_COST: usize = 2 * size_of::<Step>();
+
 /// Memory of a mutation that shares the bytes of its request ([`crate::zero_copy`]): its spans in a list that has just
 /// doubled, and the row's key, result and response.
 pub(crate) const ZERO_COPY_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;

@@ -3,6 +3,7 @@
 //! A row's mutations are checked as a whole before any is applied, so a bad one leaves nothing behind. "Server time" is
 //! one instant per request.
 
+use crate::limits::FAMILY_DELETE_COST;
 use crate::pb::v2;
 use crate::pb::v2::mutation::{AddToCell, DeleteFromColumn, MergeToCell, Mutation as Kind, SetCell};
 use crate::pb::v2::value::Kind as ValueKind;
@@ -72,7 +73,25 @@ impl<'s> Resolver<'s> {
                         _ => Step::Mutate(delete),
                     }));
                 }
-                _ => steps.push(Step::Mutate(self.mutation(mutation)?)),
+                kind => {
+                    let is_endless = match kind {
+                        Some(Kind::DeleteFromFamily(_)) => true,
+                        Some(Kind::DeleteFromColumn(delete)) => {
+                            delete.time_range.is_none_or(|range| range.end_timestamp_micros == 0)
+                        }
+                        _ => false,
+                    };
+                    let changed = self.mutation(mutation)?;
+                    // The end is the server's time, which counts under the latch: the condition may see cells written since.
+                    steps.push(match &changed {
+                        Mutation::DeleteFamily { up_to: end, .. } | Mutation::DeleteColumn { to: end, .. }
+                            if is_endless && *end != Timestamp::MAX =>
+                        {
+                            Step::MutateNow(changed)
+                        }
+                        _ => Step::Mutate(changed),
+                    });
+                }
             }
         }
         Ok(steps)
@@ -87,6 +106,19 @@ impl<'s> Resolver<'s> {
             }
         }
         Ok(all)
+    }
+
+    /// The additional memory where deletes of rows become those of all families. A delete has two bytes on the wire, and a
+    /// table may have thousands of families.
+    pub fn expansion_bytes(&self, mutations: &[WireMutation]) -> usize {
+        if !self.deletes_rows_by_family() {
+            return 0;
+        }
+        let deletes_row = |mutation: &&WireMutation| matches!(mutation.mutation, Some(Kind::DeleteFromRow(_)));
+        let deletes = mutations.iter().filter(deletes_row).count();
+        deletes
+            .saturating_mul(self.schema.families.len())
+            .saturating_mul(FAMILY_DELETE_COST)
     }
 
     /// Whether a delete of a row is one of each family.

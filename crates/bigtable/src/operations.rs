@@ -64,9 +64,8 @@ pub(crate) async fn delete_operation(
     call: &Call,
     request: DeleteOperationRequest,
 ) -> Result<(), Status> {
-    if !context.sees_operation(&request.name) {
-        return Err(crate::operation_log::not_found(&request.name));
-    }
+    found(context, call, &request.name).await?;
+    context.check_administers_operation(&request.name)?;
     let in_log = context.operations.delete(&request.name);
     match backups::operations::delete(context, call, &request.name).await? {
         true => Ok(()),

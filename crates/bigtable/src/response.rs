@@ -9,6 +9,7 @@ use crate::messages::framed;
 use crate::reads::Responses;
 use crate::reads::response_buffer::{Next, ResponseBuffer, deadline_exceeded};
 use crate::response_memory::Registered;
+use crate::stalled::Stalled;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame};
 use std::collections::VecDeque;
@@ -46,11 +47,13 @@ impl Response {
         Response::Stream(Box::new(messages.map(|message| framed(&message))))
     }
 
-    /// The response over HTTP.
-    pub fn into_http(self, call: Call) -> http::Response<ResponseBody> {
+    /// The response over HTTP, to a call that only reads or to another one.
+    pub fn into_http(self, call: Call, is_read: bool) -> http::Response<ResponseBody> {
         let body = ResponseBody {
             response: self,
             call: Some(call),
+            is_read,
+            stalled: None,
         };
         let mut response = http::Response::new(body);
         response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
@@ -134,6 +137,10 @@ fn next_frame(messages: &mut dyn Iterator<Item = Result<Bytes, Status>>) -> Next
 pub struct ResponseBody {
     response: Response,
     call: Option<Call>,
+    /// Its call changes nothing, so a client may repeat it.
+    is_read: bool,
+    /// Set while it waits for its client.
+    stalled: Option<Stalled>,
 }
 
 impl Default for ResponseBody {
@@ -141,6 +148,8 @@ impl Default for ResponseBody {
         ResponseBody {
             response: Response::Ended,
             call: None,
+            is_read: false,
+            stalled: None,
         }
     }
 }
@@ -151,6 +160,22 @@ impl ResponseBody {
         if let Some(call) = &self.call {
             call.conclude(code);
         }
+    }
+
+    /// Polled while the client takes nothing. Ready if the response is given up, with the code to reset its stream with. Clients
+    /// take one of them for UNAVAILABLE and repeat the call. A change has been made by now, so it gets the other.
+    pub(crate) fn poll_give_up(&mut self, context: &mut task::Context<'_>) -> Poll<h2::Reason> {
+        let Some(call) = &self.call else {
+            return Poll::Pending;
+        };
+        let stalled = self.stalled.get_or_insert_with(|| call.stalled());
+        ready!(stalled.poll(context));
+        let (code, reason) = match self.is_read {
+            true => (tonic::Code::Unavailable, h2::Reason::REFUSED_STREAM),
+            false => (tonic::Code::Cancelled, h2::Reason::CANCEL),
+        };
+        self.conclude(code);
+        Poll::Ready(reason)
     }
 
     /// The last frame.
@@ -174,6 +199,8 @@ impl HttpBody for ResponseBody {
         context: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        // The client has taken all before this.
+        this.stalled = None;
         let trace = this.call.as_ref().and_then(Call::trace);
         let entered = trace::enter(trace);
         let next = match &mut this.response {

@@ -24,7 +24,7 @@
 
 mod slow_clients;
 
-pub(crate) use slow_clients::{Overdue, Pace, Paced, Registered};
+pub(crate) use slow_clients::{Overdue, PATIENCE, Pace, Paced, Registered};
 
 use crate::chunks::{MessageSizes, SHARED_BYTES_MIN};
 use crate::messages::PREFIX_BYTES;

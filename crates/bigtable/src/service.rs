@@ -9,6 +9,7 @@
 use crate::accounting::{Call, CallAccounting, MethodAccount};
 use crate::callers::Callers;
 use crate::context::Context;
+use crate::messages::time_limit;
 use crate::request_body::read_message;
 use crate::response::{Response, ResponseBody};
 use crate::routes::{Handler, routes};
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use stele_access::Access;
 use stele_env::{Priority, trace};
 use stele_serving::{Http2Service, RequestBody};
@@ -119,6 +121,10 @@ impl Http2Service for BigtableService {
     ) -> impl Future<Output = http::Response<ResponseBody>> + Send + 'static {
         self.serve(request)
     }
+
+    fn poll_give_up(body: &mut ResponseBody, cx: &mut task::Context<'_>) -> Poll<h2::Reason> {
+        body.poll_give_up(cx)
+    }
 }
 
 /// Serves an admitted call.
@@ -148,7 +154,7 @@ where
         Err(status) => (call, Err(status)),
     };
     match response {
-        Ok(response) => response.into_http(call),
+        Ok(response) => response.into_http(call, handler.is_read()),
         Err(status) => {
             call.conclude(status.code());
             status.into_http()
@@ -171,15 +177,32 @@ where
     Ok(bytes)
 }
 
-/// Handles a received request on behalf of its trace.
+/// Handles a received request on behalf of its trace. A read ends at the deadline of its client. A change goes on: its outcome
+/// would not be known otherwise.
 async fn handle(
     handler: Handler,
     context: &Arc<Context>,
     call: &Call,
     (headers, bytes): (&http::HeaderMap, Bytes),
 ) -> Result<Response, Status> {
-    let mut handling = pin!(handler.handle(context, call, headers, bytes));
-    trace::within(call.trace(), handling.as_mut()).await
+    let limit = if handler.is_read() { time_limit(headers) } else { None };
+    let deadline = limit.map(|limit| call.started().saturating_add(limit));
+    let mut handling = pin!(handler.handle(context, call, (headers, bytes), deadline));
+    let mut handling = pin!(trace::within(call.trace(), handling.as_mut()));
+    let Some(deadline) = deadline else {
+        return handling.await;
+    };
+    // Nearly all reads are done immediately, and need no timer.
+    if let Poll::Ready(response) = futures::poll!(handling.as_mut()) {
+        return response;
+    }
+    let left = deadline.saturating_sub(context.env.now());
+    let handled = context.env.timeout(left, handling).await;
+    handled.unwrap_or_else(|_| {
+        Err(Status::deadline_exceeded(
+            "The deadline of the call passed before it was answered",
+        ))
+    })
 }
 
 /// Runs a large write in a task that owns the call, so that it runs to its end even if the caller goes away. Returns

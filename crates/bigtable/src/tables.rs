@@ -2,6 +2,7 @@
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
+use crate::masks;
 use crate::mutations::check_row_key;
 use crate::names::{InstanceName, TableResource};
 use crate::operation_log::Typed;
@@ -84,7 +85,7 @@ pub(crate) async fn update_table(
         .table
         .ok_or_else(|| invalid("UpdateTableRequest.table must be set"))?;
     let table = TableResource::parse(&proto.name)?;
-    let paths = request.update_mask.unwrap_or_default().paths;
+    let paths = masks::paths(request.update_mask)?;
     let policy = match changes_policy(&paths) {
         true => context.schema(&table)?.automated_backups,
         false => None,

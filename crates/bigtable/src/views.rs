@@ -5,6 +5,7 @@
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
+use crate::masks;
 use crate::names::{TableResource, ViewResource, check_view_id};
 use crate::operation_log::Typed;
 use crate::pb::admin;
@@ -227,7 +228,7 @@ fn view_of(subset: SubsetView) -> View {
 
 /// The fields that an update changes: those of its mask, or without one those that are set.
 fn paths(request: &admin::UpdateAuthorizedViewRequest, wanted: &admin::AuthorizedView) -> Result<Vec<String>, Status> {
-    let given = request.update_mask.clone().unwrap_or_default().paths;
+    let given = masks::paths(request.update_mask.clone())?;
     if given.iter().any(|path| path == "*") {
         return Ok(vec!["deletion_protection".to_owned(), "subset_view".to_owned()]);
     }

@@ -37,6 +37,12 @@ pub trait Http2Service: Clone + Send + 'static {
         &self,
         request: http::Request<RequestBody>,
     ) -> impl Future<Output = http::Response<Self::Body>> + Send + 'static;
+
+    /// Polled while the client takes nothing of a body. Ready if the stream must be reset, with the code for it.
+    fn poll_give_up(body: &mut Self::Body, cx: &mut Context<'_>) -> Poll<h2::Reason> {
+        let _ = (body, cx);
+        Poll::Pending
+    }
 }
 
 /// Limits and windows of connections.
@@ -144,7 +150,7 @@ struct Connection<T, S: Http2Service> {
     output: Output<T>,
     service: S,
     /// The requests that were not ready when they were first polled.
-    exchanges: FuturesUnordered<Exchange<S::Body>>,
+    exchanges: FuturesUnordered<Exchange<S>>,
     keepalive: Option<Keepalive>,
 }
 

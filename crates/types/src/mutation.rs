@@ -137,7 +137,7 @@ impl<B> Mutation<B> {
             | Mutation::DeleteFamilyVersion { timestamp, .. }
             | Mutation::DeleteVersion { timestamp, .. } => *timestamp = time,
             Mutation::DeleteRow { up_to } | Mutation::DeleteFamily { up_to, .. } => *up_to = time,
-            Mutation::DeleteColumn { to, .. } => *to = time,
+            Mutation::DeleteColumn { from, to, .. } => *to = time.max(*from),
         }
         self
     }

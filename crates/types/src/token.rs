@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// The token of a request. Two requests for one row with the same token are one request and its repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestToken {
-    /// Two numbers (HBase). A server remembers it for a fixed time after the request.
+    /// Two numbers (HBase, and Bigtable for a token without a date). A server remembers it for a fixed time after the request.
     Nonce {
         /// The client.
         group: u64,

@@ -8,6 +8,9 @@ use tonic::Status;
 /// Most backups in a response; the default, too.
 const PAGE_MAX: usize = 1_000;
 
+/// Bytes of an `order_by`. All fields with their directions take 125.
+const BYTES_MAX: usize = 1 << 10;
+
 /// A field to order by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
@@ -22,7 +25,10 @@ enum Key {
 
 /// Sorts backups as `order_by` says: fields with or without ` desc`, separated by commas. By default the newest is first.
 pub(crate) fn sort(backups: &mut [admin::Backup], order_by: &str) -> Result<(), Status> {
-    let mut keys = Vec::new();
+    if order_by.len() > BYTES_MAX {
+        return Err(invalid(format!("order_by has at most {BYTES_MAX} bytes")));
+    }
+    let mut keys: Vec<(Key, bool)> = Vec::new();
     for part in order_by.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let mut words = part.split_whitespace();
         let key = words.next().and_then(key_of);
@@ -33,6 +39,8 @@ pub(crate) fn sort(backups: &mut [admin::Backup], order_by: &str) -> Result<(), 
             Some(_) => None,
         };
         match (key, descends, words.next()) {
+            // A field that is named again orders nothing: backups are equal in it by then.
+            (Some(key), Some(_), None) if keys.iter().any(|(known, _)| *known == key) => {}
             (Some(key), Some(descends), None) => keys.push((key, descends)),
             _ => return Err(invalid(format!("order_by cannot be \"{part}\""))),
         }
@@ -145,7 +153,9 @@ mod tests {
         assert_eq!(sorted("start_time"), "abc");
         assert_eq!(sorted(" size_bytes  desc , name desc"), "bac");
         assert_eq!(sorted("size_bytes"), "cab");
-        for bad in ["labels", "name down", "name desc desc"] {
+        assert_eq!(sorted("size_bytes, name desc, size_bytes desc, name"), "cba");
+        let long = format!("name{}", ",name".repeat(BYTES_MAX / 5 + 1));
+        for bad in ["labels", "name down", "name desc desc", &long] {
             assert!(sort(&mut backups(), bad).is_err(), "{bad}");
         }
     }

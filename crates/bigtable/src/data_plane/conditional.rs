@@ -35,6 +35,9 @@ pub(crate) async fn check_and_mutate_row(
     let predicate = filters::filter(request.predicate_filter, TableTime::of(&scope.schema))?.map(Arc::new);
     let predicate = scope.filter(predicate);
     call.charge(predicate.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
+    for mutations in [&request.true_mutations, &request.false_mutations] {
+        call.charge(resolver.expansion_bytes(mutations))?;
+    }
     let operation = RowOperation {
         condition: Some(Condition::any_cell(predicate)),
         steps: resolver.steps(request.true_mutations)?,

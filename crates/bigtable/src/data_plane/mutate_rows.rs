@@ -47,7 +47,7 @@ pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) ->
         return Ok(Response::Whole(outcomes::messages(&results)?));
     }
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
-    let (target, checked) = checked_rows(context, request)?;
+    let (target, checked) = checked_rows(context, call, request)?;
     let applied = once::apply(&target, checked.once).await;
     let written = write(target, checked.plain.into()).await?;
     let (mut applied, mut written) = (applied.into_iter(), written.into_iter());
@@ -154,7 +154,9 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Target, Row)
     }
     let scope = addressed.scope(context)?;
     scope.check_mutations(&request.row_key, &request.mutations)?;
-    let row = resolver(context, &scope.schema).row(request.row_key, request.mutations)?;
+    let resolver = resolver(context, &scope.schema);
+    call.charge(resolver.expansion_bytes(&request.mutations))?;
+    let row = resolver.row(request.row_key, request.mutations)?;
     let row = match once::token(&row, request.idempotency)? {
         None => Row::Plain(vec![row].into()),
         Some(token) => Row::Once(Once { row, token }),
@@ -163,7 +165,7 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Target, Row)
 }
 
 /// The valid entries of a request, and one result for each of its entries.
-fn checked_rows(context: &Context, request: wire::MutateRowsRequest) -> Result<(Target, Checked), Status> {
+fn checked_rows(context: &Context, call: &Call, request: wire::MutateRowsRequest) -> Result<(Target, Checked), Status> {
     let addressed = Addressed::parse(&request.table_name, &request.authorized_view_name, "")?;
     let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     check_mutation_count(count)?;
@@ -172,6 +174,11 @@ fn checked_rows(context: &Context, request: wire::MutateRowsRequest) -> Result<(
     }
     let scope = addressed.scope(context)?;
     let resolver = resolver(context, &scope.schema);
+    let expansions = request
+        .entries
+        .iter()
+        .map(|entry| resolver.expansion_bytes(&entry.mutations));
+    call.charge(expansions.fold(0, usize::saturating_add))?;
     let mut checked = Checked::default();
     checked.entries.reserve_exact(request.entries.len());
     for entry in request.entries {

@@ -4,6 +4,7 @@
 //! leaves the row as it is. An entry with one is a row operation with a request token.
 
 use super::mutate_rows::Target;
+use crate::context::micros_of;
 use crate::outcomes::Outcome;
 use crate::pb::v2::Idempotency;
 use crate::status::{invalid, status};
@@ -12,6 +13,7 @@ use stele_client::{RowOperation, Step};
 use stele_types::limits::{BIGTABLE_TOKEN_BYTES_MIN, TOKEN_BYTES_MAX};
 use stele_types::{Mutation, RequestToken, RowMutation};
 use tonic::Status;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Entries of a request that are applied at the same time: they share syncs of the log.
 const CONCURRENT_MAX: usize = 64;
@@ -24,7 +26,8 @@ pub(super) struct Once {
 
 /// The token of an entry, if its repetition would count twice.
 pub(super) fn token(row: &RowMutation, given: Option<Idempotency>) -> Result<Option<RequestToken>, Status> {
-    let Some(given) = given else {
+    let adds = |mutation: &Mutation| matches!(mutation, Mutation::Merge { .. });
+    let Some(given) = given.filter(|_| row.mutations.iter().any(adds)) else {
         return Ok(None);
     };
     let bytes = given.token.len();
@@ -33,22 +36,27 @@ pub(super) fn token(row: &RowMutation, given: Option<Idempotency>) -> Result<Opt
             "An idempotency token has {bytes} bytes, it must have {BIGTABLE_TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}"
         )));
     }
-    let start = given.start_time.and_then(|start| {
-        let seconds = start.seconds.checked_mul(1_000_000)?;
-        let micros = (0..1_000_000_000)
-            .contains(&start.nanos)
-            .then_some(start.nanos / 1_000)?;
-        seconds.checked_add(i64::from(micros)).filter(|micros| *micros > 0)
-    });
-    let start_micros = start.ok_or_else(|| invalid("Idempotency : start_time must be a time after 1970"))?;
-    let adds = row
-        .mutations
-        .iter()
-        .any(|mutation| matches!(mutation, Mutation::Merge { .. }));
-    Ok(adds.then_some(RequestToken::Dated {
-        token: given.token,
-        start_micros,
-    }))
+    let start = given.start_time.as_ref().map_or(Some(0), micros_of);
+    match start {
+        Some(0) => Ok(Some(undated(&given.token))),
+        Some(start_micros) if start_micros > 0 => Ok(Some(RequestToken::Dated {
+            token: given.token,
+            start_micros,
+        })),
+        _ => Err(invalid(
+            "Idempotency : start_time must be unset, zero or a time after 1970",
+        )),
+    }
+}
+
+/// A token without the time of the first attempt. The client asks for a request that is never refused, as nonces are: a
+/// repetition may count twice when the token has been forgotten. The two numbers of the nonce are a hash of the token.
+fn undated(token: &[u8]) -> RequestToken {
+    let hash = xxh3_128(token);
+    RequestToken::Nonce {
+        group: (hash >> 64) as u64,
+        nonce: hash as u64,
+    }
 }
 
 /// Applies entries; one result for each, in order.

@@ -230,3 +230,27 @@ fn a_row_is_deleted_by_family_where_deletes_are_by_timestamp() {
             .eq(schema.families.keys().map(expected).collect::<Vec<_>>().iter())
     );
 }
+
+/// Its time is that under the latch: the condition of the write may see cells that are newer than the request.
+#[test]
+fn deletes_without_an_end_take_the_time_at_which_they_are_made() {
+    let mut schema = testing::schema();
+    schema.delete_rule = DeleteRule::ByTimestamp;
+    let is_now = |kind: Kind| {
+        let mutation = WireMutation {
+            timestamp_origin: TimestampOrigin::Unspecified as i32,
+            mutation: Some(kind),
+        };
+        let steps = Resolver::new(&schema, NOW).steps(vec![mutation]).unwrap();
+        steps.iter().all(|step| matches!(step, Step::MutateNow(_)))
+    };
+    let family = Kind::DeleteFromFamily(v2::mutation::DeleteFromFamily {
+        family_name: "f".into(),
+    });
+    assert!(is_now(family) && is_now(delete(None)) && is_now(delete(Some((5_000, 0)))));
+    assert!(is_now(Kind::DeleteFromRow(v2::mutation::DeleteFromRow {})));
+    assert!(!is_now(delete(Some((0, 5_000)))));
+    let after = NOW + 1_000_000_000;
+    let from_later = delete(Some((after - after % 1_000, 0)));
+    assert!(is_now(from_later));
+}

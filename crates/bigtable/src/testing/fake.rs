@@ -17,8 +17,8 @@ use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
-    Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation, RowRange, RowSet,
-    SnapshotId, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType, View,
+    Cell, ErrorKind, FamilyId, GroupId, KeepDeleted, LocalityGroup, Mutation, RequestToken, RowBatch, RowMutation,
+    RowRange, RowSet, SnapshotId, TableId, TableName, TableSchema, TabletId, Timestamp, ValueType, View,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -83,6 +83,14 @@ impl Fake {
     pub fn set_namespace(&self, namespace: &str, data: Vec<u8>) {
         let mut state = self.state.lock();
         state.namespaces.insert(namespace.to_owned(), Some(data.into()));
+    }
+
+    /// Makes the families of a table keep their deleted cells, as HBase's may.
+    pub fn keep_deleted(&self, table: &TableName) {
+        let mut state = self.state.lock();
+        let table = state.tables.get_mut(table).unwrap();
+        let families = Arc::make_mut(&mut table.schema).families.values_mut();
+        families.for_each(|family| family.deletes.keep = KeepDeleted::Yes);
     }
 
     fn with_table<T>(&self, name: &TableName, f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>) -> ServiceResult<T> {
@@ -295,8 +303,12 @@ impl TableService for Fake {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
             table.check(request.id)?;
-            if let Some(RequestToken::Dated { token, .. }) = &request.token
-                && !table.applied.insert((request.row.clone(), token.clone()))
+            let token = request.token.as_ref().map(|token| match token {
+                RequestToken::Dated { token, .. } => token.clone(),
+                RequestToken::Nonce { group, nonce } => [group.to_be_bytes(), nonce.to_be_bytes()].concat().into(),
+            });
+            if let Some(token) = token
+                && !table.applied.insert((request.row.clone(), token))
             {
                 let (matched, written) = (true, Vec::new());
                 return Ok(RowOutcome { matched, written });

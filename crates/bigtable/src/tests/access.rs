@@ -1,5 +1,6 @@
 //! Every call as callers with different rights. The list below has the right that each call needs.
 
+mod administration;
 mod destinations;
 mod views;
 
@@ -922,43 +923,6 @@ async fn policies_are_rules() {
     };
     assert_eq!(code(root.get_iam_policy(missing.clone()).await), Code::NotFound);
     assert_eq!(code(alice.get_iam_policy(missing).await), Code::PermissionDenied);
-}
-
-#[tokio::test]
-async fn operations_of_others_are_not_seen() {
-    let secured = secured().await;
-    secured.give(rule(Rights::READ), table()).await;
-    let of = |name: &str| secured.service.for_connection(Some(name.to_owned()));
-    let instance = admin::PartialUpdateInstanceRequest {
-        instance: Some(admin::Instance {
-            name: INSTANCE.into(),
-            display_name: "secret".into(),
-            ..Default::default()
-        }),
-        update_mask: mask(&["display_name"]),
-    };
-    let made = BigtableInstanceAdminClient::new(of("root"))
-        .partial_update_instance(instance)
-        .await;
-    let name = made.unwrap().into_inner().name;
-    let get = longrunning::GetOperationRequest { name: name.clone() };
-    let list = longrunning::ListOperationsRequest::default();
-    let (mut root, mut alice) = (OperationsClient::new(of("root")), OperationsClient::new(of("alice")));
-    assert_eq!(code(alice.get_operation(get.clone()).await), Code::NotFound);
-    assert!(
-        alice
-            .list_operations(list.clone())
-            .await
-            .unwrap()
-            .into_inner()
-            .operations
-            .is_empty()
-    );
-    assert!(root.get_operation(get).await.is_ok());
-    let seen = root.list_operations(list).await.unwrap().into_inner().operations;
-    assert!(seen.iter().any(|operation| operation.name == name));
-    let delete = longrunning::DeleteOperationRequest { name };
-    assert_eq!(code(alice.delete_operation(delete).await), Code::NotFound);
 }
 
 /// Bytes in, bytes out.

@@ -218,20 +218,16 @@ async fn app_profiles_are_records() {
     let operation = client.update_app_profile(update).await.unwrap().into_inner();
     let updated: admin::AppProfile = unpack(&operation, "AppProfile", "UpdateAppProfileMetadata");
     assert_eq!((updated.description.as_str(), updated.routing_policy), ("d", routing()));
-    let list = admin::ListAppProfilesRequest {
-        parent: INSTANCE.into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        client
-            .list_app_profiles(list)
-            .await
-            .unwrap()
-            .into_inner()
-            .app_profiles
-            .len(),
-        2
-    );
+    for parent in [INSTANCE, "projects/p/instances/-"] {
+        let list = admin::ListAppProfilesRequest {
+            parent: parent.into(),
+            ..Default::default()
+        };
+        let listed = client.list_app_profiles(list).await.unwrap().into_inner();
+        let names: Vec<_> = listed.app_profiles.into_iter().map(|profile| profile.name).collect();
+        assert_eq!(names.len(), 2);
+        assert!(names.contains(&name("batch")), "{names:?}");
+    }
     let delete = |id: &str| admin::DeleteAppProfileRequest {
         name: name(id),
         ignore_warnings: true,

@@ -8,6 +8,7 @@ use crate::wire;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Streaming;
+use tonic::codegen::http;
 
 /// Rows that are spread over many messages.
 const ROWS: usize = 3;
@@ -130,6 +131,93 @@ async fn the_deadline_of_a_client_holds_for_its_stream() {
     let (messages, end) = rest(&mut stream).await;
     assert_eq!(end.unwrap_err().code(), Code::DeadlineExceeded);
     assert!(messages < ROWS - 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_client_holds_for_a_read_that_waits() {
+    let harness = harness().await;
+    // Each holds the reservation of a batch, and nothing is left.
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        streams.push(paused(&harness).await.unwrap());
+    }
+    let mut request = Request::new(v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        ..Default::default()
+    });
+    request.set_timeout(Duration::from_secs(2));
+    let begun = Instant::now();
+    assert_eq!(code(harness.data().read_rows(request).await), Code::DeadlineExceeded);
+    assert_eq!(begun.elapsed(), Duration::from_secs(2));
+}
+
+/// A connection whose client opens no windows, so that it gets the heads of responses only.
+async fn without_windows(harness: &Harness) -> h2::client::SendRequest<Bytes> {
+    let (client, server) = tokio::io::duplex(1 << 20);
+    let (service, env) = (harness.service.clone(), clock::env());
+    tokio::spawn(async move {
+        stele_serving::serve(server, service, crate::HTTP2_SETTINGS, env, std::future::pending()).await
+    });
+    let mut builder = h2::client::Builder::new();
+    let (client, connection) = builder.initial_window_size(0).handshake(client).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+/// A call whose response has begun.
+async fn begun(
+    client: &mut h2::client::SendRequest<Bytes>,
+    method: &str,
+    message: &impl prost::Message,
+) -> h2::RecvStream {
+    let head = http::Request::post(format!("http://test/google.bigtable.v2.Bigtable/{method}"));
+    let (response, mut body) = client.send_request(head.body(()).unwrap(), false).unwrap();
+    let mut bytes = vec![0];
+    bytes.extend_from_slice(&(message.encoded_len() as u32).to_be_bytes());
+    message.encode(&mut bytes).unwrap();
+    body.send_data(bytes.into(), true).unwrap();
+    response.await.unwrap().into_body()
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_take_nothing_do_not_keep_others_out() {
+    let limits = CallLimits {
+        calls_max: 2,
+        ..CallLimits::default()
+    };
+    let harness = Harness::with_pool(limits, Pool::default(), clock::env());
+    let ping = v2::PingAndWarmRequest {
+        name: INSTANCE.into(),
+        ..Default::default()
+    };
+    let write = v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        mutations: vec![set("f", "q", 0, "v")],
+        ..Default::default()
+    };
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    let mut client = without_windows(&harness).await;
+    let mut read = begun(&mut client, "PingAndWarm", &ping).await;
+    let mut change = begun(&mut client, "MutateRow", &write).await;
+    tokio::time::sleep(LONG).await;
+    // Nobody has needed their places. Each call that is refused gets one for the next.
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(
+            code(harness.data().ping_and_warm(ping.clone()).await),
+            Code::Unavailable
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        held.push(scan(&harness).await.unwrap());
+    }
+    for (stalled, expected) in [
+        (&mut read, h2::Reason::REFUSED_STREAM),
+        (&mut change, h2::Reason::CANCEL),
+    ] {
+        let end = stalled.data().await.unwrap().unwrap_err();
+        assert_eq!(end.reason(), Some(expected));
+    }
 }
 
 /// The families of a table that was created again have the numbers of former families.

@@ -1,6 +1,6 @@
 use super::*;
 use std::pin::pin;
-use stele_types::ErrorKind;
+use stele_types::{ErrorKind, TableName};
 use v2::mutate_rows_request::Entry;
 use v2::value::Kind as ValueKind;
 
@@ -96,6 +96,51 @@ async fn entries_fail_one_by_one() {
     assert_eq!(code(entry_codes(&harness, many).await), Code::InvalidArgument);
     let all_bad = vec![entry("", vec![set("f", "q", 0, "v")])];
     assert_eq!(entry_codes(&harness, all_bad).await.unwrap(), [(0, invalid)]);
+}
+
+#[tokio::test]
+async fn deletes_of_rows_are_charged_for_every_family() {
+    let harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 100 << 20,
+        overdraft_request_bytes: 0,
+        ..CallLimits::default()
+    });
+    let mut request = table_request("t");
+    if let Some(table) = &mut request.table {
+        table.column_families = (0..100).map(|n| (format!("f{n}"), Default::default())).collect();
+    }
+    harness.tables().create_table(request).await.unwrap();
+    let delete = || v2::Mutation {
+        mutation: Some(Kind::DeleteFromRow(Default::default())),
+    };
+    let many = || mutate("r", vec![delete(); 100_000]);
+    assert_eq!(
+        code(harness.data().mutate_row(many()).await),
+        Code::Ok,
+        "one tombstone each"
+    );
+    harness.fake.keep_deleted(&TableName::new("i", "t"));
+    assert_eq!(code(harness.data().mutate_row(many()).await), Code::ResourceExhausted);
+    let entries = vec![Entry {
+        row_key: "r".into(),
+        mutations: vec![delete(); 100_000],
+        idempotency: None,
+    }];
+    assert_eq!(code(entry_codes(&harness, entries).await), Code::ResourceExhausted);
+    let check = v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        false_mutations: vec![delete(); 100_000],
+        ..Default::default()
+    };
+    assert_eq!(
+        code(harness.data().check_and_mutate_row(check).await),
+        Code::ResourceExhausted
+    );
+    assert_eq!(
+        code(harness.data().mutate_row(mutate("r", vec![delete(); 10])).await),
+        Code::Ok
+    );
 }
 
 #[tokio::test]
@@ -302,6 +347,18 @@ async fn an_addition_with_a_token_counts_once() {
         harness.data().mutate_row(request(token, "r")).await.unwrap();
     }
     assert_eq!(sum_of(&harness, "r").await, 10);
+    // A token without a date, or with a date of zero, is never too old.
+    for start_time in [None, Some(prost_types::Timestamp::default())] {
+        let undated = v2::MutateRowRequest {
+            idempotency: Some(v2::Idempotency {
+                token: "token-04".into(),
+                start_time,
+            }),
+            ..mutate("u", vec![add(5)])
+        };
+        harness.data().mutate_row(undated).await.unwrap();
+    }
+    assert_eq!(sum_of(&harness, "u").await, 5);
     let entry = |row: &'static str, mutation, idempotency| Entry {
         row_key: row.into(),
         mutations: vec![mutation],
@@ -315,12 +372,13 @@ async fn an_addition_with_a_token_counts_once() {
             entry("c", add(1), short.clone()),
             entry("c", add(1), None),
             entry("d", add(1), token.clone()),
+            entry("e", set("f", "q", 0, "v"), short.clone()),
         ]
     };
     for _ in 0..3 {
         let (ok, invalid) = (Code::Ok as i32, Code::InvalidArgument as i32);
         let codes = entry_codes(&harness, entries()).await.unwrap();
-        assert_eq!(codes, [(0, ok), (1, ok), (2, invalid), (3, ok), (4, ok)]);
+        assert_eq!(codes, [(0, ok), (1, ok), (2, invalid), (3, ok), (4, ok), (5, ok)]);
     }
     let mut sums = Vec::new();
     for row in ["b", "c", "d"] {
@@ -330,14 +388,9 @@ async fn an_addition_with_a_token_counts_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_does_not_say_when_it_began_is_refused() {
+async fn a_token_of_a_wrong_length_or_date_is_refused_where_it_counts() {
     let harness = Harness::with_table().await;
-    let undated = v2::Idempotency {
-        token: "token-01".into(),
-        start_time: None,
-    };
     for idempotency in [
-        Some(undated),
         idempotency("token-01", -1),
         idempotency("token-01", i64::MAX),
         idempotency("token-0", 1_700_000_000),
@@ -346,11 +399,13 @@ async fn a_token_that_does_not_say_when_it_began_is_refused() {
             ..idempotency("", 1).unwrap()
         }),
     ] {
-        let request = v2::MutateRowRequest {
-            idempotency,
-            ..mutate("r", vec![add(5)])
+        let request = |mutation| v2::MutateRowRequest {
+            idempotency: idempotency.clone(),
+            ..mutate("r", vec![mutation])
         };
-        assert_eq!(code(harness.data().mutate_row(request).await), Code::InvalidArgument);
+        let (added, put) = (request(add(5)), request(set("f", "q", 0, "v")));
+        assert_eq!(code(harness.data().mutate_row(added).await), Code::InvalidArgument);
+        assert_eq!(code(harness.data().mutate_row(put).await), Code::Ok);
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request and its response.
 
+use super::Http2Service;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use h2::server::SendResponse;
@@ -11,9 +12,9 @@ use std::task::{Context, Poll};
 
 /// A request that is served. It ends when its response has been handed to the transport, or when the client has reset
 /// the stream.
-pub(super) struct Exchange<B> {
+pub(super) struct Exchange<S: Http2Service> {
     respond: SendResponse<Bytes>,
-    state: State<B>,
+    state: State<S::Body>,
 }
 
 enum State<B> {
@@ -23,8 +24,8 @@ enum State<B> {
     Sending(SendStream<Bytes>, B),
 }
 
-impl<B: Body<Data = Bytes, Error: Error + 'static> + Unpin> Exchange<B> {
-    pub fn new(response: BoxFuture<'static, http::Response<B>>, respond: SendResponse<Bytes>) -> Self {
+impl<S: Http2Service> Exchange<S> {
+    pub fn new(response: BoxFuture<'static, http::Response<S::Body>>, respond: SendResponse<Bytes>) -> Self {
         Exchange {
             respond,
             state: State::Serving(response),
@@ -32,7 +33,7 @@ impl<B: Body<Data = Bytes, Error: Error + 'static> + Unpin> Exchange<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Error + 'static> + Unpin> Future for Exchange<B> {
+impl<S: Http2Service> Future for Exchange<S> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -52,18 +53,14 @@ impl<B: Body<Data = Bytes, Error: Error + 'static> + Unpin> Future for Exchange<
                         _ => return Poll::Ready(()),
                     }
                 }
-                State::Sending(stream, body) => return poll_send(stream, body, cx),
+                State::Sending(stream, body) => return poll_send::<S>(stream, body, cx),
             }
         }
     }
 }
 
 /// Sends a body, no further ahead of the client than one piece.
-fn poll_send<B: Body<Data = Bytes, Error: Error + 'static> + Unpin>(
-    stream: &mut SendStream<Bytes>,
-    body: &mut B,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
+fn poll_send<S: Http2Service>(stream: &mut SendStream<Bytes>, body: &mut S::Body, cx: &mut Context<'_>) -> Poll<()> {
     loop {
         // One byte of capacity asks for the next piece; the transport queues the rest of it.
         stream.reserve_capacity(1);
@@ -71,7 +68,13 @@ fn poll_send<B: Body<Data = Bytes, Error: Error + 'static> + Unpin>(
             match stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return stream.poll_reset(cx).map(drop),
+                Poll::Pending => {
+                    if let Poll::Ready(reason) = S::poll_give_up(body, cx) {
+                        stream.send_reset(reason);
+                        return Poll::Ready(());
+                    }
+                    return stream.poll_reset(cx).map(drop);
+                }
             }
         }
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
