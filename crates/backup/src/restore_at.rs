@@ -224,15 +224,7 @@ pub(crate) async fn plan(
     let (known, ended): (BTreeMap<_, _>, BTreeMap<_, _>) = tables
         .into_iter()
         .partition(|(_, followed)| followed.history.end().is_none());
-    for Followed { history, .. } in ended.values() {
-        let Some(end) = history.end() else { continue };
-        let completed = entry.completed_micros;
-        if table.is_none() && end.is_deleted {
-            tracing::info!(table = %history.schema().name, "deleted before the moment, and not restored");
-            continue;
-        }
-        return Err(unknown(&history.schema().name, end, completed));
-    }
+    check_ended(ended.values(), table.is_none(), entry.completed_micros)?;
     let within = (entry.begun_micros, moment.at);
     let suspects = match moment.archive {
         AnyArchive::Single(archive) => {
@@ -255,6 +247,19 @@ pub(crate) async fn plan(
         suspects,
         tables: known,
     })
+}
+
+/// Fails if one of these tables is not known up to the moment. A deleted one is left out of all tables.
+fn check_ended<'f>(ended: impl Iterator<Item = &'f Followed>, of_all: bool, completed_micros: i64) -> Result<()> {
+    for Followed { history, .. } in ended {
+        let Some(end) = history.end() else { continue };
+        if of_all && end.is_deleted {
+            tracing::info!(table = %history.schema().name, "deleted before the moment, and not restored");
+            continue;
+        }
+        return Err(unknown(&history.schema().name, end, completed_micros));
+    }
+    Ok(())
 }
 
 /// Follows tables through a part.

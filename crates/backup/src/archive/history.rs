@@ -189,7 +189,7 @@ impl History {
         Ok(schema == self.schema && set == self.set)
     }
 
-    /// The earliest end counts. A table that is deleted by the moment is so whatever happened to it before.
+    /// The earliest end counts. A table that is deleted by the moment stays so, also if it had ended before.
     fn ends(&mut self, end: End) {
         let is_deleted = end.is_deleted || self.end.as_ref().is_some_and(|known| known.is_deleted);
         let ends = match self.end.take() {

@@ -2,7 +2,7 @@
 //!
 //! A backup needs the parts from the moment at which it was begun. One of another data root needs nothing of this archive. While a
 //! destination has no backup of the root, everything stays. In a cluster the parts of the tables also stay from the last statement of all
-//! tables on: the logs have writes of tables that a backup has not, and a restore must know that these are of other tables.
+//! tables on. The logs have writes of tables that a backup lacks, and a restore must know that these are of other tables.
 //!
 //! Order: documents first, then pieces. Files are deleted in any order within these. So an interruption leaves old documents with holes
 //! between them, and pieces below the first part that is needed. These documents are ranges of their own, and no

@@ -1,4 +1,4 @@
-//! Logs of several servers that have ended, archived, and read as one; and the archive of the tables.
+//! Archived logs of several servers, read as one, and the archive of the tables.
 
 use crate::Places;
 use crate::archive::format::{Part, TableChange};

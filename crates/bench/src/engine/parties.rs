@@ -59,7 +59,7 @@ pub fn processes_now(party: &Party) -> Vec<Watched> {
     };
     let is_there = |process: &Watched| xray::process_time(process.pid).is_some();
     if url.parameter("party").is_none() && party.processes.iter().all(is_there) {
-        // To find them again takes a look at every process of the machine.
+        // To find them again, every process of the machine is read.
         return party.processes.clone();
     }
     read_file(&url).map_or_else(|_| Vec::new(), |file| processes(&url, file.processes, &party.name))

@@ -24,7 +24,7 @@ use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 /// Longest time of a call to a server: the replay of a log, or two flushes.
 const CALL_WAIT: Duration = Duration::from_secs(120);
 
-/// Calls to one server, by which it opens tablets, at once.
+/// Concurrent calls to one server by which it opens tablets.
 const OPEN_CALLS: usize = 8;
 
 /// The subject of a task.
