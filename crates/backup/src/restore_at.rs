@@ -36,7 +36,7 @@ use cluster::Lives;
 use refusals::{out_of_reach, ownerless, unknown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_types::{LocalityGroup, TableName, TableSchema};
+use stele_types::{FamilyId, LocalityGroup, TableName, TableSchema};
 
 /// A moment, and the archive of the log.
 pub struct Moment<'a> {
@@ -317,6 +317,12 @@ impl Plan {
                             }),
                     ),
             }
+        }
+        // A family may have gone since it left a group, or have come back to it.
+        let families = &schema.families;
+        for group in &mut schema.groups {
+            let is_elsewhere = |id: &FamilyId| families.get(id).is_some_and(|family| family.group != group.id);
+            group.left.retain(is_elsewhere);
         }
         schema
     }

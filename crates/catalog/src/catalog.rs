@@ -212,13 +212,11 @@ impl Catalog {
         tablets: Vec<(TabletId, RowRange)>,
         rules: &[AccessRule],
     ) -> Result<()> {
+        let value = checked_table(&schema, schema.id)?;
         let entries = self.put_tablets(schema.id, &tablets).await?;
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
-        let mut writes = vec![Write::Put {
-            key,
-            value: record::encode_table(&schema, schema.id),
-        }];
+        let mut writes = vec![Write::Put { key, value }];
         let namespace = schema.name.namespace.clone();
         let new_namespace = !self.view().namespaces.contains_key(&namespace);
         if new_namespace {
@@ -303,7 +301,7 @@ impl Catalog {
         let gone: Vec<Resource> = gone.map(|view| view_of(&name, view)).collect();
         let put = Write::Put {
             key,
-            value: record::encode_table(&schema, entry.tablet_set),
+            value: checked_table(&schema, entry.tablet_set)?,
         };
         let rules = gone.iter().filter_map(|view| self.rules_go(view));
         let version = self
@@ -422,11 +420,12 @@ impl Catalog {
             schema.id == id && schema.name == *table,
             "a table keeps its number and its name"
         );
+        let value = checked_table(&schema, set)?;
         let tablets = self.put_tablets(set, new).await?;
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {
             key: key.clone(),
-            value: record::encode_table(&schema, set),
+            value,
         }];
         let version = self.commit(conditions, writes).await?;
         let changed = TableEntry::new(schema, version, tablets)
@@ -639,6 +638,15 @@ fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
     });
     // One always does: rows have 32 KiB at most.
     fits.count().max(1).min(tablets.len())
+}
+
+/// The record of a table, if it can be read again.
+fn checked_table(schema: &TableSchema, set: TableId) -> Result<Bytes> {
+    let record = record::checked_table(schema, set);
+    record.map_err(|detail| CatalogError::Corruption {
+        key: record::table_key(&schema.name),
+        detail,
+    })
 }
 
 /// A view of a table, as rules are about it.

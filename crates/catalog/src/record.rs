@@ -243,6 +243,13 @@ fn decode_up_to<R: Message + Default>(newest: u8, bytes: &[u8]) -> Result<R, Str
     }
 }
 
+/// The record of a table, which can be decoded again: no start would succeed otherwise.
+pub fn checked_table(schema: &TableSchema, tablet_set: TableId) -> Result<Bytes, String> {
+    let record = encode_table(schema, tablet_set);
+    decode_table(&record)?;
+    Ok(record)
+}
+
 /// Encodes a table: its schema, and the number that the records of its tablets are under.
 pub fn encode_table(schema: &TableSchema, tablet_set: TableId) -> Bytes {
     let families = schema.families.iter().map(|(id, f)| FamilyRecord {

@@ -58,6 +58,11 @@ pub(crate) fn cell_bytes_max(schema: &TableSchema) -> Option<usize> {
     bytes.ok().flatten().filter(|bytes| *bytes > 0)
 }
 
+/// Whether HBase's clients can have this family in a descriptor. They refuse all descriptors of an answer in which another one is.
+pub(crate) fn is_shown(family: &Family) -> bool {
+    names::check_family(family.name.as_bytes()).is_ok()
+}
+
 /// The descriptor of a table.
 pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
     let bytes = Bytes::copy_from_slice(&schema.front_end_data);
@@ -71,7 +76,7 @@ pub(crate) fn shown(schema: &TableSchema) -> messages::TableSchema {
     };
     defaults::add_to_table(&mut table);
     properties::correct_table(&mut table.attributes, schema);
-    for family in schema.families.values() {
+    for family in schema.families.values().filter(|family| is_shown(family)) {
         let before = kept
             .column_families
             .iter()

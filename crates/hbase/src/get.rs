@@ -15,7 +15,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::ReadRows;
 use stele_filter::Filter;
-use stele_types::{Cell, RowRange, RowSet, TableSchema, limits};
+use stele_types::{Cell, RowRange, RowSet, TableSchema};
+use stele_wire::cell::ROW_BYTES_MAX;
 use stele_wire::exception;
 use stele_wire::messages::{Get, GetRequest, GetResponse, RegionSpecifier, RowResult};
 
@@ -44,7 +45,7 @@ impl Lookup {
             let message = "Is this a pre HBase-1.0.0 or asynchbase client? Client is invoking getClosestRowBefore removed in 2.0.0";
             return Err(Failure::new(exception::UNKNOWN_PROTOCOL, message));
         }
-        if get.row.is_empty() || get.row.len() > limits::ROW_KEY_BYTES_MAX {
+        if get.row.is_empty() || get.row.len() > ROW_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", get.row.len())));
         }
         let mut selection = Selection::new(

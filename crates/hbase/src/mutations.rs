@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use stele_client::{RmwOperation, RmwRule, Step};
 use stele_memory::Reservation;
 use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, lifetime, limits};
-use stele_wire::cell::{Cell, CellReader, CellType, LATEST};
+use stele_wire::cell::{Cell, CellReader, CellType, LATEST, ROW_BYTES_MAX};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
 /// Attribute of an increment or append: whether its result is returned.
@@ -91,7 +91,7 @@ impl Converter<'_> {
         let kind = proto.mutate_type.and_then(|number| MutationType::try_from(number).ok());
         let kind = kind.ok_or_else(|| Failure::do_not_retry("a mutation without a type"))?;
         let row = proto.row.clone().unwrap_or_default();
-        if row.is_empty() || row.len() > limits::ROW_KEY_BYTES_MAX {
+        if row.is_empty() || row.len() > ROW_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", row.len())));
         }
         let lifetime_ms = lifetime_ms(&proto.attribute)?;
@@ -129,7 +129,7 @@ impl Converter<'_> {
     }
 
     fn timed(&self, cell: Cell, timestamp: Option<Timestamp>, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
-        if cell.row.is_empty() || cell.row.len() > limits::ROW_KEY_BYTES_MAX {
+        if cell.row.is_empty() || cell.row.len() > ROW_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
         }
         let part = Part {

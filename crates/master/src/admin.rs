@@ -175,10 +175,11 @@ fn initial_ranges(mut splits: Vec<Bytes>) -> ServiceResult<Vec<RowRange>> {
         let message = format!("at most {} initial splits", limits::INITIAL_SPLITS_MAX);
         return Err(ServiceError::invalid(message));
     }
-    if let Some(long) = splits.iter().find(|s| s.len() > limits::ROW_KEY_BYTES_MAX) {
+    if let Some(long) = splits.iter().find(|s| s.len() > limits::FIRST_ROW_BYTES_MAX) {
         return Err(ServiceError::invalid(format!(
-            "an initial split of {} bytes is no row key",
-            long.len()
+            "an initial split of {} bytes, the limit is {}",
+            long.len(),
+            limits::FIRST_ROW_BYTES_MAX
         )));
     }
     let mut ranges = Vec::with_capacity(splits.len() + 1);

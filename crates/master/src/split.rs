@@ -78,7 +78,7 @@ impl Master {
         let found = entry.tablets().iter().find(|entry| entry.id == tablet);
         let range = &found.ok_or_else(|| no_tablet(table, tablet))?.range;
         if let Some(row) = &at
-            && (row.len() > limits::ROW_KEY_BYTES_MAX || *row == range.start || !range.contains(row))
+            && (row.len() > limits::FIRST_ROW_BYTES_MAX || *row == range.start || !range.contains(row))
         {
             let message = format!("the row to split at is not inside of tablet {tablet}, or is its first");
             return Err(ServiceError::invalid(message));

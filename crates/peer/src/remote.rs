@@ -20,6 +20,7 @@ use crate::messages::{self, CallHeader, CallKind};
 use crate::origin::encode_caller;
 use crate::segments::Segments;
 use crate::traced::with_trace;
+use crate::writes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use lane::{Lane, Reply};
@@ -217,6 +218,7 @@ impl TabletService for RemoteTablets {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
+        writes::check(&rows)?;
         let body = messages::encode_mutate(&rows, durability);
         let answer = self.call(CallKind::Mutate, tablet, body).await?;
         match answer.is_empty() {

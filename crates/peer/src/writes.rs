@@ -3,9 +3,10 @@
 use crate::cursor::{Cursor, Decoded};
 use crate::segments::Segments;
 use bytes::Bytes;
+use stele_client::{ServiceError, ServiceResult};
 use stele_types::limits::MUTATIONS_PER_REQUEST_MAX;
 use stele_types::writes::{RowWritesBuilder, Span};
-use stele_types::{FamilyId, Mutation, RowWrites, Timestamp};
+use stele_types::{ErrorKind, FamilyId, Mutation, RowWrites, Timestamp};
 
 /// Bytes of one entry of the table of mutations.
 const MUTATION_BYTES: usize = 32;
@@ -127,6 +128,17 @@ pub(crate) fn mutation<B>(fields: Fields<B>) -> Option<Mutation<B>> {
     })
 }
 
+/// Refuses rows that the other server would not take for a request: it would end the connection, and all calls on it.
+pub(crate) fn check(rows: &RowWrites) -> ServiceResult<()> {
+    let mutations: usize = rows.iter().map(|row| row.mutations()).sum();
+    if mutations <= MUTATIONS_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("a write of {mutations} mutations, {MUTATIONS_MAX} are served by another server: write less at once");
+    Err(ServiceError::new(ErrorKind::ResourceExhausted, message))
+}
+
 /// Appends rows.
 pub(crate) fn encode(rows: &RowWrites, out: &mut Segments) {
     let mutations: usize = rows.iter().map(|row| row.mutations()).sum();
@@ -196,8 +208,7 @@ pub(crate) fn decode(body: &mut Cursor) -> Decoded<RowWrites> {
     Ok(builder.finish())
 }
 
-/// Mutations of one request: rows of several tablets are split between requests, and none has more than the front ends take.
-/// HBase's have no limit but their size; this one is above the size of the largest request that fits into memory.
+/// Mutations of one request. Deletes of rows that become one of each family may be more.
 const MUTATIONS_MAX: usize = 40 * MUTATIONS_PER_REQUEST_MAX;
 
 /// The offset of the first qualifier, behind all keys.

@@ -19,7 +19,7 @@ use stele_client::{ServiceError, ServiceResult, SplitPolicy};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
 use stele_tablet::{Tablet, TabletError, TabletMetrics};
-use stele_types::{ErrorKind, TabletId};
+use stele_types::{ErrorKind, RowRange, TabletId, limits};
 
 /// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
 /// writers waiting.
@@ -187,7 +187,11 @@ impl Splitter {
         served.tablet.flush().await.map_err(from_tablet)?;
         let row = match at {
             Some(row) => Ok(Some(row)),
-            None => served.tablet.split_row().await,
+            None => served
+                .tablet
+                .split_row()
+                .await
+                .map(|row| row.and_then(|row| first_row(row, served.tablet.range()))),
         };
         let Some(row) = row.map_err(|error| self.not_divided(&served, error))? else {
             self.note_indivisible(&served);
@@ -263,10 +267,32 @@ impl Splitter {
     }
 }
 
+/// A row at which the upper half of a range may begin: the given one, or its beginning if it is too long for that.
+fn first_row(row: Bytes, range: &RowRange) -> Option<Bytes> {
+    let row = row.slice(..row.len().min(limits::FIRST_ROW_BYTES_MAX));
+    (row > range.start && range.contains(&row)).then_some(row)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use stele_types::TableId;
+
+    #[test]
+    fn a_half_begins_at_a_row_that_is_not_too_long() {
+        let long = Bytes::from(vec![b'r'; limits::ROW_KEY_BYTES_MAX]);
+        let first = first_row(long.clone(), &RowRange::all()).unwrap();
+        assert_eq!(first.len(), limits::FIRST_ROW_BYTES_MAX);
+        let behind = RowRange {
+            start: first,
+            end: None,
+        };
+        assert_eq!(first_row(long, &behind), None);
+        assert_eq!(
+            first_row(Bytes::from_static(b"row"), &RowRange::all()).as_deref(),
+            Some(&b"row"[..])
+        );
+    }
 
     #[test]
     fn looks_are_left_out_only_while_nothing_changes() {

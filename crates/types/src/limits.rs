@@ -4,6 +4,10 @@
 /// Row key bytes. Bigtable allows 4 KiB; HBase allows `Short.MAX_VALUE`, and front ends enforce the smaller.
 pub const ROW_KEY_BYTES_MAX: usize = 32 * 1024;
 
+/// Bytes of a row at which a tablet begins. HBase's clients find a region by a row key of its table, its first row and a number, which
+/// must be a row key, too.
+pub const FIRST_ROW_BYTES_MAX: usize = 31 * 1024;
+
 /// Row key bytes through the Bigtable API (data.proto, `Row.key`).
 pub const BIGTABLE_ROW_KEY_BYTES_MAX: usize = 4 * 1024;
 

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{
-    BackupAdmin, BackupOrder, BackupOutcome, BackupTask, FamilyChange, NewFamily, ServiceResult, TableAdmin,
+    BackupAdmin, BackupOrder, BackupOutcome, BackupTask, FamilyChange, GroupChange, NewFamily, ServiceResult,
+    TableAdmin,
 };
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;

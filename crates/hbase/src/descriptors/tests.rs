@@ -349,3 +349,25 @@ fn tables_may_limit_their_cells_and_refuse_splits() {
     assert!(is_never_split(&pairs(&[("SPLIT_ENABLED", "false")])));
     assert!(!is_never_split(&[]));
 }
+
+/// The Bigtable API allows their names. A client that meets one cannot read the descriptors of any table.
+#[test]
+fn families_with_names_that_hbase_refuses_are_not_shown() {
+    let mut schema = made(table(&[], vec![family("a", &[]), family("b", &[])]));
+    for (family, name) in schema.families.values_mut().zip([".hidden", "recovered.edits"]) {
+        family.name = name.to_owned();
+    }
+    let kept = schema.families.values().next().unwrap().clone();
+    schema.families.insert(
+        FamilyId(5),
+        Family {
+            name: "plain".to_owned(),
+            ..kept
+        },
+    );
+    let families = shown(&schema).column_families;
+    assert_eq!(
+        families.iter().map(|family| &family.name[..]).collect::<Vec<_>>(),
+        [b"plain"]
+    );
+}

@@ -12,7 +12,7 @@ use crate::front_end::Shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{FamilyChange, NewFamily, TableUpdate};
-use stele_types::TableSchema;
+use stele_types::{Family, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{
     self, DeleteColumnRequest, FamilyRequest, GetSchemaAlterStatusResponse, ModifyTableRequest, OneTable,
@@ -122,8 +122,9 @@ async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::Tab
         .into_iter()
         .partition(|(name, _)| schema.family_named(name).is_some());
     let mut kept = TableSchema::clone(schema);
+    let is_wanted = |family: &Family| after.families.iter().any(|wanted| wanted.name == family.name);
     kept.families
-        .retain(|_, family| after.families.iter().any(|wanted| wanted.name == family.name));
+        .retain(|_, family| !descriptors::is_shown(family) || is_wanted(family));
     groups::check_count(kept.groups.len(), of_kept.values().chain(of_new.values()))?;
     let move_to_groups = async |schema: &TableSchema, files: &BTreeMap<String, FileOptions>| {
         let changes = groups::changes(schema, files, false);
@@ -163,7 +164,8 @@ async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::Tab
 fn family_changes(schema: &TableSchema, before: Option<&Properties>, after: &Properties) -> Vec<FamilyChange> {
     let wanted = |name: &str| after.families.iter().any(|family| family.name == name);
     let shown = |name: &str| before.and_then(|before| before.families.iter().find(|family| family.name == name));
-    let dropped = schema.families.values().filter(|family| !wanted(&family.name));
+    let dropped = schema.families.values();
+    let dropped = dropped.filter(|family| descriptors::is_shown(family) && !wanted(&family.name));
     let mut changes: Vec<FamilyChange> = dropped
         .map(|family| FamilyChange::Drop {
             name: family.name.clone(),

@@ -83,3 +83,24 @@ fn rows_without_mutations_and_unknown_kinds_are_refused() {
     assert!(change(1 + 8 + ROW_BYTES + 14, 1).contains("too short"));
     assert!(change(7, 0xff).contains("more rows and mutations than bytes"));
 }
+
+#[test]
+fn more_mutations_than_the_other_server_takes_are_refused_here() {
+    let delete = Mutation::DeleteFamily {
+        family: FamilyId(1),
+        up_to: Timestamp(1),
+    };
+    let of = |mutations: usize| {
+        RowWrites::from(vec![RowMutation {
+            row: Bytes::from_static(b"r"),
+            mutations: vec![delete.clone(); mutations],
+        }])
+    };
+    assert_eq!(
+        check(&of(MUTATIONS_MAX + 1)).unwrap_err().kind,
+        ErrorKind::ResourceExhausted
+    );
+    let most = of(MUTATIONS_MAX);
+    check(&most).unwrap();
+    assert_eq!(decoded(encoded(&most)).unwrap()[0].mutations.len(), MUTATIONS_MAX);
+}

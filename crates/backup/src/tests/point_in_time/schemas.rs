@@ -56,6 +56,37 @@ async fn schemas_are_those_of_the_moment() {
     assert!(refused.message.contains("it was deleted"), "{}", refused.message);
 }
 
+/// A family that had left a group for another, and was dropped since, is in neither.
+#[tokio::test]
+async fn a_family_that_had_moved_may_be_dropped() {
+    let world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.write("t", 0..20, 1).await;
+    let moves = vec![
+        GroupChange::Create {
+            name: "other".to_owned(),
+            options: Default::default(),
+        },
+        GroupChange::MoveFamily {
+            family: "g".to_owned(),
+            group: "other".to_owned(),
+        },
+    ];
+    world.node.master.modify_groups(&table("t"), moves).await.unwrap();
+    world.node.done("b", create()).await;
+    let drop = FamilyChange::Drop { name: "g".to_owned() };
+    world
+        .node
+        .master
+        .modify_families(&table("t"), vec![drop])
+        .await
+        .unwrap();
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    moments.check(&world).await;
+}
+
 /// Changes of files that the log does not describe: the error names the last moment before them.
 #[tokio::test]
 async fn dropped_rows_are_refused_with_the_latest_moment() {
