@@ -14,6 +14,7 @@ use crate::status::{invalid, status};
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_types::ErrorKind;
 use tonic::Status;
 
@@ -37,6 +38,9 @@ const DEFAULTS_BYTES: usize = 1 << 10;
 
 /// Attempts of a change while other servers change the same record.
 const ATTEMPTS_MAX: usize = 20;
+
+/// Pause between two of them.
+const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Front-end data of a namespace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -218,7 +222,10 @@ impl Context {
             let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
             let write = async move { admin.update_namespace(&instance, former, data.encode_to_vec()).await };
             match self.write_instance(turn, write).await {
-                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {}
+                // The record may be read from a view that is a moment behind.
+                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {
+                    self.env.sleep(CHANGE_PAUSE).await;
+                }
                 written => return written.map(|()| result).map_err(status),
             }
         }

@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_catalog::Catalog;
+use stele_catalog::{Catalog, CatalogView};
 use stele_client::{
     BackupDestination, BackupInfo, BackupOrder, BackupWork, ClusterStatus, CompactionState, FamilyChange, GroupChange,
     NewSnapshot, NewTable, OrderedWork, ServiceError, ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName,
     SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
+use stele_master::{kept_in, snapshots_in};
 use stele_types::{ErrorKind, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
 
 /// Longest time of a call: it may flush tablets, or wait for other changes.
@@ -75,6 +76,13 @@ impl ClusterAdmin {
                 answered => return codec::decode(&answered?),
             }
         }
+    }
+
+    /// The catalog with all changes that were made before. Lists come from here: the leader would send the schema of each snapshot.
+    async fn newest_view(&self) -> ServiceResult<Arc<CatalogView>> {
+        let caught_up = self.local.catalog.catch_up().await;
+        caught_up.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        Ok(self.local.catalog.view())
     }
 
     async fn ask_once(&self, request: &Request) -> ServiceResult<Bytes> {
@@ -175,7 +183,7 @@ impl TableAdmin for ClusterAdmin {
     }
 
     async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
-        self.call(AdminCall::ListSnapshots(namespace.map(str::to_owned))).await
+        Ok(snapshots_in(&*self.newest_view().await?, namespace))
     }
 
     async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
@@ -205,7 +213,7 @@ impl TableAdmin for ClusterAdmin {
     }
 
     async fn kept_tables(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
-        self.call(AdminCall::KeptTables(namespace.map(str::to_owned))).await
+        Ok(kept_in(&*self.newest_view().await?, namespace))
     }
 
     async fn undelete_table(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {

@@ -30,13 +30,11 @@ pub enum AdminCall {
     Truncate(TableName, bool),
     CreateSnapshot(NewSnapshot),
     CopySnapshot(SnapshotCopy),
-    ListSnapshots(Option<String>),
     Snapshot(SnapshotName),
     UpdateSnapshot(SnapshotName, SnapshotUpdate),
     DeleteSnapshot(SnapshotName),
     CloneSnapshot(SnapshotName, TableName, Option<Vec<u8>>),
     RestoreSnapshot(SnapshotName, TableName),
-    KeptTables(Option<String>),
     UndeleteTable(TableName),
     ListTables(String),
     CreateNamespace(String, Vec<u8>),
@@ -71,13 +69,11 @@ pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Byt
         Call::Truncate(table, keep) => codec::encode(&admin.truncate(&table, keep).await?),
         Call::CreateSnapshot(new) => codec::encode(&admin.create_snapshot(new).await?),
         Call::CopySnapshot(copy) => codec::encode(&admin.copy_snapshot(copy).await?),
-        Call::ListSnapshots(namespace) => codec::encode(&admin.list_snapshots(namespace.as_deref()).await?),
         Call::Snapshot(name) => codec::encode(&admin.snapshot(&name).await?),
         Call::UpdateSnapshot(name, update) => codec::encode(&admin.update_snapshot(&name, update).await?),
         Call::DeleteSnapshot(name) => codec::encode(&admin.delete_snapshot(&name).await?),
         Call::CloneSnapshot(name, table, data) => codec::encode(&admin.clone_snapshot(&name, &table, data).await?),
         Call::RestoreSnapshot(name, table) => codec::encode(&admin.restore_snapshot(&name, &table).await?),
-        Call::KeptTables(namespace) => codec::encode(&admin.kept_tables(namespace.as_deref()).await?),
         Call::UndeleteTable(table) => codec::encode(&admin.undelete_table(&table).await?),
         Call::ListTables(namespace) => codec::encode(&admin.list_tables(&namespace).await?),
         Call::CreateNamespace(namespace, data) => codec::encode(&admin.create_namespace(&namespace, data).await?),
@@ -132,9 +128,7 @@ impl AdminCall {
             Call::SetRules { resource, .. } => ("set_rules", resource.clone()),
             Call::Groups(_)
             | Call::Compactions(_)
-            | Call::ListSnapshots(_)
             | Call::Snapshot(_)
-            | Call::KeptTables(_)
             | Call::ListTables(_)
             | Call::Namespace(_)
             | Call::ListNamespaces => return None,
@@ -150,9 +144,7 @@ impl AdminCall {
                 | Call::Flush(..)
                 | Call::Compact(..)
                 | Call::Compactions(_)
-                | Call::ListSnapshots(_)
                 | Call::Snapshot(_)
-                | Call::KeptTables(_)
                 | Call::ListTables(_)
                 | Call::Namespace(_)
                 | Call::ListNamespaces

@@ -3,9 +3,10 @@
 //! Each change runs in its turn ([`Master`] serialises them), on the catalog that it has read.
 
 use crate::error::from_catalog;
+use crate::kept::kept_in;
 use crate::master::{Made, Master};
 use crate::schema::{self, check_deletable, check_finished};
-use crate::snapshots;
+use crate::snapshots::{self, snapshots_in};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -322,7 +323,7 @@ impl TableAdmin for Master {
     }
 
     async fn kept_tables(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
-        Ok(self.kept_of(namespace))
+        Ok(kept_in(&self.catalog.view(), namespace))
     }
 
     async fn undelete_table(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
@@ -332,7 +333,7 @@ impl TableAdmin for Master {
     }
 
     async fn list_snapshots(&self, namespace: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
-        Ok(self.snapshots_of(namespace))
+        Ok(snapshots_in(&self.catalog.view(), namespace))
     }
 
     async fn snapshot(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {

@@ -13,7 +13,7 @@ use crate::snapshots::info;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stele_catalog::{CatalogError, SnapshotEntry, TableEntry};
+use stele_catalog::{CatalogError, CatalogView, SnapshotEntry, TableEntry};
 use stele_client::{ServiceError, ServiceResult, SnapshotInfo, SnapshotName};
 use stele_types::{ErrorKind, Kept, Resource, TableName, TableSchema, TabletId};
 
@@ -21,6 +21,24 @@ use stele_types::{ErrorKind, Kept, Resource, TableName, TableSchema, TabletId};
 const KEPT_OF_TABLE_MAX: usize = 8;
 /// Most that are kept of all tables: a client may make and delete tables. The rest of the limit is for snapshots of users.
 const KEPT_MAX: usize = 1_000;
+
+/// The snapshots that are kept. One of a deletion that did not happen is left out: its table is still there.
+fn entries_in(view: &CatalogView, namespace: Option<&str>) -> Vec<Arc<SnapshotEntry>> {
+    let is_wanted = |entry: &&Arc<SnapshotEntry>| {
+        let there = || {
+            view.table(&entry.schema.name)
+                .is_some_and(|table| table.schema.id == entry.schema.id)
+        };
+        let is_of = namespace.is_none_or(|wanted| entry.name.0 == wanted);
+        is_of && entry.kept.is_some_and(|kept| kept != Kept::DeletedTable || !there())
+    };
+    view.snapshots.values().filter(is_wanted).cloned().collect()
+}
+
+/// Deleted and changed tables that are kept, or those of a namespace, by name.
+pub fn kept_in(view: &CatalogView, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
+    entries_in(view, namespace).iter().map(|entry| info(entry)).collect()
+}
 
 impl Master {
     /// Keeps deleted tables, and tables before drops, for this long from now on. Zero keeps nothing.
@@ -139,23 +157,8 @@ impl Master {
         self.delete_snapshot_locked(&name).await.map(|()| 1)
     }
 
-    /// The snapshots that are kept. One of a deletion that did not happen is left out: its table is still there.
     fn kept_entries(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotEntry>> {
-        let view = self.catalog.view();
-        let is_wanted = |entry: &&Arc<SnapshotEntry>| {
-            let there = || {
-                view.table(&entry.schema.name)
-                    .is_some_and(|table| table.schema.id == entry.schema.id)
-            };
-            let is_of = namespace.is_none_or(|wanted| entry.name.0 == wanted);
-            is_of && entry.kept.is_some_and(|kept| kept != Kept::DeletedTable || !there())
-        };
-        view.snapshots.values().filter(is_wanted).cloned().collect()
-    }
-
-    /// The same as front ends see them.
-    pub(crate) fn kept_of(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
-        self.kept_entries(namespace).iter().map(|entry| info(entry)).collect()
+        entries_in(&self.catalog.view(), namespace)
     }
 
     /// Makes a deleted table again, with its rules in the same transaction. Within a change.

@@ -25,4 +25,6 @@ mod split;
 mod switches;
 mod truncation;
 
+pub use kept::kept_in;
 pub use master::Master;
+pub use snapshots::snapshots_in;

@@ -15,7 +15,7 @@ use crate::replacement::Replacement;
 use crate::schema::{check_finished, check_table_name, check_unprotected};
 use rules::{check_expiry, check_new_name};
 use std::sync::Arc;
-use stele_catalog::{CatalogError, SnapshotEntry};
+use stele_catalog::{CatalogError, CatalogView, SnapshotEntry};
 use stele_client::{
     NewSnapshot, ServiceError, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
 };
@@ -55,19 +55,15 @@ pub(crate) fn info(entry: &SnapshotEntry) -> Arc<SnapshotInfo> {
     })
 }
 
-impl Master {
-    /// All snapshots that clients have taken, or those of a namespace, by name.
-    pub(crate) fn snapshots_of(&self, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
-        let view = self.catalog.view();
-        let is_of = |entry: &&Arc<SnapshotEntry>| namespace.is_none_or(|wanted| entry.name.0 == wanted);
-        let is_wanted = |entry: &&Arc<SnapshotEntry>| entry.kept.is_none() && is_of(entry);
-        view.snapshots
-            .values()
-            .filter(is_wanted)
-            .map(|entry| info(entry))
-            .collect()
-    }
+/// All snapshots that clients have taken, or those of a namespace, by name.
+pub fn snapshots_in(view: &CatalogView, namespace: Option<&str>) -> Vec<Arc<SnapshotInfo>> {
+    let is_of = |entry: &&Arc<SnapshotEntry>| namespace.is_none_or(|wanted| entry.name.0 == wanted);
+    let is_wanted = |entry: &&Arc<SnapshotEntry>| entry.kept.is_none() && is_of(entry);
+    let found = view.snapshots.values().filter(is_wanted);
+    found.map(|entry| info(entry)).collect()
+}
 
+impl Master {
     /// The snapshot of a name.
     pub(crate) fn snapshot_entry(&self, name: &SnapshotName) -> ServiceResult<Arc<SnapshotEntry>> {
         let found = self.catalog.snapshot(&name.namespace, &name.name);

@@ -12,6 +12,7 @@ use crate::namespace_data::NamespaceData;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_types::ErrorKind;
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -23,6 +24,9 @@ const SETTINGS_BYTES_MAX: usize = 64 << 10;
 
 /// Attempts of a change while others change the same record.
 const ATTEMPTS_MAX: usize = 20;
+
+/// Pause between two of them: the record may be read from a view that is a moment behind.
+const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Fails unless a namespace exists.
 pub(super) async fn check_exists(shared: &Shared, name: &str) -> Outcome<()> {
@@ -94,7 +98,9 @@ pub(super) async fn modify(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
             };
             match updated {
                 // Another change was first: its part of the record is kept.
-                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {}
+                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {
+                    shared.env.sleep(CHANGE_PAUSE).await;
+                }
                 updated => return updated.map_err(Failure::from),
             }
         }
