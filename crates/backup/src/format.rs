@@ -11,8 +11,8 @@ use stele_types::FileId;
 /// Of records and lists. Of states 2: a program that does not know attempts would delete their files.
 const VERSION: u32 = 1;
 const STATE_VERSION: u32 = 2;
-/// Largest payload: a list of 10,000 files has half a megabyte, a state of 10,000 backups two.
-const BYTES_MAX: usize = 16 << 20;
+/// Largest payload: that of a record, which has the schemas of all tables. The catalog that they come from has no more bytes.
+const BYTES_MAX: usize = 256 << 20;
 /// Files of one list.
 pub const LISTED_FILES_MAX: usize = 10_000;
 /// Bytes at each end of a file that [`ListedFile::ends`] covers.

@@ -6,12 +6,16 @@ use crate::members::Members;
 use crate::messages::{Headed, KeyValue, RangeRequest, RangeResponse};
 use crate::transaction::{number, unexpected};
 use bytes::Bytes;
-use stele_coord::{CoordError, Result, STATE_BYTES_MAX, Versioned};
+use stele_coord::{CoordError, Result, Versioned};
 
 /// Keys of a page. At a few hundred bytes each, as in the catalog, a page has a fifth of a MiB.
 const PAGE_KEYS: i64 = 512;
 /// Lists that begin again because their revision was compacted. etcd compacts every few minutes; a list takes seconds.
 const COMPACTIONS_MAX: u32 = 3;
+
+/// Bytes of a list. Nothing counts all bytes in etcd before they are written but its own quota, which is 2 GiB unless it is raised. A
+/// list that refuses less would keep every server from starting.
+const LIST_BYTES_MAX: usize = 2 << 30;
 
 type Entries = Vec<(String, Versioned)>;
 
@@ -65,9 +69,9 @@ async fn list_once(members: &Members, keys: &Keys, prefix: &str) -> Result<Optio
             bytes += kv.key.len() + kv.value.len();
             entries.push(entry(keys, kv)?);
         }
-        if bytes > STATE_BYTES_MAX {
+        if bytes > LIST_BYTES_MAX {
             return Err(CoordError::Full {
-                message: format!("a list of more than {STATE_BYTES_MAX} bytes of keys and values"),
+                message: format!("a list of more than {LIST_BYTES_MAX} bytes of keys and values"),
             });
         }
         match page.kvs.last() {
