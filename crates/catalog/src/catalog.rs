@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_assignment::Assignment;
-use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
+use stele_coord::{Condition, Coord, CoordError, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{AccessRule, Resource, RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// Result of a catalog operation.
@@ -172,6 +172,10 @@ impl Catalog {
     /// `count` new identifiers, unique over tables and tablets and for ever.
     pub async fn allocate_ids(&self, count: usize) -> Result<Vec<u64>> {
         // One durable block of 2^20 per call: 2^44 calls.
+        if count > 1 << BLOCK_BITS {
+            let message = format!("{count} identifiers, a call gives {} at most", 1u64 << BLOCK_BITS);
+            return Err(CatalogError::Coord(CoordError::InvalidArgument { message }));
+        }
         let block = next_epoch(&*self.coord, IDS).await?;
         Ok((0..count as u64).map(|n| (block << BLOCK_BITS) + n).collect())
     }
@@ -213,6 +217,7 @@ impl Catalog {
         rules: &[AccessRule],
     ) -> Result<()> {
         let value = checked_table(&schema, schema.id)?;
+        self.check_tablets(&schema, &tablets)?;
         let entries = self.put_tablets(schema.id, &tablets).await?;
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
@@ -246,6 +251,16 @@ impl Catalog {
             }
         });
         Ok(())
+    }
+
+    /// Refuses tablets that leave a hole or overlap, before anything is recorded: no start would succeed with them.
+    fn check_tablets(&self, schema: &TableSchema, tablets: &[(TabletId, RowRange)]) -> Result<()> {
+        let entries = tablets.iter().map(|(id, range)| self.new_entry(*id, range, 0));
+        let entry = TableEntry::new(Arc::new(schema.clone()), 0, entries.collect());
+        entry.map(drop).map_err(|detail| CatalogError::Corruption {
+            key: record::table_key(&schema.name),
+            detail,
+        })
     }
 
     /// Writes the records of tablets under a number that no table names yet, as many in a transaction as it takes.
@@ -421,6 +436,7 @@ impl Catalog {
             "a table keeps its number and its name"
         );
         let value = checked_table(&schema, set)?;
+        self.check_tablets(&schema, new)?;
         let tablets = self.put_tablets(set, new).await?;
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {

@@ -445,6 +445,13 @@ async fn wrap(
 ) -> Result<Wrapped> {
     let context = KeyRecord::context(name, is_fresh, &root);
     let wrapped = service.wrap(key, &context).await;
+    // It is on another machine, or in another program.
+    let wrapped = wrapped.and_then(|wrapped| match KeyRecord::takes(&wrapped) {
+        true => Ok(wrapped),
+        false => Err(KeyError::Failed(
+            "the answer of the key service is no wrapped key".to_owned(),
+        )),
+    });
     wrapped.map_err(|error| EncryptionError::Key {
         path: name.path(1),
         error,

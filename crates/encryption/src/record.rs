@@ -110,6 +110,11 @@ impl KeyRecord {
         context
     }
 
+    /// Whether a record can have this wrapped key.
+    pub fn takes(Wrapped { by, bytes }: &Wrapped) -> bool {
+        is_key_id(by) && (1..=WRAPPED_BYTES_MAX).contains(&bytes.len())
+    }
+
     /// The bytes of the file.
     pub fn encode(&self) -> Vec<u8> {
         let Wrapped { by, bytes } = &self.wrapped;

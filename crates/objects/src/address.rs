@@ -112,7 +112,8 @@ impl Address {
                     Ok(builder.with_config(known, value))
                 })?;
                 let set = |key: &str| builder.get_config_value(&<$key>::from_str(key).ok()?);
-                check_endpoint(set).map_err(|why| wrong(&why))?;
+                check_endpoint(&set).map_err(|why| wrong(&why))?;
+                check_sendable(&set).map_err(|why| wrong(&why))?;
                 Arc::new(builder.build().map_err(failed)?)
             }};
         }
@@ -150,7 +151,7 @@ impl Address {
 
 /// Refuses an endpoint without TLS where the settings do not allow one. The library does so with each request, and does not name
 /// the option. `set` gives the value of an option; stores that have none of this name allow it.
-fn check_endpoint(set: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+fn check_endpoint(set: &impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let is_on = |key: &str| set(key).is_some_and(|value| is_yes(&value));
     let endpoint = set("aws_endpoint_url_s3")
         .or_else(|| set("endpoint"))
@@ -162,6 +163,53 @@ fn check_endpoint(set: impl Fn(&str) -> Option<String>) -> Result<(), String> {
         )),
         false => Ok(()),
     }
+}
+
+/// Options that are URLs of requests.
+const URLS: [&str; 6] = [
+    "endpoint",
+    "aws_endpoint_url_s3",
+    "metadata_endpoint",
+    "container_credentials_full_uri",
+    "msi_endpoint",
+    "authority_host",
+];
+
+/// Options that go into headers or URLs of requests.
+const IN_HEADERS: [&str; 8] = [
+    "access_key_id",
+    "secret_access_key",
+    "token",
+    "region",
+    "default_region",
+    "account_name",
+    "client_id",
+    "tenant_id",
+];
+
+/// Refuses values of which no request can be made: the library panics where it builds one.
+fn check_sendable(set: &impl Fn(&str) -> Option<String>) -> Result<(), String> {
+    for option in URLS {
+        let Some(value) = set(option).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        let parsed = http::Uri::from_str(&value).ok();
+        let is_sound =
+            |uri: &http::Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some();
+        if !parsed.as_ref().is_some_and(is_sound) {
+            return Err(format!(
+                "the option {option} is no URL such as https://host:port: {value:?}"
+            ));
+        }
+    }
+    for option in IN_HEADERS {
+        if set(option).is_some_and(|value| http::HeaderValue::from_str(&value).is_err()) {
+            return Err(format!(
+                "the option {option} has a character that a request cannot have"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the library takes a value as true.
@@ -178,6 +226,21 @@ fn install_tls() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The library would panic at the first request.
+    #[test]
+    fn options_of_which_no_request_can_be_made_are_refused() {
+        let refused = |option: &str, value: &str| {
+            let options = [(option.to_owned(), value.to_owned())];
+            let error = Address::parse("s3://bucket/root", &options).err();
+            error.expect("it is refused").to_string()
+        };
+        for endpoint in ["minio:9000", "ftp://host", "https://", "host", "https://a b"] {
+            assert!(refused("endpoint", endpoint).contains("endpoint"), "{endpoint}");
+        }
+        assert!(refused("access_key_id", "key\n").contains("access_key_id"));
+        assert!(refused("region", "eu\r").contains("region"));
+    }
 
     #[test]
     fn addresses() {

@@ -160,6 +160,9 @@ pub(crate) struct Upload {
     id: String,
 }
 
+/// Bytes of the key of an object, as the stores limit them.
+const KEY_BYTES_MAX: usize = 1_024;
+
 impl Store {
     pub(crate) fn new(client: Arc<dyn Client>, root: &str, env: Env, metrics: ObjectMetrics) -> Store {
         Store {
@@ -196,7 +199,12 @@ impl Store {
         } else {
             format!("{}/{key}", self.root)
         };
-        Path::parse(full).map_err(|_| StorageError::InvalidPath { path: key.to_owned() })
+        // The library panics where the URL of a request becomes too long.
+        let fits = full.len() <= KEY_BYTES_MAX;
+        let parsed = fits.then(|| Path::parse(full).ok()).flatten();
+        parsed.ok_or_else(|| StorageError::InvalidPath {
+            path: key.chars().take(200).collect(),
+        })
     }
 
     /// The root itself; `None` when it is the bucket.

@@ -7,6 +7,7 @@ use crate::copy;
 use crate::destination::{Destination, damaged};
 use crate::error::{BackupError, Result};
 use crate::format::{ListedFile, Record};
+use crate::paths;
 use crate::root::DataRoot;
 use crate::work::Work;
 use futures::StreamExt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use stele_catalog::SnapshotEntry;
 use stele_tablet::manifest::FileRef;
 use stele_tablet::{ImportJob, Manifest, StoredFile};
-use stele_types::{FileId, SnapshotId};
+use stele_types::{FileId, RowRange, SnapshotId};
 
 /// A file with its new number and length.
 #[derive(Clone, Copy)]
@@ -147,12 +148,19 @@ impl<'a> Importing<'a> {
     async fn record(&mut self, wanted: &Wanted, epoch: u32) -> Result<()> {
         let id = self.root.master().begin_import().await?;
         let mut import = self.root.server().import_snapshot(id);
-        let mut listed = Ok(());
+        let (mut listed, mut ranges) = (Ok(()), Vec::new());
         for part in 0..wanted.table.parts {
-            listed = self.list_part(wanted, part, epoch, &mut import).await;
+            listed = self.list_part(wanted, part, epoch, (&mut import, &mut ranges)).await;
             if listed.is_err() {
                 break;
             }
+        }
+        let tablets = ranges.len() as u64;
+        if listed.is_ok() {
+            listed = check_ranges(ranges).map_err(|detail| BackupError::Damaged {
+                path: paths::part(self.attempt, wanted.index, 0),
+                detail,
+            });
         }
         if let Err(error) = listed {
             import.abandon().await;
@@ -176,7 +184,7 @@ impl<'a> Importing<'a> {
             expires_micros: None,
             front_end_data: bytes::Bytes::new(),
             parts: files.parts,
-            tablets: wanted.table.tablets,
+            tablets,
             bytes: files.bytes,
             kept: None,
             rules: Default::default(),
@@ -191,7 +199,7 @@ impl<'a> Importing<'a> {
         wanted: &Wanted,
         part: u32,
         epoch: u32,
-        import: &mut stele_tabletserver::SnapshotImport,
+        (import, ranges): (&mut stele_tabletserver::SnapshotImport, &mut Vec<RowRange>),
     ) -> Result<()> {
         for mut manifest in self.destination.part(self.attempt, wanted.index, part).await?.tablets {
             renumber(&mut manifest, epoch, &self.done)?;
@@ -199,6 +207,7 @@ impl<'a> Importing<'a> {
             for file in manifest.stored() {
                 self.fresh.remove(&file);
             }
+            ranges.push(manifest.range());
             import.add(manifest).await?;
         }
         Ok(())
@@ -257,5 +266,43 @@ fn number_run(run: &mut [FileRef], taken: &mut BTreeSet<u64>) {
     run.iter_mut().for_each(|file| file.run = number);
 }
 
+/// Fails unless these are the tablets of a whole table. The record of a backup may say anything: only checksums protect it.
+fn check_ranges(mut ranges: Vec<RowRange>) -> std::result::Result<(), String> {
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut expected = Some(bytes::Bytes::new());
+    for range in ranges {
+        if expected != Some(range.start) {
+            return Err("its tablets leave a hole, or overlap".to_owned());
+        }
+        expected = range.end;
+    }
+    match expected {
+        None => Ok(()),
+        Some(_) => Err("its tablets do not reach the end of the table".to_owned()),
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tablets_of_a_table_join() {
+        let range = |start: &'static str, end: Option<&'static str>| RowRange {
+            start: start.into(),
+            end: end.map(Into::into),
+        };
+        let whole = vec![range("m", None), range("", Some("b")), range("b", Some("m"))];
+        assert_eq!(check_ranges(whole), Ok(()));
+        for bad in [
+            vec![],
+            vec![range("b", None)],
+            vec![range("", Some("b"))],
+            vec![range("", Some("b")), range("c", None)],
+            vec![range("", Some("c")), range("b", None)],
+            vec![range("", None), range("b", None)],
+        ] {
+            assert!(check_ranges(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+}
