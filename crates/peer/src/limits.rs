@@ -24,7 +24,7 @@ pub(crate) const BATCH_BYTES: usize = 1 << 20;
 /// that of the encoding.
 pub(crate) const CREDIT_EXCESS_BYTES: usize = 1 << 20;
 
-/// Bytes that a connection gathers before it stops to read and to poll calls.
+/// Bytes that a connection gathers before it takes no more: frames at the owner, requests at the caller.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Deepest nesting of a filter tree: more than the 24 composites of a valid filter, and a leaf.

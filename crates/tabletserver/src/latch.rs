@@ -79,6 +79,18 @@ impl SharedLock {
         }
     }
 
+    /// Whether nobody has it alone or waits for that.
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) < CLOSED
+    }
+
+    /// Waits until it is open, and takes nothing.
+    pub(crate) async fn opened(&self) {
+        if !self.is_open() {
+            let _turn = self.slow.turn.acquire().await.expect("the semaphore is never closed");
+        }
+    }
+
     /// Releases a shared lock.
     pub(crate) fn unshare(&self) {
         let before = self.shared.fetch_sub(1, Ordering::Release);
@@ -277,6 +289,17 @@ mod tests {
 
     fn free(latches: &RowLatches) -> bool {
         latches.stripes.iter().all(is_free)
+    }
+
+    #[test]
+    fn who_waits_for_an_open_lock_takes_nothing() {
+        let lock = SharedLock::default();
+        assert!(lock.opened().now_or_never().is_some());
+        lock.own().now_or_never().unwrap();
+        let mut opened = Box::pin(lock.opened());
+        assert!((&mut opened).now_or_never().is_none() && !lock.is_open());
+        lock.disown();
+        assert!(opened.now_or_never().is_some() && is_free(&lock));
     }
 
     #[test]

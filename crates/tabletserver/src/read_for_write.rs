@@ -176,10 +176,11 @@ async fn read_within(
     kept: &mut usize,
 ) -> Result<(), TabletError> {
     scanner.set_partial_rows(Some(PARTIAL_ROW_BYTES));
+    // From the first value on: readers that take nothing may have all memory for values, and the latch is held here. The values
+    // are in the reservation of this write.
+    scanner.set_reader_holds(true);
     loop {
         scanner.set_reservation(reservation.saturating_sub(*kept));
-        // They are not sent while the rest is read, and all of them are in the reservation of this write.
-        scanner.set_reader_holds(!cells.is_empty());
         let Some(batch) = scanner.next_batch().await? else {
             return Ok(());
         };

@@ -29,9 +29,8 @@ mod together;
 
 use crate::commit::{Held, Reserved};
 use crate::error::not_here;
-use crate::memory::WriteMemory;
 use crate::read_for_write::{Begun, NeedsReservation, RowCells};
-use crate::write::WritePath;
+use crate::write::{Extent, Turn, WritePath};
 use bytes::Bytes;
 use condition::Tested;
 use std::sync::Arc;
@@ -203,22 +202,20 @@ impl RowOperations {
 
     /// Latches rows for a write, with reservations for the largest of these sizes.
     async fn own_rows(&self, tablet: TabletId, rows: &[&[u8]], sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
-        let (mut copied, mut applied) = (0, WRITE_BYTES);
+        let mut most = Extent {
+            copied: 0,
+            applied: WRITE_BYTES,
+        };
         for size in sizes {
             let extent = self.write.extent_of(tablet, size)?;
-            copied = copied.max(extent.copied);
-            applied = applied.max(extent.applied);
+            most.copied = most.copied.max(extent.copied);
+            most.applied = most.applied.max(extent.applied);
         }
-        let reservation = match WriteMemory::is_needed(copied) {
-            true => Some(self.write.reserve_batch(copied).await?),
-            false => None,
+        let served = self.write.admit(tablet, most.applied).await?;
+        let (entered, turn) = match self.write.is_small(most) {
+            true => (self.write.enter(served).await?, Turn::default()),
+            false => self.write.enter_in_turn(served, most).await?,
         };
-        let served = self.write.admit(tablet, applied).await?;
-        let coming = match self.write.admission.is_large(applied) {
-            true => Some(self.write.let_in(applied).await?),
-            false => None,
-        };
-        let entered = self.write.enter(served).await?;
         if rows.iter().any(|row| !entered.tablet.range().contains(row)) {
             return Err(not_here(tablet));
         }
@@ -228,9 +225,9 @@ impl RowOperations {
         let cached = self.write.row_cache.keys(tablet, rows.iter().copied());
         let held = Held::new(entered, latched, cached);
         let reserved = Reserved {
-            reservation,
-            coming,
-            applied,
+            reservation: turn.reservation,
+            coming: turn.coming,
+            applied: most.applied,
             excess: None,
             rows: Vec::new(),
         };

@@ -45,6 +45,19 @@ pub(crate) struct Extent {
     pub(crate) applied: usize,
 }
 
+/// The memory and the place of a write that is not small, from before it passes a gate until it is applied.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// Memory for the copied bytes of its batch.
+    pub(crate) reservation: Option<Reservation>,
+    /// Its turn as a large write.
+    pub(crate) coming: Option<Coming>,
+}
+
+/// How often a write that is not small takes memory before it is refused, because the gate was shut meanwhile. Gates are
+/// hardly ever shut twice within the time that one write waits.
+const ENTRIES_MAX: usize = 4;
+
 /// Bytes of memtables that one batch takes at most. A memtable that is not full has addresses for that much more; the number of
 /// mutations in a request bounds nothing, because each has the key of its row once more.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -101,22 +114,16 @@ impl WritePath {
         durability: Option<Durability>,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(rows);
-        let Extent { copied, applied } = self.extent_of(tablet, &size)?;
-        // No future is made for small writes: they would notice the cost of making and dropping it.
-        let _room = match WriteMemory::is_needed(copied) {
-            true => Some(self.reserve_batch(copied).await?),
-            false => None,
+        let extent = self.extent_of(tablet, &size)?;
+        let served = self.admit(tablet, extent.applied).await?;
+        let (entered, _turn) = match self.is_small(extent) {
+            true => (self.enter(served).await?, Turn::default()),
+            false => self.enter_in_turn(served, extent).await?,
         };
+        check_rows(&entered, rows)?;
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(rows, size.batch());
         let batch = builder.finish();
-        let served = self.admit(tablet, applied).await?;
-        let _coming = match self.admission.is_large(applied) {
-            true => Some(self.let_in(applied).await?),
-            false => None,
-        };
-        let entered = self.enter(served).await?;
-        check_rows(&entered, rows)?;
         let at_once = match (rows.get(0), rows.len()) {
             (Some(row), 1) => self.latches.try_share(row.row),
             _ => None,
@@ -171,17 +178,6 @@ impl WritePath {
         })
     }
 
-    /// Reserves memory for the copied bytes of a batch that is not small.
-    pub(crate) async fn reserve_batch(&self, copied: usize) -> ServiceResult<Reservation> {
-        self.waited(Cause::Reservation, self.admission.batches.take(copied))
-            .await
-    }
-
-    /// Waits for the turn of a large write.
-    pub(crate) async fn let_in(&self, applied: usize) -> ServiceResult<Coming> {
-        self.admission.let_in(applied, || self.flushes.wake()).await
-    }
-
     /// The tablet, when the server accepts a write of about this many bytes now.
     pub(crate) async fn admit(&self, tablet: TabletId, bytes: usize) -> ServiceResult<Arc<Served>> {
         if self.stopping.is_stopping() {
@@ -198,17 +194,56 @@ impl WritePath {
         Ok(served)
     }
 
+    /// Whether a write needs neither a reservation for its batch nor a turn as a large one. No future is made for those: small
+    /// writes would notice the cost of making and dropping it.
+    pub(crate) fn is_small(&self, extent: Extent) -> bool {
+        !WriteMemory::is_needed(extent.copied) && !self.admission.is_large(extent.applied)
+    }
+
     /// Passes the tablet's gate: no split happens until the guard is dropped.
     pub(crate) async fn enter(&self, served: Arc<Served>) -> ServiceResult<Entered> {
         if !served.gate.try_share() {
             let waiting = self.env.timeout(self.wait_max, served.gate.share());
-            self.waited(Cause::Gate, waiting)
-                .await
-                .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split or moved: retry later"))?;
+            self.waited(Cause::Gate, waiting).await.map_err(|_| gate_is_shut())?;
         }
-        let entered = Entered::new(served);
-        entered.tablet.check_open().map_err(from_tablet)?;
-        Ok(entered)
+        entered(served)
+    }
+
+    /// The same for a write that is not small, with the memory and the turn that it needs. It waits for a shut gate without
+    /// them: the writers of one tablet could have all of them, and those of other tablets would wait.
+    pub(crate) async fn enter_in_turn(&self, served: Arc<Served>, extent: Extent) -> ServiceResult<(Entered, Turn)> {
+        assert!(
+            !self.is_small(extent),
+            "a small write passes the gate without a turn, for which it would make a future"
+        );
+        for _ in 0..ENTRIES_MAX {
+            if !served.gate.is_open() {
+                let opened = self.env.timeout(self.wait_max, served.gate.opened());
+                self.waited(Cause::Gate, opened).await.map_err(|_| gate_is_shut())?;
+            }
+            let turn = self.turn(extent).await?;
+            if served.gate.try_share() {
+                return Ok((entered(served)?, turn));
+            }
+        }
+        Err(gate_is_shut())
+    }
+
+    /// Waits for memory for a batch that is not small, and for the turn of a large write.
+    async fn turn(&self, extent: Extent) -> ServiceResult<Turn> {
+        let Extent { copied, applied } = extent;
+        let reservation = match WriteMemory::is_needed(copied) {
+            true => {
+                let taken = self.admission.batches.take(copied);
+                Some(self.waited(Cause::Reservation, taken).await?)
+            }
+            false => None,
+        };
+        let coming = match self.admission.is_large(applied) {
+            true => Some(self.admission.let_in(applied, || self.flushes.wake()).await?),
+            false => None,
+        };
+        Ok(Turn { reservation, coming })
     }
 
     /// Waits, and records the cause.
@@ -263,6 +298,17 @@ impl WritePath {
             from_log(error)
         })
     }
+}
+
+/// The guard of a tablet whose gate is shared.
+fn entered(served: Arc<Served>) -> ServiceResult<Entered> {
+    let entered = Entered::new(served);
+    entered.tablet.check_open().map_err(from_tablet)?;
+    Ok(entered)
+}
+
+fn gate_is_shut() -> ServiceError {
+    ServiceError::new(ErrorKind::Busy, "the tablet is being split or moved: retry later")
 }
 
 fn stopped() -> ServiceError {

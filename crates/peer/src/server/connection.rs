@@ -115,12 +115,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
     }
 
-    /// Continues calls; whether any made progress.
+    /// Continues calls, however much output waits; whether any made progress. A stream has one batch for each credit, and takes no
+    /// credit while input stops.
     fn poll_steps(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
-        while self.output.len() < OUTPUT_BYTES_MAX
-            && let Poll::Ready(Some(done)) = self.steps.poll_next_unpin(cx)
-        {
+        while let Poll::Ready(Some(done)) = self.steps.poll_next_unpin(cx) {
             progress = true;
             // Otherwise it was cancelled.
             if let Ok(done) = done {

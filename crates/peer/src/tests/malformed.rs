@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stele_memory::{Part, Pool};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn request(call: u64, kind: Result<CallKind, u16>, body: &[u8]) -> Vec<u8> {
+pub(super) fn request(call: u64, kind: Result<CallKind, u16>, body: &[u8]) -> Vec<u8> {
     let header = CallHeader {
         kind,
         takes_partial_rows: false,

@@ -1,6 +1,9 @@
 //! Reads: order, bounds with a slow reader, large rows, cancels.
 
+use super::malformed::request;
 use super::support::*;
+use crate::messages::{CallKind, encode_mutate, encode_read};
+use crate::server::PeerServer;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::future::pending;
@@ -9,6 +12,7 @@ use std::time::Duration;
 use stele_client::{BatchReservation, ServiceResult, TabletService};
 use stele_memory::{Part, Pool};
 use stele_types::{ErrorKind, RowBatch};
+use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
 async fn a_stream_keeps_its_order_to_its_end() {
@@ -156,4 +160,34 @@ async fn a_reader_that_takes_nothing_loses_its_stream() {
         assert_eq!(stream.next().await.unwrap_err().kind, ErrorKind::Unavailable);
     };
     tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+/// The write may hold a latch that writes of other connections wait for.
+#[tokio::test]
+async fn a_write_ends_also_if_its_caller_takes_no_answers() {
+    let (net, tablets) = (net(1, 0), closed_tablets());
+    *tablets.batches.lock() = batches(2, 1_300_000);
+    let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets.clone());
+    let (mut caller, end) = tokio::io::duplex(64 << 10);
+    let talk = async {
+        greet(&mut caller).await;
+        let write = request(1, Ok(CallKind::Mutate), &encode_mutate(&writes("a"), None).into_bytes());
+        let read = request(2, Ok(CallKind::Read), &encode_read(&scan()).unwrap().into_bytes());
+        caller.write_all(&[write, read].concat()).await.unwrap();
+        until(|| tablets.running() == 2 && tablets.batches_read.load(Ordering::SeqCst) == 1).await;
+        // More than a megabyte waits to be taken now.
+        settle().await;
+        tablets.gate.add_permits(1);
+        until(|| tablets.running() == 1).await;
+        assert_eq!(*tablets.written.lock(), ["a"]);
+        assert_eq!(
+            tablets.batches_read.load(Ordering::SeqCst),
+            1,
+            "a stream waits for credit"
+        );
+    };
+    tokio::select! {
+        ended = server.serve(end, pending()) => unreachable!("{ended:?}"),
+        () = talk => {}
+    }
 }

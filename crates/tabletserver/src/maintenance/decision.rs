@@ -35,6 +35,8 @@ pub struct FlushPressure {
     /// Whether there is disk space for small files nevertheless, because the reserve for memtables is all that is
     /// short.
     pub has_reserve: bool,
+    /// Whether a tablet is being flushed that keeps the oldest log segment, or has records that the log could not make durable.
+    pub flushes_for_log: bool,
 }
 
 /// Where a disk is all but full, the part of all memtables' bytes below which one is not flushed: its files would take more
@@ -51,6 +53,11 @@ impl FlushPressure {
     /// Whether a flush can wait for a few seconds: the memory that is left is enough for as long. Half of it is free normally.
     pub(super) fn can_wait(&self) -> bool {
         !self.is_disk_full && self.memory_bytes < self.memory_bytes_max / 8 * 7
+    }
+
+    /// Whether the log is a quarter above its limit. Up to there flushes for memory come first: most shorten the log, too.
+    fn is_log_far_too_long(&self) -> bool {
+        self.log_bytes > self.log_bytes_max.saturating_add(self.log_bytes_max / 4)
     }
 
     /// Whether a memtable of this many bytes is to be flushed regardless of the log.
@@ -107,11 +114,15 @@ impl FlushView {
 
 /// The tablet to flush next, by urgency:
 /// * a tablet with frozen memtables (a flush failed);
+/// * one tablet at a time for a log that is far too long, or that has failed to make records durable;
 /// * under memory pressure or past its own size, the largest;
 /// * a tablet with records that the log has failed to make durable;
 /// * when the log is too long, the largest tablet that holds its oldest part.
 ///
-/// A full disk presses like full memory.
+/// Writers that never let memory pressure end would otherwise keep tablets with few writes from being flushed, and the log would
+/// grow for as long. The other flushes are for memory.
+///
+/// A full disk presses like full memory, and writers do not keep that up.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));
@@ -119,7 +130,12 @@ pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Opt
             .max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet))
             .map(|c| c.tablet)
     };
+    let is_for_log = |c: &FlushCandidate| c.is_forsaken || (c.holds_log && pressure.is_log_far_too_long());
     pick(&|c| c.frozen_bytes > 0)
+        .or_else(|| {
+            pick(&|c| is_for_log(c) && c.active_bytes > 0)
+                .filter(|_| !pressure.is_disk_full && !pressure.flushes_for_log)
+        })
         .or_else(|| pick(&|c| pressure.asks_for(c.active_bytes)))
         .or_else(|| pick(&|c| c.is_forsaken && c.active_bytes > 0).filter(|_| !pressure.is_disk_full))
         .or_else(|| {
@@ -151,6 +167,7 @@ mod tests {
             log_bytes_max: 2000,
             is_disk_full: disk.0,
             has_reserve: disk.1,
+            flushes_for_log: false,
         };
         pick_flush(&candidates, pressure).map(|t| t.0)
     }
@@ -186,6 +203,7 @@ mod tests {
             log_bytes_max: 2000,
             is_disk_full: false,
             has_reserve: true,
+            flushes_for_log: false,
         };
         assert_eq!(pick_flush(&[of(false, 100), of(true, 1)], pressure), Some(TabletId(1)));
         assert_eq!(pick_flush(&[of(false, 100), of(true, 0)], pressure), None);
@@ -201,6 +219,35 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn one_flush_at_a_time_is_for_the_log_while_memory_is_short() {
+        let candidates = [(300, 0, false), (1, 0, true), (2, 0, true), (0, 0, true)];
+        assert_eq!(check(&candidates, 900, 2_500), Some(0));
+        assert_eq!(check(&candidates, 900, 20_000), Some(2));
+        assert_eq!(pick(&candidates, 900, 20_000, (true, true)), Some(0));
+        let of = |id, active_bytes, is_forsaken| FlushCandidate {
+            tablet: TabletId(id),
+            active_bytes,
+            frozen_bytes: 0,
+            holds_log: id > 0,
+            is_forsaken,
+        };
+        let mut pressure = FlushPressure {
+            memory_bytes: 900,
+            memory_bytes_max: 1000,
+            tablet_bytes: 250,
+            log_bytes: 20_000,
+            log_bytes_max: 2_000,
+            is_disk_full: false,
+            has_reserve: true,
+            flushes_for_log: true,
+        };
+        let candidates = [of(0, 300, false), of(1, 1, true)];
+        assert_eq!(pick_flush(&candidates, pressure), Some(TabletId(0)));
+        (pressure.log_bytes, pressure.flushes_for_log) = (0, false);
+        assert_eq!(pick_flush(&candidates, pressure), Some(TabletId(1)));
     }
 
     #[test]
@@ -222,6 +269,7 @@ mod tests {
                 log_bytes_max: 2000,
                 is_disk_full: false,
                 has_reserve: true,
+                flushes_for_log: false,
             },
             expected_bytes: 0,
             retried: Vec::new(),
@@ -253,6 +301,7 @@ mod tests {
             log_bytes_max: 2_000,
             is_disk_full,
             has_reserve: true,
+            flushes_for_log: false,
         };
         assert!(pressure(699, false).can_wait(), "a long log can wait");
         assert!(!pressure(700, false).can_wait());

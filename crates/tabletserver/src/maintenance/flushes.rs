@@ -219,12 +219,14 @@ impl Flusher {
         // First: memory that grows while this goes on is new.
         self.flushes.begin_check();
         let unflushable = self.unflushable();
-        let pressure = self.pressure(board, &unflushable);
+        let mut pressure = self.pressure(board, &unflushable);
         let holders = match pressure.log_bytes > pressure.log_bytes_max {
             true => self.log.oldest_holders(&unflushable),
             false => BTreeSet::new(),
         };
         let forsaken = self.log.forsaken_holders();
+        let is_for_log = |tablet: &TabletId| holders.contains(tablet) || forsaken.contains(tablet);
+        pressure.flushes_for_log = board.busy.keys().any(is_for_log);
         let ripe = self.flushes.ripe();
         let served = if pressure.is_memory_short() || pressure.is_disk_full || now >= board.round_at {
             self.tablets.all()
@@ -256,6 +258,7 @@ impl Flusher {
             log_bytes_max: self.log_bytes_max,
             is_disk_full: self.admission.is_disk_full(),
             has_reserve: self.admission.has_reserve(),
+            flushes_for_log: false,
         }
     }
 

@@ -342,6 +342,50 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     }
 }
 
+/// Writers to a tablet with a shut gate do not take the memory for batches of other tablets.
+#[tokio::test]
+async fn who_waits_for_a_gate_holds_no_memory() {
+    let options = ServerOptions {
+        pool: Pool::default().limited(Part::Batches, 8 << 20),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    // A megabyte, in values that are copied.
+    let row = |row: String| {
+        let row = Bytes::from(row);
+        let columns = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        let mutations = columns.map(|qualifier| put_column(&row, qualifier, 105_000).mutations);
+        RowMutation {
+            row,
+            mutations: mutations.concat(),
+        }
+    };
+    let served = server.served(TABLETS[0]).unwrap();
+    served.gate.own().await;
+    let plain = |n| server.mutate(TABLETS[0], vec![row(format!("a{n}"))].into(), None);
+    let conditional = |n| {
+        let request = unconditional(&Bytes::from(format!("b{n}")), steps(row(format!("b{n}"))));
+        server.row_operation(TABLETS[0], request)
+    };
+    let blocked = async {
+        let plain = futures::future::join_all((0..8).map(plain));
+        tokio::join!(plain, futures::future::join_all((0..8).map(conditional)))
+    };
+    let mut blocked = std::pin::pin!(blocked);
+    let other = put_column(&Bytes::from_static(b"z"), "q", 100_000);
+    tokio::select! {
+        biased;
+        _ = &mut blocked => unreachable!("the gate is shut"),
+        written = server.mutate(TABLETS[1], vec![other].into(), None) => written.unwrap(),
+    }
+    assert_eq!(server.parts.admission.batches.taken(), 0);
+    served.gate.disown();
+    let (plain, conditional) = blocked.await;
+    assert!(plain.into_iter().all(|written| written.is_ok()));
+    assert!(conditional.into_iter().all(|written| written.is_ok()));
+    server.shut_down().await;
+}
+
 /// A plain write that waits for the latch may have the overdraft: it has it from when it arrives.
 #[tokio::test]
 async fn who_waits_for_the_allowance_holds_no_latch() {
@@ -448,6 +492,26 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     let written = outcome.unwrap().written;
     assert_eq!(written.len(), 41);
     assert_eq!(written[0].value.len(), (5 << 19) + 1);
+}
+
+/// Readers that take nothing may have all memory for values. Nobody waits for them under a latch.
+#[tokio::test]
+async fn a_value_that_is_read_for_a_write_does_not_wait_for_readers() {
+    let pool = Pool::default().limited(Part::Values, 4 << 20);
+    let options = ServerOptions {
+        pool: pool.clone(),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let row = Bytes::from_static(b"a row");
+    let put = put_column(&row, "q", 2 << 20);
+    server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    let readers = pool.of(Part::Values).try_reserve(4 << 20).unwrap();
+    let written = append(&server, TABLETS[0], &row).await.unwrap();
+    assert_eq!(written[0].value.len(), (2 << 20) + 1);
+    drop(readers);
+    server.shut_down().await;
 }
 
 /// The kept cells of a row may take all of its reservation: where nothing is left to read, no more is asked for.

@@ -5,6 +5,9 @@
 //! A second job of a tablet is begun concurrently with the first when no other tablet waits: a short merge may be due behind
 //! a long one. Whether one is, the tablet knows. So another worker checks once a job has begun, and again after a flush.
 //!
+//! A small tablet would never be the most urgent while writes to larger ones go on. So every other job may go to a tablet that has
+//! waited long, unless the disk is full: there the order is that of the space that jobs free.
+//!
 //! A tablet whose compaction fails is left alone for a time, longer each time. It may be the most urgent of all and stay so,
 //! and each attempt reads and writes until it comes to the place that fails. The others are not to wait for that.
 //!
@@ -14,6 +17,8 @@
 //!
 //! Invariants:
 //! * Each set has a tablet at most once, so all are bounded by the number of tablets.
+//! * Of the tablets that have waited for [`WAIT_LONG`], the one that has waited longest is among the next two that begin, unless
+//!   the disk is full.
 //! * A tablet has at most one requested major compaction, waiting or running, and no second job meanwhile.
 //! * A tablet has between one and two jobs while it is among the running ones, and every job that began ends once.
 
@@ -33,6 +38,10 @@ const COMPACTION_RETRY_MIN: Duration = Duration::from_millis(1_500);
 /// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
 const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// A tablet that has waited this long may begin before more urgent ones. The order of urgency matters for less: a job of a
+/// hundred megabytes takes seconds.
+const WAIT_LONG: Duration = Duration::from_secs(30);
+
 /// The tablets that wait for a check.
 #[derive(Default)]
 pub(crate) struct Compactions {
@@ -42,7 +51,10 @@ pub(crate) struct Compactions {
 
 #[derive(Default)]
 struct Inner {
-    waiting: BTreeSet<TabletId>,
+    /// Tablets that wait, each with the time of the first check since which it could have begun its first job.
+    waiting: BTreeMap<TabletId, Option<Duration>>,
+    /// Whether the last first job of a tablet went to the one that had waited longest.
+    was_longest: bool,
     /// Tablets with one job, which may have another concurrently.
     beside: BTreeSet<TabletId>,
     /// Jobs by tablet; never 0.
@@ -93,16 +105,42 @@ impl Inner {
         self.failed.get(&tablet).is_some_and(|failed| now < failed.until)
     }
 
+    /// Something happened to a tablet; whether it did not wait before.
+    fn add(&mut self, tablet: TabletId) -> bool {
+        let former = self.waiting.len();
+        self.waiting.entry(tablet).or_default();
+        self.waiting.len() > former
+    }
+
+    /// Notes since when tablets wait. Those that have a job, or are left alone, do not wait for a worker.
+    fn note_waits(&mut self, now: Duration) {
+        let (running, failed) = (&self.running, &self.failed);
+        for (tablet, since) in &mut self.waiting {
+            let is_left_alone = failed.get(tablet).is_some_and(|failed| now < failed.until);
+            *since = match running.contains_key(tablet) || is_left_alone {
+                true => None,
+                false => since.or(Some(now)),
+            };
+        }
+    }
+
+    /// The tablet without a job that has waited longest, if that is long.
+    fn longest(&self, now: Duration) -> Option<TabletId> {
+        let waits = self.waiting.iter();
+        let waits = waits.filter_map(|(tablet, since)| Some((since.as_ref()?, *tablet)));
+        let (since, tablet) = waits.min()?;
+        (now.saturating_sub(*since) >= WAIT_LONG).then_some(tablet)
+    }
+
     /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
     fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
         let may_begin = |tablet: &&TabletId| !self.is_backing_off(**tablet, now);
-        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
+        let idle = self.waiting.keys().filter(|tablet| self.jobs(**tablet) == 0);
         let may_have = |tablet: &&TabletId| {
             (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet)) && !self.majors.contains_key(*tablet)
         };
-        let busy = self.waiting.union(&self.beside).filter(may_have);
-        let most =
-            |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
+        let busy = self.waiting.keys().chain(&self.beside).filter(may_have);
+        let most = |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|id| (urgency(*id), *id));
         most(&mut idle.filter(may_begin)).or_else(|| most(&mut busy.filter(may_begin)))
     }
 }
@@ -122,7 +160,7 @@ impl Drop for MajorsHeld {
         }
         inner.held.remove(&self.tablet);
         if inner.majors.contains_key(&self.tablet) {
-            inner.waiting.insert(self.tablet);
+            inner.add(self.tablet);
             self.compactions.wanted.notify_one();
         }
     }
@@ -131,7 +169,7 @@ impl Drop for MajorsHeld {
 impl Compactions {
     /// Something happened to a tablet that may make a compaction due.
     pub(crate) fn announce(&self, tablet: TabletId) {
-        if self.inner.lock().waiting.insert(tablet) {
+        if self.inner.lock().add(tablet) {
             self.wanted.notify_one();
         }
     }
@@ -146,7 +184,7 @@ impl Compactions {
         }
         // The client may know that it succeeds now.
         inner.failed.remove(&tablet);
-        inner.waiting.insert(tablet);
+        inner.add(tablet);
         self.wanted.notify_one();
     }
 
@@ -197,7 +235,7 @@ impl Compactions {
             inner.majors.insert(tablet, Major::Waiting);
         }
         // Something may have come up meanwhile.
-        inner.waiting.insert(tablet);
+        inner.add(tablet);
     }
 
     /// Has a running compaction of everything of a tablet end after its present part, and begins none, while the guard
@@ -228,7 +266,7 @@ impl Compactions {
         };
         let until = now + pause;
         inner.failed.insert(tablet, Failed { pause, until });
-        inner.waiting.insert(tablet);
+        inner.add(tablet);
         assert!(
             (COMPACTION_RETRY_MIN..=COMPACTION_RETRY_MAX).contains(&pause),
             "a tablet is left alone for a bounded time: {pause:?}"
@@ -245,7 +283,7 @@ impl Compactions {
         let inner = self.inner.lock();
         CompactionStage {
             jobs: inner.jobs(tablet),
-            is_waiting: inner.waiting.contains(&tablet),
+            is_waiting: inner.waiting.contains_key(&tablet),
             is_backing_off: inner.is_backing_off(tablet, now),
             has_major: inner.majors.contains_key(&tablet),
         }
@@ -256,23 +294,35 @@ impl Compactions {
         self.inner.lock().running.values().sum()
     }
 
-    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none while another job runs
-    /// if it is to be the `second`.
+    /// Takes the waiting tablet with the highest urgency or the longest wait, and whether it has another job. While the disk is
+    /// full, as `one` says, it takes the most urgent, and none while another job runs.
     pub(crate) fn begin(
         &self,
-        second: bool,
+        one: bool,
         now: Duration,
         urgency: impl Fn(TabletId) -> u64,
     ) -> Option<(TabletId, bool)> {
         let mut inner = self.inner.lock();
-        if second && !inner.running.is_empty() {
+        if one && !inner.running.is_empty() {
             return None;
         }
-        let tablet = inner.next(now, urgency)?;
+        inner.note_waits(now);
+        let longest = match one || inner.was_longest {
+            true => None,
+            false => inner.longest(now),
+        };
+        let tablet = longest.or_else(|| inner.next(now, urgency))?;
         inner.waiting.remove(&tablet);
         inner.beside.remove(&tablet);
         inner.requested.remove(&tablet);
         let is_second = inner.jobs(tablet) > 0;
+        assert!(
+            !is_second || longest.is_none(),
+            "a tablet that has a job does not wait for a worker"
+        );
+        if !is_second {
+            inner.was_longest = longest.is_some();
+        }
         *inner.running.entry(tablet).or_default() += 1;
         assert!(
             inner.jobs(tablet) <= JOBS_OF_TABLET_MAX,
@@ -344,6 +394,35 @@ mod tests {
         assert_eq!((begin(true), compactions.running()), (Some((3, false)), 1));
         compactions.end(TabletId(3));
         assert_eq!((begin(false), compactions.running()), (None, 0));
+    }
+
+    #[test]
+    fn a_small_tablet_does_not_wait_for_large_ones_for_ever() {
+        let compactions = Compactions::default();
+        let at = Duration::from_secs;
+        let begin = |now| {
+            let begun = compactions.begin(false, at(now), |tablet| tablet.0);
+            begun.map(|(tablet, _)| tablet.0)
+        };
+        // Two large tablets are announced again whenever a job of theirs has begun, and one worker takes two seconds for a job.
+        let mut small = Vec::new();
+        for now in (0..120).step_by(2) {
+            for id in [1, 2, 8, 9] {
+                compactions.announce(TabletId(id));
+            }
+            let begun = begin(now).unwrap();
+            if begun < 8 {
+                small.push((now, begun));
+            }
+            compactions.end(TabletId(begun));
+        }
+        // Two that have waited long do not have all jobs, and announced again they wait again.
+        assert_eq!(small, [(30, 1), (34, 2), (62, 1), (66, 2), (94, 1), (98, 2)]);
+        // On a full disk the wait makes no difference.
+        compactions.announce(TabletId(9));
+        let begun = compactions.begin(true, at(1_000), |tablet| tablet.0);
+        assert_eq!(begun, Some((TabletId(9), false)));
+        assert_eq!([begin(1_000), begin(1_001)], [Some(1), Some(8)]);
     }
 
     #[test]
