@@ -123,6 +123,7 @@ impl Address {
             "az" => build!(MicrosoftAzureBuilder, AzureConfigKey),
             _ => return Err(wrong("the schemes are s3, gs and az")),
         };
+        assert!(!root.ends_with('/'), "keys are joined to the root with a slash");
         Ok(Address {
             shown: text.to_owned(),
             client,

@@ -199,6 +199,7 @@ impl Store {
         } else {
             format!("{}/{key}", self.root)
         };
+        debug_assert!(!key.starts_with('/'), "a key is below the root");
         // The library panics where the URL of a request becomes too long.
         let fits = full.len() <= KEY_BYTES_MAX;
         let parsed = fits.then(|| Path::parse(full).ok()).flatten();
