@@ -9,6 +9,7 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +36,9 @@ pub const FILE_BYTES: u64 = 64 << 20;
 
 /// Files that are kept, with the one that is written.
 pub const FILES_MAX: usize = 16;
+
+/// Files that are kept, however short they are.
+const SHORT_FILES_MAX: usize = 1_024;
 
 /// Pause after a failed write.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
@@ -151,13 +155,14 @@ impl Audit {
         };
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
-        let mut files = Files {
+        let files = Files {
             storage,
             file: None,
             file_bytes,
             files_max,
         };
-        files.next().await?;
+        // The file is begun by the first event: a server that fails to start again and again would push out all others.
+        files.storage.list(FOLDER).await?;
         let writer = Writer {
             files,
             events,
@@ -241,16 +246,24 @@ fn number_of(path: &str) -> Option<u64> {
 }
 
 impl Files {
-    /// Begins the next file, and deletes the oldest of too many.
+    /// Begins the next file, and deletes the oldest of too many: those whose bytes exceed what all may have. Files that are
+    /// shorter, because the server has restarted, count by their bytes.
     async fn next(&mut self) -> Result<(), StorageError> {
         self.file = None;
         let listed = self.storage.list(FOLDER).await?;
-        let mut numbers: Vec<u64> = listed.iter().filter_map(|found| number_of(&found.path)).collect();
-        numbers.sort_unstable();
-        let number = numbers.last().map_or(1, |last| last + 1);
-        let excess = (numbers.len() + 1).saturating_sub(self.files_max);
-        for old in numbers.into_iter().take(excess) {
+        let sized = listed
+            .iter()
+            .filter_map(|found| Some((number_of(&found.path)?, found.len)));
+        let files: BTreeMap<u64, u64> = sized.collect();
+        let number = files.keys().next_back().map_or(1, |last| last + 1);
+        let (mut bytes, mut left) = (files.values().sum::<u64>(), files.len());
+        let bytes_max = self.file_bytes.saturating_mul(self.files_max.saturating_sub(1) as u64);
+        for (old, len) in files {
+            if bytes <= bytes_max && left < SHORT_FILES_MAX {
+                break;
+            }
             self.storage.delete(&path_of(old)).await?;
+            (bytes, left) = (bytes - len, left - 1);
         }
         self.file = Some(self.storage.create(&path_of(number)).await?);
         Ok(())
@@ -450,7 +463,15 @@ mod tests {
             }
         }
         let files = storage.list(FOLDER).await.unwrap();
-        assert!((2..=3).contains(&files.len()), "{files:?}");
+        let bytes: u64 = files.iter().map(|file| file.len).sum();
+        assert!(files.len() >= 2 && (400..2_000).contains(&bytes), "{files:?}");
+        // Starts without an event leave all as it is.
+        for _ in 0..20 {
+            let metrics = Metrics::new();
+            let started = Audit::with_limits(Arc::clone(&storage), env.clone(), &metrics, 400, 3).await;
+            started.unwrap().flush().await;
+        }
+        assert_eq!(storage.list(FOLDER).await.unwrap().len(), files.len());
         let last = lines(&storage).await.pop().unwrap();
         assert_eq!(last["who"], "user19");
     }

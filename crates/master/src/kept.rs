@@ -55,7 +55,11 @@ impl Master {
     /// those without dropped rows, too. Within a change.
     pub(crate) async fn keep(&self, table: &TableEntry, why: Kept) -> ServiceResult<()> {
         let grace = self.grace_micros();
-        if grace == 0 || self.tablets.is_short_of_space().await {
+        if grace == 0 {
+            return Ok(());
+        }
+        if self.tablets.is_short_of_space().await {
+            tracing::warn!(table = %table.schema.name, "the table is not kept: the disk is short of space");
             return Ok(());
         }
         self.find_out_snapshot().await.map_err(from_catalog)?;

@@ -98,11 +98,14 @@ impl Housekeeper {
     }
 
     async fn housekeeping_loop(&self) {
-        let mut checks = 0u32;
+        let (mut checks, mut delete_from) = (0u32, Duration::ZERO);
         while !self.stopping.is_stopping() {
             self.admission.check_disk(&self.storage).await;
-            if let Err(error) = self.log.delete_unneeded().await {
+            if self.env.now() >= delete_from
+                && let Err(error) = self.log.delete_unneeded().await
+            {
                 tracing::warn!(%error, "log segment left over");
+                delete_from = self.env.now() + AFTER_FAILURE;
             }
             self.check_unflushable_log();
             self.rounds.compactor.check_some();
