@@ -246,8 +246,8 @@ fn number_of(path: &str) -> Option<u64> {
 }
 
 impl Files {
-    /// Begins the next file, and deletes the oldest of too many: those whose bytes exceed what all may have. Files that are
-    /// shorter, because the server has restarted, count by their bytes.
+    /// Begins the next file, and deletes the oldest of too many: all together have a bound in bytes. Files that are shorter,
+    /// because the server has restarted, count by their bytes.
     async fn next(&mut self) -> Result<(), StorageError> {
         self.file = None;
         let listed = self.storage.list(FOLDER).await?;

@@ -6,6 +6,7 @@ use crate::filtering::RowFilter;
 use crate::meta_rows::MetaRows;
 use crate::meta_table::{KeyRange, SCHEMA};
 use crate::pace::Pace;
+use crate::region_scan::includes_stop_row;
 use crate::row_memory::RowMemory;
 use crate::scan_batch::{Batch, CallLimits};
 use crate::selection::{Selection, Wanted};
@@ -39,7 +40,7 @@ impl MetaScanner {
             key.map(|key| (key, included))
         };
         let start = bound(&scan.start_row, scan.include_start_row.unwrap_or(true));
-        let stop = bound(&scan.stop_row, scan.include_stop_row.unwrap_or(false));
+        let stop = bound(&scan.stop_row, includes_stop_row(scan));
         let left = match scan.reversed() {
             false => KeyRange { low: start, high: stop },
             true => KeyRange { low: stop, high: start },

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use stele_client::{RmwOperation, RmwRule, Step};
 use stele_memory::Reservation;
-use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, lifetime, limits};
+use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, ValueType, lifetime, limits};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST, ROW_BYTES_MAX};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
@@ -96,6 +96,7 @@ impl Converter<'_> {
         }
         let lifetime_ms = lifetime_ms(&proto.attribute)?;
         check_lengths(&parts, lifetime_ms)?;
+        self.check_families(&parts)?;
         let steps = match kind {
             MutationType::Put => self.puts(parts, lifetime_ms),
             MutationType::Delete => self.deletes(&proto, parts)?,
@@ -140,6 +141,7 @@ impl Converter<'_> {
             value: cell.value,
         };
         check_lengths(std::slice::from_ref(&part), lifetime_ms)?;
+        self.check_families(std::slice::from_ref(&part))?;
         match self.write(part, lifetime_ms) {
             Step::Mutate(mutation) => Ok((cell.row, mutation)),
             _ => Err(Failure::do_not_retry("a delete in a log without a time")),
@@ -185,6 +187,20 @@ impl Converter<'_> {
             }
         }
         Ok(parts)
+    }
+
+    /// Refuses values for families of aggregates, which have sums of the Bigtable API and no others. They can be deleted.
+    fn check_families(&self, parts: &[Part]) -> Outcome<()> {
+        let is_plain = |part: &Part| {
+            let family = self.schema.families.get(&part.family);
+            part.kind != CellType::Put || family.is_none_or(|family| family.value_type == ValueType::Bytes)
+        };
+        match parts.iter().all(is_plain) {
+            true => Ok(()),
+            false => Err(Failure::do_not_retry(
+                "a column family of aggregates takes no other values",
+            )),
+        }
     }
 
     fn part_of_block(&self, proto: &MutationProto, cell: Cell) -> Outcome<Part> {

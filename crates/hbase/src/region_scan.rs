@@ -65,12 +65,18 @@ fn rows_of(scan: &Scan, region: &RowRange) -> RowRange {
         Some(row) => Bound::Excluded(row),
     };
     let start = bound(&scan.start_row, scan.include_start_row.unwrap_or(true));
-    let stop = bound(&scan.stop_row, scan.include_stop_row.unwrap_or(false));
+    let stop = bound(&scan.stop_row, includes_stop_row(scan));
     let range = match scan.reversed() {
         false => RowRange::from_bounds(start, stop),
         true => RowRange::from_bounds(stop, start),
     };
     range.intersect(region)
+}
+
+/// Whether the scan has its stop row. Clients before 1.4 have no such field, and send a Get as a scan that begins and stops at its row.
+pub(crate) fn includes_stop_row(scan: &Scan) -> bool {
+    let is_get = || scan.start_row == scan.stop_row && scan.start_row.as_ref().is_some_and(|row| !row.is_empty());
+    scan.include_stop_row.unwrap_or_else(is_get)
 }
 
 fn is_set(attributes: &[NameBytesPair], name: &str) -> bool {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema, limits};
+use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema, Timestamp, limits};
 use stele_wire::exception;
 use stele_wire::messages::{Column, FamilyTimeRange, TimeRange};
 
@@ -52,6 +52,9 @@ impl Wanted<'_> {
 
 /// Times from the first inclusive to the second exclusive; without a second one there is no end.
 type Times = (i64, Option<i64>);
+
+/// Times without a bound.
+const ALL_TIMES: Times = (i64::MIN, None);
 
 /// Selects cells of rows.
 #[derive(Clone, Debug, Default)]
@@ -121,8 +124,9 @@ impl Selection {
         }
         let mut family_times = BTreeMap::new();
         for of in wanted.family_times {
-            if let Some(times) = times(schema, &of.time_range) {
-                family_times.insert(family(schema, &of.column_family)?, times);
+            // It counts instead of the general range, also if it is of all times. A family that does not exist has no cells.
+            if let Ok(family) = family(schema, &of.column_family) {
+                family_times.insert(family, times(schema, &of.time_range).unwrap_or(ALL_TIMES));
             }
         }
         Ok(Selection {
@@ -241,7 +245,7 @@ impl Selection {
     /// the cells for it: it counts versions and cells of families by itself.
     pub fn apply(&self, schema: &TableSchema, cells: &mut Vec<Cell>) {
         if self.raw {
-            expand_row_tombstones(schema, cells);
+            self.expand_row_tombstones(schema, cells);
         }
         cells::sort(schema, cells, self.raw);
         if self.raw {
@@ -259,6 +263,25 @@ impl Selection {
         }
         if self.store_limit.is_some() || self.store_offset > 0 {
             self.cut_families(cells);
+        }
+    }
+
+    /// HBase has no tombstones of whole rows: a delete of a row is one of each family. Only those are made that are returned: a
+    /// table may have thousands of families, and a row as many deletes at one time.
+    fn expand_row_tombstones(&self, schema: &TableSchema, cells: &mut Vec<Cell>) {
+        let rows = cells.extract_if(.., |cell| cell.kind == CellKind::DeleteRow);
+        // Of equal ones the first is the newest.
+        let mut by_time: BTreeMap<Timestamp, Cell> = BTreeMap::new();
+        for tombstone in rows {
+            by_time.entry(tombstone.timestamp).or_insert(tombstone);
+        }
+        for tombstone in by_time.into_values() {
+            let of_families = schema.families.keys().map(|family| Cell {
+                family: *family,
+                kind: CellKind::DeleteFamily,
+                ..tombstone.clone()
+            });
+            cells.extend(of_families.filter(|cell| self.has_column(cell) && self.has_time(cell)));
         }
     }
 
@@ -362,18 +385,6 @@ fn keep_newest(cells: &mut Vec<Cell>, versions: u32) {
         seen += 1;
         seen <= versions
     });
-}
-
-/// HBase has no tombstones of whole rows: a delete of a row is one of each family.
-fn expand_row_tombstones(schema: &TableSchema, cells: &mut Vec<Cell>) {
-    let rows: Vec<Cell> = cells.extract_if(.., |cell| cell.kind == CellKind::DeleteRow).collect();
-    for tombstone in rows {
-        cells.extend(schema.families.keys().map(|family| Cell {
-            family: *family,
-            kind: CellKind::DeleteFamily,
-            ..tombstone.clone()
-        }));
-    }
 }
 
 #[cfg(test)]

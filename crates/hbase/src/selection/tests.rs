@@ -47,3 +47,55 @@ fn long_columns_are_found_whether_they_are_pushed_down_or_not() {
         assert_eq!(found, columns);
     }
 }
+
+#[test]
+fn a_deleted_row_is_one_delete_of_each_selected_family() {
+    let schema = Model::new(&[""]).schema.clone();
+    let tombstone = |at: i64| Cell {
+        family: FamilyId(0),
+        kind: CellKind::DeleteRow,
+        ..Cell::put(FamilyId(0), Bytes::new(), Timestamp(at), Bytes::new())
+    };
+    let columns = [Column {
+        family: "info".into(),
+        qualifier: Vec::new(),
+    }];
+    for (columns, families) in [(&columns[..], 1), (&[], schema.families.len())] {
+        let wanted = Wanted {
+            columns,
+            raw: true,
+            ..Wanted::whole_row()
+        };
+        let selection = Selection::new(&schema, &wanted).ok().unwrap();
+        // Repeated deletes at one time are one.
+        let mut cells: Vec<Cell> = std::iter::repeat_n(tombstone(9), 1_000).chain([tombstone(5)]).collect();
+        selection.apply(&schema, &mut cells);
+        assert_eq!(cells.len(), 2 * families);
+    }
+}
+
+/// It counts instead of the range of the read, and families that do not exist have no cells.
+#[test]
+fn a_familys_range_of_all_times_counts() {
+    let schema = Model::new(&[""]).schema.clone();
+    let range = |from: u64, to: u64| TimeRange {
+        from: Some(from),
+        to: Some(to),
+    };
+    let of = |family: &'static str| FamilyTimeRange {
+        column_family: family.into(),
+        time_range: range(0, i64::MAX as u64),
+    };
+    let general = range(100, 200);
+    let wanted = Wanted {
+        times: Some(&general),
+        family_times: &[of("info"), of("absent")],
+        ..Wanted::whole_row()
+    };
+    let selection = Selection::new(&schema, &wanted).ok().unwrap();
+    let in_family = |family: u32| Cell::put(FamilyId(family), Bytes::new(), Timestamp(5), Bytes::new());
+    let mut cells = vec![in_family(1), in_family(2)];
+    selection.apply(&schema, &mut cells);
+    let families: Vec<u32> = cells.iter().map(|cell| cell.family.0).collect();
+    assert_eq!(families, [1]);
+}
