@@ -78,7 +78,7 @@ pub(super) fn modify(
         );
         return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
     }
-    let modified = columns.iter().map(|column| column.modified(now));
+    let modified = columns.iter().map(|column| column.modified(now, schema.granularity));
     let modified: Vec<ModifiedColumn> = modified.collect::<ServiceResult<_>>()?;
     debug_assert!(
         modified.is_sorted_by(|a, b| of_cell(&a.cell) < of_cell(&b.cell)),
@@ -142,7 +142,7 @@ impl<'s> Column<'s> {
 
     /// The cell that the rules write. Unless a rule gives its timestamp it is never older than the newest cell of the column, or
     /// it would not be the newest.
-    fn modified(&self, now: Timestamp) -> ServiceResult<ModifiedColumn> {
+    fn modified(&self, now: Timestamp, granularity: i64) -> ServiceResult<ModifiedColumn> {
         let mut bytes = BytesMut::with_capacity(self.value_bytes);
         bytes.extend_from_slice(self.operand.map_or(&[][..], |operand| operand));
         let mut value = Value {
@@ -150,7 +150,17 @@ impl<'s> Column<'s> {
             is_there: self.operand.is_some(),
         };
         let is_new_version = self.rules.iter().any(|(_, rule)| rule.is_new_version);
-        let least = |newest: Timestamp| Timestamp(newest.0.saturating_add(i64::from(is_new_version)));
+        // A new version is at the next time that the table can have: the Bigtable API refuses others, and HBase shows milliseconds.
+        let granularity = granularity.max(1);
+        let next = |time: i64| {
+            time.div_euclid(granularity)
+                .saturating_add(1)
+                .saturating_mul(granularity)
+        };
+        let least = |newest: Timestamp| match is_new_version {
+            true => Timestamp(next(newest.0)),
+            false => newest,
+        };
         let mut newest = self.newest.map_or(now, |newest| now.max(least(newest)));
         let (mut timestamp, mut place) = (newest, 0);
         for (number, rule) in self.rules {
