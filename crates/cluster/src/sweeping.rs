@@ -110,11 +110,12 @@ impl sweep::Leader for Leader {
         let next = next.map_err(|_| unknown("the coordinator does not answer"))?;
         let members = self.local.members.view();
         let mut servers: BTreeMap<ServerId, FilesInUse> = BTreeMap::new();
-        for (server, log) in &members.logs {
-            let files = self
-                .local
-                .order(self.term, *server, Request::FilesInUse, CALL_WAIT)
-                .await;
+        // Concurrently: servers that have ended do not answer, and there may be many while their logs are archived.
+        let asked = members.logs.iter().map(|(server, log)| async move {
+            let files = self.local.order(self.term, *server, Request::FilesInUse, CALL_WAIT);
+            (server, log, files.await)
+        });
+        for (server, log, files) in futures::future::join_all(asked).await {
             match files {
                 Ok(files) => drop(servers.insert(*server, files)),
                 // If it owns no tablet any more: see below.
