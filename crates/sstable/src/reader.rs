@@ -192,7 +192,8 @@ impl Sstable {
                 let missing = SstableError::corruption(path, 0, "a manifest refers to this file, which is missing");
                 return Self::unreadable(path, file_id, cache, None, missing);
             }
-            Err(error @ StorageError::Unreadable { .. }) => {
+            // Lost is the beginning of an encrypted file.
+            Err(error @ (StorageError::Unreadable { .. } | StorageError::Lost { .. })) => {
                 return Self::unreadable(path, file_id, cache, None, error.into());
             }
             Err(error) => return Err(error.into()),

@@ -430,7 +430,7 @@ impl Admission {
 
     /// A write met a full disk: refuse the next ones until a check says otherwise.
     pub fn met_full_disk(&self) {
-        self.set_disk_full(true, self.reserve());
+        self.disk_full.store(true, Ordering::Relaxed);
     }
 
     /// Whether enough is free that writes would be accepted if nothing were in memory.

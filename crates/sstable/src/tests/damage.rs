@@ -229,3 +229,21 @@ fn what_cannot_be_opened_takes_little_memory() {
     assert_eq!(key(&first), key(&second));
     assert!(first.pinned_bytes() < 4096, "{}", first.pinned_bytes());
 }
+
+/// As where the beginning of an encrypted file is damaged: the rows of the file are lost, and not its tablet.
+#[test]
+fn a_file_that_is_lost_when_it_is_opened_is_a_damaged_one() {
+    let lost = stele_storage::StorageError::Lost {
+        path: "test.sst".to_owned(),
+        detail: "the encryption header is damaged",
+    };
+    let space = BloomMemory::unlimited();
+    let opened = block_on(Sstable::open_or_damaged(
+        Err(lost),
+        "test.sst",
+        FILE,
+        Arc::new(Cache::new(0)),
+        &space,
+    ));
+    assert!(opened.is_ok());
+}
