@@ -39,13 +39,16 @@ impl Openings {
     pub(crate) fn of(assignments: Vec<Assignment>) -> ServiceResult<Vec<Openings>> {
         let mut calls = vec![Openings::default()];
         let mut bytes = 0;
+        // In the present call, and of the schemas of all.
         let mut places: HashMap<TableId, usize> = HashMap::new();
+        let mut sizes: HashMap<TableId, usize> = HashMap::new();
         for assignment in assignments {
             let id = assignment.schema.id;
-            let added = match places.contains_key(&id) {
-                true => 0,
-                false => codec::encode(&assignment.schema)?.len(),
+            let size = match sizes.get(&id) {
+                Some(size) => *size,
+                None => *sizes.entry(id).or_insert(codec::encode(&assignment.schema)?.len()),
             };
+            let added = if places.contains_key(&id) { 0 } else { size };
             let is_full = |call: &Openings| call.tablets.len() >= TABLETS_MAX || bytes + added > SCHEMA_BYTES_MAX;
             if calls
                 .last()
@@ -59,7 +62,7 @@ impl Openings {
                 break;
             };
             let schema = *places.entry(id).or_insert_with(|| {
-                bytes += added;
+                bytes += size;
                 call.schemas.push(assignment.schema.clone());
                 call.schemas.len() - 1
             });
