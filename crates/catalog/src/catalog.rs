@@ -15,7 +15,7 @@ pub use shared::{Follower, Reassignment};
 use crate::error::CatalogError;
 use crate::following::{Following, Leading};
 use crate::record::{self, NamespaceRecord};
-use crate::view::{CatalogView, TableEntry, TabletEntry};
+use crate::view::{CatalogView, TableEntry, TabletEntry, check_joined};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -217,7 +217,7 @@ impl Catalog {
         rules: &[AccessRule],
     ) -> Result<()> {
         let value = checked_table(&schema, schema.id)?;
-        self.check_tablets(&schema, &tablets)?;
+        check_tablets(&schema, &tablets)?;
         let entries = self.put_tablets(schema.id, &tablets).await?;
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
@@ -251,16 +251,6 @@ impl Catalog {
             }
         });
         Ok(())
-    }
-
-    /// Refuses tablets that leave a hole or overlap, before anything is recorded: no start would succeed with them.
-    fn check_tablets(&self, schema: &TableSchema, tablets: &[(TabletId, RowRange)]) -> Result<()> {
-        let entries = tablets.iter().map(|(id, range)| self.new_entry(*id, range, 0));
-        let entry = TableEntry::new(Arc::new(schema.clone()), 0, entries.collect());
-        entry.map(drop).map_err(|detail| CatalogError::Corruption {
-            key: record::table_key(&schema.name),
-            detail,
-        })
     }
 
     /// Writes the records of tablets under a number that no table names yet, as many in a transaction as it takes.
@@ -436,7 +426,7 @@ impl Catalog {
             "a table keeps its number and its name"
         );
         let value = checked_table(&schema, set)?;
-        self.check_tablets(&schema, new)?;
+        check_tablets(&schema, new)?;
         let tablets = self.put_tablets(set, new).await?;
         let conditions = vec![Condition::version(&key, entry.version)];
         let writes = vec![Write::Put {
@@ -660,6 +650,16 @@ fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
 fn checked_table(schema: &TableSchema, set: TableId) -> Result<Bytes> {
     let record = record::checked_table(schema, set);
     record.map_err(|detail| CatalogError::Corruption {
+        key: record::table_key(&schema.name),
+        detail,
+    })
+}
+
+/// Refuses tablets that leave a hole or overlap, before anything is recorded: no start would succeed with them.
+fn check_tablets(schema: &TableSchema, tablets: &[(TabletId, RowRange)]) -> Result<()> {
+    let mut sorted: Vec<_> = tablets.iter().map(|(id, range)| (*id, range)).collect();
+    sorted.sort_by(|a, b| a.1.start.cmp(&b.1.start));
+    check_joined(sorted.into_iter()).map_err(|detail| CatalogError::Corruption {
         key: record::table_key(&schema.name),
         detail,
     })

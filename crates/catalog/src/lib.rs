@@ -23,4 +23,4 @@ pub use catalog::{ArchivedChain, Catalog, EPOCHS, Follower, IDS, Reassignment, V
 pub use catalog::{next_moment, note_moment, noted_moment};
 pub use error::CatalogError;
 pub use following::{Homes, SchemaListener};
-pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry};
+pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry, check_joined};

@@ -34,29 +34,33 @@ pub struct TableEntry {
     tablets: Vec<TabletEntry>,
 }
 
+/// Fails unless these tablets, in row order, have all rows of a table; the error says where they leave a hole or overlap.
+pub fn check_joined<'r>(tablets: impl Iterator<Item = (TabletId, &'r RowRange)>) -> Result<(), String> {
+    let first = Bytes::new();
+    let mut expected = Some(&first);
+    for (id, range) in tablets {
+        if expected != Some(&range.start) {
+            let start = &range.start;
+            return Err(format!(
+                "tablet {id} begins at {start:?}, the one before ends at {expected:?}"
+            ));
+        }
+        expected = range.end.as_ref();
+    }
+    expected.map_or(Ok(()), |end| Err(format!("no tablet from row {end:?} on")))
+}
+
 impl TableEntry {
     /// A table with its tablets, in any order; the error says where they leave a hole or overlap.
     pub fn new(schema: Arc<TableSchema>, version: u64, mut tablets: Vec<TabletEntry>) -> Result<Self, String> {
         tablets.sort_by(|a, b| a.range.start.cmp(&b.range.start));
-        let mut expected = Some(Bytes::new());
-        for tablet in &tablets {
-            if expected.as_ref() != Some(&tablet.range.start) {
-                return Err(format!(
-                    "tablet {} begins at {:?}, the one before ends at {expected:?}",
-                    tablet.id, tablet.range.start
-                ));
-            }
-            expected = tablet.range.end.clone();
-        }
-        match expected {
-            None => Ok(TableEntry {
-                tablet_set: schema.id,
-                schema,
-                version,
-                tablets,
-            }),
-            Some(end) => Err(format!("no tablet from row {end:?} on")),
-        }
+        check_joined(tablets.iter().map(|tablet| (tablet.id, &tablet.range)))?;
+        Ok(TableEntry {
+            tablet_set: schema.id,
+            schema,
+            version,
+            tablets,
+        })
     }
 
     /// The same tablets under another schema.

@@ -19,8 +19,6 @@ pub(crate) struct ChangedSchemas(Mutex<Noted>);
 struct Noted {
     /// Each with the number of its note.
     schemas: BTreeMap<TableId, (u64, Arc<TableSchema>)>,
-    /// Tables by the number of their note. The oldest note goes first: a tablet that is being opened needs the newest.
-    order: BTreeMap<u64, TableId>,
     notes: u64,
 }
 
@@ -30,18 +28,17 @@ impl ChangedSchemas {
         let mut noted = self.0.lock();
         noted.notes += 1;
         let number = noted.notes;
-        if let Some((former, _)) = noted.schemas.insert(schema.id, (number, schema.clone())) {
-            noted.order.remove(&former);
-        }
-        noted.order.insert(number, schema.id);
-        if noted.schemas.len() > SCHEMAS_MAX
-            && let Some((_, oldest)) = noted.order.pop_first()
-        {
-            noted.schemas.remove(&oldest);
+        noted.schemas.insert(schema.id, (number, schema.clone()));
+        if noted.schemas.len() > SCHEMAS_MAX {
+            // The oldest note goes: a tablet that is being opened needs the newest.
+            let oldest = noted.schemas.iter().min_by_key(|(_, (number, _))| *number);
+            if let Some(table) = oldest.map(|(table, _)| *table) {
+                noted.schemas.remove(&table);
+            }
         }
         assert!(
-            noted.schemas.len() <= SCHEMAS_MAX && noted.order.len() == noted.schemas.len(),
-            "a bounded number of schemas is remembered, each once"
+            noted.schemas.len() <= SCHEMAS_MAX,
+            "a bounded number of schemas is remembered"
         );
     }
 

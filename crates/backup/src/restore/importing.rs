@@ -13,10 +13,10 @@ use crate::work::Work;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stele_catalog::SnapshotEntry;
+use stele_catalog::{SnapshotEntry, check_joined};
 use stele_tablet::manifest::FileRef;
 use stele_tablet::{ImportJob, Manifest, StoredFile};
-use stele_types::{FileId, RowRange, SnapshotId};
+use stele_types::{FileId, RowRange, SnapshotId, TabletId};
 
 /// A file with its new number and length.
 #[derive(Clone, Copy)]
@@ -148,16 +148,16 @@ impl<'a> Importing<'a> {
     async fn record(&mut self, wanted: &Wanted, epoch: u32) -> Result<()> {
         let id = self.root.master().begin_import().await?;
         let mut import = self.root.server().import_snapshot(id);
-        let (mut listed, mut ranges) = (Ok(()), Vec::new());
+        let (mut listed, mut tablets) = (Ok(()), Vec::new());
         for part in 0..wanted.table.parts {
-            listed = self.list_part(wanted, part, epoch, (&mut import, &mut ranges)).await;
+            listed = self.list_part(wanted, part, epoch, (&mut import, &mut tablets)).await;
             if listed.is_err() {
                 break;
             }
         }
-        let tablets = ranges.len() as u64;
+        let count = tablets.len() as u64;
         if listed.is_ok() {
-            listed = check_ranges(ranges).map_err(|detail| BackupError::Damaged {
+            listed = check_tablets(tablets).map_err(|detail| BackupError::Damaged {
                 path: paths::part(self.attempt, wanted.index, 0),
                 detail,
             });
@@ -184,7 +184,7 @@ impl<'a> Importing<'a> {
             expires_micros: None,
             front_end_data: bytes::Bytes::new(),
             parts: files.parts,
-            tablets,
+            tablets: count,
             bytes: files.bytes,
             kept: None,
             rules: Default::default(),
@@ -199,7 +199,7 @@ impl<'a> Importing<'a> {
         wanted: &Wanted,
         part: u32,
         epoch: u32,
-        (import, ranges): (&mut stele_tabletserver::SnapshotImport, &mut Vec<RowRange>),
+        (import, tablets): (&mut stele_tabletserver::SnapshotImport, &mut Vec<(TabletId, RowRange)>),
     ) -> Result<()> {
         for mut manifest in self.destination.part(self.attempt, wanted.index, part).await?.tablets {
             renumber(&mut manifest, epoch, &self.done)?;
@@ -207,7 +207,7 @@ impl<'a> Importing<'a> {
             for file in manifest.stored() {
                 self.fresh.remove(&file);
             }
-            ranges.push(manifest.range());
+            tablets.push((TabletId(manifest.tablet), manifest.range()));
             import.add(manifest).await?;
         }
         Ok(())
@@ -267,19 +267,9 @@ fn number_run(run: &mut [FileRef], taken: &mut BTreeSet<u64>) {
 }
 
 /// Fails unless these are the tablets of a whole table. The record of a backup may say anything: only checksums protect it.
-fn check_ranges(mut ranges: Vec<RowRange>) -> std::result::Result<(), String> {
-    ranges.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut expected = Some(bytes::Bytes::new());
-    for range in ranges {
-        if expected != Some(range.start) {
-            return Err("its tablets leave a hole, or overlap".to_owned());
-        }
-        expected = range.end;
-    }
-    match expected {
-        None => Ok(()),
-        Some(_) => Err("its tablets do not reach the end of the table".to_owned()),
-    }
+fn check_tablets(mut tablets: Vec<(TabletId, RowRange)>) -> std::result::Result<(), String> {
+    tablets.sort_by(|a, b| a.1.start.cmp(&b.1.start));
+    check_joined(tablets.iter().map(|(id, range)| (*id, range)))
 }
 
 #[cfg(test)]
@@ -288,12 +278,15 @@ mod tests {
 
     #[test]
     fn tablets_of_a_table_join() {
-        let range = |start: &'static str, end: Option<&'static str>| RowRange {
-            start: start.into(),
-            end: end.map(Into::into),
+        let range = |start: &'static str, end: Option<&'static str>| {
+            let range = RowRange {
+                start: start.into(),
+                end: end.map(Into::into),
+            };
+            (TabletId(1), range)
         };
         let whole = vec![range("m", None), range("", Some("b")), range("b", Some("m"))];
-        assert_eq!(check_ranges(whole), Ok(()));
+        assert_eq!(check_tablets(whole), Ok(()));
         for bad in [
             vec![],
             vec![range("b", None)],
@@ -302,7 +295,7 @@ mod tests {
             vec![range("", Some("c")), range("b", None)],
             vec![range("", None), range("b", None)],
         ] {
-            assert!(check_ranges(bad.clone()).is_err(), "{bad:?}");
+            assert!(check_tablets(bad.clone()).is_err(), "{bad:?}");
         }
     }
 }

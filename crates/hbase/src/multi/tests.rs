@@ -13,6 +13,18 @@ use stele_wire::messages::{
     MutationType, QualifierValue, RegionAction,
 };
 
+/// These actions on the region of row `r`.
+fn batch(model: &Arc<Model>, action: Vec<Action>) -> MultiRequest {
+    MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action,
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    }
+}
+
 #[tokio::test]
 async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
     let model = Model::new(&[""]);
@@ -27,14 +39,7 @@ async fn a_batch_of_reads_in_memory_lets_other_calls_run() {
         }),
         ..Action::default()
     };
-    let request = MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: (0..2_000).map(action).collect(),
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
-    };
+    let request = batch(&model, (0..2_000).map(action).collect());
     let turns = count_turns();
     let response = client.call("Multi", &request).await;
     let turns = turns.get();
@@ -68,14 +73,7 @@ async fn a_batch_of_filtered_reads_lets_other_calls_run() {
         }),
         ..Action::default()
     };
-    let request = MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: (0..30).map(action).collect(),
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
-    };
+    let request = batch(&model, (0..30).map(action).collect());
     let turns = count_turns();
     let response = client.call("Multi", &request).await;
     let turns = turns.get();
@@ -90,14 +88,7 @@ async fn a_batch_is_charged_before_it_is_decoded() {
     let model = Model::new(&[""]);
     let front_end = model.front_end(&Pool::default().limited(Part::Requests, 1 << 20));
     let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
-    let request = |actions| MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: vec![Action::default(); actions],
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
-    };
+    let request = |actions| batch(&model, vec![Action::default(); actions]);
     let response = client.call("Multi", &request(10_000)).await;
     let refused = response.header.exception.expect("twenty kilobytes that take megabytes");
     assert!(
@@ -105,10 +96,10 @@ async fn a_batch_is_charged_before_it_is_decoded() {
         "{refused:?}"
     );
     // A cell of a cell block is small, too, and becomes a change.
-    let put = |cells: usize| MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: vec![Action {
+    let put = |cells: usize| {
+        batch(
+            &model,
+            vec![Action {
                 mutation: Some(MutationProto {
                     row: Some("r".into()),
                     mutate_type: Some(MutationType::Put as i32),
@@ -117,9 +108,7 @@ async fn a_batch_is_charged_before_it_is_decoded() {
                 }),
                 ..Action::default()
             }],
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
+        )
     };
     let cell = CellRef {
         row: b"r",
@@ -162,14 +151,7 @@ async fn a_delete_of_a_row_is_charged_for_every_family() {
         }),
         ..Action::default()
     };
-    let request = MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: (0..1_000).map(delete).collect(),
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
-    };
+    let request = batch(&model, (0..1_000).map(delete).collect());
     let found: MultiResponse = message(&client.call("Multi", &request).await);
     let results = &found.region_action_result[0].result_or_exception;
     let refused = results.iter().filter(|result| result.exception.is_some()).count();
@@ -198,17 +180,13 @@ async fn a_put_with_a_long_qualifier_is_refused_alone() {
         }),
         ..Action::default()
     };
-    let request = MultiRequest {
-        region_action: vec![RegionAction {
-            region: model.region("r"),
-            action: vec![
-                action(0, limits::QUALIFIER_BYTES_MAX),
-                action(1, limits::QUALIFIER_BYTES_MAX + 1),
-            ],
-            ..RegionAction::default()
-        }],
-        ..MultiRequest::default()
-    };
+    let request = batch(
+        &model,
+        vec![
+            action(0, limits::QUALIFIER_BYTES_MAX),
+            action(1, limits::QUALIFIER_BYTES_MAX + 1),
+        ],
+    );
     let found: MultiResponse = message(&client.call("Multi", &request).await);
     let results = &found.region_action_result[0].result_or_exception;
     let refused = results.iter().filter(|result| result.exception.is_some());

@@ -2,6 +2,21 @@
 
 use super::*;
 
+/// Drops family `g` of table `t`.
+async fn drop_family(node: &Node) {
+    let drop = FamilyChange::Drop { name: "g".to_owned() };
+    let changed = node.master.modify_families(&table("t"), vec![drop]).await;
+    changed.unwrap();
+}
+
+/// The rows that a test drops: all, or some.
+fn dropped(all: bool) -> RowRange {
+    match all {
+        true => RowRange::all(),
+        false => RowRange::prefix(&Bytes::from_static(b"row-0001")),
+    }
+}
+
 /// Families that come, go and come again, a table that is deleted, and one that is made later.
 #[tokio::test]
 async fn schemas_are_those_of_the_moment() {
@@ -74,13 +89,7 @@ async fn a_family_that_had_moved_may_be_dropped() {
     ];
     world.node.master.modify_groups(&table("t"), moves).await.unwrap();
     world.node.done("b", create()).await;
-    let drop = FamilyChange::Drop { name: "g".to_owned() };
-    world
-        .node
-        .master
-        .modify_families(&table("t"), vec![drop])
-        .await
-        .unwrap();
+    drop_family(&world.node).await;
     let mut moments = Moments::default();
     moments.remember(&world.node, &["t"]).await;
     world.node.archive().await;
@@ -98,11 +107,12 @@ async fn dropped_rows_are_refused_with_the_latest_moment() {
         world.node.write("t", 5..25, 2).await;
         let mut moments = Moments::default();
         moments.remember(&world.node, &["t"]).await;
-        let range = match all {
-            true => RowRange::all(),
-            false => RowRange::prefix(&Bytes::from_static(b"row-0001")),
-        };
-        world.node.master.drop_row_range(&table("t"), range).await.unwrap();
+        world
+            .node
+            .master
+            .drop_row_range(&table("t"), dropped(all))
+            .await
+            .unwrap();
         let after = world.node.moment().await;
         world.node.archive().await;
         moments.check(&world).await;
@@ -136,11 +146,12 @@ async fn a_table_that_was_truncated_and_deleted_does_not_hold_up_the_others() {
             world.node.write(name, 0..20, 1).await;
         }
         world.node.done("b", create()).await;
-        let range = match all {
-            true => RowRange::all(),
-            false => RowRange::prefix(&Bytes::from_static(b"row-0001")),
-        };
-        world.node.master.drop_row_range(&table("u"), range).await.unwrap();
+        world
+            .node
+            .master
+            .drop_row_range(&table("u"), dropped(all))
+            .await
+            .unwrap();
         let between = world.node.moment().await;
         world.node.write("t", 5..25, 2).await;
         world.node.master.delete_table(&table("u")).await.unwrap();
@@ -205,13 +216,7 @@ async fn a_change_of_unknown_moment_is_refused_in_between() {
     world.node.archive().await;
     world.node.write("t", 0..5, 2).await;
     let unsure = world.node.moment().await;
-    let drop = FamilyChange::Drop { name: "g".to_owned() };
-    world
-        .node
-        .master
-        .modify_families(&table("t"), vec![drop])
-        .await
-        .unwrap();
+    drop_family(&world.node).await;
     world.kill().await;
     let mut moments = Moments::default();
     moments.remember(&world.node, &["t"]).await;
