@@ -7,10 +7,11 @@
 //!   are not slowed for their sake (`unflushable`).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   compactions that free space; writes are accepted again when there is space. A large write that would take of the
-//!   reserve by itself is refused before that.
+//!   reserve by itself is refused before that. Full for longer than flushes take, the disk is short of space (`shortage`).
 
 mod metrics;
 mod pacing;
+mod shortage;
 mod unflushable;
 
 pub use metrics::AdmissionMetrics;
@@ -20,6 +21,7 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::waits::{self, WriteWaits};
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
+use shortage::Shortage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,6 +64,8 @@ pub struct Admission {
     /// As of the last check, less the bytes logged since where space is scarce; the maximum where storage has no
     /// limit.
     free_bytes: AtomicU64,
+    /// Held for moments: by checks of free space, and by writes that met a full disk.
+    shortage: Mutex<Shortage>,
     metrics: AdmissionMetrics,
     waits: WriteWaits,
     /// Tablets that cannot be flushed.
@@ -149,6 +153,7 @@ impl Admission {
             freed: Notify::new(),
             disk_full: AtomicBool::new(false),
             free_bytes: AtomicU64::new(u64::MAX),
+            shortage: Mutex::default(),
             metrics,
             waits,
         }
@@ -396,16 +401,19 @@ impl Admission {
 
     /// Checks the free space of storage; called every now and then.
     pub async fn check_disk(&self, storage: &Arc<dyn Storage>) {
-        let full = match storage.free_bytes().await {
+        let (full, short) = match storage.free_bytes().await {
             Ok(Some(free)) => {
                 self.free_bytes.store(free, Ordering::Relaxed);
                 self.metrics.free_bytes.set(i64::try_from(free).unwrap_or(i64::MAX));
-                free < self.reserve()
+                // Flushes do not bring back the space that is kept for tablets that cannot be flushed.
+                let kept = self.free_bytes_min.saturating_add(self.unflushable.memory_bytes());
+                (free < self.reserve(), free < kept)
             }
             // Unlimited, or unknown: then the writes themselves find out.
-            Ok(None) | Err(_) => false,
+            Ok(None) | Err(_) => (false, false),
         };
         self.set_disk_full(full, self.reserve());
+        self.shortage.lock().checked(self.env.now(), full && short);
     }
 
     /// The bytes that each of `compactions` concurrent ones may write without taking the space that flushes of
@@ -431,6 +439,7 @@ impl Admission {
     /// A write met a full disk: refuse the next ones until a check says otherwise.
     pub fn met_full_disk(&self) {
         self.disk_full.store(true, Ordering::Relaxed);
+        self.shortage.lock().met(self.env.now());
     }
 
     /// Whether enough is free that writes would be accepted if nothing were in memory.
@@ -441,6 +450,11 @@ impl Admission {
     /// Whether writes are refused for want of space.
     pub fn is_disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether space is wanted that flushes do not bring back: not while writes are refused until memtables are flushed.
+    pub fn is_short_of_space(&self) -> bool {
+        self.shortage.lock().lasts(self.env.now())
     }
 }
 

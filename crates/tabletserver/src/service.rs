@@ -165,7 +165,7 @@ impl TabletControl for TabletServer {
     }
 
     async fn is_short_of_space(&self) -> bool {
-        self.is_refusing_writes()
+        self.parts.admission.is_short_of_space()
     }
 
     async fn finish_replacement(&self, first: TabletId, committed: bool) {

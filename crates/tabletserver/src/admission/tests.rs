@@ -4,14 +4,18 @@
 use super::*;
 use crate::server::TabletServer;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use stele_catalog::Catalog;
+use stele_client::TabletControl;
 use stele_coord::EmbeddedCoord;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_env::{BlockingWork, Priority, Runtime};
 use stele_memtable::Memtable;
 use stele_sstable::Cache;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
     Durability, Epoch, Family, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowWrites, SeqNo, TableId,
@@ -22,13 +26,16 @@ const MIB: u64 = 1 << 20;
 
 /// With a share of 16 MiB for memtables, hence 20 at most.
 fn admission() -> (Arc<Admission>, MemoryAccount) {
+    admission_in(TokioRuntime::current())
+}
+
+fn admission_in(env: Env) -> (Arc<Admission>, MemoryAccount) {
     let memory = MemoryAccount::default();
     let mut options = ServerOptions::for_memory(64 * MIB);
     options.memtables = MemtableLimits::for_share(16 * MIB);
     options.admission_wait_max = Duration::from_millis(100);
     let registry = Metrics::new();
     let (metrics, waits) = (AdmissionMetrics::new(&registry), WriteWaits::new(&registry));
-    let env = TokioRuntime::current();
     let admission = Admission::new(env, memory.clone(), Moved::default(), &options, metrics, waits);
     (Arc::new(admission), memory)
 }
@@ -110,6 +117,85 @@ async fn a_large_write_takes_nothing_of_what_is_kept_free() {
     admission.pace(100 * MIB as usize, 0).await.unwrap();
 }
 
+/// A clock that a test sets, in milliseconds, and nothing else.
+struct Clock(Arc<AtomicU64>);
+
+impl Runtime for Clock {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+    fn wall_micros(&self) -> i64 {
+        0
+    }
+    fn random_u64(&self) -> u64 {
+        0
+    }
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+    fn spawn(&self, _: Priority, _: &'static str, _: BoxFuture<'static, ()>) {}
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+}
+
+#[tokio::test]
+async fn space_is_short_when_flushes_bring_none() {
+    let now = Arc::new(AtomicU64::new(0));
+    let (admission, memory) = admission_in(Env::new(Arc::new(Clock(now.clone()))));
+    let faulty = FaultyStorage::new(TokioRuntime::current());
+    let storage: Arc<dyn Storage> = faulty.clone();
+    // A check with this many bytes free, a fifth of a second after the former one; whether the disk is full, and space short.
+    let check = async |free| {
+        faulty.set_plan(FaultPlan {
+            space_limit: Some(free),
+            ..FaultPlan::default()
+        });
+        now.fetch_add(200, Ordering::Relaxed);
+        admission.check_disk(&storage).await;
+        (admission.is_disk_full(), admission.is_short_of_space())
+    };
+    let min = admission.free_bytes_min;
+    let there = memtable(&memory, 8 * MIB);
+    assert_eq!(check(min + 9 * MIB).await, (false, false));
+    // A flush makes room for writes, and takes a little of the reserve itself until the log gives it back.
+    for _ in 0..50 {
+        assert_eq!(check(min + MIB).await, (true, false));
+    }
+    for _ in 0..20 {
+        assert_eq!(check(min - MIB).await, (true, false));
+    }
+    assert_eq!(check(min).await, (true, false));
+    // No flush has the space of memtables that cannot be flushed.
+    admission.unflushable.set_memory(8 * MIB);
+    for _ in 0..25 {
+        assert_eq!(check(min + MIB).await, (true, false));
+    }
+    assert_eq!(check(min + MIB).await, (true, true));
+    drop(there);
+    assert_eq!(check(min + MIB).await, (false, false));
+}
+
+/// A quota shows in refused writes, and not in the free space.
+#[tokio::test]
+async fn space_is_short_while_writes_meet_a_full_disk() {
+    let now = Arc::new(AtomicU64::new(60_000));
+    let (admission, _) = admission_in(Env::new(Arc::new(Clock(now.clone()))));
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    for _ in 0..3 {
+        admission.met_full_disk();
+        assert!(admission.is_disk_full() && admission.is_short_of_space());
+        now.fetch_add(1_900, Ordering::Relaxed);
+        admission.check_disk(&storage).await;
+        assert!(
+            !admission.is_disk_full() && admission.is_short_of_space(),
+            "the next write tries"
+        );
+    }
+    now.fetch_add(100, Ordering::Relaxed);
+    assert!(!admission.is_short_of_space());
+}
+
 /// A server with a share of 25.6 MiB for memtables, hence 32 at most, and one tablet.
 async fn server() -> Arc<TabletServer> {
     let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
@@ -140,6 +226,17 @@ async fn server() -> Arc<TabletServer> {
     let ranges = vec![(TabletId(1), RowRange::all())];
     server.lifecycle.create_empty(Arc::new(schema), ranges).await.unwrap();
     server
+}
+
+/// Tables that can be undeleted are not given up for it.
+#[tokio::test]
+async fn a_server_that_refuses_writes_for_flushes_is_not_short_of_space() {
+    let server = server().await;
+    server.parts.admission.set_disk_full(true, 0);
+    assert!(server.is_refusing_writes() && !server.is_short_of_space().await);
+    server.parts.admission.met_full_disk();
+    assert!(server.is_short_of_space().await);
+    server.shut_down().await;
 }
 
 async fn write(server: &TabletServer, value_bytes: u64) -> u64 {
