@@ -65,11 +65,6 @@ impl Dispatcher {
         }
     }
 
-    /// Closes the connections to all servers but these, which are the members of the cluster now.
-    pub fn retain(&self, is_member: impl Fn(u64) -> bool) {
-        self.peers.write().retain(|server, _| is_member(*server));
-    }
-
     fn owner(&self, tablet: TabletId) -> ServiceResult<Owner> {
         self.owners.owner_of(tablet).ok_or_else(|| {
             let message = format!("tablet {tablet} has no server now");

@@ -64,15 +64,12 @@ pub enum Refusal {
     /// The owner takes no calls any more.
     #[error("the server is shutting down")]
     Draining = 5,
-    /// The caller is not, or no longer, a member.
-    #[error("the calling server is not a member of the cluster")]
-    Caller = 6,
 }
 
 impl Refusal {
     fn from_number(number: u16) -> Option<Refusal> {
-        use Refusal::{Caller, Cluster, Draining, Epoch, Server, Version};
-        [Version, Cluster, Server, Epoch, Draining, Caller]
+        use Refusal::{Cluster, Draining, Epoch, Server, Version};
+        [Version, Cluster, Server, Epoch, Draining]
             .into_iter()
             .find(|refusal| *refusal as u16 == number)
     }

@@ -42,7 +42,7 @@ pub use limits::FRAME_BYTES_MAX;
 pub use origin::Origin;
 pub use probe::{Probe, probe};
 pub use remote::{Peer, RemoteOptions, RemoteTablets};
-pub use server::{Admission, ConnectionError, PeerServer};
+pub use server::{ConnectionError, PeerServer};
 
 #[cfg(test)]
 mod tests;

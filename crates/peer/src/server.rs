@@ -75,16 +75,12 @@ impl Caller {
     }
 }
 
-/// Decides whether a caller is a member of the cluster.
-pub type Admission = dyn Fn(&Identity) -> bool + Send + Sync;
-
 /// Serves connections of other servers. Cloning shares it.
 #[derive(Clone)]
 pub struct PeerServer {
     own: Identity,
     shared: Arc<Shared>,
     control: Arc<dyn ControlService>,
-    admission: Option<Arc<Admission>>,
     forwarded: Option<Arc<Forwarded>>,
     is_proven: bool,
 }
@@ -110,7 +106,6 @@ impl PeerServer {
             own,
             shared,
             control: Arc::new(NoControl),
-            admission: None,
             forwarded: None,
             is_proven: false,
         }
@@ -134,13 +129,6 @@ impl PeerServer {
     #[must_use]
     pub fn proven(mut self) -> Self {
         self.is_proven = true;
-        self
-    }
-
-    /// Serves only callers that are admitted; otherwise all of the cluster are.
-    #[must_use]
-    pub fn admitting(mut self, admission: Arc<Admission>) -> Self {
-        self.admission = Some(admission);
         self
     }
 
@@ -202,12 +190,9 @@ impl PeerServer {
 
     fn judge(&self, hello: &Hello, draining: bool) -> Result<u16, Refusal> {
         let version = hello.judge(&self.own, &VERSIONS)?;
-        if draining {
-            return Err(Refusal::Draining);
-        }
-        match &self.admission {
-            Some(admits) if !admits(&hello.caller) => Err(Refusal::Caller),
-            _ => Ok(version),
+        match draining {
+            true => Err(Refusal::Draining),
+            false => Ok(version),
         }
     }
 }

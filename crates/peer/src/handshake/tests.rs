@@ -29,7 +29,7 @@ fn both_beginnings_round_trip_and_find_damage() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         assert!(Hello::decode(&damaged).is_err());
     }
-    for version in [Ok(3), Err(Refusal::Epoch), Err(Refusal::Caller)] {
+    for version in [Ok(3), Err(Refusal::Epoch), Err(Refusal::Draining)] {
         let answer = Answer {
             version,
             versions: 2..=4,

@@ -60,8 +60,8 @@ fn tested_by(test: Arc<dyn CellsTest>) -> TabletRowOperation {
 struct Travels;
 
 impl CellsTest for Travels {
-    fn holds(&self, _: &[stele_types::Cell]) -> ServiceResult<bool> {
-        Ok(true)
+    fn decide(&self, _: &[stele_types::Cell]) -> ServiceResult<(bool, Option<stele_types::Timestamp>)> {
+        Ok((true, None))
     }
 
     fn encoded(&self) -> Option<EncodedTest> {

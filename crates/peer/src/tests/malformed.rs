@@ -10,7 +10,6 @@ use crate::server::{ConnectionError, PeerServer};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::future::pending;
-use std::sync::Arc;
 use stele_memory::{Part, Pool};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -94,8 +93,7 @@ async fn unknown_calls_and_cancels_are_no_violations() {
 #[tokio::test]
 async fn strangers_are_refused() {
     let net = net(1, 0);
-    let member = |identity: &Identity| identity.server == 1;
-    let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets()).admitting(Arc::new(member));
+    let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets());
     let hello = |versions, caller, owner| Hello {
         versions,
         caller,
@@ -104,7 +102,7 @@ async fn strangers_are_refused() {
     let other = Identity { server: 3, ..CALLER };
     let cases = [
         (hello(VERSIONS, CALLER, OWNER), None),
-        (hello(VERSIONS, other, OWNER), Some(Refusal::Caller)),
+        (hello(VERSIONS, other, OWNER), None),
         (hello(VERSIONS, CALLER, other), Some(Refusal::Server)),
         (hello(7..=9, CALLER, OWNER), Some(Refusal::Version)),
     ];
