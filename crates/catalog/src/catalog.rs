@@ -19,6 +19,7 @@ use crate::view::{CatalogView, TableEntry, TabletEntry, check_joined};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_assignment::Assignment;
@@ -32,9 +33,6 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 pub const IDS: &str = "ids";
 /// Bits of an identifier behind the number of its block: one call gives a million.
 const BLOCK_BITS: u32 = 20;
-
-/// Bytes of the record of a tablet in a transaction in addition to its two rows: its key, tags and lengths.
-const TABLET_RECORD_BYTES: usize = 160;
 
 /// Records changed in one transaction: in a cluster the fence and the mark of a change have a place in it as well.
 const RECORDS_TOGETHER: usize = TXN_OPS_MAX - 2;
@@ -255,14 +253,17 @@ impl Catalog {
 
     /// Writes the records of tablets under a number that no table names yet, as many in a transaction as it takes.
     async fn put_tablets(&self, set: TableId, tablets: &[(TabletId, RowRange)]) -> Result<Vec<TabletEntry>> {
+        let writes = tablets.iter().map(|(id, range)| self.put_tablet(set, *id, range));
+        let writes: Vec<Write> = writes.collect::<Result<_>>()?;
+        let mut changes = writes.into_iter().map(|write| (None, write)).peekable();
         let mut entries = Vec::with_capacity(tablets.len());
         let mut rest = tablets;
         while !rest.is_empty() {
-            let chunk;
-            (chunk, rest) = rest.split_at(fitting(rest));
-            let writes = chunk.iter().map(|(id, range)| self.put_tablet(set, *id, range));
-            let version = self.commit(Vec::new(), writes.collect::<Result<_>>()?).await?;
-            entries.extend(chunk.iter().map(|(id, range)| self.new_entry(*id, range, version)));
+            let (conditions, writes) = next_part(&mut changes);
+            let written;
+            (written, rest) = rest.split_at(writes.len());
+            let version = self.commit(conditions, writes).await?;
+            entries.extend(written.iter().map(|(id, range)| self.new_entry(*id, range, version)));
         }
         Ok(entries)
     }
@@ -635,15 +636,19 @@ impl Catalog {
     }
 }
 
-/// How many of these tablets, from the first on, one transaction takes.
-fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
+/// The next of some changes of records, as many as one transaction takes; none at their end.
+fn next_part(changes: &mut Peekable<impl Iterator<Item = (Option<Condition>, Write)>>) -> (Vec<Condition>, Vec<Write>) {
+    let (mut conditions, mut writes) = (Vec::new(), Vec::new());
     let mut bytes = 0;
-    let fits = tablets.iter().take(RECORDS_TOGETHER).take_while(|(_, range)| {
-        bytes += TABLET_RECORD_BYTES + range.start.len() + range.end.as_ref().map_or(0, Bytes::len);
-        bytes <= TXN_BYTES_MAX
-    });
-    // One always does: rows have 32 KiB at most.
-    fits.count().max(1).min(tablets.len())
+    while let Some((condition, write)) = changes.next_if(|(condition, write)| {
+        bytes += write.bytes() + condition.as_ref().map_or(0, |condition| condition.key.len());
+        // One always fits: a record of a tablet has two rows of 32 KiB at most.
+        writes.is_empty() || (writes.len() < RECORDS_TOGETHER && bytes <= RECORDS_BYTES_TOGETHER)
+    }) {
+        conditions.extend(condition);
+        writes.push(write);
+    }
+    (conditions, writes)
 }
 
 /// The record of a table, if it can be read again.

@@ -104,7 +104,8 @@ impl Write {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// Its bytes of those that a transaction may have.
+    pub fn bytes(&self) -> usize {
         match self {
             Write::Put { key, value } | Write::PutBound { key, value, .. } => key.len() + value.len(),
             Write::Delete { key } => key.len(),

@@ -1,6 +1,6 @@
 //! A catalog that several processes share: all follow its records, the leader changes them.
 
-use super::{Catalog, RECORDS_BYTES_TOGETHER, RECORDS_TOGETHER, Result, Shown};
+use super::{Catalog, Result, Shown, next_part};
 use crate::error::CatalogError;
 use crate::following::{Following, Homes, Leading, Records, SchemaListener};
 use crate::record;
@@ -167,25 +167,16 @@ impl Catalog {
             (change.seen == tablet.assignment).then(|| (*set, (*tablet).clone(), change.next.clone()))
         };
         let found: Vec<(TableId, TabletEntry, Assignment)> = all.filter_map(|place| is_expected(&place)).collect();
-        let mut parts: Vec<(Vec<Condition>, Vec<Write>)> = Vec::new();
-        let mut bytes = 0usize;
-        for (set, tablet, next) in &found {
+        let replacement = |(set, tablet, next): &(TableId, TabletEntry, Assignment)| {
             let key = record::tablet_key(*set, tablet.id);
             let value = record::encode_tablet(&tablet.range, next);
             let condition = Condition::version(&key, tablet.version);
-            bytes += 2 * key.len() + value.len();
-            let is_full = parts.last().is_none_or(|(_, writes)| writes.len() == RECORDS_TOGETHER);
-            if is_full || bytes > RECORDS_BYTES_TOGETHER {
-                parts.push(Default::default());
-                bytes = 2 * key.len() + value.len();
-            }
-            if let Some((conditions, writes)) = parts.last_mut() {
-                conditions.push(condition);
-                writes.push(Write::Put { key, value });
-            }
-        }
+            (Some(condition), Write::Put { key, value })
+        };
+        let mut changes = found.iter().map(replacement).peekable();
         let mut conflict = None;
-        for (conditions, writes) in parts {
+        while changes.peek().is_some() {
+            let (conditions, writes) = next_part(&mut changes);
             match self.commit(conditions, writes).await {
                 Err(error @ CatalogError::Conflict { .. }) => conflict = Some(error),
                 committed => drop(committed?),

@@ -321,3 +321,29 @@ async fn the_version_changes_with_every_change() {
     catalog.create_table(schema(2, 1), again).await.unwrap_err();
     assert_eq!(catalog.version(), created);
 }
+
+#[test]
+fn a_transaction_takes_as_many_records_as_fit() {
+    let change = |key: usize, value_bytes: usize| {
+        let key = format!("k{key:05}");
+        let value = Bytes::from(vec![b'v'; value_bytes]);
+        (Some(Condition::absent(&key)), Write::Put { key, value })
+    };
+    let sizes = |records: usize, value_bytes: usize| {
+        let mut changes = (0..records).map(|key| change(key, value_bytes)).peekable();
+        let mut sizes = Vec::new();
+        while changes.peek().is_some() {
+            let (conditions, writes) = next_part(&mut changes);
+            assert_eq!(conditions.len(), writes.len());
+            sizes.push(writes.len());
+        }
+        sizes
+    };
+    assert_eq!(sizes(0, 1), [0; 0]);
+    assert_eq!(sizes(RECORDS_TOGETHER + 1, 1), [RECORDS_TOGETHER, 1]);
+    // The key counts in the condition and in the write.
+    let third = RECORDS_BYTES_TOGETHER / 3 - 12;
+    assert_eq!(sizes(7, third), [3, 3, 1]);
+    assert_eq!(sizes(7, third + 1), [2, 2, 2, 1]);
+    assert_eq!(sizes(2, RECORDS_BYTES_TOGETHER), [1, 1]);
+}
