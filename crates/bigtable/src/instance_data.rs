@@ -14,8 +14,7 @@ use crate::status::{invalid, status};
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
-use std::time::Duration;
-use stele_types::ErrorKind;
+use stele_client::ChangeAttempts;
 use tonic::Status;
 
 /// The cluster of an instance that names none.
@@ -35,12 +34,6 @@ const INSTANCE_DATA_BYTES_MAX: usize = 256 << 10;
 
 /// Memory of an instance with an empty record: its default cluster and profile.
 const DEFAULTS_BYTES: usize = 1 << 10;
-
-/// Attempts of a change while other servers change the same record.
-const ATTEMPTS_MAX: usize = 20;
-
-/// Pause between two of them.
-const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Front-end data of a namespace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -213,7 +206,7 @@ impl Context {
         name: &InstanceName,
         mut change: impl FnMut(&mut InstanceData) -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
-        let mut attempts = 1..=ATTEMPTS_MAX;
+        let mut attempts = ChangeAttempts::default();
         loop {
             let turn = self.instance_turn().await;
             let former = self.existing_record(call, name).await?;
@@ -222,11 +215,8 @@ impl Context {
             let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
             let write = async move { admin.update_namespace(&instance, former, data.encode_to_vec()).await };
             match self.write_instance(turn, write).await {
-                // The record may be read from a view that is a moment behind.
-                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {
-                    self.env.sleep(CHANGE_PAUSE).await;
-                }
-                written => return written.map(|()| result).map_err(status),
+                Ok(()) => return Ok(result),
+                Err(error) => attempts.again(&self.env, error).await.map_err(status)?,
             }
         }
     }

@@ -12,6 +12,7 @@ pub mod backup;
 pub mod bulk_load;
 pub mod cluster;
 pub mod error;
+mod namespace_change;
 pub mod request;
 pub mod router;
 pub mod row_operation;
@@ -30,6 +31,7 @@ pub use backup::{
 pub use bulk_load::{BulkLoad, LoadSource, LoadTarget, Loaded, SortedCells};
 pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
+pub use namespace_change::ChangeAttempts;
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
     ServerPlace, TableGroups, TableUpdate, TabletInfo, TabletPlace, ViewChange,

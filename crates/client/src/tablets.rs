@@ -155,7 +155,8 @@ pub trait TabletControl: Send + Sync + 'static {
     /// The compactions of a tablet that run or were requested.
     async fn compaction(&self, tablet: TabletId) -> ServiceResult<CompactionState>;
 
-    /// Whether writes are refused for want of space: then nothing is kept that can go.
+    /// Whether space is wanted that flushes do not bring back: then nothing is kept that can go. Not while writes are only refused
+    /// until memtables are flushed.
     async fn is_short_of_space(&self) -> bool {
         false
     }

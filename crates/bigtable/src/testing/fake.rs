@@ -167,7 +167,7 @@ impl FakeTable {
         let cells = self.filtered(key, condition.reads.as_deref())?;
         match &condition.test {
             ConditionTest::AnyCell => Ok(!cells.is_empty()),
-            ConditionTest::Cells(test) => test.holds(&cells),
+            ConditionTest::Cells(test) => test.decide(&cells).map(|(holds, _)| holds),
             ConditionTest::Encoded(_) => Err(ServiceError::invalid("not made by this front end")),
         }
     }

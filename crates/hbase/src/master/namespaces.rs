@@ -12,7 +12,7 @@ use crate::namespace_data::NamespaceData;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use stele_client::ChangeAttempts;
 use stele_types::ErrorKind;
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -21,12 +21,6 @@ use stele_wire::messages::{
 
 /// Bytes of a namespace's settings: far more than those that HBase knows.
 const SETTINGS_BYTES_MAX: usize = 64 << 10;
-
-/// Attempts of a change while others change the same record.
-const ATTEMPTS_MAX: usize = 20;
-
-/// Pause between two of them: the record may be read from a view that is a moment behind.
-const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Fails unless a namespace exists.
 pub(super) async fn check_exists(shared: &Shared, name: &str) -> Outcome<()> {
@@ -83,7 +77,7 @@ pub(super) async fn modify(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
         let shared = &*shared;
-        let mut attempts = 1..=ATTEMPTS_MAX;
+        let mut attempts = ChangeAttempts::default();
         loop {
             let before = record(shared, &name).await?;
             let cluster_id = NamespaceData::decode(&name, &before)?.cluster_id;
@@ -97,11 +91,9 @@ pub(super) async fn modify(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
                 updated => updated,
             };
             match updated {
-                // Another change was first: its part of the record is kept.
-                Err(error) if error.kind == ErrorKind::Aborted && attempts.next().is_some() => {
-                    shared.env.sleep(CHANGE_PAUSE).await;
-                }
-                updated => return updated.map_err(Failure::from),
+                Ok(()) => return Ok(()),
+                // If another change was first, its part of the record is kept.
+                Err(error) => attempts.again(&shared.env, error).await?,
             }
         }
     };
