@@ -81,13 +81,8 @@ pub enum ConditionTest {
 
 /// A decision over the cells of one row.
 pub trait CellsTest: Send + Sync {
-    /// Whether the condition holds.
-    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool>;
-
-    /// The same, and the time of the first cell that decided it: a test that leaves out cells knows better than its caller.
-    fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
-        Ok((self.holds(cells)?, cells.first().map(|cell| cell.timestamp)))
-    }
+    /// Whether the condition holds, and the time of the first cell that decided it, which a test that leaves out cells knows.
+    fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)>;
 
     /// The test for the server of the row, if that is another one. `None` for a test that stays on this server.
     fn encoded(&self) -> Option<EncodedTest> {
@@ -95,9 +90,10 @@ pub trait CellsTest: Send + Sync {
     }
 }
 
+/// A decision that leaves out no cell.
 impl<F: Fn(&[Cell]) -> ServiceResult<bool> + Send + Sync> CellsTest for F {
-    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
-        self(cells)
+    fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
+        Ok((self(cells)?, cells.first().map(|cell| cell.timestamp)))
     }
 }
 

@@ -84,10 +84,6 @@ struct Test<F> {
 }
 
 impl<F: Fn(&[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> + Send + Sync> CellsTest for Test<F> {
-    fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
-        self.decide(cells).map(|(holds, _)| holds)
-    }
-
     fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
         (self.decide)(cells)
     }

@@ -10,7 +10,7 @@ use crate::meta_table::SCHEMA;
 use crate::region_cache::Opened;
 use crate::regions;
 use crate::row_memory::RowMemory;
-use crate::selection::{Selection, Wanted};
+use crate::selection::{self, Selection, Wanted};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::ReadRows;
@@ -54,7 +54,7 @@ impl Lookup {
                 columns: &get.column,
                 times: get.time_range.as_ref(),
                 family_times: &get.cf_time_range,
-                versions: Some(get.max_versions.unwrap_or(1)),
+                versions: selection::versions(get.max_versions)?,
                 store_limit: get.store_limit,
                 store_offset: get.store_offset.unwrap_or(0),
                 raw: false,

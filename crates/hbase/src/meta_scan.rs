@@ -9,7 +9,7 @@ use crate::pace::Pace;
 use crate::region_scan::includes_stop_row;
 use crate::row_memory::RowMemory;
 use crate::scan_batch::{Batch, CallLimits};
-use crate::selection::{Selection, Wanted};
+use crate::selection::{self, Selection, Wanted};
 use crate::waiting::{Filling, Waiting};
 use bytes::Bytes;
 use stele_wire::exception;
@@ -51,7 +51,7 @@ impl MetaScanner {
                 columns: &scan.column,
                 times: scan.time_range.as_ref(),
                 family_times: &scan.cf_time_range,
-                versions: Some(scan.max_versions.unwrap_or(1)),
+                versions: selection::versions(scan.max_versions)?,
                 store_limit: scan.store_limit,
                 store_offset: scan.store_offset.unwrap_or(0),
                 raw: false,

@@ -11,7 +11,7 @@ use crate::front_end::Shared;
 use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{converter, is_plain, operate, other_row, plain, write, written};
-use crate::mutations::{Converter, RowChange, last_rules};
+use crate::mutations::{self, Converter, RowChange};
 use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
@@ -240,7 +240,7 @@ async fn atomic(
     let returned = returned_columns(&changes);
     // The client repeats the batch as a whole, with the same nonces.
     let token = changes.iter().find_map(|change| change.token.clone());
-    let steps = last_rules(changes.into_iter().flat_map(|change| change.steps).collect());
+    let steps = mutations::atomic(changes.into_iter().map(|change| change.steps));
     let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
     let processed = outcome.matched;
     let mut by_column = HashMap::new();

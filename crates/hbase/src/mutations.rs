@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::selection::{family, times as times_of};
 use crate::times;
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use stele_client::{RmwOperation, RmwRule, Step};
 use stele_memory::Reservation;
 use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, ValueType, lifetime, limits};
@@ -126,7 +126,22 @@ impl Converter<'_> {
     /// The same of a cell of a file. The largest timestamp is a time as any other there.
     pub fn loaded(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
         let timestamp = times::stored(self.schema, cell.timestamp)?;
-        self.timed(cell, Some(timestamp), lifetime_ms)
+        let (row, mutation) = self.timed(cell, Some(timestamp), lifetime_ms)?;
+        let mutation = match mutation {
+            // A load takes no deletes of a range of times.
+            Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                ..
+            } if from != Timestamp::MIN => Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp: from,
+            },
+            mutation => mutation,
+        };
+        Ok((row, mutation))
     }
 
     fn timed(&self, cell: Cell, timestamp: Option<Timestamp>, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
@@ -238,6 +253,8 @@ impl Converter<'_> {
             value,
         } = part;
         let at = timestamp.unwrap_or(self.now);
+        // A delete hides all cells that clients see at its time.
+        let last = timestamp.map_or(self.now, |given| times::last_shown_as(self.schema, given));
         let mutation = match kind {
             CellType::Put => match lifetime_ms {
                 None => Mutation::Put {
@@ -255,19 +272,25 @@ impl Converter<'_> {
             },
             CellType::Delete => match timestamp {
                 None => return Step::DeleteNewest { family, qualifier },
-                Some(timestamp) => Mutation::DeleteVersion {
+                Some(timestamp) if timestamp == last => Mutation::DeleteVersion {
                     family,
                     qualifier,
                     timestamp,
+                },
+                Some(from) => Mutation::DeleteColumn {
+                    family,
+                    qualifier,
+                    from,
+                    to: last,
                 },
             },
             CellType::DeleteColumn => Mutation::DeleteColumn {
                 family,
                 qualifier,
                 from: Timestamp::MIN,
-                to: at,
+                to: last,
             },
-            CellType::DeleteFamily => Mutation::DeleteFamily { family, up_to: at },
+            CellType::DeleteFamily => Mutation::DeleteFamily { family, up_to: last },
             CellType::DeleteFamilyVersion => Mutation::DeleteFamilyVersion { family, timestamp: at },
         };
         match timestamp {
@@ -289,8 +312,9 @@ impl Converter<'_> {
                 "the deletes of all families take too much memory; send fewer at once, or retry later",
             ));
         }
+        let up_to = given.map_or(self.now, |given| times::last_shown_as(self.schema, given));
         let delete = |family: &FamilyId| {
-            let (family, up_to) = (*family, given.unwrap_or(self.now));
+            let family = *family;
             let delete = Mutation::DeleteFamily { family, up_to };
             match given {
                 None => Step::MutateNow(delete),
@@ -343,9 +367,32 @@ fn check_lengths(parts: &[Part], lifetime_ms: Option<i64>) -> Outcome<()> {
     Ok(())
 }
 
+/// The steps of mutations that make one atomic change of a row. Each sees the row as it was before: where several delete the newest
+/// version of a column, that is the same version. One that deletes it twice deletes two.
+pub(crate) fn atomic(mutations: impl IntoIterator<Item = Vec<Step>>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut deleted: HashMap<(FamilyId, Bytes), usize> = HashMap::new();
+    for mutation in mutations {
+        let mut of_mutation: HashMap<(FamilyId, Bytes), usize> = HashMap::new();
+        steps.extend(mutation.into_iter().filter(|step| {
+            let Step::DeleteNewest { family, qualifier } = step else {
+                return true;
+            };
+            let column = (*family, qualifier.clone());
+            let own = of_mutation.entry(column.clone()).or_default();
+            *own += 1;
+            let deleted = deleted.entry(column).or_default();
+            let is_new = *own > *deleted;
+            *deleted = (*own).max(*deleted);
+            is_new
+        }));
+    }
+    last_rules(steps)
+}
+
 /// The steps of one atomic change, as HBase applies them: each increment or append of a column sees the column as it was before, so
 /// the last of them counts.
-pub(crate) fn last_rules(mut steps: Vec<Step>) -> Vec<Step> {
+fn last_rules(mut steps: Vec<Step>) -> Vec<Step> {
     let is_rule = |step: &Step| matches!(step, Step::Modify(_));
     if steps.iter().filter(|step| is_rule(step)).nth(1).is_none() {
         return steps;
@@ -383,3 +430,6 @@ fn amount(value: &[u8]) -> Outcome<i64> {
         .map_err(|_| Failure::do_not_retry(format!("Field is not a long, it's {} bytes wide", value.len())))?;
     Ok(i64::from_be_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::pace::Pace;
 use crate::regions::Region;
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::scan_batch::{Batch, CallLimits};
-use crate::selection::{Selection, Wanted};
+use crate::selection::{self, Selection, Wanted};
 use crate::waiting::{Filling, Waiting};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -99,7 +99,7 @@ impl RegionScanner {
                 columns: &scan.column,
                 times: scan.time_range.as_ref(),
                 family_times: &scan.cf_time_range,
-                versions: Some(scan.max_versions.unwrap_or(1)),
+                versions: selection::versions(scan.max_versions)?,
                 store_limit: scan.store_limit,
                 store_offset: scan.store_offset.unwrap_or(0),
                 raw: is_set(&scan.attribute, RAW),

@@ -90,6 +90,15 @@ pub(crate) fn family(schema: &TableSchema, name: &[u8]) -> Outcome<FamilyId> {
     })
 }
 
+/// The versions that a message asks for. Clients send a signed number; HBase refuses those of a Get in these words.
+pub(crate) fn versions(given: Option<u32>) -> Outcome<Option<u32>> {
+    let versions = given.unwrap_or(1);
+    match (1..=i32::MAX as u32).contains(&versions) {
+        true => Ok(Some(versions)),
+        false => Err(Failure::do_not_retry("versions must be positive")),
+    }
+}
+
 /// Times of a message in the table's unit; `None` for all.
 pub(crate) fn times(schema: &TableSchema, range: &TimeRange) -> Option<Times> {
     let from = range.from.map_or(0, |from| from as i64);

@@ -51,6 +51,10 @@ pub(crate) struct Model {
     pub files: Mutex<ForeignFiles>,
     /// Sources of bulk loads: family, token, and cells.
     pub loads: Mutex<Vec<LoadedSource>>,
+    /// Steps of row operations.
+    pub steps: Mutex<Vec<Step>>,
+    /// Mutations of other writes of rows.
+    pub mutations: Mutex<Vec<Mutation>>,
 }
 
 impl Model {
@@ -82,6 +86,8 @@ impl Model {
             listings: AtomicUsize::new(0),
             files: Mutex::default(),
             loads: Mutex::default(),
+            steps: Mutex::default(),
+            mutations: Mutex::default(),
         })
     }
 
@@ -234,6 +240,10 @@ impl TableService for Model {
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         let _latch = self.latch.lock().await;
         self.writes.acquire().await.expect("it is never closed").forget();
+        let rows: Vec<RowMutation> = request.rows.iter().map(|row| row.to_owned()).collect();
+        self.mutations
+            .lock()
+            .extend(rows.into_iter().flat_map(|row| row.mutations));
         Ok((0..request.rows.len()).map(|_| Ok(())).collect())
     }
 
@@ -263,8 +273,9 @@ impl TableService for Model {
 
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
+        self.steps.lock().extend(operation.steps);
         let matched = match operation.condition.map(|condition| condition.test) {
-            Some(ConditionTest::Cells(test)) => test.holds(&cells)?,
+            Some(ConditionTest::Cells(test)) => test.decide(&cells)?.0,
             _ => true,
         };
         Ok(RowOutcome {

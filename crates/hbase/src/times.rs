@@ -35,6 +35,16 @@ pub(crate) fn bound(schema: &TableSchema, given: i64) -> i64 {
     }
 }
 
+/// The last stored timestamp that clients see as the same time as this one, which is the first.
+pub(crate) fn last_shown_as(schema: &TableSchema, first: Timestamp) -> Timestamp {
+    match schema.time_unit {
+        // Cells are at whole milliseconds only.
+        TimeUnit::Micros if schema.granularity % MICROS == 0 => first,
+        TimeUnit::Micros => Timestamp(first.0.saturating_add(MICROS - 1)),
+        TimeUnit::Millis => first,
+    }
+}
+
 /// A client's form of a stored timestamp: of microseconds, whole milliseconds.
 #[inline]
 pub(crate) fn shown(unit: TimeUnit, stored: Timestamp) -> i64 {

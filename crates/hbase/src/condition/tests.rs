@@ -42,8 +42,9 @@ async fn a_condition_means_the_same_on_the_server_of_the_row() {
     let again = tests.decode(&schema, &encoded).unwrap();
     for (value, holds) in [("a", true), ("m", false), ("z", false)] {
         let cell = Cell::put(FamilyId(1), Bytes::from_static(b"q"), Timestamp(5), value.into());
-        assert_eq!(test.holds(std::slice::from_ref(&cell)), Ok(holds), "{value}");
-        assert_eq!(again.holds(&[cell]), Ok(holds), "{value}");
+        let decided = Ok((holds, Some(Timestamp(5))));
+        assert_eq!(test.decide(std::slice::from_ref(&cell)), decided, "{value}");
+        assert_eq!(again.decide(&[cell]), decided, "{value}");
     }
     assert_eq!(again.encoded(), Some(encoded.clone()));
 
@@ -81,10 +82,9 @@ async fn a_condition_on_a_qualifier_of_any_length_sees_its_column_only() {
             unreachable!("a value is compared");
         };
         condition.reads.unwrap().compile(&schema).unwrap();
-        assert_eq!(test.holds(&[cell(&Bytes::from_static(b"q"))]), Ok(false));
-        assert_eq!(
-            test.holds(&[cell(&Bytes::from_static(b"q")), cell(&qualifier)]),
-            Ok(true)
-        );
+        let other = cell(&Bytes::from_static(b"q"));
+        let holds = |cells: &[Cell]| test.decide(cells).map(|(holds, _)| holds);
+        assert_eq!(holds(std::slice::from_ref(&other)), Ok(false));
+        assert_eq!(holds(&[other, cell(&qualifier)]), Ok(true));
     }
 }

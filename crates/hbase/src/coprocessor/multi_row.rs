@@ -9,7 +9,7 @@ use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::mutate::{converter, is_plain, plain};
-use crate::mutations::{RowChange, last_rules};
+use crate::mutations::{self, RowChange};
 use crate::regions::{self, Region};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -109,15 +109,18 @@ async fn operate(
     changes: Vec<RowChange>,
     durability: Option<Durability>,
 ) -> Result<bool, ServiceError> {
-    let mut rows: BTreeMap<Bytes, Vec<Step>> = BTreeMap::new();
+    let mut rows: BTreeMap<Bytes, Vec<Vec<Step>>> = BTreeMap::new();
     for change in changes {
-        rows.entry(change.row).or_default().extend(change.steps);
+        rows.entry(change.row).or_default().push(change.steps);
     }
     let request = RowsOperation {
         table: schema.name.clone(),
         id: Some(schema.id),
         conditions,
-        rows: rows.into_iter().map(|(row, steps)| (row, last_rules(steps))).collect(),
+        rows: rows
+            .into_iter()
+            .map(|(row, changes)| (row, mutations::atomic(changes)))
+            .collect(),
         durability,
     };
     shared.service.rows_operation(request).await

@@ -211,3 +211,48 @@ async fn scanned_rows_count_once() {
     }
     assert_eq!((rows, counts), (200, [200, 0]), "scanned and filtered");
 }
+
+/// A client's number is signed. None and fewer are not all versions.
+#[tokio::test]
+async fn reads_of_no_versions_are_refused() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "v");
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let cases = [
+        (None, true),
+        (Some(1), true),
+        (Some(i32::MAX), true),
+        (Some(0), false),
+        (Some(-1), false),
+    ];
+    for (versions, is_served) in cases {
+        let max_versions = versions.map(|versions: i32| versions.cast_unsigned());
+        let get = messages::GetRequest {
+            region: model.region("r"),
+            get: messages::Get {
+                row: "r".into(),
+                max_versions,
+                ..messages::Get::default()
+            },
+        };
+        let scan = messages::Scan {
+            max_versions,
+            ..messages::Scan::default()
+        };
+        let answers = [
+            client.call("Get", &get).await,
+            client.call("Scan", &open(&model, scan)).await,
+        ];
+        for answer in answers {
+            match is_served {
+                true => assert!(answer.header.exception.is_none(), "{versions:?}: {}", failure(&answer)),
+                false => {
+                    let refused = answer.header.exception.and_then(|exception| exception.stack_trace);
+                    let words = "DoNotRetryIOException: versions must be positive\n";
+                    assert!(refused.is_some_and(|text| text.ends_with(words)), "{versions:?}");
+                }
+            }
+        }
+    }
+}

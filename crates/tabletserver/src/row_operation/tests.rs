@@ -479,10 +479,6 @@ async fn a_delete_at_the_time_of_the_operation_is_not_at_that_of_the_cell_that_w
 async fn a_put_is_not_before_the_cell_that_decided() {
     struct Second;
     impl CellsTest for Second {
-        fn holds(&self, cells: &[Cell]) -> ServiceResult<bool> {
-            self.decide(cells).map(|(holds, _)| holds)
-        }
-
         fn decide(&self, cells: &[Cell]) -> ServiceResult<(bool, Option<Timestamp>)> {
             Ok((true, cells.get(1).map(|cell| cell.timestamp)))
         }

@@ -1,0 +1,155 @@
+//! Mutations through the front end, over a table in memory.
+
+use super::Converter;
+use crate::test_service::{Client, Model, failure};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::Step;
+use stele_memory::Pool;
+use stele_types::{Mutation, TimeUnit, Timestamp};
+use stele_wire::cell::{Cell, CellType};
+use stele_wire::messages::{
+    Action, ColumnValue, DeleteType, MultiRequest, MutateRequest, MutationProto, MutationType, QualifierValue,
+    RegionAction,
+};
+
+/// A delete of row `r` that deletes columns of family `info`, at its own time.
+fn delete(columns: &[&str], kind: DeleteType, timestamp: Option<u64>) -> MutationProto {
+    let column = |name: &&str| QualifierValue {
+        qualifier: Some(name.to_string().into()),
+        delete_type: Some(kind as i32),
+        timestamp,
+        ..QualifierValue::default()
+    };
+    MutationProto {
+        row: Some("r".into()),
+        mutate_type: Some(MutationType::Delete as i32),
+        column_value: vec![ColumnValue {
+            family: "info".into(),
+            qualifier_value: columns.iter().map(column).collect(),
+        }],
+        ..MutationProto::default()
+    }
+}
+
+/// Each mutation of an atomic batch sees the row as it was before the batch.
+#[tokio::test]
+async fn deletes_of_a_newest_version_count_in_each_mutation_anew() {
+    let cases: [(&[&[&str]], &str); 4] = [
+        (&[&["q"], &["q"]], "q"),
+        (&[&["q", "q"]], "qq"),
+        (&[&["q"], &["p", "q", "q"], &["q"]], "qpq"),
+        (&[&["q", "q", "q"], &["q", "q"], &["p"]], "qqqp"),
+    ];
+    for (mutations, deleted) in cases {
+        let model = Model::new(&[""]);
+        let front_end = model.front_end(&Pool::default());
+        let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+        let action = |columns: &&[&str]| Action {
+            mutation: Some(delete(columns, DeleteType::OneVersion, None)),
+            ..Action::default()
+        };
+        let request = MultiRequest {
+            region_action: vec![RegionAction {
+                region: model.region("r"),
+                atomic: Some(true),
+                action: mutations.iter().map(action).collect(),
+                ..RegionAction::default()
+            }],
+            ..MultiRequest::default()
+        };
+        let response = client.call("Multi", &request).await;
+        assert!(response.header.exception.is_none(), "{}", failure(&response));
+        let steps = std::mem::take(&mut *model.steps.lock());
+        let columns = steps.iter().map(|step| match step {
+            Step::DeleteNewest { qualifier, .. } => String::from_utf8_lossy(qualifier),
+            other => unreachable!("another step: {other:?}"),
+        });
+        assert_eq!(columns.collect::<String>(), deleted, "{mutations:?}");
+    }
+}
+
+/// The time ranges of the mutations that a delete becomes, in a table that was made through another front end.
+async fn ranges(granularity: i64, mutation: MutationProto) -> Vec<(i64, i64)> {
+    let mut model = Model::new(&[""]);
+    let schema = Arc::make_mut(&mut Arc::get_mut(&mut model).unwrap().schema);
+    (schema.time_unit, schema.granularity) = (TimeUnit::Micros, granularity);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let request = MutateRequest {
+        region: model.region("r"),
+        mutation,
+        condition: None,
+        nonce_group: None,
+    };
+    let response = client.call("Mutate", &request).await;
+    assert!(response.header.exception.is_none(), "{}", failure(&response));
+    let range = |mutation: &Mutation| match *mutation {
+        Mutation::DeleteVersion { timestamp, .. } => (timestamp.0, timestamp.0),
+        Mutation::DeleteColumn { from, to, .. } => (from.0, to.0),
+        Mutation::DeleteFamily { up_to, .. } => (Timestamp::MIN.0, up_to.0),
+        ref other => unreachable!("another mutation: {other:?}"),
+    };
+    let mutations = model.mutations.lock();
+    mutations.iter().map(range).collect()
+}
+
+/// A client sees a cell of any microsecond at its whole millisecond.
+#[tokio::test]
+async fn a_delete_covers_all_cells_that_are_shown_at_its_time() {
+    use DeleteType::{Family, MultipleVersions, OneVersion};
+    let at = |kind| delete(&["q"], kind, Some(7));
+    let from_first = |to: i64| vec![(Timestamp::MIN.0, to)];
+    assert_eq!(ranges(1, at(OneVersion)).await, [(7_000, 7_999)]);
+    assert_eq!(ranges(1, at(MultipleVersions)).await, from_first(7_999));
+    assert_eq!(ranges(1, at(Family)).await, from_first(7_999));
+    let whole = MutationProto {
+        row: Some("r".into()),
+        mutate_type: Some(MutationType::Delete as i32),
+        timestamp: Some(7),
+        ..MutationProto::default()
+    };
+    let of_row = ranges(1, whole.clone()).await;
+    assert!(!of_row.is_empty() && of_row.iter().all(|range| *range == (Timestamp::MIN.0, 7_999)));
+    // Such a table has cells at whole milliseconds only.
+    assert_eq!(ranges(1_000, at(OneVersion)).await, [(7_000, 7_000)]);
+    assert_eq!(ranges(1_000, at(MultipleVersions)).await, from_first(7_000));
+    // The last millisecond there is.
+    let last = i64::MAX / 1_000;
+    let latest = delete(&["q"], MultipleVersions, Some(last as u64));
+    assert_eq!(ranges(1, latest).await, from_first(i64::MAX));
+}
+
+/// A load takes no other deletes of a version.
+#[test]
+fn a_loaded_delete_of_a_version_is_at_one_time() {
+    let mut schema = Model::new(&[""]).schema.as_ref().clone();
+    (schema.time_unit, schema.granularity) = (TimeUnit::Micros, 1);
+    let converter = Converter {
+        schema: &schema,
+        nonce_group: None,
+        now: Timestamp(0),
+        memory: None,
+    };
+    let time_of = |kind| {
+        let cell = Cell {
+            row: "r".into(),
+            family: "info".into(),
+            qualifier: "q".into(),
+            timestamp: 7,
+            kind,
+            value: Bytes::new(),
+        };
+        match converter.loaded(cell, None).unwrap().1 {
+            Mutation::DeleteVersion { timestamp, .. } => timestamp.0,
+            Mutation::DeleteColumn {
+                from: Timestamp::MIN,
+                to,
+                ..
+            } => to.0,
+            other => unreachable!("another mutation: {other:?}"),
+        }
+    };
+    assert_eq!(time_of(CellType::Delete), 7_000);
+    assert_eq!(time_of(CellType::DeleteColumn), 7_999);
+}
