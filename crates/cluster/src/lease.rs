@@ -115,10 +115,9 @@ impl TabletService for Leased {
         row: &Bytes,
         filter: Option<&Arc<Filter>>,
     ) -> ServiceResult<Option<RowBatch>> {
-        match self.lease.is_certain() {
-            true => self.tablets.try_read_row(tablet, row, filter),
-            false => Ok(None),
-        }
+        let row = self.tablets.try_read_row(tablet, row, filter)?;
+        // Checked after the read: the process may have been stopped in between.
+        Ok(row.filter(|_| self.lease.is_certain()))
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {

@@ -8,6 +8,7 @@
 //! * At most one opening or closing of a tablet is under way.
 //! * A tablet is served only after all its records in the logs of its assignment were replayed.
 //! * A tablet that left without a flush keeps its records in this server's log.
+//! * A tablet that left does not come back under the same epoch: no assignment of that epoch names this server's own log.
 //! * Where logs are archived, records of a tablet have no earlier times than those that its former owners have written.
 
 mod load;
@@ -22,6 +23,7 @@ use crate::recovery::{Claimed, ReplayLimit};
 use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
+use crate::stopping::Stopping;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::times::Times;
 use crate::work::{Compactions, FlushDemand, HeldFlushes};
@@ -64,10 +66,11 @@ pub(crate) struct Assignments {
     replaying: tokio::sync::Mutex<()>,
     /// Served tablets with records that are in logs of other servers and not in files.
     replayed: Mutex<BTreeMap<TabletId, FromLogs>>,
-    /// Tablets that were served here once, and of whose rows the row cache may have results.
-    left: Mutex<BTreeSet<TabletId>>,
+    /// Tablets that were served here once, last under these epochs. The row cache may have results of their rows.
+    left: Mutex<BTreeMap<TabletId, Epoch>>,
     /// An assignment may have an older schema than the newest.
     schemas: Arc<ChangedSchemas>,
+    stopping: Stopping,
 }
 
 /// The origin of replayed records.
@@ -117,6 +120,7 @@ impl Assignments {
             replayed: Mutex::default(),
             left: Mutex::default(),
             schemas: parts.schemas.clone(),
+            stopping: parts.stopping.clone(),
         }
     }
 
@@ -222,9 +226,14 @@ impl Assignments {
     /// The turn of an assignment that is to be opened; `None` when it is served already.
     fn begin(&self, assignment: &Assignment) -> ServiceResult<Option<Turn<'_>>> {
         self.sealed()?;
+        if self.stopping.is_stopping() {
+            let message = "the server is shutting down: it opens no tablets";
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
         let Assignment { tablet, epoch, .. } = assignment;
         let turn = self.turn(*tablet)?;
         let Ok(served) = self.tablets.served(*tablet) else {
+            self.check_returns(*tablet, *epoch)?;
             return Ok(Some(turn));
         };
         let is_open = served.tablet.check_open().is_ok();
@@ -240,8 +249,20 @@ impl Assignments {
         }
         // Another owner had it, and it comes back.
         self.tablets.abandon(*tablet);
-        self.note_left(*tablet);
+        self.note_left(*tablet, served.tablet.epoch());
+        self.check_returns(*tablet, *epoch)?;
         Ok(Some(turn))
+    }
+
+    /// Refuses an assignment under which the tablet was served here before: records in this server's log would be left out.
+    fn check_returns(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
+        match self.left.lock().get(&tablet) {
+            Some(left) if *left >= epoch => {
+                let message = format!("tablet {tablet} was served here under epoch {left}, and not to its end");
+                Err(ServiceError::new(ErrorKind::FailedPrecondition, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn replay_and_follow(&self, claimed: &[Claimed]) -> ServiceResult<()> {
@@ -284,7 +305,7 @@ impl Assignments {
         let logs = claimed.logs().clone();
         let tablet = claimed.into_tablet().await?;
         let id = tablet.id();
-        if self.left.lock().remove(&id) {
+        if self.left.lock().remove(&id).is_some() {
             // Results of reads from before, when it was served here under another epoch.
             drop(self.row_cache.clearing(id));
         }
@@ -332,7 +353,7 @@ impl Assignments {
         }
         match closing {
             Closing::HandOver => self.hand_over(&served).await?,
-            Closing::Abandon => self.abandon(tablet).await,
+            Closing::Abandon => self.abandon(tablet, epoch).await,
         }
         tracing::info!(%tablet, %epoch, ?closing, "the tablet is not served here any more");
         Ok(())
@@ -361,29 +382,29 @@ impl Assignments {
         );
         // Writers that waited find it closed.
         drop(gate);
-        self.forget(id);
+        self.forget(id, served.tablet.epoch());
         Ok(())
     }
 
-    async fn abandon(&self, tablet: TabletId) {
+    async fn abandon(&self, tablet: TabletId, epoch: Epoch) {
         if let Some(served) = self.tablets.abandon(tablet) {
             served.tablet.release_files().await;
         }
-        self.forget(tablet);
+        self.forget(tablet, epoch);
     }
 
-    fn forget(&self, tablet: TabletId) {
+    fn forget(&self, tablet: TabletId, epoch: Epoch) {
         self.replayed.lock().remove(&tablet);
         self.admission.unflushable.ended(tablet);
-        self.note_left(tablet);
+        self.note_left(tablet, epoch);
         self.flushes.wake();
     }
 
-    fn note_left(&self, tablet: TabletId) {
+    fn note_left(&self, tablet: TabletId, epoch: Epoch) {
         let mut left = self.left.lock();
-        left.insert(tablet);
+        left.insert(tablet, epoch);
         if left.len() > LEFT_MAX
-            && let Some(forgotten) = left.pop_first()
+            && let Some((forgotten, _)) = left.pop_first()
         {
             drop(left);
             drop(self.row_cache.clearing(forgotten));

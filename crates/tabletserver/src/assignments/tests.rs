@@ -371,6 +371,40 @@ async fn a_tablet_that_another_owner_has_claimed_is_given_up() {
     assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "v");
 }
 
+/// Its log has records that the file lacks, and an assignment does not name the log of the server that it is for.
+#[tokio::test]
+async fn a_tablet_that_was_not_flushed_at_shutdown_is_not_opened_again() {
+    let mut shared = Shared::new();
+    let data = Arc::new(Unflushable {
+        inner: shared.data.clone(),
+        refuses: AtomicBool::new(false),
+    });
+    shared.data = data.clone();
+    let (first, next) = (shared.first(1).await, shared.join(2).await);
+    write(&first, TABLETS[0], "a", "v").await;
+    data.refuses.store(true, Ordering::Relaxed);
+    assert_eq!(first.shut_down().await, 1, "a tablet is not flushed");
+    data.refuses.store(false, Ordering::Relaxed);
+    assert!(first.load().await.unwrap().tablets.is_empty());
+    let refused = open(&first, TABLETS[0], 1, &[]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    open(&next, TABLETS[0], 2, &[1]).await.unwrap();
+    assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "v");
+}
+
+/// As above, while the server goes on.
+#[tokio::test]
+async fn a_tablet_that_left_comes_back_under_a_new_epoch_only() {
+    let shared = Shared::new();
+    let server = shared.first(1).await;
+    write(&server, TABLETS[0], "a", "v").await;
+    let closed = server.close_tablet(TABLETS[0], Epoch(1), Closing::Abandon).await;
+    closed.unwrap();
+    let refused = open(&server, TABLETS[0], 1, &[]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused}");
+    open(&server, TABLETS[0], 2, &[]).await.unwrap();
+}
+
 /// All files of the data root would look like leftovers of an earlier process.
 #[tokio::test]
 async fn a_server_that_shares_its_data_deletes_nothing_of_others() {
